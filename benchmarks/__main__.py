@@ -1,0 +1,35 @@
+"""Run every comparison: ``python -m benchmarks [CASE ...] [--artefact MODEL.bwx]``.
+
+Without ``--artefact`` the model is compiled first, in a process of its own, so that what is timed
+is always the code of this tree. Results are written to ``benchmarks/results``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks import minilm
+
+CASES = {"minilm": minilm.main}
+
+
+def main() -> None:
+    """Parse the command line, build what is missing, run the cases."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("case", nargs="*", choices=[[], *CASES], help="all of them by default")
+    parser.add_argument("--artefact", type=Path, help="a saved model to time; else one is built")
+    options = parser.parse_args()
+    artefact = options.artefact
+    if artefact is None:
+        artefact = Path("build/minilm/benchmark.bwx")
+        command = [sys.executable, "-m", "examples.minilm.compile_model", str(artefact)]
+        subprocess.run(command, check=True)
+    for name in options.case or CASES:
+        CASES[name](artefact)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""Fair timing of several engines on one small machine.
+
+Each peer lives in a process of its own for the whole comparison, so that allocators, thread pools
+and code caches do not mix. Peers are timed in turns (A B A B ...), with a pause before each turn:
+slow drifts of the machine (clock, neighbours) then touch all peers alike, and the peer whose turn
+is over has put its threads to sleep. A peer that keeps a core busy while it should rest would
+spoil the other's figures, so the processor time that idle peers use is measured and reported.
+
+A round's figure is the median of the calls made in one turn; a peer's figure is the median over
+the rounds. Peers must agree on the answer before anything is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class PeerError(RuntimeError):
+    """A peer failed or died; the message holds its own traceback."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long and how often to measure.
+
+    A turn lasts ``budget_s`` seconds and at least ``min_calls`` calls.
+    """
+
+    rounds: int = 7
+    budget_s: float = 0.4
+    min_calls: int = 3
+    pause_s: float = 0.15
+    warmup_s: float = 0.5
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One side of a comparison: its name in the case's ``PEERS`` and the options it gets."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One peer at one point: the figure of every round in seconds."""
+
+    rounds: tuple[float, ...]
+    calls: int
+    idle_share: float  # processor time used while the other peers were timed, per second
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between slowest and fastest round, relative to the median."""
+        return (max(self.rounds) - min(self.rounds)) / 2 / self.median
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """All peers at one point, and how far their answers lie apart."""
+
+    point: Mapping[str, Any]
+    timings: Mapping[str, Timing]
+    largest_difference: float
+
+    def ratio(self, name: str, reference: str) -> float:
+        """Median of ``name`` over median of ``reference``: below 1 means faster."""
+        return self.timings[name].median / self.timings[reference].median
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, with medians and spreads spelled out."""
+        return {
+            "point": dict(self.point),
+            "largest_difference": self.largest_difference,
+            "peers": {
+                name: {**asdict(timing), "median": timing.median, "spread": timing.spread}
+                for name, timing in self.timings.items()
+            },
+        }
+
+
+class WorkerProcess:
+    """The harness's end of one peer; a context manager that ends the process."""
+
+    def __init__(self, peer: Peer, case: str, threads: int, path: Sequence[str] = ()) -> None:
+        self.peer = peer
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed in __exit__)
+        count = str(threads)
+        env = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        paths = [*path, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        env["PYTHONPATH"] = os.pathsep.join(entry for entry in paths if entry)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", peer.name, case],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=env,
+            text=True,
+        )
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                assert pipe is not None
+                pipe.close()  # the end of its input is what ends a healthy worker
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send one request and wait for its answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps({"op": op, **fields}) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self._log.seek(0)
+            tail = self._log.read()[-4000:].decode(errors="replace")
+            raise PeerError(f"peer {self.peer.name!r} died during {op!r}:\n{tail}")
+        answer: dict[str, Any] = json.loads(line)
+        if not answer["ok"]:
+            raise PeerError(f"peer {self.peer.name!r} failed in {op!r}:\n{answer['trace']}")
+        return answer
+
+    def cpu_seconds(self) -> float:
+        """Processor time used so far, all threads together."""
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
+        fields = stat.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def compare(
+    case: str,
+    peers: Sequence[Peer],
+    points: Sequence[Mapping[str, Any]],
+    *,
+    threads: int = 2,
+    tolerance: float = 1e-4,
+    settings: Settings | None = None,
+    on_point: Callable[[PointResult], None] | None = None,
+    path: Sequence[str] = (),
+) -> tuple[list[PointResult], dict[str, Any]]:
+    """Time all ``peers`` at all ``points``.
+
+    Returns the results in the order of ``points`` and what each peer said about itself. Raises
+    ``PeerError`` if a peer fails or if the answers differ by more than ``tolerance``.
+    """
+    chosen = settings or Settings()
+    results: list[PointResult] = []
+    with contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(WorkerProcess(peer, case, threads, path)) for peer in peers]
+        about = {
+            worker.peer.name: worker.ask("setup", options=dict(worker.peer.options))["about"]
+            for worker in workers
+        }
+        for point in points:
+            result = _time_point(workers, point, tolerance, chosen)
+            results.append(result)
+            if on_point is not None:
+                on_point(result)
+    return results, about
+
+
+def _time_point(
+    workers: Sequence[WorkerProcess],
+    point: Mapping[str, Any],
+    tolerance: float,
+    settings: Settings,
+) -> PointResult:
+    for worker in workers:
+        worker.ask("prepare", point=dict(point), warmup_s=settings.warmup_s)
+    difference = _largest_difference([_answer(worker) for worker in workers])
+    if not difference <= tolerance:
+        raise PeerError(f"answers at {dict(point)} differ by {difference:.3g} > {tolerance:.3g}")
+    rounds: dict[str, list[float]] = {worker.peer.name: [] for worker in workers}
+    calls = dict.fromkeys(rounds, 0)
+    idle = dict.fromkeys(rounds, 0.0)
+    waited = dict.fromkeys(rounds, 0.0)
+    for _ in range(settings.rounds):
+        for worker in workers:
+            time.sleep(settings.pause_s)
+            resting = {other: other.cpu_seconds() for other in workers if other is not worker}
+            start = time.perf_counter()
+            seconds = worker.ask(
+                "measure", budget_s=settings.budget_s, min_calls=settings.min_calls
+            )["seconds"]
+            took = time.perf_counter() - start
+            rounds[worker.peer.name].append(statistics.median(seconds))
+            calls[worker.peer.name] += len(seconds)
+            for other, before in resting.items():
+                idle[other.peer.name] += other.cpu_seconds() - before
+                waited[other.peer.name] += took
+    timings = {
+        name: Timing(tuple(values), calls[name], idle[name] / max(waited[name], 1e-9))
+        for name, values in rounds.items()
+    }
+    return PointResult(dict(point), timings, difference)
+
+
+def _answer(worker: WorkerProcess) -> NDArray[Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "answer.npy")
+        worker.ask("output", path=path)
+        return np.load(path)
+
+
+def _largest_difference(answers: Sequence[NDArray[Any]]) -> float:
+    first = answers[0].astype(np.float64)
+    return max((float(np.abs(other - first).max()) for other in answers[1:]), default=0.0)
+
+
+def machine() -> dict[str, Any]:
+    """The machine a result belongs to, and how busy it is at this moment."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": names[0] if names else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,117 @@
+"""One peer of a comparison, alone in its process: ``python -m benchmarks.worker PEER CASE``.
+
+The harness speaks to it over standard input and output, one JSON object per line:
+
+======== ================================== ==============================================
+request  fields                             answer (``ok`` is always there)
+======== ================================== ==============================================
+setup    ``options``                        ``about``: versions and settings of the peer
+prepare  ``point``, ``warmup_s``            ``calls``: warm-up calls made
+measure  ``budget_s``, ``min_calls``        ``seconds``: one figure per call
+output   ``path``                           the last result, saved as ``.npy``
+close                                       the process ends
+======== ================================== ==============================================
+
+Between requests the process sleeps in a read, so an idle peer costs the other one nothing.
+Whatever a library prints goes to standard error and cannot disturb the protocol.
+
+A case is a module with ``PEERS: dict[str, Callable[[options], Subject]]``; a plain name is looked
+up in this package, a dotted one is imported as it stands.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_CALLS = 20_000
+
+
+class Subject(Protocol):
+    """What a peer offers: a description of itself and a ready call for each point."""
+
+    def about(self) -> dict[str, Any]: ...
+
+    def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]: ...
+
+
+def timed_calls(call: Callable[[], Any], budget_s: float, min_calls: int) -> list[float]:
+    """Call until ``budget_s`` has passed and ``min_calls`` were made; seconds of each call."""
+    seconds: list[float] = []
+    start = time.perf_counter()
+    while len(seconds) < min_calls or (
+        time.perf_counter() - start < budget_s and len(seconds) < MAX_CALLS
+    ):
+        before = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - before)
+    return seconds
+
+
+class Worker:
+    """Answers the requests of one harness, in order."""
+
+    def __init__(self, factory: Callable[[Mapping[str, Any]], Subject]) -> None:
+        self.factory = factory
+        self.subject: Subject | None = None
+        self.call: Callable[[], Any] | None = None
+
+    def setup(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.subject = self.factory(request["options"])
+        return {"about": self.subject.about()}
+
+    def prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self.subject is None:
+            raise RuntimeError("prepare before setup")
+        self.call = self.subject.prepare(request["point"])
+        return {"calls": len(timed_calls(self.call, request["warmup_s"], 3))}
+
+    def measure(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"seconds": timed_calls(self._ready(), request["budget_s"], request["min_calls"])}
+
+    def output(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        np.save(request["path"], np.asarray(self._ready()()))
+        return {}
+
+    def _ready(self) -> Callable[[], Any]:
+        if self.call is None:
+            raise RuntimeError("no point is prepared")
+        return self.call
+
+
+def main(peer: str, case: str) -> None:
+    """Serve requests until ``close`` or the end of standard input."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    module = importlib.import_module(case if "." in case else f"benchmarks.{case}")
+    worker = Worker(module.PEERS[peer])
+    handlers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        "setup": worker.setup,
+        "prepare": worker.prepare,
+        "measure": worker.measure,
+        "output": worker.output,
+    }
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["op"] == "close":
+            break
+        try:
+            answer = {"ok": True, **handlers[request["op"]](request)}
+        except Exception as error:  # the harness raises it again, with the peer's name
+            answer = {"ok": False, "error": repr(error), "trace": traceback.format_exc()}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,1 @@
+"""Runnable examples; each folder is one program that works on real data."""

@@ -1,0 +1,77 @@
+"""Everything the example asks of Blockwright: compile, call, save. One place to read the API."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+import blockwright as bw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+Arrays = "tuple[NDArray[np.int64], NDArray[np.int64]]"
+
+
+@dataclass
+class Stages:
+    """Receives the compiler's progress: (stage, steps done, steps in all). Keeps the times."""
+
+    report: Callable[[str, int, int], None] | None = None
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    _current: str = ""
+    _since: float = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._current:
+            self.close()
+            self._current, self._since = stage, time.perf_counter()
+        if self.report is not None:
+            self.report(stage, done, total)
+
+    def close(self) -> None:
+        """Book the time since the last change of stage."""
+        if self._current:
+            spent = time.perf_counter() - self._since
+            self.seconds[self._current] = self.seconds.get(self._current, 0.0) + spent
+        self._current = ""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled model and what compiling it took."""
+
+    executable: bw.Executable
+    seconds: float
+    stages: dict[str, float]
+
+    def embed(self, inputs: Arrays) -> torch.Tensor:
+        """Embed one padded batch of token ids and mask."""
+        ids, mask = (torch.from_numpy(array) for array in inputs)
+        return self.executable(ids, mask)
+
+    def save(self, path: Path) -> None:
+        """Write the artefact, making its folder if needed."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.executable.save(path)
+
+
+def compile_program(
+    program: torch.export.ExportedProgram,
+    *,
+    threads: int = 2,
+    report: Callable[[str, int, int], None] | None = None,
+) -> Compiled:
+    """Compile an exported program once, for every shape in its ranges, for this machine."""
+    bw.set_num_threads(threads)
+    stages = Stages(report)
+    start = time.perf_counter()
+    executable = bw.compile(program, target="native", progress=stages)
+    seconds = time.perf_counter() - start
+    stages.close()
+    return Compiled(executable, seconds, stages.seconds)

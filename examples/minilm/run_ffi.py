@@ -1,0 +1,38 @@
+"""Run a saved model with blockwright not installed: ``run_ffi.py LIBRARY INPUTS.npz OUTPUTS.npz``.
+
+Only ``tvm_ffi`` and numpy are imported. The library's entry takes tensors and returns a tensor
+through the packed calling convention that C++, Rust and JAX use as well.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import tvm_ffi
+
+ENTRY = "main"
+
+
+def main(library: str, inputs: str, outputs: str) -> None:
+    """Load, run every batch, write embeddings and report."""
+    entry = tvm_ffi.load_module(library)[ENTRY]
+    with np.load(inputs) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    embeddings = {
+        f"embedding_{i}": np.from_dlpack(
+            entry(tvm_ffi.from_dlpack(arrays[f"ids_{i}"]), tvm_ffi.from_dlpack(arrays[f"mask_{i}"]))
+        )
+        for i in range(len(arrays) // 2)
+    }
+    report = {
+        "python": sys.executable,
+        "blockwright_installed": find_spec("blockwright") is not None,
+    }
+    np.savez(outputs, report=np.array(json.dumps(report)), **embeddings)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

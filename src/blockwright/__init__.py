@@ -1,0 +1,37 @@
+"""Blockwright: a machine-learning compiler in Python. Names are loaded at first use (PEP 562)."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Public name → module that defines it. Nothing heavy is imported until a name is used.
+_EXPORTS: dict[str, str] = {
+    "ArgumentError": "blockwright.support",
+    "ArtefactError": "blockwright.support",
+    "BlockwrightError": "blockwright.support",
+    "BuildError": "blockwright.support",
+    "ImporterError": "blockwright.support",
+    "InterpretError": "blockwright.support",
+    "ScheduleError": "blockwright.support",
+    "ScriptError": "blockwright.support",
+    "TargetError": "blockwright.support",
+    "ValidationError": "blockwright.support",
+}
+_MODULES = frozenset({"ir", "tir", "script", "testing"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        value = getattr(importlib.import_module(_EXPORTS[name]), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"blockwright.{name}")
+    raise AttributeError(f"module 'blockwright' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS, *_MODULES])

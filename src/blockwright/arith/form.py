@@ -1,0 +1,268 @@
+"""Canonical polynomials over atoms, hash-consed: equal values have one object.
+
+A `Poly` is a sum of integer multiples of monomials plus a constant; a monomial is a sorted tuple of
+atom numbers; an atom is a variable, a floor division, a minimum, or an opaque expression. Two
+choices keep the forms canonical, so that equality is identity:
+
+- `x % c` is no atom; it is `x - c * (x // c)`, so `x // c * c + x % c` is `x` by addition alone;
+- `max` is no atom, and every minimum is `base + min(0, d1, ...)` with the leading coefficients of
+  the differences positive, so `min(a, b) + max(a, b)` is `a + b` by addition alone.
+
+`regroup` finds remainders, minima and maxima again where bounds or printing want them.
+A `Space` owns the tables; an analyzer and its copies share one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from blockwright.ir import Expr, IntImm, Node, Var, walk
+from blockwright.ir.dtype import BOOL, DType
+
+Mono = tuple[int, ...]
+Bounds = tuple[int | None, int | None]
+UNKNOWN: Bounds = (None, None)
+
+
+class Atom:
+    """A value that linear reasoning takes as a whole.
+
+    `kind` is "var" (`node`), "div" (`operands` = numerator, denominator), "min" (`operands` = the
+    differences to the base, whose own difference 0 is left out) or "opaque" (`node`).
+    """
+
+    __slots__ = ("_vars", "id", "kind", "node", "operands")
+
+    def __init__(self, number: int, kind: str, node: Expr | None, operands: tuple[Poly, ...]):
+        self.id = number
+        self.kind = kind
+        self.node = node
+        self.operands = operands
+        self._vars: frozenset[Var] | None = None
+
+    def variables(self, space: Space) -> frozenset[Var]:
+        """Variables the value depends on."""
+        if self._vars is None:
+            if self.node is not None:
+                found = frozenset(n for n in walk(self.node) if isinstance(n, Var))
+            else:
+                found = frozenset[Var]().union(*(p.variables(space) for p in self.operands))
+            self._vars = found
+        return self._vars
+
+
+class Poly:
+    """Sum of `coefficient * monomial` over `terms` (sorted by monomial) plus `const`."""
+
+    __slots__ = ("_vars", "const", "linear", "number", "plain", "terms")
+
+    def __init__(self, terms: tuple[tuple[Mono, int], ...], const: int, number: int, plain: bool):
+        self.terms = terms
+        self.const = const
+        self.number = number
+        self.plain = plain  # no division or minimum anywhere in the monomials
+        self.linear = all(len(m) == 1 for m, _ in terms)
+        self._vars: frozenset[Var] | None = None
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms
+
+    def variables(self, space: Space) -> frozenset[Var]:
+        """Variables the value depends on."""
+        if self._vars is None:
+            atoms = {a for m, _ in self.terms for a in m}
+            self._vars = frozenset[Var]().union(
+                *(space.atoms[a].variables(space) for a in sorted(atoms))
+            )
+        return self._vars
+
+    def coefficient(self, mono: Mono) -> int:
+        """The coefficient of a monomial, 0 when absent."""
+        for m, c in self.terms:
+            if m == mono:
+                return c
+        return 0
+
+
+class Space:
+    """Tables of atoms, polynomials and expression nodes, each object made once."""
+
+    def __init__(self) -> None:
+        self.atoms: list[Atom] = []
+        self._atom_table: dict[Any, Atom] = {}
+        self._polys: dict[Any, Poly] = {}
+        self._nodes: dict[Any, Any] = {}
+        self._special: set[int] = set()  # numbers of div and min atoms
+        self.zero = self.const(0)
+        self.one = self.const(1)
+
+    # ------------------------------------------------------------------ polynomials
+    def make(self, terms: dict[Mono, int], const: int) -> Poly:
+        """The polynomial with these terms; zero coefficients are dropped."""
+        items = tuple(sorted((m, c) for m, c in terms.items() if c))
+        return self.intern(items, const)
+
+    def intern(self, items: tuple[tuple[Mono, int], ...], const: int) -> Poly:
+        """The polynomial with these sorted, non-zero terms."""
+        key = (items, const)
+        found = self._polys.get(key)
+        if found is None:
+            special = self._special
+            plain = not special or not any(a in special for m, _ in items for a in m)
+            found = Poly(items, const, len(self._polys), plain)
+            self._polys[key] = found
+        return found
+
+    def const(self, value: int) -> Poly:
+        return self.intern((), value)
+
+    def add(self, p: Poly, q: Poly, factor: int = 1) -> Poly:
+        """`p + factor * q`."""
+        if not q.terms:
+            return p if not q.const else self.intern(p.terms, p.const + factor * q.const)
+        if not p.terms and factor == 1:
+            return q if not p.const else self.intern(q.terms, p.const + q.const)
+        acc = dict(p.terms)
+        for m, c in q.terms:
+            acc[m] = acc.get(m, 0) + factor * c
+        return self.make(acc, p.const + factor * q.const)
+
+    def sub(self, p: Poly, q: Poly) -> Poly:
+        return self.zero if p is q else self.add(p, q, -1)
+
+    def scale(self, p: Poly, factor: int) -> Poly:
+        if factor == 1:
+            return p
+        if factor == 0:
+            return self.zero
+        return self.intern(tuple((m, c * factor) for m, c in p.terms), p.const * factor)
+
+    def mul(self, p: Poly, q: Poly) -> Poly:
+        if not q.terms:
+            return self.scale(p, q.const)
+        if not p.terms:
+            return self.scale(q, p.const)
+        acc: dict[Mono, int] = {}
+        for m, c in (*p.terms, *((((), p.const),) if p.const else ())):
+            for n, d in (*q.terms, *((((), q.const),) if q.const else ())):
+                mono = tuple(sorted(m + n))
+                acc[mono] = acc.get(mono, 0) + c * d
+        const = acc.pop((), 0)
+        return self.make(acc, const)
+
+    def monomial(self, mono: Mono, coefficient: int = 1) -> Poly:
+        if not mono:
+            return self.const(coefficient)
+        return self.intern(((mono, coefficient),), 0) if coefficient else self.zero
+
+    def split_atom(self, p: Poly, atom: int) -> tuple[Poly, Poly] | None:
+        """`(a, b)` with `p = atom * a + b` and the atom in neither; None when it has a power."""
+        with_atom: dict[Mono, int] = {}
+        without: dict[Mono, int] = {}
+        const = 0
+        for m, c in p.terms:
+            if atom in m:
+                position = m.index(atom)
+                rest = m[:position] + m[position + 1 :]
+                if atom in rest:
+                    return None
+                if rest:
+                    with_atom[rest] = c
+                else:
+                    const = c
+            else:
+                without[m] = c
+        return self.make(with_atom, const), self.make(without, p.const)
+
+    # ------------------------------------------------------------------ atoms
+    def _atom(self, key: Any, kind: str, node: Expr | None, operands: tuple[Poly, ...]) -> Atom:
+        found = self._atom_table.get(key)
+        if found is None:
+            found = Atom(len(self.atoms), kind, node, operands)
+            self.atoms.append(found)
+            self._atom_table[key] = found
+            if kind in ("div", "min"):
+                self._special.add(found.id)
+        return found
+
+    def var_atom(self, var: Var) -> Atom:
+        return self._atom(var, "var", var, ())
+
+    def var(self, var: Var) -> Poly:
+        return self.intern((((self.var_atom(var).id,), 1),), 0)
+
+    def opaque(self, node: Expr) -> Poly:
+        """A hash-consed node taken as a whole."""
+        atom = self._atom(node, "opaque", node, ())
+        return self.intern((((atom.id,), 1),), 0)
+
+    def div_atom(self, p: Poly, c: Poly) -> Atom:
+        return self._atom(("div", p, c), "div", None, (p, c))
+
+    def min_atom(self, operands: tuple[Poly, ...]) -> Atom:
+        return self._atom(("min", operands), "min", None, operands)
+
+    # ------------------------------------------------------------------ nodes
+    def node(self, cls: type[Any], *fields: Any) -> Any:
+        """The node `cls(*fields)`, one object per class and field identities."""
+        key = (cls, *fields)
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = cls(*fields)
+        return found
+
+    def int_node(self, value: int, dtype: DType) -> IntImm:
+        return self.node(IntImm, value, dtype)
+
+    def bool_node(self, value: bool) -> IntImm:
+        return self.node(IntImm, int(value), BOOL)
+
+    def adopt(self, node: Any) -> Any:
+        """The one object for a node whose children are adopted already."""
+        fields = tuple(
+            getattr(node, name) for name in node.__struct_fields__ if name != "span"
+        )
+        key = (type(node), *(_field_key(f) for f in fields))
+        found = self._nodes.get(key)
+        if found is None:
+            self._nodes[key] = found = node
+        return found
+
+
+def _field_key(value: Any) -> Any:
+    if isinstance(value, float):
+        return ("float", value.hex())  # keeps 0.0 and -0.0 apart, and NaN equal to itself
+    if isinstance(value, (Node, int, str, DType, tuple)) or value is None:
+        return value
+    return id(value)
+
+
+class Context(Protocol):
+    """What the parts of the room need of one another; `Analyzer` is the implementation."""
+
+    @property
+    def space(self) -> Space: ...
+    def floordiv(self, p: Poly, c: Poly) -> Poly: ...
+    def minimum(self, operands: list[Poly]) -> Poly: ...
+    def bounds(self, p: Poly) -> Bounds: ...
+    def atom_bounds(self, atom: Atom) -> Bounds: ...
+    def nonneg(self, p: Poly) -> bool: ...
+    def units(self, p: Poly) -> tuple[Unit, ...]: ...
+    def limits(self, var: Var) -> tuple[Poly | None, Poly | None]: ...
+    def facts(self) -> tuple[Poly, ...]: ...
+
+
+class Unit:
+    """A summand found by `regroup`: `coefficient * product(rest) * value`.
+
+    `kind` "mono": the value is 1; "mod": `operands[0] % operands[1]`; "min", "max": of `operands`.
+    """
+
+    __slots__ = ("coefficient", "kind", "operands", "rest")
+
+    def __init__(self, coefficient: int, rest: Mono, kind: str, operands: tuple[Poly, ...]):
+        self.coefficient = coefficient
+        self.rest = rest
+        self.kind = kind
+        self.operands = operands

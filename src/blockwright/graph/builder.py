@@ -1,0 +1,113 @@
+"""The block builder: graph functions one binding at a time, annotations deduced as they are made.
+
+    b = GraphBuilder()
+    n = ir.var("n", "int64")
+    x = b.param("x", ir.TensorInfo((n, 4), ir.dtype_of("float32")))
+    y = b.op("add", x, x)
+    func = b.finish("main", y)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.graph.deduce import deduce_call
+
+Operand = ir.GraphExpr | np.ndarray[Any, Any]
+
+
+def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.Var, ir.Range]:
+    """Declared bounds of a function's symbols: the attributes name them; the default is [0, ∞)."""
+    upper = attrs.get("tir_var_upper_bound", {})
+    lower = attrs.get("tir_var_lower_bound", {})
+    ranges: dict[ir.Var, ir.Range] = {}
+    for symbol in symbols:
+        low = int(lower.get(symbol.name, 0))
+        high = int(upper.get(symbol.name, (1 << 40) - 1))
+        extent = ir.const(high - low + 1, symbol.dtype)
+        ranges[symbol] = ir.Range(ir.const(low, symbol.dtype), extent)
+    return ranges
+
+
+def function_symbols(function: ir.GraphFunction) -> list[ir.Var]:
+    """Symbols bound by the parameters, in order."""
+    out: list[ir.Var] = []
+    for param in function.params:
+        out += [s for s in ir.symbolic_vars(param.info) if s not in out]
+    return out
+
+
+def function_analyzer(function: ir.GraphFunction) -> Analyzer:
+    """An analyzer that knows the ranges of the function's symbols."""
+    return Analyzer(symbol_ranges(function.attrs, function_symbols(function)))
+
+
+def constant(data: np.ndarray[Any, Any], name: str = "") -> ir.Constant:
+    """A graph constant with its annotation."""
+    shape = tuple(ir.const(int(d), "int64") for d in data.shape)
+    return ir.Constant(data, name, info=ir.TensorInfo(shape, ir.dtype_of(data.dtype)))
+
+
+def shape_value(values: Sequence[Any]) -> ir.ShapeExpr:
+    """A shape as a graph value."""
+    dims = tuple(ir.as_expr(v, ir.dtype_of("int64")) for v in values)
+    return ir.ShapeExpr(dims, info=ir.ShapeInfo(dims, len(dims)))
+
+
+class GraphBuilder:
+    """Builds one graph function; bindings go into dataflow blocks unless they have effects."""
+
+    def __init__(self, attrs: dict[str, Any] | None = None, module: ir.IRModule | None = None) -> None:
+        self.attrs: dict[str, Any] = dict(attrs or {})
+        self.module = module
+        self.params: list[ir.GraphVar] = []
+        self._bindings: list[ir.Binding] = []
+        self._names: dict[str, int] = {}
+        self.analyzer = Analyzer()
+
+    def param(self, name: str, info: ir.Info) -> ir.GraphVar:
+        """A function parameter; its dimension symbols become known."""
+        variable = ir.GraphVar(self._fresh(name), False, info=info)
+        self.params.append(variable)
+        for symbol, bounds in symbol_ranges(self.attrs, ir.symbolic_vars(info)).items():
+            self.analyzer.bind(symbol, bounds)
+        return variable
+
+    def op(self, name: str, *args: Operand, bind: str | None = None, **attrs: Any) -> ir.GraphVar:
+        """Call an operator of the table and bind its result."""
+        operands = tuple(constant(a) if isinstance(a, np.ndarray) else a for a in args)
+        return self.emit(ir.GraphCall(ir.OpRef(name), operands, attrs), bind or name.split(".")[-1])
+
+    def emit(self, value: ir.GraphExpr, name: str = "lv") -> ir.GraphVar:
+        """Bind an expression to a fresh variable; its annotation is deduced when missing."""
+        if value.info is None and isinstance(value, ir.GraphCall):
+            value = value.replace(info=deduce_call(value, self.analyzer, self.module))
+        variable = ir.GraphVar(self._fresh(name), True, info=value.info)
+        self._bindings.append(ir.VarBinding(variable, value))
+        return variable
+
+    def match_cast(self, value: ir.GraphExpr, pattern: ir.Info, name: str = "lv") -> ir.GraphVar:
+        """Bind `value` as having `pattern`; symbols new in it are bound at run time."""
+        variable = ir.GraphVar(self._fresh(name), True, info=pattern)
+        self._bindings.append(ir.MatchCast(variable, value, pattern))
+        return variable
+
+    def finish(self, name: str, result: ir.GraphExpr) -> ir.GraphFunction:
+        """The function with everything bound so far."""
+        block = ir.BindingBlock(tuple(self._bindings), dataflow=True)
+        if isinstance(result, ir.TupleExpr) and result.info is None:
+            fields = tuple(f.info or ir.ObjectInfo() for f in result.fields)
+            result = result.replace(info=ir.TupleInfo(fields))
+        body = ir.SeqExpr((block,) if block.bindings else (), result, info=result.info)
+        attrs = {"global_symbol": name, **self.attrs}
+        return ir.GraphFunction(tuple(self.params), body, result.info, attrs)
+
+    def _fresh(self, name: str) -> str:
+        count = self._names.get(name, -1) + 1
+        self._names[name] = count
+        return name if count == 0 else f"{name}{count}"

@@ -1,0 +1,375 @@
+"""Making nodes: Python values to constants, type matching, operators with constant folding.
+
+Folding here is limited to constants and neutral elements, so that `x + 0` and `2 * 3` do not
+litter programs; everything deeper is the simplifier's job (`arith`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from blockwright.ir import expr as E
+from blockwright.ir.buffer import Buffer, BufferRegion, Range
+from blockwright.ir.dtype import BOOL, FLOAT32, INT32, DType, dtype_of
+from blockwright.ir.expr import Expr, FloatImm, IntImm, Var
+from blockwright.ir.op import op_row, result_type
+from blockwright.ir.stmt import SeqStmt, Stmt
+from blockwright.support import IRError
+
+
+def const(value: int | float | bool, dtype: DType | str) -> Expr:
+    """A constant of the given type; vector types give a broadcast."""
+    type_ = dtype_of(dtype)
+    if type_.lanes > 1:
+        return E.Broadcast(const(value, type_.element), type_.lanes)
+    if type_.is_float:
+        return FloatImm(float(value), type_)
+    if type_.is_bool:
+        return IntImm(int(bool(value)), type_)
+    return IntImm(int(value), type_)
+
+
+def as_expr(value: Any, dtype: DType | None = None) -> Expr:
+    """`value` as an expression: Python ints become int32 (int64 when too large), floats float32."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return const(bool(value), dtype or BOOL)
+    if isinstance(value, (int, np.integer)):
+        number = int(value)
+        fits = -(1 << 31) <= number < (1 << 31)
+        return const(number, dtype or (INT32 if fits else dtype_of("int64")))
+    if isinstance(value, (float, np.floating)):
+        return const(float(value), dtype or FLOAT32)
+    if isinstance(value, str):
+        return E.StringImm(value)
+    raise IRError(f"cannot turn {type(value).__name__} into an expression", code="BW207",
+                  help="pass an expression, int, float or bool")  # fmt: skip
+
+
+def is_const_int(node: Any, value: int | None = None) -> bool:
+    """Whether `node` is an integer constant (equal to `value` when given)."""
+    return isinstance(node, IntImm) and (value is None or node.value == value)
+
+
+def const_int(node: Any) -> int | None:
+    """The value of an integer constant, or None."""
+    return node.value if isinstance(node, IntImm) else None
+
+
+def cast_to(value: Expr, dtype: DType | str) -> Expr:
+    """`value` converted to a type; constants are converted at once."""
+    type_ = dtype_of(dtype)
+    if value.dtype is type_:
+        return value
+    if isinstance(value, IntImm) and type_.is_scalar and not type_.is_handle:
+        return const(value.value, type_) if not type_.is_int else _wrap(value.value, type_)
+    if isinstance(value, FloatImm) and type_.is_float and type_.is_scalar:
+        return FloatImm(value.value, type_)
+    return E.Cast(type_, value)
+
+
+def _wrap(value: int, dtype: DType) -> IntImm:
+    span = dtype.max_value - dtype.min_value + 1
+    return IntImm((value - dtype.min_value) % span + dtype.min_value, dtype)
+
+
+def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
+    """Both operands as expressions of one type.
+
+    Python numbers and integer constants take the other operand's type; a scalar meets a vector by
+    broadcast; the wider of two integer types or two float types wins; int meets float as float.
+    """
+    if not isinstance(a, Expr) and not isinstance(b, Expr):
+        a = as_expr(a)
+    if not isinstance(a, Expr):
+        a = _adapt(a, b.dtype)
+    if not isinstance(b, Expr):
+        b = _adapt(b, a.dtype)
+    ta, tb = a.dtype, b.dtype
+    if ta is tb:
+        return a, b
+    if ta.lanes != tb.lanes:
+        if ta.lanes == 1:
+            a = E.Broadcast(a, tb.lanes)
+        elif tb.lanes == 1:
+            b = E.Broadcast(b, ta.lanes)
+        else:
+            raise IRError(f"operands have {ta.lanes} and {tb.lanes} lanes", code="BW208")
+        ta, tb = a.dtype, b.dtype
+    if ta is tb:
+        return a, b
+    target = _common(ta, tb, isinstance(a, (IntImm, FloatImm)), isinstance(b, (IntImm, FloatImm)))
+    return cast_to(a, target), cast_to(b, target)
+
+
+def _adapt(value: Any, dtype: DType) -> Expr:
+    if dtype.is_int and isinstance(value, (float, np.floating)):
+        return as_expr(value)
+    if dtype.is_bool and not isinstance(value, (bool, np.bool_)):
+        return as_expr(value)
+    if dtype.is_handle:
+        raise IRError("a handle takes no part in arithmetic", code="BW208")
+    if dtype.lanes > 1:
+        return E.Broadcast(_adapt(value, dtype.element), dtype.lanes)
+    return as_expr(value, dtype)
+
+
+def _common(ta: DType, tb: DType, a_const: bool, b_const: bool) -> DType:
+    if ta.is_handle or tb.is_handle:
+        raise IRError(f"cannot combine {ta} and {tb}", code="BW208")
+    if ta.is_float != tb.is_float:
+        return ta if ta.is_float else tb
+    if a_const != b_const and ta.is_int == tb.is_int and ta.is_float == tb.is_float:
+        return tb if a_const else ta
+    if ta.is_bool or tb.is_bool:
+        return tb if ta.is_bool else ta
+    if ta.bits != tb.bits:
+        return ta if ta.bits > tb.bits else tb
+    if ta.kind != tb.kind:
+        raise IRError(f"cannot combine {ta} and {tb} implicitly", code="BW208",
+                      help="cast one side explicitly")  # fmt: skip
+    return ta
+
+
+def _fold(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr | None:
+    """Constant result or a neutral element dropped; None when the node must be built."""
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        value = _fold_int(cls, a.value, b.value)
+        return None if value is None else _wrap(value, a.dtype)
+    if isinstance(b, IntImm) and a.dtype.is_int:
+        if b.value == 0 and cls in (E.Add, E.Sub):
+            return a
+        if b.value == 1 and cls in (E.Mul, E.FloorDiv, E.Div):
+            return a
+        if (b.value == 0 and cls is E.Mul) or (b.value == 1 and cls in (E.FloorMod, E.Mod)):
+            return IntImm(0, a.dtype)
+    if isinstance(a, IntImm) and b.dtype.is_int:
+        if a.value == 0 and cls is E.Add:
+            return b
+        if a.value == 1 and cls is E.Mul:
+            return b
+        if a.value == 0 and cls in (E.Mul,):
+            return IntImm(0, b.dtype)
+    return None
+
+
+def _fold_int(cls: type[E.BinaryOp], x: int, y: int) -> int | None:
+    if y == 0 and cls in (E.FloorDiv, E.FloorMod, E.Div, E.Mod):
+        return None
+    table: dict[type[E.BinaryOp], Callable[[], int]] = {
+        E.Add: lambda: x + y, E.Sub: lambda: x - y, E.Mul: lambda: x * y,
+        E.FloorDiv: lambda: x // y, E.FloorMod: lambda: x % y,
+        E.Min: lambda: min(x, y), E.Max: lambda: max(x, y),
+        E.Div: lambda: int(math.copysign(abs(x) // abs(y), x * y)) if x else 0,
+        E.Mod: lambda: int(math.copysign(abs(x) % abs(y), x)),
+    }  # fmt: skip
+    return table[cls]()
+
+
+def binary(cls: type[E.BinaryOp], a: Any, b: Any) -> Expr:
+    """`cls(a, b)` with types matched and constants folded."""
+    x, y = match_types(a, b)
+    if x.dtype.is_bool and y.dtype.is_bool:
+        x, y = cast_to(x, INT32.with_lanes(x.dtype.lanes)), cast_to(y, INT32.with_lanes(x.dtype.lanes))
+    folded = _fold(cls, x, y)
+    return cls(x, y) if folded is None else folded
+
+
+def compare(cls: type[E.CompareOp], a: Any, b: Any) -> Expr:
+    """`cls(a, b)` with types matched; constants give a constant bool."""
+    x, y = match_types(a, b)
+    if isinstance(x, IntImm) and isinstance(y, IntImm):
+        table = {E.EQ: x.value == y.value, E.NE: x.value != y.value, E.LT: x.value < y.value,
+                 E.LE: x.value <= y.value, E.GT: x.value > y.value, E.GE: x.value >= y.value}  # fmt: skip
+        return const(table[cls], BOOL)
+    return cls(x, y)
+
+
+def add(a: Any, b: Any) -> Expr:
+    return binary(E.Add, a, b)
+
+
+def sub(a: Any, b: Any) -> Expr:
+    return binary(E.Sub, a, b)
+
+
+def mul(a: Any, b: Any) -> Expr:
+    return binary(E.Mul, a, b)
+
+
+def floordiv(a: Any, b: Any) -> Expr:
+    return binary(E.FloorDiv, a, b)
+
+
+def floormod(a: Any, b: Any) -> Expr:
+    return binary(E.FloorMod, a, b)
+
+
+def truediv(a: Any, b: Any) -> Expr:
+    """Division of floats; two integers are an error, because which division is meant is unclear."""
+    x, y = match_types(a, b)
+    if not x.dtype.is_float:
+        raise IRError("`/` on integers is ambiguous", code="BW208",
+                      help="use // (floor) or T.truncdiv, or cast to a float type")  # fmt: skip
+    return E.Div(x, y)
+
+
+def ceildiv(a: Any, b: Any) -> Expr:
+    """Smallest integer not below a / b, for positive b."""
+    return floordiv(add(a, sub(b, 1)), b)
+
+
+def minimum(a: Any, b: Any) -> Expr:
+    return binary(E.Min, a, b)
+
+
+def maximum(a: Any, b: Any) -> Expr:
+    return binary(E.Max, a, b)
+
+
+def logical_and(a: Any, b: Any) -> Expr:
+    x, y = as_expr(a), as_expr(b)
+    if is_const_int(x):
+        return y if cast(IntImm, x).value else x
+    if is_const_int(y):
+        return x if cast(IntImm, y).value else y
+    return E.And(*match_types(x, y))
+
+
+def logical_or(a: Any, b: Any) -> Expr:
+    x, y = as_expr(a), as_expr(b)
+    if is_const_int(x):
+        return x if cast(IntImm, x).value else y
+    if is_const_int(y):
+        return y if cast(IntImm, y).value else x
+    return E.Or(*match_types(x, y))
+
+
+def logical_not(a: Any) -> Expr:
+    x = as_expr(a)
+    return const(not x.value, BOOL) if isinstance(x, IntImm) else E.Not(x)
+
+
+def all_of(conditions: Iterable[Expr]) -> Expr:
+    """Conjunction; true when there is nothing to hold."""
+    result: Expr = const(True, BOOL)
+    for condition in conditions:
+        result = logical_and(result, condition)
+    return result
+
+
+def select(condition: Any, true_value: Any, false_value: Any) -> Expr:
+    t, f = match_types(true_value, false_value)
+    return E.Select(as_expr(condition), t, f)
+
+
+def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Expr:
+    """Lazy choice: only the taken side is evaluated, so the other may be out of bounds."""
+    t, f = match_types(true_value, false_value)
+    c = as_expr(condition)
+    if isinstance(c, IntImm):
+        return t if c.value else f
+    return E.Call("if_then_else", (c, t, f), t.dtype)
+
+
+def call(op: str, *args: Any, dtype: DType | str | None = None) -> Expr:
+    """A builtin call; the result type comes from the row unless given."""
+    row = op_row(op)
+    values = tuple(as_expr(a) for a in args)
+    if row.arity >= 0 and len(values) != row.arity:
+        raise IRError(f"{op} takes {row.arity} arguments, got {len(values)}", code="BW206")
+    if row.elementwise and row.arity > 1:
+        values = _match_all(values)
+    if dtype is not None:
+        return E.Call(op, values, dtype_of(dtype))
+    if row.result == "given":
+        return E.Call(op, values, INT32)
+    return E.Call(op, values, result_type(row, values[0].dtype))
+
+
+def _match_all(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    first = values[0]
+    for other in values[1:]:
+        first, _ = match_types(first, other)
+    return tuple(match_types(v, first)[0] for v in values)
+
+
+def load(buffer: Buffer, *indices: Any) -> Expr:
+    """Element of a buffer; the number of indices must match its dimensions."""
+    if len(indices) != buffer.ndim:
+        raise IRError(f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} "
+                      "indices", code="BW209")  # fmt: skip
+    return E.BufferLoad(buffer, tuple(as_expr(i) for i in indices))
+
+
+def full_region(buffer: Buffer) -> BufferRegion:
+    """The whole of a buffer."""
+    ranges = tuple(Range(const(0, extent.dtype), extent) for extent in buffer.shape)
+    return BufferRegion(buffer, ranges)
+
+
+def point_region(buffer: Buffer, indices: Sequence[Expr]) -> BufferRegion:
+    """The single element at `indices`."""
+    return BufferRegion(buffer, tuple(Range(i, const(1, i.dtype)) for i in indices))
+
+
+def seq(stmts: Iterable[Stmt]) -> Stmt:
+    """Statements in order, flattened; a single statement stays itself."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        flat.extend(stmt.seq if isinstance(stmt, SeqStmt) else (stmt,))
+    return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def var(name: str, dtype: DType | str = INT32) -> Var:
+    return Var(name, dtype_of(dtype))
+
+
+def _install_operators() -> None:
+    def reverse(fn: Callable[[Any, Any], Expr]) -> Callable[[Any, Any], Expr]:
+        return lambda self, other: fn(other, self)
+
+    pairs: dict[str, Callable[[Any, Any], Expr]] = {
+        "add": add, "sub": sub, "mul": mul, "floordiv": floordiv, "mod": floormod,
+        "truediv": truediv,
+    }  # fmt: skip
+    for name, fn in pairs.items():
+        setattr(Expr, f"__{name}__", fn)
+        setattr(Expr, f"__r{name}__", reverse(fn))
+    for name, cls in {"lt": E.LT, "le": E.LE, "gt": E.GT, "ge": E.GE}.items():
+        setattr(Expr, f"__{name}__", lambda a, b, cls=cls: compare(cls, a, b))
+    bitwise = {"and": ("bitwise_and", logical_and), "or": ("bitwise_or", logical_or)}
+    for name, (op, logical) in bitwise.items():
+        fn2 = _bit_or_logical(op, logical)
+        setattr(Expr, f"__{name}__", fn2)
+        setattr(Expr, f"__r{name}__", reverse(fn2))
+    for name, op in {"xor": "bitwise_xor", "lshift": "shift_left", "rshift": "shift_right"}.items():
+        setattr(Expr, f"__{name}__", lambda a, b, op=op: call(op, *match_types(a, b)))
+        setattr(Expr, f"__r{name}__", lambda a, b, op=op: call(op, *match_types(b, a)))
+    setattr(Expr, "__neg__", _negate)
+    setattr(Expr, "__invert__", lambda a: logical_not(a) if a.dtype.is_bool else call("bitwise_not", a))
+
+
+def _negate(value: Expr) -> Expr:
+    if isinstance(value, FloatImm):
+        return FloatImm(-value.value, value.dtype)
+    return binary(E.Sub, const(0, value.dtype), value) if not value.dtype.is_float else E.Mul(
+        value, const(-1.0, value.dtype))  # fmt: skip
+
+
+def _bit_or_logical(
+    op: str, logical: Callable[[Any, Any], Expr]
+) -> Callable[[Any, Any], Expr]:
+    def apply(a: Any, b: Any) -> Expr:
+        x, y = match_types(a, b)
+        return logical(x, y) if x.dtype.is_bool else call(op, x, y)
+
+    return apply
+
+
+_install_operators()

@@ -1,0 +1,146 @@
+"""Data types: element code, bit width and vector lanes, interned so that `is` compares them."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from blockwright.support import IRError
+
+_KINDS = ("int", "uint", "float", "bfloat", "float8_e4m3fn", "float8_e5m2", "bool", "handle")
+_PATTERN = re.compile(
+    r"(?:(bool|handle|float8_e4m3fn|float8_e5m2)|(uint|int|bfloat|float)(\d+))(?:x(\d+))?\Z"
+)
+_SHORT = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
+    "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "i4": "int4",
+    "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8", "u4": "uint4",
+}  # fmt: skip
+
+
+class DType:
+    """An interned data type such as ``float32``, ``int8x16`` or ``handle``.
+
+    Attributes:
+        kind: one of int, uint, float, bfloat, float8_e4m3fn, float8_e5m2, bool, handle.
+        bits: width of one element (bool counts 1, handle 64).
+        lanes: vector length, 1 for scalars.
+    """
+
+    __slots__ = ("bits", "kind", "lanes", "name")
+    _interned: ClassVar[dict[tuple[str, int, int], DType]] = {}
+
+    kind: str
+    bits: int
+    lanes: int
+    name: str
+
+    def __new__(cls, kind: str, bits: int, lanes: int = 1) -> DType:
+        key = (kind, bits, lanes)
+        found = cls._interned.get(key)
+        if found is None:
+            if kind not in _KINDS or bits < 1 or lanes < 1:
+                raise IRError(f"no such data type: {key}", code="BW201")
+            found = object.__new__(cls)
+            found.kind, found.bits, found.lanes = kind, bits, lanes
+            base = f"{kind}{bits}" if kind in ("int", "uint", "float", "bfloat") else kind
+            found.name = base if lanes == 1 else f"{base}x{lanes}"
+            cls._interned[key] = found
+        return found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (DType, (self.kind, self.bits, self.lanes))
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind in ("float", "bfloat", "float8_e4m3fn", "float8_e5m2")
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "bool"
+
+    @property
+    def is_handle(self) -> bool:
+        return self.kind == "handle"
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.lanes == 1
+
+    @property
+    def element(self) -> DType:
+        """The type of one lane."""
+        return self if self.lanes == 1 else DType(self.kind, self.bits)
+
+    def with_lanes(self, lanes: int) -> DType:
+        return self if lanes == self.lanes else DType(self.kind, self.bits, lanes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one element in memory: bool takes one byte, sub-byte types round up."""
+        return max(1, (self.bits + 7) // 8)
+
+    @property
+    def min_value(self) -> int:
+        """Smallest integer of an integer or bool type."""
+        return -(1 << (self.bits - 1)) if self.kind == "int" else 0
+
+    @property
+    def max_value(self) -> int:
+        """Largest integer of an integer or bool type."""
+        return (1 << (self.bits - 1)) - 1 if self.kind == "int" else (1 << self.bits) - 1
+
+    def numpy(self) -> np.dtype[np.generic]:
+        """The NumPy type of one element (sub-byte integers widen to int8/uint8)."""
+        special = {"bfloat16": ml_dtypes.bfloat16, "bool": np.bool_,
+                   "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+                   "float8_e5m2": ml_dtypes.float8_e5m2}  # fmt: skip
+        name = self.element.name
+        if name in special:
+            return np.dtype(special[name])
+        if self.is_int and self.bits < 8:
+            return np.dtype("int8" if self.kind == "int" else "uint8")
+        if self.is_handle:
+            raise IRError("a handle has no NumPy type", code="BW201")
+        return np.dtype(name)
+
+
+def dtype_of(spec: str | DType | np.dtype[np.generic]) -> DType:
+    """`DType` for a name such as ``"float32"``, ``"f32"``, ``"int32x4"`` or a NumPy type."""
+    if isinstance(spec, DType):
+        return spec
+    text = spec if isinstance(spec, str) else np.dtype(spec).name
+    text = _SHORT.get(text, text)
+    match = _PATTERN.match(text)
+    if match is None:
+        raise IRError(f"{text!r} is not a data type", code="BW201",
+                      help='write for example "float32", "int8", "bool" or "float32x8"')  # fmt: skip
+    fixed, kind, bits, lanes = match.groups()
+    count = int(lanes) if lanes else 1
+    if fixed is not None:
+        width = {"bool": 1, "handle": 64}.get(fixed, 8)
+        return DType(fixed, width, count)
+    return DType(kind, int(bits), count)
+
+
+BOOL = DType("bool", 1)
+INT8 = DType("int", 8)
+INT32 = DType("int", 32)
+INT64 = DType("int", 64)
+UINT8 = DType("uint", 8)
+FLOAT16 = DType("float", 16)
+FLOAT32 = DType("float", 32)
+FLOAT64 = DType("float", 64)
+HANDLE = DType("handle", 64)

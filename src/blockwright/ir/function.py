@@ -1,0 +1,79 @@
+"""Functions of the tensor level and the module that holds functions of both levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright.ir.buffer import Buffer
+from blockwright.ir.expr import Var
+from blockwright.ir.node import Node
+from blockwright.ir.stmt import Block, BlockRealize, Stmt
+from blockwright.support import IRError
+
+
+class PrimFunc(Node, frozen=True, eq=False):
+    """A tensor program.
+
+    Attributes:
+        params: scalars and handles in call order.
+        buffer_map: (handle parameter, buffer) pairs; symbolic shape variables that are not
+            parameters themselves are bound by the shapes of these buffers at entry.
+        body: before lowering always the realize of the root block.
+        attrs: facts such as "global_symbol", "tir.noalias", "compute_pattern",
+            "tir_var_upper_bound" / "tir_var_lower_bound" (name of symbolic variable → int).
+    """
+
+    params: tuple[Var, ...]
+    buffer_map: tuple[tuple[Var, Buffer], ...]
+    body: Stmt
+    attrs: dict[str, Any] = {}
+
+    @property
+    def root(self) -> Block:
+        """The implicit root block; raises when the function has been lowered past blocks."""
+        if not isinstance(self.body, BlockRealize):
+            raise IRError("the function has no root block any more", code="BW204")
+        return self.body.block
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Parameter buffers in parameter order."""
+        return tuple(buffer for _, buffer in self.buffer_map)
+
+    @property
+    def name(self) -> str:
+        return str(self.attrs.get("global_symbol", "main"))
+
+    def with_attrs(self, **attrs: Any) -> PrimFunc:
+        """A copy with attributes set (dots in names: pass a dict through `replace`)."""
+        return self.replace(attrs={**self.attrs, **attrs})
+
+    def script(self) -> str:
+        """Program text in the `T` dialect."""
+        return repr(self)
+
+
+class IRModule(Node, frozen=True, eq=False):
+    """Named functions of both levels; they call each other by name."""
+
+    functions: dict[str, Node]
+    attrs: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.functions[name]
+        except KeyError:
+            known = ", ".join(sorted(self.functions)) or "none"
+            raise IRError(f"no function {name!r} in the module", code="BW205",
+                          help=f"functions: {known}") from None  # fmt: skip
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.functions
+
+    def with_function(self, name: str, function: Node) -> IRModule:
+        """A copy in which `name` is `function`."""
+        return self.replace(functions={**self.functions, name: function})
+
+    def script(self) -> str:
+        """Program text of the whole module in the `I`, `T` and `R` dialects."""
+        return repr(self)

@@ -1,0 +1,110 @@
+"""The base of every node: an immutable record compared by identity, with generated child access.
+
+Children are found from the field annotations once per class. `map_children` returns the node itself
+when nothing changed, so an identity pass allocates nothing and memo tables keyed by node stay valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self, TypeVar
+
+import msgspec
+
+from blockwright.support import Span
+
+NodeT = TypeVar("NodeT", bound="Node")
+
+
+class Node(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
+    """Immutable tree node. Identity is equality; use `structural_equal` to compare programs."""
+
+    span: Span | None = None
+
+    # Fields that look like nodes but must not be followed.
+    _skip_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __repr__(self) -> str:
+        return show(self)
+
+    def children(self) -> Iterator[Node]:
+        """Every direct child node in field order, looking into tuples and mapping values."""
+        for name in child_fields(type(self)):
+            yield from _walk_value(getattr(self, name))
+
+    def map_children(self, fn: Callable[[Node], Node]) -> Self:
+        """A copy with `fn` applied to each child; `self` when every child came back unchanged."""
+        changes: dict[str, Any] = {}
+        for name in child_fields(type(self)):
+            old = getattr(self, name)
+            new = _map_value(old, fn)
+            if new is not old:
+                changes[name] = new
+        return msgspec.structs.replace(self, **changes) if changes else self
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields replaced."""
+        return msgspec.structs.replace(self, **changes)
+
+
+_LEAF_ANNOTATIONS = ("str", "int", "float", "bool", "DType", "Span", "ForKind", "IterType")
+_fields_cache: dict[type, tuple[str, ...]] = {}
+
+
+def child_fields(cls: type[Node]) -> tuple[str, ...]:
+    """Names of the fields of `cls` that may hold nodes, decided once from the annotations."""
+    found = _fields_cache.get(cls)
+    if found is None:
+        names: list[str] = []
+        for base in reversed(cls.__mro__):
+            for name, annotation in getattr(base, "__annotations__", {}).items():
+                text = str(annotation).replace(" | None", "").strip()
+                if "ClassVar" in text or text in _LEAF_ANNOTATIONS or name in cls._skip_fields:
+                    continue
+                if text in ("tuple[str, ...]", "tuple[int, ...]", "tuple[tuple[int, ...], ...]"):
+                    continue
+                if name not in names:
+                    names.append(name)
+        found = tuple(n for n in cls.__struct_fields__ if n in names)
+        _fields_cache[cls] = found
+    return found
+
+
+def _walk_value(value: Any) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _walk_value(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _walk_value(item)
+
+
+def _map_value(value: Any, fn: Callable[[Node], Node]) -> Any:
+    if isinstance(value, Node):
+        return fn(value)
+    if isinstance(value, tuple):
+        mapped = tuple(_map_value(item, fn) for item in value)
+        same = all(new is old for new, old in zip(mapped, value, strict=True))
+        return value if same else mapped
+    if isinstance(value, dict):
+        items = {key: _map_value(item, fn) for key, item in value.items()}
+        same = all(items[key] is value[key] for key in items)
+        return value if same else items
+    return value
+
+
+_printer_slot: list[Callable[[Node], str]] = []
+
+
+def set_printer(printer: Callable[[Node], str]) -> None:
+    """Install the printer that `repr` and errors use; called once by `ir.printer`."""
+    _printer_slot[:] = [printer]
+
+
+def show(node: Node) -> str:
+    """Script text of a node, or its class name when no printer is installed."""
+    if _printer_slot:
+        return _printer_slot[0](node)
+    return f"<{type(node).__name__}>"

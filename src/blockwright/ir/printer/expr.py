@@ -1,0 +1,307 @@
+"""Expressions, buffers and attribute values in the `T` dialect.
+
+Each expression is printed so that the parser builds the very same node: literals other than int32
+name their type, and two plain literals never meet in one operation (Python would fold them).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from blockwright.ir import expr as E
+from blockwright.ir.buffer import Buffer, BufferRegion, IterVar, MatchBufferRegion, Range
+from blockwright.ir.dtype import DType
+from blockwright.ir.expr import Expr, FloatImm, IntImm, StringImm, Var
+from blockwright.ir.node import Node
+from blockwright.ir.op import OPS, result_type
+from blockwright.ir.printer.writer import Names, Writer, mark
+from blockwright.ir.structural import structural_equal
+
+_INFIX: dict[type[Expr], tuple[str, int]] = {
+    E.Or: ("or", 1), E.And: ("and", 2),
+    E.EQ: ("==", 4), E.NE: ("!=", 4), E.LT: ("<", 4), E.LE: ("<=", 4), E.GT: (">", 4),
+    E.GE: (">=", 4),
+    E.Add: ("+", 9), E.Sub: ("-", 9), E.Mul: ("*", 10), E.Div: ("/", 10),
+    E.FloorDiv: ("//", 10), E.FloorMod: ("%", 10),
+}  # fmt: skip
+_UNARY, _ATOM = 11, 13
+SPECIAL_CALLS = frozenset({"break", "continue"})
+
+
+def is_plain_int(node: Any) -> bool:
+    """Whether a literal is printed as a bare Python integer."""
+    return (
+        isinstance(node, IntImm)
+        and node.type.name == "int32"
+        and node.type.min_value <= node.value <= node.type.max_value
+    )
+
+
+def default_call_type(call: E.Call) -> DType | None:
+    """The result type that the parser gives a call that does not state one."""
+    row = OPS.get(call.op)
+    if row is None:
+        return None
+    if call.op == "if_then_else":
+        return call.args[1].dtype
+    if row.result == "given":
+        return DType("int", 32)
+    return result_type(row, call.args[0].dtype) if call.args else None
+
+
+class ExprPrinter:
+    """Prints expressions; `names` gives every variable and buffer its spelling."""
+
+    _methods: ClassVar[dict[type[Node], Callable[[Any, Any], tuple[str, int]]]] = {}
+
+    def __init__(self, marks: Iterable[Node] = (), constants: dict[str, Any] | None = None) -> None:
+        self.names = Names()
+        self.out = Writer()
+        self.marks = {id(node) for node in marks}
+        self.constants = constants
+
+    def marked(self, node: Node, text: str) -> str:
+        return mark(text) if self.marks and id(node) in self.marks else text
+
+    # ------------------------------------------------------------------------------ entry points
+    def expr(self, node: Expr, level: int = 0) -> str:
+        """Text of an expression, in parentheses when it binds weaker than `level`."""
+        text, strength = self._expr(node)
+        return f"({text})" if strength < level else text
+
+    def exprs(self, nodes: Iterable[Expr]) -> str:
+        return ", ".join(self.expr(node) for node in nodes)
+
+    def typed(self, node: Expr) -> str:
+        """Text that stands for an expression even where a Python number would be kept as such."""
+        if is_plain_int(node):
+            assert isinstance(node, IntImm)
+            return f"T.int32({node.value})"
+        if isinstance(node, StringImm):
+            return f"T.StringImm({node.value!r})"
+        return self.expr(node)
+
+    def tuple_of(self, nodes: Iterable[Expr]) -> str:
+        items = [self.expr(node) for node in nodes]
+        return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+    def _expr(self, node: Expr) -> tuple[str, int]:
+        if type(node) in _INFIX and not (isinstance(node, E.Div) and not node.dtype.is_float):
+            return self._infix(node)
+        method = self._methods.get(type(node))
+        if method is None:
+            return f"<{type(node).__name__}>", _ATOM
+        text, strength = method(self, node)
+        return self.marked(node, text), strength
+
+    def _infix(self, node: Any) -> tuple[str, int]:
+        """Chains that lean left are walked in a loop: they can be thousands deep."""
+        spine: list[Any] = []
+        while type(node) in _INFIX and not (isinstance(node, E.Div) and not node.dtype.is_float):
+            spine.append(node)
+            node = node.a
+        text, strength = self._expr(node)
+        for op in reversed(spine):
+            symbol, level = _INFIX[type(op)]
+            left_level = level + 1 if isinstance(op, E.CompareOp) else level
+            if is_plain_int(op.a) and is_plain_int(op.b):
+                text, strength = self.typed(op.a), _ATOM
+            left = f"({text})" if strength < left_level else text
+            text = self.marked(op, f"{left} {symbol} {self.expr(op.b, level + 1)}")
+            strength = level
+        return text, strength
+
+    # --------------------------------------------------------------------------------- leaf nodes
+    def var(self, node: Var) -> str:
+        return self.names.of(node, node.name)
+
+    def _var(self, node: Var) -> tuple[str, int]:
+        return self.var(node), _ATOM
+
+    def _int(self, node: IntImm) -> tuple[str, int]:
+        if node.type.is_bool:
+            return f"T.bool({bool(node.value)})", _ATOM
+        if is_plain_int(node):
+            return str(node.value), _ATOM if node.value >= 0 else _UNARY
+        return f"T.{node.type}({node.value})", _ATOM
+
+    def _float(self, node: FloatImm) -> tuple[str, int]:
+        value = repr(node.value) if math.isfinite(node.value) else f'"{node.value}"'
+        return f"T.{node.type}({value})", _ATOM
+
+    def _string(self, node: StringImm) -> tuple[str, int]:
+        return quote(node.value), _ATOM
+
+    # ------------------------------------------------------------------------------ compound nodes
+    def _cast(self, node: E.Cast) -> tuple[str, int]:
+        return f'T.Cast("{node.type}", {self.typed(node.value)})', _ATOM
+
+    def _not(self, node: E.Not) -> tuple[str, int]:
+        return f"not {self.expr(node.a, 3)}", 3
+
+    def _function(self, name: str, *args: Expr) -> tuple[str, int]:
+        """A call of two or more same-typed operands; one literal states its type if all are."""
+        first = self.typed(args[0]) if all(map(is_plain_int, args)) else self.expr(args[0])
+        return f"T.{name}({', '.join([first, *(self.expr(a) for a in args[1:])])})", _ATOM
+
+    def _binary_call(self, node: E.BinaryOp) -> tuple[str, int]:
+        names: dict[type[E.BinaryOp], str] = {
+            E.Min: "min", E.Max: "max", E.Div: "truncdiv", E.Mod: "truncmod"
+        }  # fmt: skip
+        return self._function(names[type(node)], node.a, node.b)
+
+    def _select(self, node: E.Select) -> tuple[str, int]:
+        args = self.exprs((node.condition, node.true_value, node.false_value))
+        return f"T.Select({args})", _ATOM
+
+    def _let(self, node: E.Let) -> tuple[str, int]:
+        value = self.typed(node.value)
+        with self.names.scope():
+            name = self.names.define(node.var, node.var.name)
+            return f"T.Let({self.expr(node.body)}, where={{{name}: {value}}})", _ATOM
+
+    def _load(self, node: E.BufferLoad) -> tuple[str, int]:
+        name = self.buffer(node.buffer)
+        if node.predicate is not None:
+            where = self.expr(node.predicate)
+            return f"{name}.vload([{self.exprs(node.indices)}], predicate={where})", _ATOM
+        return f"{name}[{self.exprs(node.indices) or '()'}]", _ATOM
+
+    def _ramp(self, node: E.Ramp) -> tuple[str, int]:
+        return f"T.ramp({self.expr(node.base)}, {self.expr(node.stride)}, {node.lanes})", _ATOM
+
+    def _broadcast(self, node: E.Broadcast) -> tuple[str, int]:
+        return f"T.broadcast({self.expr(node.value)}, {node.lanes})", _ATOM
+
+    def _shuffle(self, node: E.Shuffle) -> tuple[str, int]:
+        picks = ", ".join(map(str, node.indices))
+        return f"T.shuffle([{self.exprs(node.vectors)}], [{picks}])", _ATOM
+
+    def _call(self, node: E.Call) -> tuple[str, int]:
+        args = self.exprs(node.args)
+        default = default_call_type(node)
+        if default is None or not node.op.isidentifier() or node.op in SPECIAL_CALLS:
+            rest = f", {args}" if args else ""
+            return f'T.call_intrin("{node.type}", {quote(node.op)}{rest})', _ATOM
+        if node.type is not default:
+            args += f'{", " if args else ""}dtype="{node.type}"'
+        return f"T.{node.op}({args})", _ATOM
+
+    # ------------------------------------------------------------------------ buffers and regions
+    def buffer(self, node: Buffer) -> str:
+        return self.names.of(node, node.name)
+
+    def buffer_args(self, node: Buffer) -> str:
+        """Shape, type and whatever differs from the defaults."""
+        parts = [self.tuple_of(node.shape), f'"{node.dtype}"']
+        if node.strides:
+            parts.append(f"strides={self.tuple_of(node.strides)}")
+        if node.elem_offset is not None:
+            parts.append(f"elem_offset={self.expr(node.elem_offset)}")
+        if node.scope != "global":
+            parts.append(f"scope={quote(node.scope)}")
+        if node.data_alignment:
+            parts.append(f"align={node.data_alignment}")
+        if node.offset_factor:
+            parts.append(f"offset_factor={node.offset_factor}")
+        if node.axis_separators:
+            parts.append(f"axis_separators={list(node.axis_separators)}")
+        return ", ".join(parts)
+
+    def stop(self, start: Expr, extent: Expr) -> str:
+        """The end of [start, start + extent), from which the parser finds `extent` again."""
+        if isinstance(start, IntImm):
+            if start.value == 0 and extent.dtype is start.type:
+                return self.expr(extent)
+            if isinstance(extent, IntImm):
+                return self.expr(IntImm(start.value + extent.value, start.type))
+        if (
+            isinstance(extent, E.Sub)
+            and structural_equal(extent.b, start)
+            and not (isinstance(extent.a, E.Add) and structural_equal(extent.a.a, start))
+        ):
+            return self.expr(extent.a)
+        return self.expr(E.Add(start, extent))
+
+    def range_(self, node: Range) -> str:
+        one = isinstance(node.extent, IntImm) and node.extent.value == 1
+        if one and node.extent.dtype is node.min.dtype:
+            return self.expr(node.min)
+        return f"{self.expr(node.min)}:{self.stop(node.min, node.extent)}"
+
+    def region(self, node: BufferRegion) -> str:
+        ranges = ", ".join(self.range_(r) for r in node.region)
+        return self.marked(node, f"{self.buffer(node.buffer)}[{ranges or '()'}]")
+
+    def match_region(self, node: MatchBufferRegion) -> str:
+        return f"T.match_buffer({self.region(node.source)}, {self.buffer_args(node.buffer)})"
+
+    def domain(self, node: Range) -> str:
+        if isinstance(node.min, IntImm) and node.min.value == 0:
+            return self.expr(node.extent)
+        return f"({self.expr(node.min)}, {self.stop(node.min, node.extent)})"
+
+    # ------------------------------------------------------------------------------ plain values
+    def value(self, item: Any) -> str:
+        """An attribute or annotation value: Python data, expressions, buffers, types."""
+        if isinstance(item, Expr):
+            return self.typed(item)
+        if isinstance(item, Buffer):
+            return self.buffer(item)
+        if isinstance(item, BufferRegion):
+            return self.region(item)
+        if isinstance(item, IterVar):
+            return self.names.of(item.var, item.var.name)
+        if isinstance(item, DType):
+            return f'T.dtype("{item}")'
+        if isinstance(item, str):
+            return quote(item)
+        if isinstance(item, float) and not math.isfinite(item):
+            return f'float("{item}")'
+        if isinstance(item, dict):
+            pairs = (f"{self.value(k)}: {self.value(v)}" for k, v in item.items())
+            return "{" + ", ".join(pairs) + "}"
+        if isinstance(item, list):
+            return "[" + ", ".join(map(self.value, item)) + "]"
+        if isinstance(item, tuple):
+            items = ", ".join(map(self.value, item))
+            return f"({items},)" if len(item) == 1 else f"({items})"
+        if isinstance(item, np.ndarray):
+            return self.array_reference(item, "constant")
+        return repr(item)
+
+    def array_reference(self, data: np.ndarray[Any, Any], name: str) -> str:
+        """A reference to an array that is kept beside the text (in `constants` when given)."""
+        table = self.constants if self.constants is not None else {}
+        for key, known in table.items():
+            if known is data:
+                return f"I.constant({quote(key)})"
+        base, count = name or "constant", 0
+        name = base
+        while name in table:
+            count += 1
+            name = f"{base}_{count}"
+        table[name] = data
+        return f"I.constant({quote(name)})"
+
+
+def quote(text: str) -> str:
+    """A string literal with double quotes where that needs no escape."""
+    literal = repr(text)
+    return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
+
+
+ExprPrinter._methods.update({  # pyright: ignore[reportPrivateUsage]
+    getattr(E, name): getattr(ExprPrinter, method)
+    for name, method in {
+        "Var": "_var", "IntImm": "_int", "FloatImm": "_float", "StringImm": "_string",
+        "Cast": "_cast", "Not": "_not", "Min": "_binary_call", "Max": "_binary_call",
+        "Div": "_binary_call", "Mod": "_binary_call", "Select": "_select", "Let": "_let",
+        "BufferLoad": "_load", "Ramp": "_ramp", "Broadcast": "_broadcast", "Shuffle": "_shuffle",
+        "Call": "_call",
+    }.items()
+})  # fmt: skip

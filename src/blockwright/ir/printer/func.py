@@ -1,0 +1,102 @@
+"""Tensor programs (`@T.prim_func`) as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright.ir.buffer import Buffer
+from blockwright.ir.expr import Expr, Var
+from blockwright.ir.function import PrimFunc
+from blockwright.ir.printer.stmt import StmtPrinter, is_true
+from blockwright.ir.printer.writer import identifier
+from blockwright.ir.stmt import Block, BlockRealize
+from blockwright.ir.visit import collect, uses_var
+
+
+def buffer_exprs(buffer: Buffer) -> tuple[Expr, ...]:
+    """The expressions in the definition of a buffer."""
+    offset = () if buffer.elem_offset is None else (buffer.elem_offset,)
+    return (*buffer.shape, *buffer.strides, *offset)
+
+
+class FuncPrinter(StmtPrinter):
+    """Prints functions of the tensor level."""
+
+    def prim_func(self, func: PrimFunc, key: str | None = None) -> None:
+        """One function; `key` is its name in the module around it, if there is one."""
+        name, attrs = self._name_and_attrs(func.attrs, key)
+        private = attrs.pop("tir.is_private", None) is True
+        if not private and "tir.is_private" in func.attrs:
+            attrs["tir.is_private"] = func.attrs["tir.is_private"]
+        self.out.line("@T.prim_func(private=True)" if private else "@T.prim_func")
+        with self.names.scope():
+            matched: list[tuple[Var, Buffer]] = []
+            params = ", ".join(self._params(func, matched))
+            self.out.line(self.marked(func, f"def {name}({params}):"))
+            with self.out.indent():
+                if attrs:
+                    self.out.line(f"T.func_attr({self.value(attrs)})")
+                for handle, buffer in matched:
+                    self.declare_free(buffer)
+                    args = self.buffer_args(buffer)
+                    spelled = self.names.define(buffer, buffer.name)
+                    self.out.line(f"{spelled} = T.match_buffer({self.var(handle)}, {args})")
+                if isinstance(func.body, BlockRealize) and is_implicit_root(func.body):
+                    self.block_interior(func.body.block)
+                else:
+                    self.body(func.body)
+
+    def _name_and_attrs(self, attrs: dict[str, Any], key: str | None) -> tuple[str, dict[str, Any]]:
+        """How the function is spelled after `def`, and the attributes this does not tell."""
+        rest = dict(attrs)
+        symbol = rest.pop("global_symbol", None)
+        name = key if key is not None else symbol if isinstance(symbol, str) else "main"
+        spelled = identifier(name, "func")
+        if symbol is None or symbol != spelled:
+            rest = {"global_symbol": symbol, **rest}
+        return spelled, rest
+
+    def _params(self, func: PrimFunc, matched: list[tuple[Var, Buffer]]) -> list[str]:
+        """Parameter texts; buffers that need a `T.match_buffer` line are appended to `matched`."""
+        buffers = dict(func.buffer_map)
+        scalars = {p for p in func.params if p not in buffers}
+        for scalar in func.params:
+            if scalar in scalars:
+                self.names.define(scalar, scalar.name)
+        out: list[str] = []
+        for param in func.params:
+            buffer = buffers.get(param)
+            if buffer is None:
+                out.append(f"{self.var(param)}: T.{param.type}")
+            elif self._is_short(param, buffer, scalars, func):
+                args = self.buffer_args(buffer)
+                out.append(f"{self.names.define(buffer, buffer.name)}: T.Buffer({args})")
+            else:
+                out.append(f"{self.names.define(param, param.name)}: T.handle")
+        matched += [pair for pair in func.buffer_map if not self.names.known(pair[1])]
+        return out
+
+    def _is_short(self, handle: Var, buffer: Buffer, scalars: set[Var], func: PrimFunc) -> bool:
+        """Whether `A: T.Buffer(…)` says all: only parameters in the shape, handle not used."""
+        if handle.name not in (buffer.name, f"{buffer.name}_handle"):
+            return False
+        symbols = {v for e in buffer_exprs(buffer) for v in collect(e, Var)}
+        return symbols <= scalars and not uses_var(func.body, handle)
+
+
+def is_implicit_root(realize: BlockRealize) -> bool:
+    """Whether the parser puts back this root block by itself when it is left out."""
+    block = realize.block
+    empty = not (block.iter_vars or block.reads or block.writes or block.annotations)
+    plain = block.init is None and not block.match_buffers and not block.exec_scope
+    needed = bool(block.alloc_buffers) or bool(collect(block.body, Block))
+    inner = block.body
+    alone = isinstance(inner, BlockRealize) and not inner.block.iter_vars and not block.alloc_buffers
+    return (
+        block.name == "root"
+        and is_true(realize.predicate)
+        and empty
+        and plain
+        and needed
+        and not (alone and isinstance(inner, BlockRealize) and inner.block.name == "root")
+    )

@@ -1,0 +1,241 @@
+"""Structural equality and hash: sameness up to renaming of bound variables.
+
+Closed programs compare up to alpha-equivalence; free variables compare by identity (or, with
+`map_free_vars`, by a consistent one-to-one matching). Names of variables and buffers, and spans, do not count;
+names of blocks and functions do. Iterative: deep trees do not overflow the stack.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+
+from blockwright.ir import expr as E
+from blockwright.ir.buffer import Buffer, IterVar, MatchBufferRegion
+from blockwright.ir.dtype import DType
+from blockwright.ir.expr import Var
+from blockwright.ir.function import PrimFunc
+from blockwright.ir.graph import GraphFunction, GraphVar, MatchCast, VarBinding, symbolic_vars
+from blockwright.ir.node import Node
+from blockwright.ir.stmt import Block, For, LetStmt
+from blockwright.support import IRError
+
+
+class _Mismatch(Exception):
+    def __init__(self, path: str, left: Any, right: Any) -> None:
+        super().__init__(path)
+        self.path, self.left, self.right = path, left, right
+
+
+class _Matcher:
+    """Pairs of definitions seen so far, checked both ways."""
+
+    def __init__(self, map_free_vars: bool) -> None:
+        self.map_free = map_free_vars
+        self.forward: dict[Node, Node] = {}
+        self.backward: dict[Node, Node] = {}
+
+    def bind(self, a: Node, b: Node) -> None:
+        self.forward[a], self.backward[b] = b, a
+
+    def same(self, a: Any, b: Any) -> None:
+        stack: list[tuple[Any, Any, str]] = [(a, b, "")]
+        while stack:
+            x, y, path = stack.pop()
+            if isinstance(x, Node) and isinstance(y, Node):
+                pending = self._nodes(x, y, path)
+                stack.extend(reversed(pending))
+            elif isinstance(x, tuple) and isinstance(y, tuple):
+                if len(x) != len(y):
+                    raise _Mismatch(path, x, y)
+                items = [(p, q, f"{path}[{i}]") for i, (p, q) in enumerate(zip(x, y, strict=True))]
+                stack.extend(reversed(items))
+            elif isinstance(x, dict) and isinstance(y, dict):
+                if x.keys() != y.keys():
+                    raise _Mismatch(path, x, y)
+                stack.extend((x[k], y[k], f"{path}[{k!r}]") for k in x)
+            elif not _same_leaf(x, y):
+                raise _Mismatch(path, x, y)
+
+    def _nodes(self, x: Node, y: Node, path: str) -> list[tuple[Any, Any, str]]:
+        if type(x) is not type(y):
+            raise _Mismatch(path, x, y)
+        if isinstance(x, GraphVar):
+            assert isinstance(y, GraphVar)
+            if x is y:
+                return []
+            if self.forward.get(x) is not y or self.backward.get(y) is not x:
+                raise _Mismatch(path, x, y)
+            return []
+        if isinstance(x, (Var, Buffer)):
+            known = x in self.forward or y in self.backward
+            if known:
+                if self.forward.get(x) is not y or self.backward.get(y) is not x:
+                    raise _Mismatch(path, x, y)
+                return []
+            if isinstance(x, Var):
+                assert isinstance(y, Var)
+                if x is y:
+                    return []
+                if not self.map_free or x.type is not y.type:
+                    raise _Mismatch(path, x, y)
+                self.bind(x, y)
+                return []
+            self.bind(x, y)
+        for p, q in _definitions(x, y):
+            if isinstance(p, Var) and p.type is not q.type:
+                raise _Mismatch(path, p, q)
+            self.bind(p, q)
+        out: list[tuple[Any, Any, str]] = []
+        for name in _field_order(x):
+            out.append((getattr(x, name), getattr(y, name), f"{path}.{name}"))
+        return out
+
+
+def _field_order(node: Node) -> tuple[str, ...]:
+    """Fields to compare, definitions before uses."""
+    names = tuple(n for n in node.__struct_fields__ if n != "span")
+    if isinstance(node, Buffer):
+        return tuple(n for n in names if n != "name")
+    if isinstance(node, Block):
+        first = ("iter_vars", "alloc_buffers", "match_buffers")
+        return first + tuple(n for n in names if n not in first)
+    return names
+
+
+def _graph_definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
+    """Graph values and dimension symbols that `x` and `y` define."""
+    if isinstance(x, GraphFunction):
+        if len(x.params) != len(y.params):
+            raise _Mismatch(".params", x, y)
+        pairs: list[tuple[Any, Any]] = list(zip(x.params, y.params, strict=True))
+        for p, q in zip(x.params, y.params, strict=True):
+            pairs += zip(symbolic_vars(p.info), symbolic_vars(q.info), strict=False)
+        return pairs
+    if isinstance(x, MatchCast):
+        symbols = zip(symbolic_vars(x.pattern), symbolic_vars(y.pattern), strict=False)
+        return [(x.var, y.var), *symbols]
+    return [(x.var, y.var)] if isinstance(x, VarBinding) else []
+
+
+def _definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
+    """Variables that `x` and `y` define, in matching order."""
+    if isinstance(x, (GraphFunction, MatchCast, VarBinding)):
+        return _graph_definitions(x, y)
+    if isinstance(x, For):
+        return [(x.loop_var, y.loop_var)]
+    if isinstance(x, IterVar):
+        return [(x.var, y.var)]
+    if isinstance(x, (LetStmt, E.Let)):
+        return [(x.var, y.var)]
+    if isinstance(x, PrimFunc):
+        if len(x.params) != len(y.params) or len(x.buffer_map) != len(y.buffer_map):
+            raise _Mismatch(".params", x, y)
+        pairs = list(zip(x.params, y.params, strict=True))
+        for (_, p), (_, q) in zip(x.buffer_map, y.buffer_map, strict=True):
+            pairs += _shape_vars(p, q)
+        return pairs
+    if isinstance(x, MatchBufferRegion):
+        return _shape_vars(x.buffer, y.buffer)
+    return []
+
+
+def _shape_vars(p: Buffer, q: Buffer) -> list[tuple[Var, Var]]:
+    """Variables that a parameter or view buffer binds by its shape, strides and offset."""
+    left = (*p.shape, *p.strides, *((p.elem_offset,) if p.elem_offset is not None else ()))
+    right = (*q.shape, *q.strides, *((q.elem_offset,) if q.elem_offset is not None else ()))
+    return [
+        (a, b)
+        for a, b in zip(left, right, strict=False)
+        if isinstance(a, Var) and isinstance(b, Var)
+    ]
+
+
+def _same_leaf(x: Any, y: Any) -> bool:
+    if isinstance(x, float) and isinstance(y, float):
+        both_nan = math.isnan(x) and math.isnan(y)
+        return both_nan or (x == y and math.copysign(1, x) == math.copysign(1, y))
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+    if isinstance(x, list) and isinstance(y, list):
+        return len(x) == len(y) and all(
+            structural_equal(a, b) for a, b in zip(x, y, strict=True)
+        )
+    if type(x) is not type(y):
+        return False
+    return bool(x == y)
+
+
+def structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> bool:
+    """Whether two programs are the same up to names of bound variables and spans."""
+    if a is b:
+        return True
+    try:
+        _Matcher(map_free_vars).same(a, b)
+    except _Mismatch:
+        return False
+    return True
+
+
+def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> None:
+    """Raise with the place of the first difference when two programs differ."""
+    try:
+        _Matcher(map_free_vars).same(a, b)
+    except _Mismatch as found:
+        raise IRError(
+            f"programs differ at `{found.path or 'root'}`:\n  left:  {found.left!r}\n"
+            f"  right: {found.right!r}\nleft program:\n{a!r}\nright program:\n{b!r}",
+            code="BW211",
+        ) from None
+
+
+def structural_hash(root: Any) -> int:
+    """A hash equal for structurally equal closed programs (stable within and across processes)."""
+    numbers: dict[Node, int] = {}
+    tokens: list[Any] = []
+    stack: list[Any] = [root]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, (Var, GraphVar)) or (isinstance(item, Buffer) and item in numbers):
+            fresh = item not in numbers
+            tokens.append((type(item).__name__, numbers.setdefault(item, len(numbers))))
+            if fresh and isinstance(item, GraphVar):
+                stack.append(item.info)
+            elif fresh:
+                tokens.append(str(item.dtype))
+            continue
+        if isinstance(item, Node):
+            if isinstance(item, Buffer):
+                numbers[item] = len(numbers)
+            tokens.append(type(item).__name__)
+            stack.extend(getattr(item, name) for name in reversed(_field_order(item)))
+        elif isinstance(item, (tuple, list)):
+            tokens.append(("seq", len(item)))
+            stack.extend(reversed(item))
+        elif isinstance(item, dict):
+            tokens.append(("map", tuple(sorted(map(str, item)))))
+            stack.extend(item[k] for k in sorted(item, key=str, reverse=True))
+        else:
+            tokens.append(_leaf_token(item))
+    return _digest(tokens)
+
+
+def _leaf_token(item: Any) -> Any:
+    if isinstance(item, float):
+        return repr(item)
+    if isinstance(item, np.ndarray):
+        return (str(item.dtype), item.shape, item.tobytes())
+    if isinstance(item, DType):
+        return item.name
+    return str(item)
+
+
+def _digest(tokens: list[Any]) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    for token in tokens:
+        digest.update(repr(token).encode())
+        digest.update(b"\0")
+    return int.from_bytes(digest.digest(), "little", signed=True)

@@ -1,0 +1,132 @@
+"""Walking and rewriting trees.
+
+`walk` visits every node before its children; `Mutator` rewrites by a per-class table of methods
+(`rewrite_<ClassName>`), leaves first through `map_children`, and keeps sharing: a node that occurs
+in several places is rewritten once. Buffers are rewritten wherever they are mentioned, once each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar, cast
+
+from blockwright.ir.buffer import Buffer
+from blockwright.ir.expr import BufferLoad, Expr, Var
+from blockwright.ir.node import Node
+from blockwright.ir.stmt import Block, BufferStore, For, Stmt
+
+NodeT = TypeVar("NodeT", bound=Node)
+
+
+def walk(root: Node) -> Iterator[Node]:
+    """Every node below and including `root`, parents first, each occurrence once per path.
+
+    Shapes and strides of buffers are visited at every mention.
+    """
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(list(node.children())))
+
+
+def collect(root: Node, kind: type[NodeT]) -> list[NodeT]:
+    """All nodes of one class in program order, each object once."""
+    seen: set[int] = set()
+    out: list[NodeT] = []
+    for node in walk(root):
+        if isinstance(node, kind) and id(node) not in seen:
+            seen.add(id(node))
+            out.append(node)
+    return out
+
+
+def uses_var(root: Node, variables: Var | set[Var]) -> bool:
+    """Whether any of the variables occurs in the tree."""
+    wanted = {variables} if isinstance(variables, Var) else variables
+    return any(isinstance(node, Var) and node in wanted for node in walk(root))
+
+
+def free_vars(root: Expr) -> list[Var]:
+    """Variables of an expression in order of first occurrence (Let-bound ones included)."""
+    return collect(root, Var)
+
+
+class Mutator:
+    """Base of tree rewrites. Subclasses define `rewrite_<ClassName>(self, node)` methods.
+
+    A method returns the new node; calling `self.descend(node)` rewrites the children first.
+    Nodes without a method descend. Results are remembered per node object.
+    """
+
+    _table: ClassVar[dict[str, Callable[[Any, Node], Node]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        table: dict[str, Callable[[Any, Node], Node]] = {}
+        for base in reversed(cls.__mro__):
+            for name, method in vars(base).items():
+                if name.startswith("rewrite_"):
+                    table[name.removeprefix("rewrite_")] = method
+        cls._table = table
+
+    def __init__(self) -> None:
+        self._memo: dict[Node, Node] = {}
+
+    def __call__(self, node: NodeT) -> NodeT:
+        found = self._memo.get(node)
+        if found is None:
+            method = self._table.get(type(node).__name__)
+            found = self.descend(node) if method is None else method(self, node)
+            self._memo[node] = found
+        return cast(NodeT, found)
+
+    def descend(self, node: NodeT) -> NodeT:
+        """The node with rewritten children."""
+        return node.map_children(self)
+
+
+class _Substitute(Mutator):
+    def __init__(self, mapping: Mapping[Any, Node]) -> None:
+        super().__init__()
+        self._memo.update(mapping)
+
+
+def substitute(root: NodeT, mapping: Mapping[Var, Expr] | Mapping[Buffer, Buffer] | Mapping[Any, Any]) -> NodeT:
+    """`root` with variables (and buffers) replaced wherever they are mentioned.
+
+    Buffers whose shape mentions a replaced variable are renewed consistently.
+    Definitions are replaced too when their variable is in the mapping and maps to a variable.
+    """
+    return _Substitute(mapping)(root) if mapping else root
+
+
+def rewrite_bottom_up(root: NodeT, fn: Callable[[Node], Node | None]) -> NodeT:
+    """Apply `fn` to every node after its children; None keeps the node."""
+
+    class _Rewrite(Mutator):
+        def __call__(self, node: Any) -> Any:
+            found = self._memo.get(node)
+            if found is None:
+                new = node.map_children(self)
+                changed = fn(new)
+                found = new if changed is None else changed
+                self._memo[node] = found
+            return found
+
+    return _Rewrite()(root)
+
+
+def blocks(root: Node) -> list[Block]:
+    """All blocks in program order."""
+    return collect(root, Block)
+
+
+def loops(root: Node) -> list[For]:
+    """All loops in program order."""
+    return collect(root, For)
+
+
+def accesses(root: Stmt) -> list[BufferLoad | BufferStore]:
+    """All element reads and writes in program order (writes come before their operands)."""
+    return [n for n in walk(root) if isinstance(n, (BufferLoad, BufferStore))]

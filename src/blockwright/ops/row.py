@@ -1,0 +1,160 @@
+"""The operator row: everything Blockwright knows of one graph operator, in one place.
+
+The importers read `torch` and `onnx`, deduction reads `deduce`, lowering reads `lower`, the tests
+read `oracle` and `samples`, the docs read all of it. Adding an operator is adding a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.support import GraphError
+
+Array = np.ndarray[Any, Any]
+Attrs = Mapping[str, Any]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One test case: argument arrays (or makers of arrays from a generator) and attributes.
+
+    `tolerance` is in units in the last place of the result type, argued in `why` when not 0–4.
+    """
+
+    args: tuple[Any, ...]
+    attrs: dict[str, Any] = {}
+    tolerance: float = 4.0
+    why: str = ""
+
+
+class OpContext:
+    """What deduction and lowering may ask: facts about symbolic dimensions, and where they are.
+
+    Attributes:
+        analyzer: knows the declared ranges of the function's symbols.
+        name: the operator's name, for messages.
+    """
+
+    def __init__(self, name: str, analyzer: Analyzer | None = None) -> None:
+        self.name = name
+        self.analyzer = analyzer or Analyzer()
+
+    def equal(self, a: ir.Expr, b: ir.Expr) -> bool:
+        """Whether two dimensions are surely the same."""
+        return a is b or self.analyzer.prove_equal(a, b)
+
+    def require_equal(self, a: ir.Expr, b: ir.Expr, what: str) -> None:
+        """Raise unless two dimensions are the same for all values of their symbols."""
+        if not self.equal(a, b):
+            raise self.error(f"{what}: {a!r} and {b!r} are not known to be equal",
+                             "declare both with the same symbol, or match_cast one of them")  # fmt: skip
+
+    def error(self, message: str, help: str | None = None) -> GraphError:
+        return GraphError(f"{self.name}: {message}", code="BW401", help=help)
+
+
+Deduce = Callable[[OpContext, Sequence[ir.Info], Attrs], ir.Info]
+Lower = Callable[[OpContext, Sequence[ir.TensorInfo], Attrs], ir.PrimFunc]
+Oracle = Callable[..., Any]
+
+
+class OpRow(msgspec.Struct, frozen=True):
+    """One operator.
+
+    Attributes:
+        name: as in `R.<name>`.
+        args: names of the tensor arguments; a trailing "?" marks an optional one, "*" a list.
+        attrs: attribute name → default (the `REQUIRED` marker when there is none).
+        deduce: result annotation from argument annotations; raises GraphError when invalid.
+        lower: tensor program (inputs, then output) for given argument annotations; None for
+            operators that only the graph level handles (views, shapes).
+        oracle: NumPy meaning: `oracle(*arrays, **attrs)`.
+        torch, onnx: names in the front ends that map to this operator directly.
+        samples: test cases.
+        doc: one or two sentences.
+    """
+
+    name: str
+    args: tuple[str, ...]
+    deduce: Deduce
+    lower: Lower | None
+    oracle: Oracle
+    attrs: dict[str, Any] = {}
+    torch: tuple[str, ...] = ()
+    onnx: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()
+    doc: str = ""
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+
+
+def tensor(ctx: OpContext, info: ir.Info, position: int) -> ir.TensorInfo:
+    """Argument `position` as a tensor annotation."""
+    if not isinstance(info, ir.TensorInfo):
+        raise ctx.error(f"argument {position} must be a tensor, got {info!r}")
+    return info
+
+
+def known_shape(ctx: OpContext, info: ir.TensorInfo, position: int) -> tuple[ir.Expr, ...]:
+    """The argument's dimensions; raises when only the rank, or nothing, is known."""
+    if info.shape is None:
+        raise ctx.error(f"argument {position} has no known shape",
+                        "give it a shape with match_cast first")  # fmt: skip
+    return info.shape
+
+
+def known_dtype(ctx: OpContext, info: ir.TensorInfo, position: int) -> ir.DType:
+    """The argument's element type; raises when unknown."""
+    if info.dtype is None:
+        raise ctx.error(f"argument {position} has no known element type")
+    return info.dtype
+
+
+def broadcast_shapes(
+    ctx: OpContext, shapes: Sequence[Sequence[ir.Expr]]
+) -> tuple[ir.Expr, ...]:
+    """NumPy broadcasting of symbolic shapes, aligned at the last dimension."""
+    rank = max((len(s) for s in shapes), default=0)
+    out: list[ir.Expr] = []
+    for axis in range(rank):
+        chosen: ir.Expr = ir.const(1, "int64")
+        for shape in shapes:
+            position = axis - (rank - len(shape))
+            if position < 0 or ir.is_const_int(shape[position], 1):
+                continue
+            dim = shape[position]
+            if ir.is_const_int(chosen, 1):
+                chosen = dim
+            else:
+                ctx.require_equal(chosen, dim, f"dimension {axis} does not broadcast")
+        out.append(chosen)
+    return tuple(out)
+
+
+def broadcast_index(
+    shape: Sequence[ir.Expr], indices: Sequence[ir.Expr]
+) -> tuple[ir.Expr, ...]:
+    """Indices into an operand of `shape` for element `indices` of the broadcast result."""
+    tail = indices[len(indices) - len(shape) :]
+    zero = ir.const(0, "int64")
+    return tuple(
+        zero if ir.is_const_int(dim, 1) else index for dim, index in zip(shape, tail, strict=True)
+    )
+
+
+def normalize_axis(ctx: OpContext, axis: int, rank: int) -> int:
+    """`axis` counted from the front; raises when out of range."""
+    if not -rank <= axis < rank:
+        raise ctx.error(f"axis {axis} is out of range for rank {rank}")
+    return axis % rank

@@ -1,0 +1,58 @@
+"""What every graph pass receives, and the shape of a pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.target import Target
+
+Pass = Callable[[ir.IRModule, "PassContext"], ir.IRModule]
+Instrument = Callable[[str, ir.IRModule, ir.IRModule], None]
+
+
+class PassContext:
+    """Target, options and observers of one compilation.
+
+    Attributes:
+        target: what the module is compiled for.
+        options: option name → value (`effort`, `sanitize`, …).
+        instruments: called after every pass with (name, module before, module after).
+        traces: kernel name → schedule trace, filled by the scheduling stage.
+        notes: what passes want the user to know, such as a kernel scheduled by the fallback rule.
+        timings: pass name → seconds.
+        progress: called with (stage name, finished, total) by long stages.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        options: dict[str, Any] | None = None,
+        instruments: Sequence[Instrument] = (),
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.target = target
+        self.options: dict[str, Any] = dict(options or {})
+        self.instruments = list(instruments)
+        self.traces: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.timings: dict[str, float] = {}
+        self._progress = progress
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Tell the observer how far a stage has come."""
+        if self._progress is not None:
+            self._progress(stage, done, total)
+
+    def run(self, passes: Sequence[tuple[str, Pass]], module: ir.IRModule) -> ir.IRModule:
+        """Apply named passes in order."""
+        for name, apply in passes:
+            started = time.perf_counter()
+            result = apply(module, self)
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - started
+            for instrument in self.instruments:
+                instrument(name, module, result)
+            module = result
+        return module

@@ -1,0 +1,113 @@
+"""FoldConstants: calls of tensor programs on constants are evaluated now, natively.
+
+Before:  w = R.call_tir(cls.pack, (const_W,)); lv = R.call_tir(cls.kernel, (x, w))
+After:   lv = R.call_tir(cls.kernel, (x, const_w))
+
+The programs are compiled by the same code generator as everything else, so folding and running
+cannot disagree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.build import build
+from blockwright.graph import constant
+from blockwright.passes.context import PassContext
+from blockwright.passes.fuse_tir import drop_unused
+from blockwright.passes.rewrite import flat_function, graph_functions, tir_args, tir_callee
+from blockwright.passes.rewrite import tir_symbols
+
+_MAX_BYTES = 1 << 28  # a folded value larger than this stays a computation (a big `full`, say)
+
+
+def _static_shape(info: ir.Info | None) -> tuple[int, ...] | None:
+    if not isinstance(info, ir.TensorInfo) or info.shape is None:
+        return None
+    dims = [ir.const_int(d) for d in info.shape]
+    return None if any(d is None for d in dims) else tuple(d for d in dims if d is not None)
+
+
+def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Evaluate call_tir bindings whose arguments are all constants."""
+    wanted: dict[str, ir.Node] = {}
+    for _, function in graph_functions(module):
+        for binding in _foldable(function, module):
+            name = tir_callee(binding.value)
+            assert name is not None
+            func = module[name]
+            wanted[name] = func.replace(attrs={**func.attrs, "tir.is_private": False})
+    if not wanted:
+        return module
+    library = build(ir.IRModule(wanted), ctx.target)
+    functions = dict(module.functions)
+    for name, function in graph_functions(module):
+        functions[name] = _fold(function, module, library)
+    return module.replace(functions=drop_unused(functions))
+
+
+def _foldable(function: ir.GraphFunction, module: ir.IRModule) -> list[ir.VarBinding]:
+    """Bindings computable now, in order; results of earlier ones count as constants."""
+    known: set[ir.GraphExpr] = set()
+    found: list[ir.VarBinding] = []
+    for binding in function.bindings:
+        if not isinstance(binding, ir.VarBinding) or tir_callee(binding.value) is None:
+            continue
+        args = tir_args(binding.value)
+        shape = _static_shape(binding.var.info)
+        if shape is None or tir_symbols(binding.value):
+            continue
+        info = binding.var.tensor_info
+        size = int(np.prod(shape, dtype=np.int64)) * (info.dtype.nbytes if info.dtype else 8)
+        if size <= _MAX_BYTES and all(isinstance(a, ir.Constant) or a in known for a in args):
+            known.add(binding.var)
+            found.append(binding)
+    return found
+
+
+def _fold(function: ir.GraphFunction, module: ir.IRModule, library: Any) -> ir.GraphFunction:
+    values: dict[ir.Node, ir.Node] = {}
+    foldable = set(_foldable(function, module))
+    cache: dict[tuple[Any, ...], ir.Constant] = {}
+    bindings: list[ir.Binding] = []
+    replace = _Values(values)
+    for binding in function.bindings:
+        if isinstance(binding, ir.VarBinding) and binding in foldable:
+            name = tir_callee(binding.value)
+            args = [values.get(a, a) for a in tir_args(binding.value)]
+            key = (name, *args)
+            if key not in cache:
+                cache[key] = _evaluate(binding, args, library[str(name)])
+            values[binding.var] = cache[key]
+            continue
+        bindings.append(binding.map_children(replace))
+    result = replace(function.body.body)
+    return flat_function(function, bindings, result)
+
+
+def _evaluate(binding: ir.VarBinding, args: list[ir.Node], run: Any) -> ir.Constant:
+    info = binding.var.tensor_info
+    shape = _static_shape(info)
+    assert shape is not None and info.dtype is not None
+    out = np.empty(shape, info.dtype.numpy())
+    arrays = [a.data for a in args if isinstance(a, ir.Constant)]
+    run(*arrays, out)
+    return constant(out, binding.var.name)
+
+
+class _Values(ir.Mutator):
+    """Replace folded variables by constants. Definitions are left alone: they were dropped."""
+
+    def __init__(self, values: dict[ir.Node, ir.Node]) -> None:
+        super().__init__()
+        self.values = values
+
+    def __call__(self, node: Any) -> Any:
+        if node in self.values:
+            return self.values[node]
+        if isinstance(node, (ir.GraphVar, ir.Constant, ir.Info)):
+            return node
+        return node.map_children(self)

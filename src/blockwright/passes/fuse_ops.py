@@ -1,0 +1,256 @@
+"""FuseOps: groups of calls that one kernel should compute become subgraph functions.
+
+Before:  lv0 = R.call_tir(cls.linear, (x, w)); lv1 = R.call_tir(cls.gelu, (lv0,))
+After:   lv1 = cls.fused_linear_gelu(x, w)      # a graph function marked "primitive"
+
+A group has at most one anchor (a contraction or a reduction). What may join it follows from the
+compute patterns that analysis found, never from operator names:
+  * epilogues: element-wise or broadcast consumers of the anchor's result, when nobody else needs
+    that result; pure data movement too when it keeps the anchor's last axis contiguous;
+  * prologues: pure data movement in front of any consumer (reading through an index map costs
+    nothing); for reductions any element-wise or injective producer.
+Only values with a single consumer are swallowed, so no work is done twice and no cycle can arise.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.passes.context import PassContext
+from blockwright.passes.movement import is_movement, keeps_last_axis
+from blockwright.passes.rewrite import (
+    flat_function,
+    graph_functions,
+    tir_args,
+    tir_callee,
+    tir_symbols,
+    used_vars,
+)
+
+_LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})
+_EPILOGUE = frozenset({"ElementWise", "Broadcast"})
+_MAX_GROUP = 32  # beyond this, kernels grow without getting faster
+
+
+class _Node:
+    """One call_tir binding with what fusion must know of it."""
+
+    def __init__(self, position: int, binding: ir.VarBinding, func: ir.PrimFunc) -> None:
+        self.position = position
+        self.binding = binding
+        self.var = binding.var
+        self.func = func
+        self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
+        self.movement = is_movement(func)
+        self.args = [a for a in tir_args(binding.value) if isinstance(a, ir.GraphVar)]
+        self.group = _Group(self)
+
+
+class _Group:
+    def __init__(self, node: _Node) -> None:
+        self.nodes = [node]
+        self.anchor: _Node | None = None if node.kind in _LIGHT else node
+
+    @property
+    def sink(self) -> _Node:
+        return max(self.nodes, key=lambda n: n.position)
+
+    @property
+    def only_movement(self) -> bool:
+        return all(n.movement for n in self.nodes)
+
+
+class _Fuser:
+    def __init__(self, function: ir.GraphFunction, module: ir.IRModule) -> None:
+        self.function = function
+        self.nodes: dict[ir.GraphVar, _Node] = {}
+        self.uses: dict[ir.GraphVar, int] = {}
+        for position, binding in enumerate(function.bindings):
+            for used in _operands(binding):
+                self.uses[used] = self.uses.get(used, 0) + 1
+            if isinstance(binding, ir.VarBinding):
+                name = tir_callee(binding.value)
+                if name is not None and not isinstance(binding.var.info, ir.TupleInfo):
+                    self.nodes[binding.var] = _Node(position, binding, module[name])
+        for used in used_vars(function.body.body):
+            self.uses[used] = self.uses.get(used, 0) + 1
+
+    def run(self) -> None:
+        for node in list(self.nodes.values()):
+            if node.kind in _EPILOGUE or node.movement:
+                self._join_as_epilogue(node)
+        for node in list(self.nodes.values()):
+            self._swallow_producers(node)
+
+    def _single_use(self, node: _Node) -> bool:
+        return self.uses.get(node.var, 0) == 1
+
+    def _join_as_epilogue(self, node: _Node) -> None:
+        """Join the anchored group of one producer, the latest that allows it."""
+        producers = [self.nodes[a] for a in node.args if a in self.nodes]
+        for producer in sorted(producers, key=lambda n: -n.position):
+            group = producer.group
+            anchor = group.anchor
+            if anchor is None or node.group is group or node.group.anchor is not None:
+                continue
+            if anchor.kind != "OutputEwiseFusible" or group.sink is not producer:
+                continue
+            if self._single_use(producer) and self._epilogue_fits(node, producer):
+                self._merge(group, node.group)
+                return
+
+    def _epilogue_fits(self, node: _Node, producer: _Node) -> bool:
+        if node.movement:
+            return keeps_last_axis(node.func)
+        if any(n.movement for n in producer.group.nodes if n.position > _position(producer)):
+            return False  # after a movement the tile's axes no longer line up
+        mine, theirs = node.var.info, producer.var.info
+        assert isinstance(mine, ir.TensorInfo) and isinstance(theirs, ir.TensorInfo)
+        if mine.shape is None or theirs.shape is None or len(mine.shape) != len(theirs.shape):
+            return False
+        return all(
+            ir.structural_equal(a, b) for a, b in zip(mine.shape, theirs.shape, strict=True)
+        )
+
+    def _swallow_producers(self, node: _Node) -> None:
+        """Pull light producers into the node's group, deepest last."""
+        for arg in reversed(node.args):
+            producer = self.nodes.get(arg)
+            if producer is None or producer.group is node.group:
+                continue
+            if producer.group.anchor is not None or producer.group.sink is not producer:
+                continue
+            if self._single_use(producer) and self._prologue_fits(node, producer):
+                self._merge(node.group, producer.group)
+
+    def _prologue_fits(self, node: _Node, producer: _Node) -> bool:
+        if producer.group.only_movement:
+            return True
+        anchor = node.group.anchor
+        if anchor is not None and anchor.kind == "OutputEwiseFusible":
+            return node is not anchor  # an operand of the epilogue, computed in place
+        return anchor is None or anchor.kind == "CommReduce"
+
+    def _merge(self, group: _Group, other: _Group) -> None:
+        if len(group.nodes) + len(other.nodes) > _MAX_GROUP:
+            return
+        for node in other.nodes:
+            node.group = group
+        group.nodes = sorted([*group.nodes, *other.nodes], key=lambda n: n.position)
+        group.anchor = group.anchor or other.anchor
+
+    def groups(self) -> list[_Group]:
+        """Groups of more than one call."""
+        unique = {id(n.group): n.group for n in self.nodes.values()}
+        return [g for g in unique.values() if len(g.nodes) > 1]
+
+
+def _position(producer: _Node) -> int:
+    anchor = producer.group.anchor
+    return anchor.position if anchor is not None else -1
+
+
+def _operands(binding: ir.Binding) -> list[ir.GraphVar]:
+    """Variables a binding reads, with repetition (x + x reads twice but counts as one consumer)."""
+    value = getattr(binding, "value", None)
+    return used_vars(value) if isinstance(value, ir.Node) else []
+
+
+def fuse_ops(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Group fusible calls of every graph function into primitive functions."""
+    for name, function in graph_functions(module):
+        if function.attrs.get("primitive"):
+            continue
+        fuser = _Fuser(function, module)
+        fuser.run()
+        module = _extract(module, name, function, fuser.groups())
+    return module
+
+
+def _extract(
+    module: ir.IRModule, name: str, function: ir.GraphFunction, groups: list[_Group]
+) -> ir.IRModule:
+    """Replace each group by a call of a new primitive function at its last binding."""
+    functions = dict(module.functions)
+    at_sink: dict[int, ir.Binding] = {}
+    dropped: set[int] = set()
+    for group in groups:
+        fused_name = _unique(functions, group)
+        fused, inputs = _primitive(fused_name, group, function)
+        functions[fused_name] = fused
+        sink = group.sink
+        call = ir.GraphCall(ir.GlobalVar(fused_name), inputs, info=sink.var.info)
+        at_sink[sink.position] = ir.VarBinding(sink.var, call)
+        dropped |= {n.position for n in group.nodes}
+    bindings = [
+        at_sink.get(i, b)
+        for i, b in enumerate(function.bindings)
+        if i in at_sink or i not in dropped
+    ]
+    functions[name] = flat_function(function, bindings)
+    return module.replace(functions=functions)
+
+
+def _unique(functions: dict[str, ir.Node], group: _Group) -> str:
+    """`fused_` and the operators inside, in order, movements left out of long names."""
+    parts = [str(n.func.attrs.get("op", n.func.name)).split(".")[-1] for n in group.nodes]
+    if len(parts) > 4:
+        kept = [p for p, n in zip(parts, group.nodes, strict=True) if not n.movement]
+        parts = (kept or parts)[:6]
+    base = "fused_" + "_".join(parts)
+    name, number = base, 1
+    while name in functions:
+        name, number = f"{base}_{number}", number + 1
+    return name
+
+
+def _primitive(
+    name: str, group: _Group, caller: ir.GraphFunction
+) -> tuple[ir.GraphFunction, tuple[ir.GraphExpr, ...]]:
+    """The group as a function of its inputs, and the inputs in parameter order."""
+    inside = {n.var for n in group.nodes}
+    inputs: list[ir.GraphExpr] = []
+    params: list[ir.GraphVar] = []
+    mapping: dict[ir.Node, ir.Node] = {}
+    for node in group.nodes:
+        for arg in tir_args(node.binding.value):
+            if arg in mapping or (isinstance(arg, ir.GraphVar) and arg in inside):
+                continue
+            param = ir.GraphVar(f"p{len(params)}", False, info=arg.info)
+            params.append(param)
+            inputs.append(arg)
+            mapping[arg] = param
+    symbols = _symbol_argument(group, params)
+    bindings: list[ir.Binding] = []
+    for node in group.nodes:
+        value = node.binding.value.map_children(_Rename(mapping))
+        bindings.append(ir.VarBinding(node.var, value))
+    attrs = {k: v for k, v in caller.attrs.items() if k.startswith("tir_var_")}
+    attrs |= {"global_symbol": name, "primitive": True}
+    block = ir.BindingBlock(tuple(bindings), dataflow=True)
+    result = group.sink.var
+    body = ir.SeqExpr((block,), result, info=result.info)
+    if symbols:
+        shape = ir.ShapeExpr(tuple(symbols), info=ir.ShapeInfo(tuple(symbols), len(symbols)))
+        params.append(ir.GraphVar("s", False, info=shape.info))
+        inputs.append(shape)
+    return ir.GraphFunction(tuple(params), body, result.info, attrs), tuple(inputs)
+
+
+def _symbol_argument(group: _Group, params: list[ir.GraphVar]) -> list[ir.Var]:
+    """Symbols used inside that no parameter binds: passed as one shape parameter."""
+    bound = {s for p in params for s in ir.symbolic_vars(p.info)}
+    needed: list[ir.Var] = []
+    for node in group.nodes:
+        info = node.var.info
+        dims = info.shape if isinstance(info, ir.TensorInfo) and info.shape is not None else ()
+        for value in (*dims, *tir_symbols(node.binding.value)):
+            needed += [v for v in ir.free_vars(value) if v not in bound and v not in needed]
+    return needed
+
+
+class _Rename(ir.Mutator):
+    """Replace values inside a call, constants included, without touching its annotations."""
+
+    def __init__(self, mapping: dict[ir.Node, ir.Node]) -> None:
+        super().__init__()
+        self._memo.update(mapping)

@@ -1,0 +1,191 @@
+"""FuseTensorIR: every primitive function becomes one tensor program.
+
+Before:  fused(p0, p1): lv0 = R.call_tir(cls.mm, (p0, p1)); lv1 = R.call_tir(cls.relu, (lv0,))
+After:   @T.prim_func fused(p0, p1, out): the blocks of mm and relu in order, lv0 allocated inside
+
+Blocks keep their own names (made unique); symbols of a callee are replaced by the dimensions the
+caller passes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright import ir
+from blockwright.passes.context import PassContext
+from blockwright.passes.legalize import BOUND_ATTRS, ProgramTable, with_scalar_symbols
+from blockwright.passes.rewrite import (
+    call_tir,
+    flat_function,
+    graph_functions,
+    tir_args,
+    tir_callee,
+    tir_symbols,
+)
+from blockwright.support import GraphError
+
+
+class _Renew(ir.Mutator):
+    """Copy a program body with fresh definitions, buffers and symbols mapped."""
+
+    def __init__(self, mapping: dict[ir.Node, ir.Node], names: set[str]) -> None:
+        super().__init__()
+        self._memo.update(mapping)
+        self._names = names
+
+    def rewrite_Var(self, node: ir.Var) -> ir.Var:
+        return node
+
+    def rewrite_For(self, node: ir.For) -> ir.For:
+        self._memo[node.loop_var] = ir.Var(node.loop_var.name, node.loop_var.type)
+        return self.descend(node)
+
+    def rewrite_LetStmt(self, node: ir.LetStmt) -> ir.LetStmt:
+        self._memo[node.var] = ir.Var(node.var.name, node.var.type)
+        return self.descend(node)
+
+    def rewrite_IterVar(self, node: ir.IterVar) -> ir.IterVar:
+        self._memo[node.var] = ir.Var(node.var.name, node.var.type)
+        return self.descend(node)
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        for iter_var in node.iter_vars:
+            self(iter_var)
+        for buffer in node.alloc_buffers:
+            self._memo[buffer] = buffer.map_children(self).replace(
+                name=unique_name(buffer.name, self._names)
+            )
+        return self.descend(node).replace(name=unique_name(node.name, self._names))
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """`name`, with a number when it is taken; the result counts as taken."""
+    candidate, number = name, 1
+    while candidate in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    taken.add(candidate)
+    return candidate
+
+
+class _Fused:
+    """Accumulates the bodies of the calls of one primitive function."""
+
+    def __init__(self, function: ir.GraphFunction, module: ir.IRModule) -> None:
+        self.function = function
+        self.module = module
+        self.names: set[str] = {"root"}
+        self.buffers: dict[ir.GraphExpr, ir.Buffer] = {}
+        self.stmts: list[ir.Stmt] = []
+        self.temps: list[ir.Buffer] = []
+        self.params: list[ir.Buffer] = []
+        self.scalars: list[ir.Var] = []
+        self.ops: list[str] = []
+        self.attrs: dict[str, Any] = {}
+
+    def build(self) -> ir.PrimFunc:
+        for param in self.function.params:
+            if isinstance(param.info, ir.TensorInfo):
+                self.params.append(self._buffer(param, param.name))
+            elif isinstance(param.info, ir.ShapeInfo) and param.info.values is not None:
+                self.scalars += [v for v in param.info.values if isinstance(v, ir.Var)]
+        result = self.function.body.body
+        out = self._buffer(result, "out")
+        for binding in self.function.bindings:
+            assert isinstance(binding, ir.VarBinding)
+            if binding.var is not result:
+                self.temps.append(self._buffer(binding.var, binding.var.name))
+            self._append(binding)
+        return self._function(out)
+
+    def _buffer(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
+        found = self.buffers.get(value)
+        if found is None:
+            info = value.tensor_info
+            if info.shape is None or info.dtype is None:
+                raise GraphError("a fused value has no known shape or type", code="BW407")
+            found = ir.Buffer(unique_name(name, self.names), info.dtype, info.shape)
+            self.buffers[value] = found
+        return found
+
+    def _append(self, binding: ir.VarBinding) -> None:
+        name = tir_callee(binding.value)
+        assert name is not None
+        callee: ir.PrimFunc = self.module[name]
+        actual = [self._buffer(a, "c") for a in tir_args(binding.value)]
+        actual.append(self.buffers[binding.var])
+        mapping: dict[ir.Node, ir.Node] = {}
+        for formal, buffer in zip(callee.buffers, actual, strict=True):
+            mapping[formal] = buffer
+            for dim, value in zip(formal.shape, buffer.shape, strict=True):
+                if isinstance(dim, ir.Var) and dim not in mapping:
+                    mapping[dim] = value
+        scalars = callee.params[len(callee.buffer_map) :]
+        mapping.update(zip(scalars, tir_symbols(binding.value), strict=True))
+        renewed = _Renew(mapping, self.names)
+        root = callee.root
+        for buffer in root.alloc_buffers:
+            fresh = buffer.map_children(renewed).replace(name=unique_name(buffer.name, self.names))
+            renewed._memo[buffer] = fresh
+            self.temps.append(fresh)
+        self.stmts.append(renewed(root.body))
+        self.ops.append(str(callee.attrs.get("op", callee.name)))
+
+    def _function(self, out: ir.Buffer) -> ir.PrimFunc:
+        root = ir.Block("root", (), (), (), ir.seq(self.stmts), alloc_buffers=tuple(self.temps))
+        realize = ir.BlockRealize((), ir.const(True, "bool"), root)
+        buffers = [*self.params, out]
+        handles = tuple(ir.Var(f"{b.name}_handle", ir.dtype_of("handle")) for b in buffers)
+        attrs = {"global_symbol": self.function.name, "tir.noalias": True, "op": "+".join(self.ops)}
+        attrs |= {k: v for k, v in self.function.attrs.items() if k in BOUND_ATTRS}
+        func = ir.PrimFunc((*handles, *self.scalars), tuple(zip(handles, buffers, strict=True)),
+                           realize, attrs)  # fmt: skip
+        return func
+
+
+def fuse_tir(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Turn primitive functions into tensor programs and their calls into call_tir."""
+    fused: dict[str, ir.PrimFunc] = {}
+    for name, function in graph_functions(module):
+        if function.attrs.get("primitive"):
+            fused[name] = _Fused(function, module).build()
+    kept = {n: f for n, f in module.functions.items() if n not in fused}
+    table = ProgramTable(module.replace(functions=kept))
+    final: dict[str, tuple[str, list[ir.Var]]] = {}
+    for name, func in fused.items():
+        shape_params = list(func.params[len(func.buffer_map) :])
+        func, extra = with_scalar_symbols(func)
+        final[name] = (table.add(name, func), [*shape_params, *extra])
+    for name, function in graph_functions(module):
+        if name not in fused:
+            table.functions[name] = _rewrite(function, module, final)
+    return module.replace(functions=drop_unused(table.functions))
+
+
+def _rewrite(
+    function: ir.GraphFunction, module: ir.IRModule, final: dict[str, tuple[str, list[ir.Var]]]
+) -> ir.GraphFunction:
+    bindings: list[ir.Binding] = []
+    for binding in function.bindings:
+        if isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.GraphCall):
+            callee = binding.value.op
+            if isinstance(callee, ir.GlobalVar) and callee.name in final:
+                name, symbols = final[callee.name]
+                args = [a for a in binding.value.args if isinstance(a.info, ir.TensorInfo)]
+                info = binding.var.info
+                assert info is not None
+                binding = ir.VarBinding(binding.var, call_tir(name, args, (info,), symbols))
+        bindings.append(binding)
+    return flat_function(function, bindings)
+
+
+def drop_unused(functions: dict[str, ir.Node]) -> dict[str, ir.Node]:
+    """Private tensor programs that nobody calls any more are left out."""
+    used: set[str] = set()
+    for function in functions.values():
+        if isinstance(function, ir.GraphFunction):
+            used |= {g.name for g in ir.collect(function, ir.GlobalVar)}
+    return {
+        name: f
+        for name, f in functions.items()
+        if not (isinstance(f, ir.PrimFunc) and f.attrs.get("tir.is_private")) or name in used
+    }

@@ -1,0 +1,121 @@
+"""LowerOperatorToTensorProgram: operator calls become calls of tensor programs.
+
+Before:  lv = R.add(x, y)
+After:   lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((n, 4), "float32"))
+
+Each operator row builds the program for its annotations; structurally equal programs are shared.
+Symbols no parameter shape binds become extra scalar parameters of the program (`tir_vars`).
+Attributes: "op" names the operator, "tir.view" marks a pure relabelling of contiguous elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright import ir
+from blockwright.graph import function_analyzer
+from blockwright.ops.row import OpContext
+from blockwright.ops.table import OPERATORS
+from blockwright.passes.context import PassContext
+from blockwright.passes.rewrite import call_tir, flat_function, graph_functions, unbound_symbols
+from blockwright.support import GraphError
+
+VIEW_OPS = frozenset({"reshape", "flatten", "expand_dims", "squeeze"})
+BOUND_ATTRS = ("tir_var_upper_bound", "tir_var_lower_bound")
+
+
+class ProgramTable:
+    """Tensor programs of a module under unique names; equal ones are stored once."""
+
+    def __init__(self, module: ir.IRModule) -> None:
+        self.functions: dict[str, ir.Node] = dict(module.functions)
+        self._by_hash: dict[int, list[str]] = {}
+        for name, function in self.functions.items():
+            if isinstance(function, ir.PrimFunc):
+                self._remember(name, function)
+
+    def _remember(self, name: str, func: ir.PrimFunc) -> None:
+        key = ir.structural_hash(_anonymous(func))
+        self._by_hash.setdefault(key, []).append(name)
+
+    def add(self, base: str, func: ir.PrimFunc) -> str:
+        """Name of the program: an equal one's, or `base` made unique."""
+        anonymous = _anonymous(func)
+        for name in self._by_hash.get(ir.structural_hash(anonymous), []):
+            other = self.functions[name]
+            assert isinstance(other, ir.PrimFunc)
+            if ir.structural_equal(_anonymous(other), anonymous):
+                return name
+        name, number = base, 1
+        while name in self.functions:
+            name, number = f"{base}_{number}", number + 1
+        named = func.replace(attrs={**func.attrs, "global_symbol": name, "tir.is_private": True})
+        self.functions[name] = named
+        self._remember(name, named)
+        return name
+
+
+def _anonymous(func: ir.PrimFunc) -> ir.PrimFunc:
+    hidden = ("global_symbol", "tir.is_private")
+    return func.replace(attrs={k: v for k, v in func.attrs.items() if k not in hidden})
+
+
+def symbol_attrs(func: ir.PrimFunc, caller: ir.GraphFunction) -> dict[str, Any]:
+    """The caller's declared bounds of the symbols that `func` mentions."""
+    mentioned = {v.name for b in func.buffers for d in b.shape for v in ir.free_vars(d)}
+    mentioned |= {p.name for p in func.params}
+    out: dict[str, Any] = {}
+    for key in BOUND_ATTRS:
+        kept = {n: v for n, v in caller.attrs.get(key, {}).items() if n in mentioned}
+        if kept:
+            out[key] = kept
+    return out
+
+
+def with_scalar_symbols(func: ir.PrimFunc) -> tuple[ir.PrimFunc, list[ir.Var]]:
+    """The program with its unbound symbols as scalar parameters, and these symbols."""
+    extra = unbound_symbols(func)
+    return (func.replace(params=(*func.params, *extra)) if extra else func), extra
+
+
+def legalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Lower every operator call that has a tensor program."""
+    table = ProgramTable(module)
+    for name, function in graph_functions(module):
+        table.functions[name] = _function(function, table)
+    return module.replace(functions=table.functions)
+
+
+def _function(function: ir.GraphFunction, table: ProgramTable) -> ir.GraphFunction:
+    analyzer = function_analyzer(function)
+    bindings: list[ir.Binding] = []
+    for binding in function.bindings:
+        if isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.GraphCall):
+            value = _call(binding.value, function, table, analyzer)
+            binding = binding.replace(value=value)
+        bindings.append(binding)
+    return flat_function(function, bindings)
+
+
+def _call(
+    call: ir.GraphCall, caller: ir.GraphFunction, table: ProgramTable, analyzer: Any
+) -> ir.GraphCall:
+    if not isinstance(call.op, ir.OpRef) or call.op.name not in OPERATORS:
+        return call
+    row = OPERATORS[call.op.name]
+    if row.lower is None:
+        return call
+    tensors = [a for a in call.args if isinstance(a.info, ir.TensorInfo)]
+    infos = [a.tensor_info for a in tensors]
+    attrs = {**row.attrs, **call.attrs}
+    if len(tensors) != len(call.args):
+        attrs["shape_args"] = tuple(a for a in call.args if not isinstance(a.info, ir.TensorInfo))
+    func = row.lower(OpContext(row.name, analyzer), infos, attrs)
+    marks: dict[str, Any] = {"op": row.name, **symbol_attrs(func, caller)}
+    if row.name in VIEW_OPS:
+        marks["tir.view"] = True
+    func, symbols = with_scalar_symbols(func.replace(attrs={**func.attrs, **marks}))
+    if call.info is None:
+        raise GraphError(f"{row.name}: result annotation missing", code="BW406")
+    out = call.info.fields if isinstance(call.info, ir.TupleInfo) else (call.info,)
+    return call_tir(table.add(row.name.replace(".", "_"), func), tensors, out, symbols)

@@ -1,0 +1,147 @@
+"""LiftConstantPrologue: work on weights alone leaves the kernel and is done at compile time.
+
+Before:  kernel(x, W, out):  W_packed[...] = W[...]  (a nest of its own);  out = f(x, W_packed)
+         lv = R.call_tir(cls.kernel, (x, const_W))
+After:   kernel_pack(W, W_packed);  kernel(x, W_packed, out)
+         w = R.call_tir(cls.kernel_pack, (const_W,)); lv = R.call_tir(cls.kernel, (x, w))
+
+The schedule that made the nest (`cache_read` followed by `transform_layout`) stays the only place
+where a layout is chosen; constant folding then evaluates the packing natively, once.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.passes.context import PassContext
+from blockwright.passes.legalize import ProgramTable
+from blockwright.passes.rewrite import call_tir, flat_function, graph_functions, tir_args, tir_callee
+from blockwright.passes.rewrite import tir_symbols
+
+
+class Split:
+    """How one parameter of a kernel is packed: by `pack`, into the buffer that replaces it."""
+
+    def __init__(self, position: int, pack: ir.PrimFunc, packed: ir.Buffer) -> None:
+        self.position = position
+        self.pack = pack
+        self.packed = packed
+
+
+def _static(buffer: ir.Buffer) -> bool:
+    return all(isinstance(d, ir.IntImm) for d in buffer.shape)
+
+
+def _touched(stmt: ir.Stmt) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
+    """Buffers a statement reads and writes."""
+    reads = {n.buffer for n in ir.walk(stmt) if isinstance(n, ir.BufferLoad)}
+    writes = {n.buffer for n in ir.walk(stmt) if isinstance(n, ir.BufferStore)}
+    return reads, writes
+
+
+def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, list[Split]]:
+    """Take nests that only pack a constant parameter out of the kernel."""
+    root = func.root
+    stmts = list(root.body.seq) if isinstance(root.body, ir.SeqStmt) else [root.body]
+    splits: list[Split] = []
+    for stmt in list(stmts):
+        reads, writes = _touched(stmt)
+        if len(reads - writes) != 1 or len(writes) != 1:
+            continue
+        source, target = next(iter(reads - writes)), next(iter(writes))
+        position = _param_position(func, source)
+        if position is None or position not in constant or not _static(target):
+            continue
+        if all(target is not b for b in root.alloc_buffers) or not _static(source):
+            continue
+        others = [s for s in stmts if s is not stmt]
+        if any(source in _touched(s)[0] or target in _touched(s)[1] for s in others):
+            continue
+        splits.append(Split(position, _pack_function(func, stmt, source, target), target))
+        stmts = others
+    return (_without(func, stmts, splits), splits) if splits else (func, [])
+
+
+def _param_position(func: ir.PrimFunc, buffer: ir.Buffer) -> int | None:
+    for position, candidate in enumerate(func.buffers):
+        if candidate is buffer:
+            return position
+    return None
+
+
+def _pack_function(
+    func: ir.PrimFunc, stmt: ir.Stmt, source: ir.Buffer, target: ir.Buffer
+) -> ir.PrimFunc:
+    handles = (ir.Var("source", ir.dtype_of("handle")), ir.Var("packed", ir.dtype_of("handle")))
+    root = ir.Block("root", (), (), (), stmt)
+    body = ir.BlockRealize((), ir.const(True, "bool"), root)
+    packed = target.replace(scope="global")
+    if packed is not target:
+        body = ir.substitute(body, {target: packed})
+    attrs = {"global_symbol": f"{func.name}_pack", "tir.noalias": True, "op": "pack"}
+    return ir.PrimFunc(handles, ((handles[0], source), (handles[1], packed)), body, attrs)
+
+
+def _without(func: ir.PrimFunc, stmts: list[ir.Stmt], splits: list[Split]) -> ir.PrimFunc:
+    moved = {s.packed for s in splits}
+    root = func.root
+    slim = root.replace(
+        body=ir.seq(stmts), alloc_buffers=tuple(b for b in root.alloc_buffers if b not in moved)
+    )
+    by_position = {s.position: s.packed for s in splits}
+    pairs = tuple(
+        (handle, by_position.get(i, buffer)) for i, (handle, buffer) in enumerate(func.buffer_map)
+    )
+    realize = func.body.replace(block=slim)
+    return func.replace(buffer_map=pairs, body=realize)
+
+
+def lift_packing(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Split kernels whose packed parameters are constants at every call."""
+    constant = _constant_positions(module)
+    table = ProgramTable(module)
+    lifted: dict[str, tuple[str, list[tuple[int, str, ir.Buffer]]]] = {}
+    for name, positions in constant.items():
+        func = module[name]
+        slim, splits = split_prologue(func, positions)
+        if splits:
+            table.functions[name] = slim
+            packs = [(s.position, table.add(f"{name}_pack", s.pack), s.packed) for s in splits]
+            lifted[name] = (name, packs)
+    for name, function in graph_functions(module):
+        table.functions[name] = _rewrite(function, lifted)
+    return module.replace(functions=table.functions)
+
+
+def _constant_positions(module: ir.IRModule) -> dict[str, set[int]]:
+    """Per called program, the argument positions that are constants in every call."""
+    found: dict[str, set[int]] = {}
+    for _, function in graph_functions(module):
+        for binding in function.bindings:
+            value = getattr(binding, "value", None)
+            name = tir_callee(value) if isinstance(value, ir.GraphExpr) else None
+            if name is None or value is None:
+                continue
+            here = {i for i, a in enumerate(tir_args(value)) if isinstance(a, ir.Constant)}
+            found[name] = found[name] & here if name in found else here
+    return found
+
+
+def _rewrite(
+    function: ir.GraphFunction,
+    lifted: dict[str, tuple[str, list[tuple[int, str, ir.Buffer]]]],
+) -> ir.GraphFunction:
+    bindings: list[ir.Binding] = []
+    for binding in function.bindings:
+        name = tir_callee(binding.value) if isinstance(binding, ir.VarBinding) else None
+        if name in lifted and isinstance(binding, ir.VarBinding):
+            args = list(tir_args(binding.value))
+            for position, pack, packed in lifted[name][1]:
+                info = ir.TensorInfo(packed.shape, packed.dtype)
+                var = ir.GraphVar(f"{binding.var.name}_w{position}", True, info=info)
+                bindings.append(ir.VarBinding(var, call_tir(pack, [args[position]], [info])))
+                args[position] = var
+            out = binding.value.out_info if isinstance(binding.value, ir.GraphCall) else ()
+            value = call_tir(name, args, out, tir_symbols(binding.value))
+            binding = ir.VarBinding(binding.var, value)
+        bindings.append(binding)
+    return flat_function(function, bindings)

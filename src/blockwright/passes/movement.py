@@ -1,0 +1,53 @@
+"""Pure data movement: programs whose every output element is one input element, unchanged."""
+
+from __future__ import annotations
+
+from blockwright import ir
+
+
+def _single_block(func: ir.PrimFunc) -> ir.Block | None:
+    found = [b for b in ir.blocks(func.body) if b.name != "root"]
+    return found[0] if len(found) == 1 else None
+
+
+def _copied_load(func: ir.PrimFunc) -> tuple[ir.BufferStore, ir.BufferLoad] | None:
+    block = _single_block(func)
+    if block is None or block.init is not None or not isinstance(block.body, ir.BufferStore):
+        return None
+    store = block.body
+    if not isinstance(store.value, ir.BufferLoad):
+        return None
+    return store, store.value
+
+
+def is_movement(func: ir.PrimFunc) -> bool:
+    """Whether the program copies elements of one input through an index map and does nothing else.
+
+    Indices may depend on the output position only, not on data (a gather computes an address).
+    """
+    found = _copied_load(func)
+    if found is None:
+        return False
+    _, load = found
+    return not any(isinstance(n, ir.BufferLoad) for i in load.indices for n in ir.walk(i))
+
+
+def keeps_last_axis(func: ir.PrimFunc) -> bool:
+    """Whether runs along the input's last axis stay contiguous runs of the output.
+
+    True for the head merge `out[b, s, h * 32 + d] = in[b, h, s, d]`, false for a transpose that
+    moves the last axis and for a reshape that splits it.
+    """
+    found = _copied_load(func)
+    if found is None:
+        return False
+    store, load = found
+    if not store.indices or not load.indices:
+        return False
+    last_out, last_in = store.indices[-1], load.indices[-1]
+    if last_in is last_out:
+        extent_in, extent_out = load.buffer.shape[-1], store.buffer.shape[-1]
+        return ir.structural_equal(extent_in, extent_out)
+    if isinstance(last_in, ir.FloorMod) and last_in.a is last_out:
+        return ir.structural_equal(last_in.b, load.buffer.shape[-1])
+    return False

@@ -1,0 +1,161 @@
+"""DynShapeAwareMemoryPlanning: which intermediate values share storage.
+
+Before:  lv0: (2, n), lv1: (n, 2), lv2: (n, 2), lv3: (2, n), one allocation each
+After:   s0: 2*n*4 bytes holds lv0 and lv2, s1: 2*n*4 bytes holds lv1 and lv3
+
+Storage is reused when its size is *proved* sufficient for every value of the symbols; sizes stay
+expressions, and the arena of a call is their sum. Results of the function get storage of their own
+from the caller's framework and are never planned.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.graph import function_analyzer
+from blockwright.passes.rewrite import tir_args, tir_callee, used_vars
+
+ALIGNMENT = 64
+
+
+class Storage(msgspec.Struct):
+    """One piece of the arena: its size in bytes, where it starts, what it holds in order."""
+
+    size: ir.Expr
+    offset: ir.Expr | None = None
+    holds: list[str] = []
+
+
+class MemoryPlan(msgspec.Struct):
+    """The plan of one graph function.
+
+    Attributes:
+        storages: pieces of the arena in order.
+        place: value → index of its storage.
+        alias: view → the value whose memory it relabels.
+        total: bytes of the arena as an expression of the symbols.
+        unshared: bytes without any sharing.
+    """
+
+    storages: list[Storage]
+    place: dict[ir.GraphVar, int]
+    alias: dict[ir.GraphVar, ir.GraphExpr]
+    total: ir.Expr
+    unshared: ir.Expr
+
+    def root(self, value: ir.GraphExpr) -> ir.GraphExpr:
+        """The value whose memory `value` uses, through all views."""
+        while isinstance(value, ir.GraphVar) and value in self.alias:
+            value = self.alias[value]
+        return value
+
+
+def byte_size(info: ir.TensorInfo) -> ir.Expr:
+    """Bytes of a tensor, rounded up to the alignment of storage."""
+    assert info.shape is not None and info.dtype is not None
+    size: ir.Expr = ir.const(info.dtype.nbytes, "int64")
+    for dim in info.shape:
+        size = ir.mul(size, dim)
+    return ir.mul(ir.ceildiv(size, ALIGNMENT), ALIGNMENT)
+
+
+def is_view(value: ir.GraphExpr, module: ir.IRModule) -> bool:
+    """Whether a binding only relabels the elements of its first argument."""
+    name = tir_callee(value)
+    if name is None:
+        return False
+    func = module[name]
+    return bool(func.attrs.get("tir.view")) and bool(tir_args(value))
+
+
+class _Planner:
+    def __init__(self, function: ir.GraphFunction, module: ir.IRModule) -> None:
+        self.function = function
+        self.module = module
+        self.analyzer: Analyzer = function_analyzer(function)
+        self.plan = MemoryPlan([], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"))
+        self.free: list[int] = []
+
+    def run(self) -> MemoryPlan:
+        bindings = self.function.bindings
+        for binding in bindings:
+            if isinstance(binding, ir.VarBinding) and is_view(binding.value, self.module):
+                self.plan.alias[binding.var] = tir_args(binding.value)[0]
+            elif isinstance(binding, ir.MatchCast) or (
+                isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.GraphVar)
+            ):
+                self.plan.alias[binding.var] = binding.value
+        last = self._last_uses(bindings)
+        results = {self.plan.root(v) for v in used_vars(self.function.body.body)}
+        for position, binding in enumerate(bindings):
+            for var in _defined(binding):
+                if var not in self.plan.alias and var not in results:
+                    self._place(var)
+            for value, end in list(last.items()):
+                if end == position and value in self.plan.place:
+                    self.free.append(self.plan.place[value])
+                    del last[value]
+        self._lay_out()
+        return self.plan
+
+    def _last_uses(self, bindings: tuple[ir.Binding, ...]) -> dict[ir.GraphVar, int]:
+        """Position after which each value's memory is not read; a value never read ends at once."""
+        last: dict[ir.GraphVar, int] = {}
+        for position, binding in enumerate(bindings):
+            for var in _defined(binding):
+                last[var] = position
+            value = getattr(binding, "value", None)
+            for used in used_vars(value) if isinstance(value, ir.Node) else []:
+                root = self.plan.root(used)
+                if isinstance(root, ir.GraphVar):
+                    last[root] = position
+        return last
+
+    def _place(self, var: ir.GraphVar) -> None:
+        info = var.info
+        if not isinstance(info, ir.TensorInfo) or info.shape is None:
+            return
+        size = self.analyzer.simplify(byte_size(info))
+        self.plan.unshared = self.plan.unshared + size
+        chosen = self._reusable(size)
+        if chosen is None:
+            self.plan.storages.append(Storage(size, holds=[]))
+            chosen = len(self.plan.storages) - 1
+        self.plan.storages[chosen].holds.append(var.name)
+        self.plan.place[var] = chosen
+
+    def _reusable(self, size: ir.Expr) -> int | None:
+        """A free storage proved large enough; an equal one first, so that big ones stay free."""
+        for index in self.free:
+            if self.analyzer.prove_equal(self.plan.storages[index].size, size):
+                self.free.remove(index)
+                return index
+        for index in self.free:
+            if self.analyzer.prove(self.plan.storages[index].size >= size):
+                self.free.remove(index)
+                return index
+        for index in self.free:  # grow one that is smaller for every value of the symbols
+            if self.analyzer.prove(self.plan.storages[index].size <= size):
+                self.plan.storages[index].size = size
+                self.free.remove(index)
+                return index
+        return None
+
+    def _lay_out(self) -> None:
+        offset: ir.Expr = ir.const(0, "int64")
+        for storage in self.plan.storages:
+            storage.offset = offset
+            offset = self.analyzer.simplify(offset + storage.size)
+        self.plan.total = offset
+        self.plan.unshared = self.analyzer.simplify(self.plan.unshared)
+
+
+def _defined(binding: ir.Binding) -> list[ir.GraphVar]:
+    return [binding.var] if isinstance(binding, (ir.VarBinding, ir.MatchCast)) else []
+
+
+def plan_memory(function: ir.GraphFunction, module: ir.IRModule) -> MemoryPlan:
+    """Plan the storage of one graph function."""
+    return _Planner(function, module).run()

@@ -1,0 +1,99 @@
+"""Helpers for passes that rewrite the bindings of graph functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from blockwright import ir
+
+
+def graph_functions(module: ir.IRModule) -> list[tuple[str, ir.GraphFunction]]:
+    """Graph functions of the module by name."""
+    return [(n, f) for n, f in module.functions.items() if isinstance(f, ir.GraphFunction)]
+
+
+def map_graph_functions(
+    module: ir.IRModule, fn: Callable[[str, ir.GraphFunction], ir.GraphFunction]
+) -> ir.IRModule:
+    """The module with every graph function rewritten."""
+    functions = {
+        name: fn(name, f) if isinstance(f, ir.GraphFunction) else f
+        for name, f in module.functions.items()
+    }
+    same = all(functions[n] is module.functions[n] for n in functions)
+    return module if same else module.replace(functions=functions)
+
+
+def flat_function(
+    function: ir.GraphFunction, bindings: Iterable[ir.Binding], result: ir.GraphExpr | None = None
+) -> ir.GraphFunction:
+    """The function with one dataflow block holding `bindings`."""
+    body = function.body.replace(
+        blocks=(ir.BindingBlock(tuple(bindings), dataflow=True),),
+        body=function.body.body if result is None else result,
+    )
+    return function.replace(body=body)
+
+
+def call_tir(
+    name: str, args: Sequence[ir.GraphExpr], out: Sequence[ir.Info], symbols: Sequence[ir.Expr] = ()
+) -> ir.GraphCall:
+    """A call of a tensor program of the module, with its result annotation set."""
+    fields = tuple(args)
+    packed = ir.TupleExpr(fields, info=ir.TupleInfo(tuple(a.info or ir.ObjectInfo() for a in fields)))
+    operands: tuple[ir.GraphExpr, ...] = (ir.GlobalVar(name), packed)
+    if symbols:
+        operands = (*operands, ir.ShapeExpr(tuple(symbols), info=ir.ShapeInfo(tuple(symbols))))
+    info = out[0] if len(out) == 1 else ir.TupleInfo(tuple(out))
+    return ir.GraphCall(ir.OpRef("call_tir"), operands, {}, tuple(out), info=info)
+
+
+def tir_callee(value: ir.GraphExpr) -> str | None:
+    """Name of the tensor program a call_tir calls, None for anything else."""
+    if not isinstance(value, ir.GraphCall) or not isinstance(value.op, ir.OpRef):
+        return None
+    if value.op.name != "call_tir" or not isinstance(value.args[0], ir.GlobalVar):
+        return None
+    return value.args[0].name
+
+
+def tir_args(value: ir.GraphExpr) -> tuple[ir.GraphExpr, ...]:
+    """Tensor arguments of a call_tir."""
+    assert isinstance(value, ir.GraphCall)
+    packed = value.args[1]
+    assert isinstance(packed, ir.TupleExpr)
+    return packed.fields
+
+
+def tir_symbols(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
+    """Extra symbolic arguments of a call_tir."""
+    assert isinstance(value, ir.GraphCall)
+    last = value.args[-1]
+    return last.values if isinstance(last, ir.ShapeExpr) else ()
+
+
+def used_vars(value: ir.Node) -> list[ir.GraphVar]:
+    """Graph variables an expression mentions."""
+    return ir.collect(value, ir.GraphVar)
+
+
+def unbound_symbols(func: ir.PrimFunc) -> list[ir.Var]:
+    """Symbols a tensor program uses in shapes or body that no parameter shape binds alone."""
+    bound: set[ir.Var] = set(func.params)
+    for buffer in func.buffers:
+        bound.update(d for d in buffer.shape if isinstance(d, ir.Var))
+    mentioned: list[ir.Var] = []
+    local: set[ir.Var] = set()
+    for node in ir.walk(func.body):
+        if isinstance(node, ir.For):
+            local.add(node.loop_var)
+        elif isinstance(node, ir.IterVar):
+            local.add(node.var)
+        elif isinstance(node, (ir.LetStmt, ir.Let)):
+            local.add(node.var)
+        elif isinstance(node, ir.Var) and node not in mentioned:
+            mentioned.append(node)
+    for buffer in func.buffers:
+        for dim in buffer.shape:
+            mentioned += [v for v in ir.free_vars(dim) if v not in mentioned]
+    return [v for v in mentioned if v not in bound and v not in local]

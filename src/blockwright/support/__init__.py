@@ -1,0 +1,38 @@
+"""Diagnostics and errors: the lowest room. It knows nothing about the IR it reports on."""
+
+from blockwright.support.diagnostics import Diagnostic, SourceFile, Span, render_diagnostics
+from blockwright.support.errors import (
+    ArgumentError,
+    ArtefactError,
+    BlockwrightError,
+    BuildError,
+    GraphError,
+    ImporterError,
+    InterpretError,
+    IRError,
+    OptionError,
+    ScheduleError,
+    ScriptError,
+    TargetError,
+    ValidationError,
+)
+
+__all__ = [
+    "ArgumentError",
+    "ArtefactError",
+    "BlockwrightError",
+    "BuildError",
+    "Diagnostic",
+    "GraphError",
+    "IRError",
+    "ImporterError",
+    "InterpretError",
+    "OptionError",
+    "ScheduleError",
+    "ScriptError",
+    "SourceFile",
+    "Span",
+    "TargetError",
+    "ValidationError",
+    "render_diagnostics",
+]

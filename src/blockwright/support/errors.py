@@ -1,0 +1,119 @@
+"""The exception hierarchy. Every error a user can meet is a `BlockwrightError` with a stable code.
+
+Families of codes: BW1xx script, BW2xx IR and validation, BW3xx schedule, BW4xx graph and operators,
+BW5xx front ends, BW6xx lowering and build, BW7xx call arguments, BW8xx artefacts, BW9xx options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright.support.diagnostics import Diagnostic, Span, render_diagnostics
+
+
+class BlockwrightError(Exception):
+    """Base of all errors.
+
+    Attributes:
+        code: stable identifier such as ``"BW701"``.
+        help: what to do instead, when there is something to say.
+        diagnostics: every problem found; at least one.
+    """
+
+    default_code = "BW000"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        help: str | None = None,
+        span: Span | None = None,
+        notes: Sequence[str] = (),
+        diagnostics: Sequence[Diagnostic] | None = None,
+    ) -> None:
+        self.code = code or self.default_code
+        self.message = message
+        self.help = help
+        if diagnostics is None:
+            diagnostics = (Diagnostic(self.code, message, span, help, tuple(notes)),)
+        self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
+        super().__init__(render_diagnostics(self.diagnostics))
+
+    @classmethod
+    def collect(cls, diagnostics: Sequence[Diagnostic]) -> BlockwrightError:
+        """One exception for several problems; its code is the first problem's."""
+        first = diagnostics[0]
+        return cls(first.message, code=first.code, help=first.help, diagnostics=diagnostics)
+
+
+class ScriptError(BlockwrightError):
+    """A program text that does not parse."""
+
+    default_code = "BW100"
+
+
+class IRError(BlockwrightError):
+    """A node used in a way that has no meaning, such as comparing expressions with `==`."""
+
+    default_code = "BW200"
+
+
+class ValidationError(BlockwrightError):
+    """A program that is not well formed; lists all problems."""
+
+    default_code = "BW210"
+
+
+class ScheduleError(BlockwrightError):
+    """An illegal schedule step; the program stays as it was."""
+
+    default_code = "BW300"
+
+
+class GraphError(BlockwrightError):
+    """A graph function or operator call that is not valid."""
+
+    default_code = "BW400"
+
+
+class ImporterError(BlockwrightError):
+    """A model that cannot be imported; lists all uncovered operators."""
+
+    default_code = "BW500"
+
+
+class BuildError(BlockwrightError):
+    """Lowering, code generation or linking failed."""
+
+    default_code = "BW600"
+
+
+class TargetError(BlockwrightError):
+    """An unknown target or one this machine cannot serve."""
+
+    default_code = "BW650"
+
+
+class ArgumentError(BlockwrightError, TypeError, ValueError):
+    """A compiled function was called with arguments it cannot take."""
+
+    default_code = "BW700"
+
+
+class InterpretError(BlockwrightError):
+    """The reference interpreter found an out-of-bounds, uninitialised or failed assertion."""
+
+    default_code = "BW750"
+
+
+class ArtefactError(BlockwrightError):
+    """A saved artefact that is damaged, from a newer version, or for another processor."""
+
+    default_code = "BW800"
+
+
+class OptionError(BlockwrightError, ValueError):
+    """A command-line or API option outside its allowed values."""
+
+    default_code = "BW900"

@@ -1,0 +1,84 @@
+"""The harness times peers in turns, checks their answers, and says who failed and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.harness import Peer, PeerError, Settings, Timing, compare
+from benchmarks.minilm import padded_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CASE = """
+import os, time
+import numpy as np
+
+class Sleeper:
+    def __init__(self, options):
+        self.seconds = options["seconds"]
+        print("noise that must not reach the protocol")
+    def about(self):
+        return {"pid": os.getpid()}
+    def prepare(self, point):
+        if point.get("fail"):
+            raise ValueError("no such point")
+        if point.get("die"):
+            os._exit(3)
+        def call():
+            time.sleep(self.seconds)
+            return np.full(3, self.seconds if point.get("differ") else 1.0)
+        return call
+
+PEERS = {"fast": Sleeper, "slow": Sleeper}
+"""
+QUICK = Settings(rounds=3, budget_s=0.02, min_calls=2, pause_s=0.01, warmup_s=0.0)
+PEERS = [Peer("fast", {"seconds": 0.001}), Peer("slow", {"seconds": 0.008})]
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> str:
+    (tmp_path / "sleepers").mkdir()
+    (tmp_path / "sleepers" / "__init__.py").write_text("")
+    (tmp_path / "sleepers" / "case.py").write_text(CASE)
+    return str(tmp_path)
+
+
+def test_peers_live_in_their_own_processes_and_ratios_are_right(case: str) -> None:
+    results, about = compare("sleepers.case", PEERS, [{"n": 1}], settings=QUICK, path=[case])
+    assert about["fast"]["pid"] != about["slow"]["pid"]
+    (result,) = results
+    assert len(result.timings["fast"].rounds) == QUICK.rounds
+    assert 2 < result.ratio("slow", "fast") < 9
+    assert result.timings["fast"].idle_share < 0.5
+    assert result.as_json()["peers"]["slow"]["median"] >= 0.008
+
+
+def test_disagreeing_answers_stop_the_comparison(case: str) -> None:
+    with pytest.raises(PeerError, match="differ by 0.007"):
+        compare("sleepers.case", PEERS, [{"differ": True}], settings=QUICK, path=[case])
+
+
+def test_a_failing_peer_is_named_with_its_traceback(case: str) -> None:
+    with pytest.raises(PeerError, match=r"(?s)'fast' failed in 'prepare'.*no such point"):
+        compare("sleepers.case", PEERS, [{"fail": True}], settings=QUICK, path=[case])
+
+
+def test_a_dead_peer_is_reported(case: str) -> None:
+    with pytest.raises(PeerError, match="'fast' died during 'prepare'"):
+        compare("sleepers.case", PEERS, [{"die": True}], settings=QUICK, path=[case])
+
+
+def test_spread_is_relative_to_the_median() -> None:
+    assert Timing((1.0, 2.0, 4.0), calls=3, idle_share=0.0).spread == pytest.approx(0.75)
+
+
+def test_padded_batches_are_reproducible_and_ragged() -> None:
+    ids, mask = padded_batch(8, 64)
+    again, _ = padded_batch(8, 64)
+    assert (ids == again).all()
+    assert mask[0].all()
+    assert mask.sum(axis=1).min() >= 32
+    assert (ids[mask == 0] == 0).all()

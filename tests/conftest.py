@@ -1,0 +1,77 @@
+"""Shared fixtures: golden texts, and how hard property tests try."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+FUZZ = os.environ.get("BLOCKWRIGHT_FUZZ") == "1"
+FUZZ_FACTOR = 50
+
+# A normal run tries the same few examples every time; `make fuzz` tries many new ones.
+_SLOW_IS_FINE = (HealthCheck.too_slow,)
+settings.register_profile(
+    "default", max_examples=40, deadline=None, derandomize=True, suppress_health_check=_SLOW_IS_FINE
+)
+settings.register_profile(
+    "fuzz",
+    max_examples=40 * FUZZ_FACTOR,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=_SLOW_IS_FINE,
+)
+settings.load_profile("fuzz" if FUZZ else "default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite tests/**/golden/<name>.txt with what the tests produce",
+    )
+
+
+@pytest.fixture
+def fuzz_factor() -> int:
+    """How many times more random cases to try than usual, for tests with loops of their own."""
+    return FUZZ_FACTOR if FUZZ else 1
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden(name, text)``: ``text`` equals ``golden/<name>.txt`` beside the test file.
+
+    With ``--update-golden`` the file is written instead; read the change before committing it.
+    """
+    folder = request.path.parent / "golden"
+    update = bool(request.config.getoption("--update-golden"))
+
+    def check(name: str, text: str) -> None:
+        path = folder / f"{name}.txt"
+        text = text.rstrip("\n") + "\n"
+        if update:
+            _write_if_changed(path, text)
+            return
+        if not path.is_file():
+            pytest.fail(f"{path} does not exist; make it with --update-golden", pytrace=False)
+        expected = path.read_text(encoding="utf-8")
+        if text != expected:
+            diff = difflib.unified_diff(
+                expected.splitlines(), text.splitlines(), "golden", "now", lineterm=""
+            )
+            shown = "\n".join(diff)
+            pytest.fail(f"{path} differs (--update-golden accepts):\n{shown}", pytrace=False)
+
+    return check
+
+
+def _write_if_changed(path: Path, text: str) -> None:
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
