@@ -19,7 +19,10 @@ CASES = {"minilm": minilm.main}
 def main() -> None:
     """Parse the command line, build what is missing, run the cases."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("case", nargs="*", choices=[[], *CASES], help="all of them by default")
+    names = ", ".join(CASES)
+    parser.add_argument(
+        "case", nargs="*", choices=[[], *CASES], metavar="CASE", help=f"of {names}; all by default"
+    )
     parser.add_argument("--artefact", type=Path, help="a saved model to time; else one is built")
     options = parser.parse_args()
     artefact = options.artefact

@@ -23,7 +23,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -123,7 +123,7 @@ class WorkerProcess:
             text=True,
         )
 
-    def __enter__(self) -> WorkerProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -9,7 +9,6 @@ out the mask altogether.)
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +78,7 @@ class EagerPeer:
 
     def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
         arrays = padded_batch(point["batch"], point["sequence"])
-        ids, mask = (self._torch.from_numpy(array) for array in arrays)
+        ids, mask = (self._torch.as_tensor(array) for array in arrays)
         enter = self._torch.inference_mode
 
         def call() -> Any:
@@ -152,5 +151,5 @@ def row(result: harness.PointResult) -> str:
 
 def main(artefact: Path) -> None:
     """Compare and print the table."""
-    sys.stdout.write(HEADER + "\n")
-    run(artefact, on_point=lambda result: sys.stdout.write(row(result) + "\n"))
+    print(HEADER)
+    run(artefact, on_point=lambda result: print(row(result), flush=True))

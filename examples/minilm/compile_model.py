@@ -23,7 +23,7 @@ def main(path: Path) -> None:
     compiled = engine.compile_program(program)
     compiled.save(path)
     times = {"export": exported, "compile": compiled.seconds, "stages": compiled.stages}
-    sys.stdout.write(json.dumps(times) + "\n")
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":

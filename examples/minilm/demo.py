@@ -38,9 +38,11 @@ from examples.minilm.texts import Text, read_texts
 TORCH_SECONDS = time.perf_counter() - IMPORT_START
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    Inputs = tuple[NDArray[np.int64], NDArray[np.int64]]
+    from examples.minilm.model import Inputs
 
 THREADS = 2
 MEBIBYTE = 1 << 20
@@ -106,8 +108,8 @@ def export(demo: Demo, module: model.SentenceEmbedder) -> torch.export.ExportedP
     kinds = {str(node.target) for node in calls}
     demo.line("torch.export", f"{time.perf_counter() - start:.2f} s")
     demo.line("operator calls", f"{len(calls)} of {len(kinds)} kinds")
-    for symbol, bounds in program.range_constraints.items():
-        demo.line(f"range of {symbol}", f"{bounds.lower} to {bounds.upper}")
+    for symbol, (least, most) in model.dynamic_ranges(program).items():
+        demo.line(f"range of {symbol}", f"{least} to {most}")
     return program
 
 
@@ -185,7 +187,7 @@ def latency(demo: Demo) -> None:
         threads=THREADS,
         on_point=lambda result: demo.console.print("   " + minilm.row(result), highlight=False),
     )
-    demo.line("ratio below 1: Blockwright is faster; all rounds in", "benchmarks/results")
+    demo.line("below 1, Blockwright is faster; all rounds:", "benchmarks/results/minilm.json")
     for result in results:
         shape = f"({result.point['batch']}, {result.point['sequence']})"
         ratio = result.ratio("blockwright", "pytorch")
@@ -215,7 +217,8 @@ def carry_away(
     demo.line("planned activations", f"{report['activation_bytes'] / MEBIBYTE:.1f} MiB")
     demo.line("peak memory above the imports", f"{report['peak_bytes'] / MEBIBYTE:.1f} MiB")
     demo.line("compiler rooms or heavy packages loaded", ", ".join(loaded) or "none")
-    demo.claim("artefact: same answers", same(base.embeddings, expected), where)
+    demo.line("largest difference to step 4", f"{apart(base.embeddings, expected):.1e}")
+    demo.limit("artefact: same answers", apart(base.embeddings, expected), 1e-6, "{:.0e}")
     demo.claim("artefact: no compiler, no llvmlite", not loaded, ", ".join(loaded) or "none")
     peak, most = report["peak_bytes"] / MEBIBYTE, allowed / MEBIBYTE
     demo.limit("artefact: peak memory", peak, most, "{:.1f} MiB")
@@ -223,12 +226,14 @@ def carry_away(
     plain = elsewhere.run_plain_ffi(ARTEFACT, batches, ffi_python)
     installed = "installed, not imported" if plain.report["blockwright_installed"] else "absent"
     demo.line("tvm_ffi.load_module; blockwright is", installed)
-    demo.claim("plain tvm_ffi: same answers", same(plain.embeddings, expected), installed)
+    demo.line("largest difference to step 4", f"{apart(plain.embeddings, expected):.1e}")
+    demo.limit("plain tvm_ffi: same answers", apart(plain.embeddings, expected), 1e-6, "{:.0e}")
 
 
-def same(found: list[NDArray[np.float32]], expected: list[NDArray[np.float32]]) -> bool:
-    """Bit for bit: the same code on the same machine with the same number of threads."""
-    return all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+def apart(found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.float32]]) -> float:
+    """Return the largest absolute difference; NaN if either side holds one."""
+    pairs = zip(found, expected, strict=True)
+    return float(np.max([np.abs(a - b).max() for a, b in pairs]))
 
 
 def verdict(demo: Demo) -> int:

@@ -6,16 +6,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
-
 import blockwright as bw
+from examples.minilm.model import Inputs, as_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-
-Arrays = "tuple[NDArray[np.int64], NDArray[np.int64]]"
+    import torch
 
 
 @dataclass
@@ -50,10 +48,9 @@ class Compiled:
     seconds: float
     stages: dict[str, float]
 
-    def embed(self, inputs: Arrays) -> torch.Tensor:
+    def embed(self, inputs: Inputs) -> torch.Tensor:
         """Embed one padded batch of token ids and mask."""
-        ids, mask = (torch.from_numpy(array) for array in inputs)
-        return self.executable(ids, mask)
+        return self.executable(*as_tensors(inputs))
 
     def save(self, path: Path) -> None:
         """Write the artefact, making its folder if needed."""

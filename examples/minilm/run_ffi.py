@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import tvm_ffi
@@ -18,10 +19,11 @@ ENTRY = "main"
 
 def main(library: str, inputs: str, outputs: str) -> None:
     """Load, run every batch, write embeddings and report."""
-    entry = tvm_ffi.load_module(library)[ENTRY]
+    loader: Any = tvm_ffi
+    entry = loader.load_module(library)[ENTRY]
     with np.load(inputs) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    embeddings = {
+    outcome: dict[str, Any] = {
         f"embedding_{i}": np.from_dlpack(
             entry(tvm_ffi.from_dlpack(arrays[f"ids_{i}"]), tvm_ffi.from_dlpack(arrays[f"mask_{i}"]))
         )
@@ -31,7 +33,8 @@ def main(library: str, inputs: str, outputs: str) -> None:
         "python": sys.executable,
         "blockwright_installed": find_spec("blockwright") is not None,
     }
-    np.savez(outputs, report=np.array(json.dumps(report)), **embeddings)
+    outcome["report"] = np.array(json.dumps(report))
+    np.savez(outputs, **outcome)
 
 
 if __name__ == "__main__":

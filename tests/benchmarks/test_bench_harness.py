@@ -57,7 +57,7 @@ def test_peers_live_in_their_own_processes_and_ratios_are_right(case: str) -> No
 
 
 def test_disagreeing_answers_stop_the_comparison(case: str) -> None:
-    with pytest.raises(PeerError, match="differ by 0.007"):
+    with pytest.raises(PeerError, match=r"differ by 0\.007"):
         compare("sleepers.case", PEERS, [{"differ": True}], settings=QUICK, path=[case])
 
 

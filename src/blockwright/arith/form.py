@@ -31,10 +31,13 @@ class Atom:
     differences to the base, whose own difference 0 is left out) or "opaque" (`node`).
     """
 
-    __slots__ = ("_vars", "id", "kind", "node", "operands")
+    __slots__ = ("_vars", "id", "kind", "node", "operands", "wraps")
 
-    def __init__(self, number: int, kind: str, node: Expr | None, operands: tuple[Poly, ...]):
+    def __init__(
+        self, number: int, kind: str, node: Expr | None, operands: tuple[Poly, ...], wraps: bool
+    ):
         self.id = number
+        self.wraps = wraps  # depends on a value (a load, a call): sums with it wrap around
         self.kind = kind
         self.node = node
         self.operands = operands
@@ -54,13 +57,16 @@ class Atom:
 class Poly:
     """Sum of `coefficient * monomial` over `terms` (sorted by monomial) plus `const`."""
 
-    __slots__ = ("_vars", "const", "linear", "number", "plain", "terms")
+    __slots__ = ("_vars", "const", "linear", "number", "plain", "terms", "wraps")
 
-    def __init__(self, terms: tuple[tuple[Mono, int], ...], const: int, number: int, plain: bool):
+    def __init__(
+        self, terms: tuple[tuple[Mono, int], ...], const: int, number: int, plain: bool, wraps: bool
+    ):
         self.terms = terms
         self.const = const
         self.number = number
         self.plain = plain  # no division or minimum anywhere in the monomials
+        self.wraps = wraps  # some atom depends on a value
         self.linear = all(len(m) == 1 for m, _ in terms)
         self._vars: frozenset[Var] | None = None
 
@@ -94,6 +100,7 @@ class Space:
         self._polys: dict[Any, Poly] = {}
         self._nodes: dict[Any, Any] = {}
         self._special: set[int] = set()  # numbers of div and min atoms
+        self._loose: set[int] = set()  # numbers of atoms that depend on a value
         self.zero = self.const(0)
         self.one = self.const(1)
 
@@ -110,7 +117,9 @@ class Space:
         if found is None:
             special = self._special
             plain = not special or not any(a in special for m, _ in items for a in m)
-            found = Poly(items, const, len(self._polys), plain)
+            loose = self._loose
+            wraps = bool(loose) and any(a in loose for m, _ in items for a in m)
+            found = Poly(items, const, len(self._polys), plain, wraps)
             self._polys[key] = found
         return found
 
@@ -176,10 +185,15 @@ class Space:
         return self.make(with_atom, const), self.make(without, p.const)
 
     # ------------------------------------------------------------------ atoms
-    def _atom(self, key: Any, kind: str, node: Expr | None, operands: tuple[Poly, ...]) -> Atom:
+    def _atom(
+        self, key: Any, kind: str, node: Expr | None, operands: tuple[Poly, ...], loose: bool
+    ) -> Atom:
         found = self._atom_table.get(key)
         if found is None:
-            found = Atom(len(self.atoms), kind, node, operands)
+            wraps = loose or any(p.wraps for p in operands)
+            found = Atom(len(self.atoms), kind, node, operands, wraps)
+            if wraps:
+                self._loose.add(found.id)
             self.atoms.append(found)
             self._atom_table[key] = found
             if kind in ("div", "min"):
@@ -187,21 +201,21 @@ class Space:
         return found
 
     def var_atom(self, var: Var) -> Atom:
-        return self._atom(var, "var", var, ())
+        return self._atom(var, "var", var, (), False)
 
     def var(self, var: Var) -> Poly:
         return self.intern((((self.var_atom(var).id,), 1),), 0)
 
-    def opaque(self, node: Expr) -> Poly:
-        """A hash-consed node taken as a whole."""
-        atom = self._atom(node, "opaque", node, ())
+    def opaque(self, node: Expr, wraps: bool = True) -> Poly:
+        """A hash-consed node taken as a whole; `wraps` unless it is built from indices alone."""
+        atom = self._atom(node, "opaque", node, (), wraps)
         return self.intern((((atom.id,), 1),), 0)
 
     def div_atom(self, p: Poly, c: Poly) -> Atom:
-        return self._atom(("div", p, c), "div", None, (p, c))
+        return self._atom(("div", p, c), "div", None, (p, c), False)
 
     def min_atom(self, operands: tuple[Poly, ...]) -> Atom:
-        return self._atom(("min", operands), "min", None, operands)
+        return self._atom(("min", operands), "min", None, operands, False)
 
     # ------------------------------------------------------------------ nodes
     def node(self, cls: type[Any], *fields: Any) -> Any:
@@ -251,6 +265,24 @@ class Context(Protocol):
     def units(self, p: Poly) -> tuple[Unit, ...]: ...
     def limits(self, var: Var) -> tuple[Poly | None, Poly | None]: ...
     def facts(self) -> tuple[Poly, ...]: ...
+
+
+class Rewriter(Context, Protocol):
+    """A context that also turns expressions into sums and back."""
+
+    def lift(self, expr: Expr) -> Poly: ...
+    def exact(self, expr: Expr) -> Poly: ...
+    def lower(self, p: Poly, dtype: DType) -> Expr: ...
+    def simplify(self, expr: Expr) -> Expr: ...
+    def known_nonneg(self, p: Poly) -> bool: ...
+    def is_true(self, condition: Expr) -> bool: ...
+    def equality(self, var: Var) -> Poly | None: ...
+    def exact_division(self, atom: int) -> tuple[Var, int] | None: ...
+
+
+def is_index(dtype: DType) -> bool:
+    """Whether values of the type take part in index arithmetic."""
+    return dtype.kind == "int" and dtype.bits >= 32 and dtype.lanes == 1
 
 
 class Unit:

@@ -1,0 +1,1 @@
+"""From flat loops to native code: LLVM text, objects, shared libraries, artefacts."""

@@ -285,7 +285,8 @@ class Emitter:
     def _tail(self, at: int) -> tuple[bytes, int]:
         """Symbol table, names and section headers, to stand at `at`; and the headers' place."""
         known = (STT_NOTYPE, STT_OBJECT, STT_FUNC)
-        local, other = [], []
+        local: list[Symbol] = []
+        other: list[Symbol] = []
         for item in self.plan.objects:
             for symbol in item.symbols:
                 if symbol.name and symbol.type in known and self._kept(symbol):

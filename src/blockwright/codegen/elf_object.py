@@ -152,5 +152,6 @@ def _read_relocations(
         if header[1] != SHT_RELA or section is None:
             continue
         for offset, info, addend in RELA.iter_unpack(view[header[4] : header[4] + header[5]]):
-            symbol = symbols[info >> 32]
-            section.relocations.append(Relocation(offset, info & 0xFFFFFFFF, symbol, addend))
+            index: int = info >> 32
+            kind: int = info & 0xFFFFFFFF
+            section.relocations.append(Relocation(offset, kind, symbols[index], addend))

@@ -4,6 +4,8 @@ Submodules: `dtype`, `node`, `expr`, `buffer`, `stmt`, `function`, `graph` (node
 `op` (builtin operations); `build` (constructors); `visit`; `structural`.
 """
 
+import importlib
+
 from blockwright.ir.buffer import (
     Buffer,
     BufferRegion,
@@ -141,6 +143,14 @@ from blockwright.ir.visit import (
     uses_var,
     walk,
 )
+
+
+def _print_lazily(node: Node) -> str:
+    """The printer is loaded when the first node is shown; programs that only run never need it."""
+    return str(importlib.import_module("blockwright.ir.printer").script(node))
+
+
+set_printer(_print_lazily)
 
 __all__ = [
     "Add",

@@ -60,7 +60,8 @@ def _rows() -> dict[str, OpRow]:
         OpRow("break", "effect", 0, result="given"),
         OpRow("continue", "effect", 0, result="given"),
         OpRow("print", "effect", -1, result="given"),
-        OpRow("shape_of", "read", 2, result="given"),
+        OpRow("constant_data", "pure", 1, result="given"),  # pointer to a constant of the module
+        OpRow("tensor", "read", 1, result="given"),  # a DLTensor view of a whole buffer
     ]
     return {row.name: row for row in rows}
 

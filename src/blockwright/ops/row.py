@@ -24,11 +24,13 @@ class Sample(msgspec.Struct, frozen=True):
     """One test case: argument arrays (or makers of arrays from a generator) and attributes.
 
     `tolerance` is in units in the last place of the result type, argued in `why` when not 0–4.
+    `absolute` is added to it, for results that cancellation brings near zero.
     """
 
     args: tuple[Any, ...]
     attrs: dict[str, Any] = {}
     tolerance: float = 4.0
+    absolute: float = 0.0
     why: str = ""
 
 

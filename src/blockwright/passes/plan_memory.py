@@ -88,7 +88,12 @@ class _Planner:
             ):
                 self.plan.alias[binding.var] = binding.value
         last = self._last_uses(bindings)
-        results = {self.plan.root(v) for v in used_vars(self.function.body.body)}
+        returned = used_vars(self.function.body.body)
+        results = {v for v in returned if v not in self.plan.alias}
+        for value in returned:  # memory behind a returned view is read when it is copied out
+            root = self.plan.root(value)
+            if isinstance(root, ir.GraphVar):
+                last[root] = len(bindings)
         for position, binding in enumerate(bindings):
             for var in _defined(binding):
                 if var not in self.plan.alias and var not in results:

@@ -7,14 +7,15 @@ name their type, and two plain literals never meet in one operation (Python woul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
 
 from blockwright.ir import expr as E
 from blockwright.ir.buffer import Buffer, BufferRegion, IterVar, MatchBufferRegion, Range
-from blockwright.ir.dtype import DType
+from blockwright.ir.dtype import INT32, DType
 from blockwright.ir.expr import Expr, FloatImm, IntImm, StringImm, Var
 from blockwright.ir.node import Node
 from blockwright.ir.op import OPS, result_type
@@ -30,15 +31,6 @@ _INFIX: dict[type[Expr], tuple[str, int]] = {
 }  # fmt: skip
 _UNARY, _ATOM = 11, 13
 SPECIAL_CALLS = frozenset({"break", "continue"})
-
-
-def is_plain_int(node: Any) -> bool:
-    """Whether a literal is printed as a bare Python integer."""
-    return (
-        isinstance(node, IntImm)
-        and node.type.name == "int32"
-        and node.type.min_value <= node.value <= node.type.max_value
-    )
 
 
 def default_call_type(call: E.Call) -> DType | None:
@@ -62,7 +54,25 @@ class ExprPrinter:
         self.names = Names()
         self.out = Writer()
         self.marks = {id(node) for node in marks}
-        self.constants = constants
+        self.constants: dict[str, Any] = {} if constants is None else constants
+        self._plain_type = INT32
+
+    @contextmanager
+    def plain(self, dtype: DType) -> Iterator[None]:
+        """Bare integers stand for `dtype` meanwhile (int64 in shapes of the graph level)."""
+        before, self._plain_type = self._plain_type, dtype
+        try:
+            yield
+        finally:
+            self._plain_type = before
+
+    def is_plain_int(self, node: Any) -> bool:
+        """Whether a literal is printed as a bare Python integer."""
+        return (
+            isinstance(node, IntImm)
+            and node.type is self._plain_type
+            and node.type.min_value <= node.value <= node.type.max_value
+        )
 
     def marked(self, node: Node, text: str) -> str:
         return mark(text) if self.marks and id(node) in self.marks else text
@@ -78,9 +88,8 @@ class ExprPrinter:
 
     def typed(self, node: Expr) -> str:
         """Text that stands for an expression even where a Python number would be kept as such."""
-        if is_plain_int(node):
-            assert isinstance(node, IntImm)
-            return f"T.int32({node.value})"
+        if isinstance(node, IntImm) and self.is_plain_int(node):
+            return f"T.{node.type}({node.value})"
         if isinstance(node, StringImm):
             return f"T.StringImm({node.value!r})"
         return self.expr(node)
@@ -95,7 +104,11 @@ class ExprPrinter:
         method = self._methods.get(type(node))
         if method is None:
             return f"<{type(node).__name__}>", _ATOM
-        text, strength = method(self, node)
+        if self._plain_type is not INT32 and not isinstance(node, (Var, IntImm)):
+            with self.plain(INT32):  # only operands of arithmetic take the type of their partner
+                text, strength = method(self, node)
+        else:
+            text, strength = method(self, node)
         return self.marked(node, text), strength
 
     def _infix(self, node: Any) -> tuple[str, int]:
@@ -108,7 +121,7 @@ class ExprPrinter:
         for op in reversed(spine):
             symbol, level = _INFIX[type(op)]
             left_level = level + 1 if isinstance(op, E.CompareOp) else level
-            if is_plain_int(op.a) and is_plain_int(op.b):
+            if self.is_plain_int(op.a) and self.is_plain_int(op.b):
                 text, strength = self.typed(op.a), _ATOM
             left = f"({text})" if strength < left_level else text
             text = self.marked(op, f"{left} {symbol} {self.expr(op.b, level + 1)}")
@@ -125,7 +138,7 @@ class ExprPrinter:
     def _int(self, node: IntImm) -> tuple[str, int]:
         if node.type.is_bool:
             return f"T.bool({bool(node.value)})", _ATOM
-        if is_plain_int(node):
+        if self.is_plain_int(node):
             return str(node.value), _ATOM if node.value >= 0 else _UNARY
         return f"T.{node.type}({node.value})", _ATOM
 
@@ -145,7 +158,7 @@ class ExprPrinter:
 
     def _function(self, name: str, *args: Expr) -> tuple[str, int]:
         """A call of two or more same-typed operands; one literal states its type if all are."""
-        first = self.typed(args[0]) if all(map(is_plain_int, args)) else self.expr(args[0])
+        first = self.typed(args[0]) if all(map(self.is_plain_int, args)) else self.expr(args[0])
         return f"T.{name}({', '.join([first, *(self.expr(a) for a in args[1:])])})", _ATOM
 
     def _binary_call(self, node: E.BinaryOp) -> tuple[str, int]:
@@ -263,7 +276,7 @@ class ExprPrinter:
         if isinstance(item, float) and not math.isfinite(item):
             return f'float("{item}")'
         if isinstance(item, dict):
-            pairs = (f"{self.value(k)}: {self.value(v)}" for k, v in item.items())
+            pairs = (f"{self.value(k)}: {self._item(k, v)}" for k, v in item.items())
             return "{" + ", ".join(pairs) + "}"
         if isinstance(item, list):
             return "[" + ", ".join(map(self.value, item)) + "]"
@@ -271,22 +284,27 @@ class ExprPrinter:
             items = ", ".join(map(self.value, item))
             return f"({items},)" if len(item) == 1 else f"({items})"
         if isinstance(item, np.ndarray):
-            return self.array_reference(item, "constant")
+            return f"I.constant({quote(self.array_key(item, 'constant'))})"
         return repr(item)
 
-    def array_reference(self, data: np.ndarray[Any, Any], name: str) -> str:
-        """A reference to an array that is kept beside the text (in `constants` when given)."""
-        table = self.constants if self.constants is not None else {}
+    def _item(self, key: Any, value: Any) -> str:
+        if isinstance(value, np.ndarray):
+            return f"I.constant({quote(self.array_key(value, str(key)))})"
+        return self.value(value)
+
+    def array_key(self, data: np.ndarray[Any, Any], name: str) -> str:
+        """The name of an array that is kept beside the text (in `constants` when given)."""
+        table = self.constants
         for key, known in table.items():
             if known is data:
-                return f"I.constant({quote(key)})"
+                return key
         base, count = name or "constant", 0
         name = base
         while name in table:
             count += 1
             name = f"{base}_{count}"
         table[name] = data
-        return f"I.constant({quote(name)})"
+        return name
 
 
 def quote(text: str) -> str:

@@ -1,0 +1,178 @@
+"""Constant bounds by interval arithmetic over regrouped summands, and modular facts.
+
+`None` stands for no bound. Bounds are inclusive.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from blockwright.arith.form import UNKNOWN, Atom, Bounds, Context, Mono, Poly, Unit
+
+
+def scaled(b: Bounds, k: int) -> Bounds:
+    """Bounds of `k * x`."""
+    low, high = b
+    if k < 0:
+        low, high = high, low
+    return (None if low is None else low * k, None if high is None else high * k)
+
+
+def added(a: Bounds, b: Bounds) -> Bounds:
+    """Bounds of `x + y`."""
+    return (
+        None if a[0] is None or b[0] is None else a[0] + b[0],
+        None if a[1] is None or b[1] is None else a[1] + b[1],
+    )
+
+
+def multiplied(a: Bounds, b: Bounds) -> Bounds:
+    """Bounds of `x * y`."""
+    if a == (0, 0) or b == (0, 0):
+        return (0, 0)
+    if None not in a and None not in b:
+        corners = [x * y for x in a for y in b if x is not None and y is not None]
+        return (min(corners), max(corners))
+    if a[1] is not None and a[1] <= 0:
+        return scaled(multiplied(scaled(a, -1), b), -1)
+    if b[1] is not None and b[1] <= 0:
+        return scaled(multiplied(a, scaled(b, -1)), -1)
+    if a[0] is None or b[0] is None or (a[0] < 0 and b[0] < 0):
+        return UNKNOWN
+    if a[0] >= 0 and b[0] >= 0:
+        high = None if a[1] is None or b[1] is None else a[1] * b[1]
+        return (a[0] * b[0], high)
+    if a[0] >= 0:
+        a, b = b, a
+    assert a[0] is not None and a[0] < 0  # a may be negative, b is not
+    low = None if b[1] is None else a[0] * b[1]
+    high = None if a[1] is None or b[1] is None else a[1] * b[1]
+    return (low, high)
+
+
+def divided(n: Bounds, d: Bounds) -> Bounds:
+    """Bounds of `x // y` for positive y."""
+    d_low = max(1, d[0] if d[0] is not None else 1)
+    d_high = d[1]
+    if n[0] is None:
+        low = None
+    elif n[0] < 0:
+        low = n[0] // d_low
+    else:
+        low = 0 if d_high is None else n[0] // max(d_high, 1)
+    if n[1] is None:
+        high = None
+    elif n[1] >= 0:
+        high = n[1] // d_low
+    else:
+        high = -1 if d_high is None else n[1] // max(d_high, 1)
+    return (low, high)
+
+
+def smallest(all_bounds: list[Bounds]) -> Bounds:
+    """Bounds of the minimum."""
+    lows = [b[0] for b in all_bounds]
+    highs = [b[1] for b in all_bounds if b[1] is not None]
+    low = None if None in lows else min(x for x in lows if x is not None)
+    return (low, min(highs) if highs else None)
+
+
+def tighter(a: Bounds, b: Bounds) -> Bounds:
+    """Both hold."""
+    lows = [x for x in (a[0], b[0]) if x is not None]
+    highs = [x for x in (a[1], b[1]) if x is not None]
+    return (max(lows) if lows else None, min(highs) if highs else None)
+
+
+def poly_bounds(ctx: Context, p: Poly) -> Bounds:
+    """Bounds of a sum."""
+    if not p.terms:
+        return (p.const, p.const)
+    total: Bounds = (0, 0)
+    for unit in ctx.units(p):
+        total = added(total, unit_bounds(ctx, unit))
+        if total[0] is None and total[1] is None:
+            return UNKNOWN
+    return total
+
+
+def unit_bounds(ctx: Context, unit: Unit) -> Bounds:
+    """Bounds of one summand."""
+    result = mono_bounds(ctx, unit.rest)
+    if unit.kind == "mod":
+        result = multiplied(result, mod_bounds(ctx, *unit.operands))
+    elif unit.kind == "min":
+        result = multiplied(result, smallest([ctx.bounds(q) for q in unit.operands]))
+    elif unit.kind == "max":
+        negated = [scaled(ctx.bounds(q), -1) for q in unit.operands]
+        result = multiplied(result, scaled(smallest(negated), -1))
+    return scaled(result, unit.coefficient)
+
+
+def mono_bounds(ctx: Context, mono: Mono) -> Bounds:
+    """Bounds of a product; even powers are not negative."""
+    result: Bounds = (1, 1)
+    position = 0
+    while position < len(mono):
+        number = mono[position]
+        count = mono.count(number)
+        one = ctx.atom_bounds(ctx.space.atoms[number])
+        power = one
+        for _ in range(count - 1):
+            power = multiplied(power, one)
+        if count % 2 == 0:
+            power = tighter(power, (0, None))
+        result = multiplied(result, power)
+        position += count
+    return result
+
+
+def mod_bounds(ctx: Context, p: Poly, c: Poly) -> Bounds:
+    """Bounds of `p % c`."""
+    if c.terms:
+        low, high = ctx.bounds(c)
+        if low is None or low < 0:
+            return UNKNOWN
+        p_low, p_high = ctx.bounds(p)
+        most = None if high is None else high - 1
+        if p_low is not None and p_low >= 0 and p_high is not None:
+            most = p_high if most is None else min(most, p_high)
+        return (0, most)
+    k = c.const
+    if k <= 0:
+        return (k + 1, 0) if k < 0 else UNKNOWN
+    low, high = ctx.bounds(p)
+    if low is not None and high is not None and low // k == high // k:
+        return (low % k, high % k)
+    step, rest = modular(ctx, p)
+    g = gcd(step, k)
+    return (rest % g, k - g + rest % g) if g else (rest % k, rest % k)
+
+
+def div_bounds(ctx: Context, p: Poly, c: Poly) -> Bounds:
+    """Bounds of `p // c`."""
+    if not c.terms:
+        if c.const <= 0:
+            return UNKNOWN
+        low, high = ctx.bounds(p)
+        return (
+            None if low is None else low // c.const,
+            None if high is None else high // c.const,
+        )
+    d = ctx.bounds(c)
+    if d[0] is None or d[0] < 0:
+        return UNKNOWN
+    return divided(ctx.bounds(p), d)
+
+
+def min_bounds(ctx: Context, atom: Atom) -> Bounds:
+    """Bounds of `min(0, d1, ...)`."""
+    return smallest([(0, 0), *(ctx.bounds(q) for q in atom.operands)])
+
+
+def modular(ctx: Context, p: Poly) -> tuple[int, int]:
+    """`(c, r)` with `p = r` modulo `c`, `0 <= r < c`; `c` is 0 when `p` is the constant `r`."""
+    step = 0
+    for _, c in p.terms:
+        step = gcd(step, c)
+    return (step, p.const % step if step else p.const)

@@ -1,0 +1,292 @@
+"""Conditions: comparisons as sums compared with 0, connectives, and what a condition implies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import gcd
+from typing import Any
+
+import msgspec
+
+from blockwright.arith.form import Poly, Rewriter, is_index
+from blockwright.arith.lift import simplified_operands
+from blockwright.arith.render import render_units
+from blockwright.ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    And,
+    Call,
+    CompareOp,
+    Expr,
+    IntImm,
+    Not,
+    Or,
+)
+from blockwright.ir.dtype import DType
+
+_INVERSE: dict[type[CompareOp], type[CompareOp]] = {EQ: NE, NE: EQ, LT: GE, GE: LT, LE: GT, GT: LE}
+
+
+class Test(msgspec.Struct, frozen=True, eq=False):
+    """A comparison of a sum with 0; `kind` is ">=", "==" or "!="."""
+
+    kind: str
+    sum: Poly
+    dtype: DType
+
+    __test__ = False  # not a test case
+
+
+def test_of(ctx: Rewriter, expr: Expr) -> Test | None:
+    """The comparison of index expressions that `expr` is, if it is one."""
+    if not isinstance(expr, CompareOp) or not is_index(expr.a.dtype):
+        return None
+    space = ctx.space
+    if isinstance(expr, (EQ, NE)):
+        d = space.sub(ctx.exact(expr.a), ctx.exact(expr.b))
+        return Test("==" if isinstance(expr, EQ) else "!=", d, expr.a.dtype)
+    small, large = (expr.b, expr.a) if isinstance(expr, (GT, GE)) else (expr.a, expr.b)
+    d = space.sub(ctx.exact(large), ctx.exact(small))
+    if isinstance(expr, (LT, GT)):
+        d = space.add(d, space.const(-1))
+    return Test(">=", d, expr.a.dtype)
+
+
+def negated(ctx: Rewriter, test: Test) -> Test:
+    """The opposite comparison."""
+    if test.kind == ">=":
+        d = ctx.space.add(ctx.space.scale(test.sum, -1), ctx.space.const(-1))
+        return Test(">=", d, test.dtype)
+    return Test("!=" if test.kind == "==" else "==", test.sum, test.dtype)
+
+
+def decide(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool | None:
+    """Whether the comparison is always true or always false, by the given proof of `p >= 0`."""
+    space = ctx.space
+    d = test.sum
+    minus = space.scale(d, -1)
+    if test.kind == ">=":
+        if nonneg(d):
+            return True
+        return False if nonneg(space.add(minus, space.const(-1))) else None
+    equal: bool | None = None
+    low, high = ctx.bounds(d)
+    step = 0
+    for _, c in d.terms:
+        step = gcd(step, c)
+    if not d.terms:
+        equal = d.const == 0
+    elif (low is not None and low > 0) or (high is not None and high < 0) or d.const % step:
+        equal = False
+    elif nonneg(space.add(d, space.const(-1))) or nonneg(space.add(minus, space.const(-1))):
+        equal = False
+    elif nonneg(d) and nonneg(minus):
+        equal = True
+    return equal if equal is None or test.kind == "==" else not equal
+
+
+def conjuncts(expr: Expr) -> Iterator[Expr]:
+    """The conditions that hold together where `expr` holds."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, And):
+            stack += [node.b, node.a]
+        elif isinstance(node, Call) and node.op == "likely":
+            stack.append(node.args[0])
+        elif isinstance(node, Not) and isinstance(node.a, Or):
+            stack += [Not(node.a.b), Not(node.a.a)]
+        elif isinstance(node, Not) and isinstance(node.a, Not):
+            stack.append(node.a.a)
+        else:
+            yield node
+
+
+def disjuncts(expr: Expr) -> Iterator[Expr]:
+    """The conditions of which one holds where `expr` holds."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Or):
+            stack += [node.b, node.a]
+        elif isinstance(node, Not) and isinstance(node.a, And):
+            stack += [Not(node.a.b), Not(node.a.a)]
+        elif isinstance(node, Not) and isinstance(node.a, Not):
+            stack.append(node.a.a)
+        else:
+            yield node
+
+
+def inverse(expr: Expr) -> Expr:
+    """The negation of a condition, pushed into a comparison of integers."""
+    if isinstance(expr, Not):
+        return expr.a
+    if isinstance(expr, CompareOp) and is_index(expr.a.dtype):
+        return _INVERSE[type(expr)](expr.a, expr.b)
+    return Not(expr)
+
+
+# ------------------------------------------------------------------------------ simplification
+def simplify_condition(ctx: Rewriter, expr: Expr) -> Expr:
+    """A bool scalar in its simplest form."""
+    node = ctx.space.node
+    if isinstance(expr, CompareOp):
+        return _simplify_compare(ctx, expr)
+    if isinstance(expr, And):
+        return _connect(ctx, list(conjuncts(expr)), And)
+    if isinstance(expr, Or):
+        return _connect(ctx, list(disjuncts(expr)), Or)
+    if isinstance(expr, Not):
+        return _simplify_not(ctx, expr)
+    simple = simplified_operands(ctx, expr)
+    if isinstance(simple, Call) and simple.op == "likely" and isinstance(simple.args[0], IntImm):
+        return simple.args[0]
+    if ctx.is_true(simple):
+        return ctx.space.bool_node(True)
+    return ctx.space.bool_node(False) if ctx.is_true(node(Not, simple)) else simple
+
+
+def _simplify_compare(ctx: Rewriter, expr: CompareOp) -> Expr:
+    test = test_of(ctx, expr)
+    if test is None:
+        simple = simplified_operands(ctx, expr)
+        if isinstance(simple.a, IntImm) and isinstance(simple.b, IntImm):
+            return ctx.space.bool_node(_compare(type(simple), simple.a.value, simple.b.value))
+        return ctx.space.bool_node(True) if ctx.is_true(simple) else simple
+    known = decide(ctx, test, ctx.known_nonneg)
+    if known is not None:
+        return ctx.space.bool_node(known)
+    simple = render_test(ctx, test)
+    if test.kind != ">=":
+        if ctx.is_true(simple):
+            return ctx.space.bool_node(True)
+        if ctx.is_true(render_test(ctx, negated(ctx, test))):
+            return ctx.space.bool_node(False)
+    return simple
+
+
+def _compare(cls: type[Any], x: int, y: int) -> bool:
+    return {EQ: x == y, NE: x != y, LT: x < y, LE: x <= y, GT: x > y, GE: x >= y}[cls]
+
+
+def reduced(ctx: Rewriter, test: Test) -> Poly:
+    """The sum divided by the common factor of its coefficients, signs made canonical."""
+    d = test.sum
+    g = 0
+    for _, c in d.terms:
+        g = gcd(g, c)
+    if test.kind != ">=" and d.terms and d.terms[0][1] < 0:
+        g = -g
+    if g in (0, 1):
+        return d
+    return ctx.space.intern(tuple((m, c // g) for m, c in d.terms), d.const // g)
+
+
+def render_test(ctx: Rewriter, test: Test) -> Expr:
+    """The comparison with the negative summands moved to the other side."""
+    node = ctx.space.node
+    d = reduced(ctx, test)
+    if not d.terms:
+        holds = d.const >= 0 if test.kind == ">=" else (d.const == 0) == (test.kind == "==")
+        return ctx.space.bool_node(holds)
+    shift = 1 if test.kind == ">=" else 0
+    const = d.const + shift
+    units = ctx.units(ctx.space.add(d, ctx.space.const(-d.const)))
+    const += sum(u.coefficient for u in units if not u.rest and u.kind == "mono")
+    units = tuple(u for u in units if u.rest or u.kind != "mono")
+    positive = tuple(u for u in units if u.coefficient > 0)
+    negative = tuple(type(u)(-u.coefficient, u.rest, u.kind, u.operands)
+                     for u in units if u.coefficient < 0)  # fmt: skip
+    extra = abs(const)
+    constant = (type(units[0])(extra, (), "mono", ()),) if extra else ()
+    on_right = const > 0 if negative or not positive else const >= 0
+    right = render_units(ctx, positive + (constant if on_right else ()), test.dtype)
+    left = render_units(ctx, negative + (() if on_right else constant), test.dtype)
+    if test.kind == ">=":
+        return node(LT, left, right)
+    if not negative:
+        left, right = right, left  # x == 3 rather than 3 == x
+    return node(EQ if test.kind == "==" else NE, left, right)
+
+
+def _simplify_not(ctx: Rewriter, expr: Not) -> Expr:
+    inner = expr.a
+    if isinstance(inner, (Not, CompareOp)):
+        opposite = inverse(inner)
+        if not isinstance(opposite, Not):
+            return ctx.simplify(opposite)
+    simple = ctx.simplify(inner)
+    if isinstance(simple, IntImm):
+        return ctx.space.bool_node(not simple.value)
+    if isinstance(simple, Not):
+        return simple.a
+    result = ctx.space.node(Not, simple)
+    if ctx.is_true(result):
+        return ctx.space.bool_node(True)
+    return ctx.space.bool_node(False) if ctx.is_true(simple) else result
+
+
+def _connect(ctx: Rewriter, parts: list[Expr], cls: type[And] | type[Or]) -> Expr:
+    """A conjunction or disjunction without repeated, implied and contradictory parts."""
+    neutral = cls is And  # the value that changes nothing
+    kept: list[Expr] = []
+    sums: dict[Any, tuple[int, int]] = {}  # left side → constant and position
+    for part in parts:
+        simple = ctx.simplify(part)
+        for piece in conjuncts(simple) if cls is And else disjuncts(simple):
+            if isinstance(piece, IntImm):
+                if bool(piece.value) != neutral:
+                    return piece
+                continue
+            if any(piece is k for k in kept):
+                continue
+            if any(inverse(piece) is k or inverse(k) is piece for k in kept):
+                return ctx.space.bool_node(not neutral)
+            verdict = _against(ctx, piece, sums, len(kept), neutral)
+            if verdict == "drop":
+                continue
+            if verdict == "absorb":
+                return ctx.space.bool_node(not neutral)
+            if isinstance(verdict, int):
+                kept[verdict] = piece
+            else:
+                kept.append(piece)
+    if not kept:
+        return ctx.space.bool_node(neutral)
+    result = kept[0]
+    for piece in kept[1:]:
+        result = ctx.space.node(cls, result, piece)
+    return result
+
+
+def _against(
+    ctx: Rewriter, piece: Expr, sums: dict[Any, tuple[int, int]], position: int, neutral: bool
+) -> str | int | None:
+    """How an inequality relates to earlier ones over the same sum.
+
+    "drop": implied (or implying, in a disjunction); "absorb": the whole is constant; a number: the
+    earlier part to replace.
+    """
+    test = test_of(ctx, piece)
+    if test is None or test.kind != ">=" or not test.sum.terms:
+        return None
+    d = reduced(ctx, test)
+    opposite = sums.get(tuple((m, -c) for m, c in d.terms))
+    if opposite is not None:  # t + const >= 0 and -t + other >= 0
+        if neutral and d.const + opposite[0] < 0:
+            return "absorb"
+        if not neutral and d.const + opposite[0] >= -1:
+            return "absorb"
+    known = sums.get(d.terms)
+    if known is not None:
+        tighter = d.const < known[0]
+        if tighter == neutral and d.const != known[0]:
+            sums[d.terms] = (d.const, known[1])
+            return known[1]
+        return "drop"
+    sums[d.terms] = (d.const, position)
+    return None

@@ -1,0 +1,257 @@
+"""Building floor divisions and minima in canonical form.
+
+Division rules, all exact for every integer value of the atoms (`c` is the divisor):
+
+- whole multiples leave: `(a * c + b) // c` is `a + b // c`;
+- a common factor cancels: `(g * a + r) // (g * c)` is `a // c` when `0 <= r < g`;
+- low digits fall away: `(g * hi + lo) // (g * c)` is `(lo // g + hi) // c`, used when `lo // g`
+  is a constant or cancels against `hi`;
+- nested divisions merge: `(p // a + b) // c` is `(p + a * b) // (a * c)` for positive `a`;
+- what is known to lie within one period is a constant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import gcd
+
+from blockwright.arith.form import Context, Mono, Poly
+
+_MAX_MIN_OPERANDS = 8
+
+
+def floordiv(ctx: Context, p: Poly, c: Poly) -> Poly:
+    """`p // c`, where `c` is not zero."""
+    space = ctx.space
+    if not c.terms:
+        k = c.const
+        if k == 1:
+            return p
+        if k == -1:
+            return space.scale(p, -1)
+        if k < 0:
+            return _by_monomial(ctx, space.scale(p, -1), (), -k)
+        if k == 0:  # undefined; kept as written
+            return space.monomial((space.div_atom(p, c).id,))
+        if not p.terms:
+            return space.const(p.const // k)
+        return _by_monomial(ctx, p, (), k)
+    if p is c:
+        return space.one
+    if len(c.terms) == 1 and c.const == 0:
+        mono, k = c.terms[0]
+        if k < 0:
+            return _by_monomial(ctx, space.scale(p, -1), mono, -k)
+        return _by_monomial(ctx, p, mono, k)
+    return _by_sum(ctx, p, c)
+
+
+def _by_sum(ctx: Context, p: Poly, c: Poly) -> Poly:
+    """Division by a divisor of several terms: leave out multiples found by leading terms."""
+    space = ctx.space
+    lead, k = c.terms[0]
+    high = space.zero
+    for _ in range(8):
+        for mono, a in p.terms:
+            rest = _remove(mono, lead)
+            if rest is not None and a % k == 0:
+                part = space.monomial(rest, a // k)
+                low = space.sub(p, space.mul(part, c))
+                if len(low.terms) < len(p.terms) or (not low.terms and not low.const):
+                    high, p = space.add(high, part), low
+                    break
+        else:
+            break
+    if _within(ctx, p, c):
+        return high
+    return space.add(high, space.monomial((space.div_atom(p, c).id,)))
+
+
+def _remove(mono: Mono, part: Mono) -> Mono | None:
+    """`mono / part` when `part` divides it."""
+    if not part:
+        return mono
+    rest = list(mono)
+    for a in part:
+        if a not in rest:
+            return None
+        rest.remove(a)
+    return tuple(rest)
+
+
+def _within(ctx: Context, p: Poly, c: Poly) -> bool:
+    """Whether `0 <= p < c` is known."""
+    low, high = ctx.bounds(p)
+    if low is not None and low < 0:
+        return False
+    if not c.terms:
+        return low is not None and low >= 0 and high is not None and high < c.const
+    if low is None and not ctx.nonneg(p):
+        return False
+    return ctx.nonneg(ctx.space.add(ctx.space.sub(c, p), ctx.space.const(-1)))
+
+
+def _positive(ctx: Context, c: Poly) -> bool:
+    """Whether a divisor is positive; that it is not zero is given."""
+    if not c.terms:
+        return c.const > 0
+    low = ctx.bounds(c)[0]
+    return low is not None and low >= 0
+
+
+def _by_monomial(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
+    """`p // (k * mono)` for `k > 0`; `mono` may be empty."""
+    space = ctx.space
+    high: dict[Mono, int] = {}
+    low: dict[Mono, int] = {}
+    for m, a in p.terms:
+        rest = _remove(m, mono)
+        if rest is None:
+            low[m] = a
+            continue
+        q = abs(a) // k * (1 if a > 0 else -1)  # towards zero, so that -x // 4 stays itself
+        if q:
+            high[rest] = q
+        if a - q * k:
+            low[m] = a - q * k
+    const, high_const = p.const, high.pop((), 0)
+    if not mono:
+        high_const += const // k
+        const %= k
+    quotient = space.make(high, high_const)
+    if not low and const == 0:
+        return quotient
+    return space.add(quotient, _digits(ctx, space.make(low, const), mono, k))
+
+
+def _digits(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
+    """`p // (k * mono)` where no term of `p` is a whole multiple of the divisor."""
+    space = ctx.space
+    divisor = space.monomial(mono, k)
+    if not mono:
+        low, high = ctx.bounds(p)
+        if low is not None and high is not None and low // k == high // k:
+            return space.const(low // k)
+    elif _within(ctx, p, divisor):
+        return space.zero
+    if not p.terms:
+        return space.monomial((space.div_atom(p, divisor).id,))
+    for part, g in _factors(p, mono, k):
+        found = _drop_low(ctx, p, mono, k, part, g)
+        if found is not None:
+            return found
+    merged = _merge(ctx, p, divisor)
+    if merged is not None:
+        return merged
+    return space.monomial((space.div_atom(p, divisor).id,))
+
+
+def _factors(p: Poly, mono: Mono, k: int) -> list[tuple[Mono, int]]:
+    """Common factors of single terms with the divisor, largest first, without 1 and repeats."""
+    seen: dict[tuple[Mono, int], None] = {}
+    for m, a in p.terms:
+        shared = tuple(sorted((Counter(m) & Counter(mono)).elements()))
+        g = gcd(a, k)
+        for factor in ((shared, g), (shared, 1), ((), g)):
+            if factor != ((), 1) and factor != (mono, k):
+                seen[factor] = None
+    return sorted(seen, key=lambda f: (len(f[0]), f[1]), reverse=True)
+
+
+def _drop_low(
+    ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int
+) -> Poly | None:
+    """The rule `(g * hi + lo) // (g * c) = (lo // g + hi) // c`, where it makes things smaller."""
+    space = ctx.space
+    factor = space.monomial(part, g)
+    if not _positive(ctx, factor):
+        return None
+    high: dict[Mono, int] = {}
+    low: dict[Mono, int] = {}
+    for m, a in p.terms:
+        rest = _remove(m, part)
+        if rest is None or a % g:
+            low[m] = a
+        else:
+            high[rest] = a // g
+    if not high:
+        return None
+    const = p.const
+    if part:
+        high_const, low_const = 0, const
+    else:
+        high_const, low_const = divmod(const, g)
+    high_const += high.pop((), 0)
+    rest_mono = _remove(mono, part)
+    assert rest_mono is not None
+    hi = space.make(high, high_const)
+    lo = space.make(low, low_const)
+    if lo.terms or lo.const:
+        if not _positive(ctx, space.monomial(rest_mono, k // g)):
+            return None
+        carry = floordiv(ctx, lo, factor) if not _within(ctx, lo, factor) else space.zero
+        total = space.add(hi, carry)
+        if carry.terms and len(total.terms) > len(hi.terms):
+            return None
+        hi = total
+    return floordiv(ctx, hi, space.monomial(rest_mono, k // g))
+
+
+def _merge(ctx: Context, p: Poly, divisor: Poly) -> Poly | None:
+    """The rule `(n // a + b) // c = (n + a * b) // (a * c)`."""
+    space = ctx.space
+    for m, a in p.terms:
+        if a != 1 or len(m) != 1:
+            continue
+        atom = space.atoms[m[0]]
+        if atom.kind != "div":
+            continue
+        inner, by = atom.operands
+        if not _positive(ctx, by) or not _positive(ctx, divisor):
+            continue
+        rest = space.sub(p, space.monomial(m))
+        return floordiv(ctx, space.add(inner, space.mul(by, rest)), space.mul(by, divisor))
+    return None
+
+
+def minimum(ctx: Context, operands: list[Poly]) -> Poly:
+    """The smallest of the operands."""
+    space = ctx.space
+    flat: list[Poly] = []
+    for p in operands:
+        flat.extend(_flatten_min(ctx, p))
+    kept: list[Poly] = []
+    for p in dict.fromkeys(flat):
+        if any(ctx.nonneg(space.sub(p, q)) for q in kept):
+            continue
+        kept = [q for q in kept if not ctx.nonneg(space.sub(q, p))]
+        kept.append(p)
+    if len(kept) == 1:
+        return kept[0]
+    base = kept[0]
+    for p in kept[1:]:
+        if _leading(space.sub(p, base)) < 0:
+            base = p
+    differences = sorted(
+        (space.sub(p, base) for p in kept if p is not base), key=lambda d: d.number
+    )
+    return space.add(base, space.monomial((space.min_atom(tuple(differences)).id,)))
+
+
+def _leading(p: Poly) -> int:
+    """The first coefficient; its sign orders polynomials whatever is added to both."""
+    return p.terms[0][1] if p.terms else p.const
+
+
+def _flatten_min(ctx: Context, p: Poly) -> list[Poly]:
+    """Operands whose minimum is `p`."""
+    if p.plain:
+        return [p]
+    space = ctx.space
+    for m, a in p.terms:
+        if a == 1 and len(m) == 1 and space.atoms[m[0]].kind == "min":
+            differences = space.atoms[m[0]].operands
+            rest = space.sub(p, space.monomial(m))
+            if len(differences) < _MAX_MIN_OPERANDS:
+                return [rest, *(space.add(rest, d) for d in differences)]
+    return [p]

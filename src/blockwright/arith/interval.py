@@ -1,0 +1,106 @@
+"""Intervals with symbolic ends, and the interval of an expression over domains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from blockwright.arith.analyzer import Analyzer
+from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum, ordered
+from blockwright.arith.form import Poly, is_index
+from blockwright.ir import Expr, Range, Var, add, sub
+from blockwright.support import IRError
+
+
+class IntervalSet(msgspec.Struct, frozen=True, eq=False):
+    """All integers from `min` to `max`, both included; None means unbounded."""
+
+    min: Expr | None
+    max: Expr | None
+
+    @staticmethod
+    def point(value: Expr) -> IntervalSet:
+        return IntervalSet(value, value)
+
+    @staticmethod
+    def everything() -> IntervalSet:
+        return IntervalSet(None, None)
+
+    @staticmethod
+    def of_range(domain: Range) -> IntervalSet:
+        return IntervalSet(domain.min, sub(add(domain.min, domain.extent), 1))
+
+    def range(self, analyzer: Analyzer) -> Range | None:
+        """As a half-open range; None when an end is missing."""
+        if self.min is None or self.max is None:
+            return None
+        extent = analyzer.simplify(add(sub(self.max, self.min), 1))
+        return Range(analyzer.simplify(self.min), extent)
+
+
+def domain_of(analyzer: Analyzer, value: IntervalSet | Range) -> Domain:
+    """Ends of a domain as canonical sums."""
+    if isinstance(value, Range):
+        low, extent = analyzer.exact(value.min), analyzer.exact(value.extent)
+        space = analyzer.space
+        return Domain(low, space.add(space.add(low, extent), space.const(-1)))
+    low_end = None if value.min is None else analyzer.exact(value.min)
+    return Domain(low_end, None if value.max is None else analyzer.exact(value.max))
+
+
+def with_domains(
+    analyzer: Analyzer, domains: Mapping[Var, IntervalSet | Range]
+) -> tuple[Analyzer, list[tuple[Var, Domain]]]:
+    """An analyzer that knows the domains, and the order in which to eliminate their variables."""
+    missing = {v: d for v, d in domains.items() if isinstance(d, Range) and not analyzer.knows(v)}
+    if missing:
+        analyzer = analyzer.copy()
+        for var, domain in missing.items():
+            analyzer.bind(var, domain)
+    ends = {var: domain_of(analyzer, d) for var, d in domains.items()}
+    return analyzer, ordered(analyzer, ends)
+
+
+def eval_set(
+    expr: Expr, domains: Mapping[Var, IntervalSet | Range], analyzer: Analyzer
+) -> IntervalSet:
+    """An interval that holds every value of `expr` while the variables run over their domains.
+
+    Variables without a domain stay in the ends as symbols.
+    """
+    if not is_index(expr.dtype):
+        raise IRError(f"an expression of type {expr.dtype} has no interval",
+                      help="intervals are over int32 and int64")  # fmt: skip
+    inner, order = with_domains(analyzer, domains)
+    p = inner.exact(expr)
+    low, high = (extreme(inner, p, order, way) for way in (LOW, HIGH))
+
+    def shown(end: Poly | None) -> Expr | None:
+        return None if end is None else analyzer.lower(end, expr.dtype)
+
+    return IntervalSet(shown(low), shown(high))
+
+
+def union(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
+    """The smallest interval that holds all sets."""
+    return IntervalSet(_ends([s.min for s in sets], analyzer, LOW, every=True),
+                       _ends([s.max for s in sets], analyzer, HIGH, every=True))  # fmt: skip
+
+
+def intersect(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
+    """What all sets have in common; the ends cross when that is nothing."""
+    return IntervalSet(_ends([s.min for s in sets], analyzer, HIGH, every=False),
+                       _ends([s.max for s in sets], analyzer, LOW, every=False))  # fmt: skip
+
+
+def _ends(
+    ends: Sequence[Expr | None], analyzer: Analyzer, way: int, *, every: bool
+) -> Expr | None:
+    """The least (LOW) or greatest (HIGH) end; a missing one decides, or does not count."""
+    known = [e for e in ends if e is not None]
+    if not known or (every and len(known) < len(ends)):
+        return None
+    sums = [analyzer.exact(e) for e in known]
+    found = analyzer.minimum(sums) if way == LOW else maximum(analyzer, sums)
+    return analyzer.lower(found, known[0].dtype)

@@ -1,0 +1,117 @@
+"""The fast proof that a sum is not negative: replace atoms by their bounds, one after the other.
+
+With `p = v * a + b` and `a >= 0`, `p` is least where `v` is least. Bounds may be symbolic, so this
+answers `i * n + j <= m * n - 1` for `i < m`, `j < n`. Each step is exact for rationals; a division
+`q = n // c` is replaced by `(n - c + 1) / c` or `n / c`, after scaling, and because values are whole
+numbers `s * p >= 0` is proved from `s * p > -s`.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from blockwright.arith.form import Atom, Context, Poly
+
+_STEPS = 16
+
+
+def nonneg(ctx: Context, p: Poly) -> bool:
+    """Whether `p >= 0` follows from bounds of single atoms."""
+    space = ctx.space
+    slack = 0  # p + slack >= 0 is enough
+    for _ in range(_STEPS):
+        low, high = ctx.bounds(p)
+        if low is not None and low + slack >= 0:
+            return True
+        if not p.terms or (high is not None and high + slack < 0):
+            return False
+        numbers = {a for m, _ in p.terms for a in m}
+        for number in sorted(numbers, reverse=True):
+            step = _eliminate(ctx, p, space.atoms[number])
+            if step is not None:
+                p, factor = step
+                slack = slack * factor + (factor - 1)
+                break
+        else:
+            return False
+    return False
+
+
+def _sign(ctx: Context, a: Poly) -> int:
+    low, high = ctx.bounds(a)
+    if low is not None and low >= 0:
+        return 1
+    return -1 if high is not None and high <= 0 else 0
+
+
+def _eliminate(ctx: Context, p: Poly, atom: Atom) -> tuple[Poly, int] | None:
+    """A lower bound of `factor * p` without the atom, and the factor."""
+    if atom.kind == "opaque":
+        return None
+    space = ctx.space
+    if atom.kind == "var":
+        assert atom.node is not None
+        limits = ctx.limits(atom.node)  # type: ignore[arg-type]
+        if limits[0] is None and limits[1] is None:
+            return None
+    split = space.split_atom(p, atom.id)
+    if split is None:
+        return None
+    a, b = split
+    sign = _sign(ctx, a)
+    if sign == 0:
+        return None
+    if atom.kind == "var":
+        limit = limits[0 if sign > 0 else 1]  # pyright: ignore[reportPossiblyUnbound]
+        return None if limit is None else (space.add(b, space.mul(a, limit)), 1)
+    if atom.kind == "min":
+        if sign > 0:
+            return None
+        return _below_min(ctx, a, b, atom)
+    return _replace_division(ctx, a, b, sign, atom)
+
+
+def _below_min(ctx: Context, a: Poly, b: Poly, atom: Atom) -> tuple[Poly, int] | None:
+    """`min(0, d)` has a factor `a <= 0`: it is at most 0 and at most each `d`."""
+    space = ctx.space
+    best, best_size = b, len(b.terms)
+    for d in atom.operands:
+        candidate = space.add(b, space.mul(a, d))
+        if len(candidate.terms) < best_size:
+            best, best_size = candidate, len(candidate.terms)
+    return best, 1
+
+
+def _replace_division(
+    ctx: Context, a: Poly, b: Poly, sign: int, atom: Atom
+) -> tuple[Poly, int] | None:
+    space = ctx.space
+    n, c = atom.operands
+    if sign > 0:  # c * q >= n - (c - 1)
+        n = space.add(space.sub(n, c), space.one)
+    if not c.terms:
+        k = c.const
+        if k <= 0:
+            return None
+        g = k
+        for _, x in (*a.terms, ((), a.const)):
+            g = gcd(g, x)
+        factor = k // g
+        reduced = space.intern(tuple((m, x // g) for m, x in a.terms), a.const // g)
+        return space.add(space.scale(b, factor), space.mul(reduced, n)), factor
+    low = ctx.bounds(c)[0]
+    if low is None or low < 0 or len(c.terms) != 1 or c.const:
+        return None
+    (mono, k) = c.terms[0]
+    reduced: dict[tuple[int, ...], int] = {}
+    for m, x in (*a.terms, *((((), a.const),) if a.const else ())):
+        rest = list(m)
+        for s in mono:
+            if s not in rest:
+                return None
+            rest.remove(s)
+        if x % k:
+            return None
+        reduced[tuple(rest)] = x // k
+    const = reduced.pop((), 0)
+    return space.add(b, space.mul(space.make(reduced, const), n)), 1

@@ -1,0 +1,102 @@
+"""Canonical sums back to expressions."""
+
+from __future__ import annotations
+
+from blockwright.arith.form import Mono, Poly, Rewriter, Unit
+from blockwright.ir import Add, Cast, Expr, FloorDiv, FloorMod, Max, Min, Mul, Sub
+from blockwright.ir.dtype import DType
+
+
+def render(ctx: Rewriter, p: Poly, dtype: DType) -> Expr:
+    """`p` as an expression of an index type."""
+    return render_units(ctx, ctx.units(p), dtype)
+
+
+def render_units(ctx: Rewriter, units: tuple[Unit, ...], dtype: DType) -> Expr:
+    """The sum of the summands: positive ones first, the constant last."""
+    node = ctx.space.node
+    const = sum(u.coefficient for u in units if u.kind == "mono" and not u.rest)
+    rest = [u for u in units if u.kind != "mono" or u.rest]
+    rest.sort(key=lambda u: (u.coefficient < 0, _order(u)))
+    result: Expr | None = None
+    for unit in rest:
+        if result is None:
+            if unit.coefficient < 0:
+                head = ctx.space.int_node(const, dtype)
+                const = 0
+                result = node(Sub, head, _unit(ctx, unit, -unit.coefficient, dtype))
+            else:
+                result = _unit(ctx, unit, unit.coefficient, dtype)
+        elif unit.coefficient < 0:
+            result = node(Sub, result, _unit(ctx, unit, -unit.coefficient, dtype))
+        else:
+            result = node(Add, result, _unit(ctx, unit, unit.coefficient, dtype))
+    if result is None:
+        return ctx.space.int_node(const, dtype)
+    if const > 0:
+        return node(Add, result, ctx.space.int_node(const, dtype))
+    return node(Sub, result, ctx.space.int_node(-const, dtype)) if const < 0 else result
+
+
+def _order(unit: Unit) -> tuple[int, ...]:
+    numbers = set(unit.rest)
+    for p in unit.operands:
+        numbers.update(a for m, _ in p.terms for a in m)
+    return tuple(sorted(numbers))
+
+
+def _unit(ctx: Rewriter, unit: Unit, coefficient: int, dtype: DType) -> Expr:
+    """One summand with a positive coefficient in place of its own."""
+    factors, coefficient = _factors(ctx, unit.rest, coefficient, dtype)
+    if unit.kind == "mod":
+        a, b = (ctx.lower(p, dtype) for p in unit.operands)
+        factors.append(ctx.space.node(FloorMod, a, b))
+    elif unit.kind in ("min", "max"):
+        factors.append(_extremum(ctx, Min if unit.kind == "min" else Max, unit.operands, dtype))
+    if not factors:
+        return ctx.space.int_node(coefficient, dtype)
+    result = factors[0]
+    for factor in factors[1:]:
+        result = ctx.space.node(Mul, result, factor)
+    if coefficient != 1:
+        result = ctx.space.node(Mul, result, ctx.space.int_node(coefficient, dtype))
+    return result
+
+
+def _factors(
+    ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType
+) -> tuple[list[Expr], int]:
+    factors: list[Expr] = []
+    for number in mono:
+        whole = ctx.exact_division(number)
+        if whole is not None and coefficient % whole[1] == 0:  # (n // 4) * 8 is n * 2 if 4 | n
+            coefficient //= whole[1]
+            factors.append(_typed(ctx, whole[0], dtype))
+        else:
+            factors.append(_atom(ctx, number, dtype))
+    return factors, coefficient
+
+
+def _typed(ctx: Rewriter, node: Expr, dtype: DType) -> Expr:
+    return node if node.dtype is dtype else ctx.space.node(Cast, dtype, node)
+
+
+def _atom(ctx: Rewriter, number: int, dtype: DType) -> Expr:
+    atom = ctx.space.atoms[number]
+    if atom.kind == "div":
+        a, b = (ctx.lower(p, dtype) for p in atom.operands)
+        return ctx.space.node(FloorDiv, a, b)
+    if atom.kind == "min":
+        return _extremum(ctx, Min, (*atom.operands, ctx.space.zero), dtype)
+    assert atom.node is not None
+    return _typed(ctx, atom.node, dtype)
+
+
+def _extremum(
+    ctx: Rewriter, cls: type[Min] | type[Max], operands: tuple[Poly, ...], dtype: DType
+) -> Expr:
+    ordered = sorted(operands, key=lambda p: (p.is_const, p.number))
+    result = ctx.lower(ordered[0], dtype)
+    for p in ordered[1:]:
+        result = ctx.space.node(cls, result, ctx.lower(p, dtype))
+    return result

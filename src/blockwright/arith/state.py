@@ -1,0 +1,70 @@
+"""What an analyzer knows: limits of variables, facts, equalities, true conditions, and memos.
+
+A state is rebuilt from its entries when an equality arrives, because sums made earlier mention the
+replaced variable; otherwise entries are added one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright.arith.bounds import tighter
+from blockwright.arith.form import UNKNOWN, Bounds, Poly
+from blockwright.ir import Expr, Range, Var
+
+Entry = tuple[str, Var | None, Any]
+"""("range", var, Range), ("equal", var, Expr), ("bounds", var, Bounds) or ("true", None, Expr)."""
+
+
+class State:
+    """Knowledge and the results that depend on it."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.limits: dict[Var, tuple[Poly | None, Poly | None]] = {}
+        self.known: dict[int, Bounds] = {}  # atom number → bounds beyond what its meaning says
+        self.facts: tuple[Poly, ...] = ()  # sums that are not negative
+        self.equal: dict[Var, Poly] = {}
+        self.exact: dict[int, tuple[Var, int]] = {}  # atom n // c → (n, c) where c divides n
+        self.true: set[Expr] = set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget results; knowledge stays."""
+        self.lifted: dict[Expr, Poly] = {}
+        self.simple: dict[Expr, Expr] = {}
+        self.lowered: dict[Any, Expr] = {}
+        self.bounds: dict[Poly, Bounds] = {}
+        self.atom_bounds: dict[int, Bounds] = {}
+        self.units: dict[Poly, Any] = {}
+        self.signs: dict[Poly, bool] = {}
+        self.proofs: dict[Poly, bool] = {}
+        self.quotients: dict[tuple[Poly, Poly], Poly] = {}
+
+    def copy(self, share_results: bool = False) -> State:
+        """An independent state; `share_results` when nothing will be added to either."""
+        other = State()
+        other.entries = list(self.entries)
+        other.limits = dict(self.limits)
+        other.known = dict(self.known)
+        other.facts = self.facts
+        other.equal = dict(self.equal)
+        other.exact = dict(self.exact)
+        other.true = set(self.true)
+        if share_results:
+            for name in _RESULTS:
+                setattr(other, name, dict(getattr(self, name)))
+        return other
+
+    def narrow(self, atom: int, bounds: Bounds) -> None:
+        """Note constant bounds of an atom."""
+        self.known[atom] = tighter(self.known.get(atom, UNKNOWN), bounds)
+
+
+_RESULTS = ("lifted", "simple", "lowered", "bounds", "atom_bounds", "units", "signs", "proofs",
+            "quotients")  # fmt: skip
+
+
+def range_of(value: Range | tuple[Any, Any]) -> Range:
+    """A range given as such or as (min, extent)."""
+    return value if isinstance(value, Range) else Range(*value)

@@ -1,0 +1,249 @@
+"""Reads and writes of buffers: scalars, contiguous vectors, gathers and scatters, under masks.
+
+A vector access promises no more alignment than the buffer and its index prove, hence programs may
+be given any array whose elements are aligned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blockwright.codegen import integers, types
+from blockwright.codegen.emitter import FunctionEmitter, Value, int_const, lanes_of, suffix, vector
+from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build
+from blockwright.ir import expr as E
+from blockwright.support import BuildError
+
+if TYPE_CHECKING:
+    from blockwright.codegen.expr import ExprCompiler
+
+
+def flatten_index(access: BufferLoad | BufferStore) -> Expr:
+    """One position from the indices of a load or store, by the buffer's strides."""
+    buffer, indices = access.buffer, access.indices
+    if not indices:
+        return build.const(0, "int64")
+    if len(indices) == 1 and not buffer.strides:
+        return indices[0]
+    strides: list[Expr] = list(buffer.strides)
+    if not strides:
+        strides = [build.const(1, "int64")]
+        for extent in reversed(buffer.shape[1:]):
+            strides.insert(0, build.mul(strides[0], build.cast_to(extent, "int64")))
+    lanes = max(index.dtype.lanes for index in indices)
+    ramp = next((i for i in indices if isinstance(i, E.Ramp)), None)
+    alone = ramp is not None and all(i is ramp or i.dtype.lanes == 1 for i in indices)
+    total: Expr = build.const(0, "int64")
+    step: Expr | None = None
+    for index, stride in zip(indices, strides, strict=True):
+        part = index
+        if alone and part is ramp:
+            assert ramp is not None
+            step = build.mul(build.cast_to(ramp.stride, "int64"), stride)
+            part = ramp.base
+        elif not alone and lanes > 1 and part.dtype.lanes == 1:
+            part = E.Broadcast(part, lanes)
+        wide = DType("int", 64, part.dtype.lanes)
+        total = build.add(total, build.mul(build.cast_to(part, wide), build.cast_to(stride, "int64")))
+    return total if step is None else E.Ramp(total, step, lanes)
+
+
+def address(c: ExprCompiler, access: BufferLoad | BufferStore) -> Value:
+    """The address of an element, or of the first one of a vector."""
+    flat = flatten_index(access)
+    while isinstance(flat, (E.Ramp, E.Broadcast)):
+        flat = flat.base if isinstance(flat, E.Ramp) else flat.value
+    return _place(c, access.buffer, flat)[0]
+
+
+def _place(c: ExprCompiler, buffer: Buffer, index: Expr) -> tuple[Value, int]:
+    """Address and alignment of the element at a scalar or vector position."""
+    memory = c.context.memory(buffer)
+    nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
+    pointer = c.e.offset(memory.pointer, c.index(index), nbytes)
+    element = buffer.dtype.nbytes
+    known = memory.align if integers.constant_of(index) == 0 else c.context.alignment(
+        memory, index, nbytes)  # fmt: skip
+    return pointer, max(known, element) if memory.align >= element else known
+
+
+def _mask(c: ExprCompiler, predicate: Expr | None, lanes: int) -> Value | None:
+    """The condition of an access: its own and that of the code around it."""
+    mask = c.mask
+    if predicate is not None and integers.constant_of(predicate) != 1:
+        own = c.value(predicate)
+        mask = own if mask is None else c.e.binary("and", _spread(c, mask, own), own)
+    if mask is not None and lanes_of(mask.type) == 1 and lanes > 1:
+        return c.e.splat(mask, lanes)
+    return mask
+
+
+def _spread(c: ExprCompiler, mask: Value, like: Value) -> Value:
+    return c.e.splat(mask, lanes_of(like.type)) if lanes_of(mask.type) == 1 else mask
+
+
+def _any(e: FunctionEmitter, mask: Value) -> Value:
+    lanes = lanes_of(mask.type)
+    return mask if lanes == 1 else e.intrinsic(f"vector.reduce.or.v{lanes}i1", "i1", mask)
+
+
+def _from_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
+    return e.compare("ne", value, int_const(0, value.type)) if dtype.is_bool else value
+
+
+def _to_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
+    return e.convert("zext", value, types.memory_type(dtype)) if dtype.is_bool else value
+
+
+def load(c: ExprCompiler, expr: BufferLoad) -> Value:
+    """The value of an element or a vector; lanes outside the mask give zero."""
+    e, dtype, flat = c.e, expr.dtype, flatten_index(expr)
+    type_ = types.memory_type(dtype)
+    if isinstance(flat, E.Broadcast):
+        single = BufferLoad(expr.buffer, (flat.value,))
+        with c.scope(_mask(c, expr.predicate, flat.lanes)):
+            one = c.value(single)
+        return e.splat(one, flat.lanes)
+    mask = _mask(c, expr.predicate, dtype.lanes)
+    if flat.dtype.lanes == 1:
+        if mask is None:
+            pointer, align = _place(c, expr.buffer, flat)
+            return _from_memory(e, e.load(type_, pointer, align), dtype)
+        found = _guarded_load(c, expr.buffer, flat, type_, mask)
+        return _from_memory(e, found, dtype)
+    stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
+    if isinstance(flat, E.Ramp) and stride in (1, -1):
+        found = _contiguous(c, expr.buffer, flat, type_, mask, reverse=stride == -1)
+    else:
+        _whole_elements(expr.buffer)
+        pointer, align = _place(c, expr.buffer, flat)
+        align = min(align, expr.buffer.dtype.nbytes)
+        found = _gather(e, type_, pointer, align, mask)
+    return _from_memory(e, found, dtype)
+
+
+def _guarded_load(c: ExprCompiler, buffer: Buffer, flat: Expr, type_: str, mask: Value) -> Value:
+    """A scalar read within masked vector code: it happens when any lane wants it."""
+
+    def read() -> Value:
+        with c.scope():
+            pointer, align = _place(c, buffer, flat)
+            return c.e.load(type_, pointer, align)
+
+    wanted = _any(c.e, mask)
+    return c.e.choose(wanted, read, lambda: Value(type_, "zeroinitializer"))
+
+
+def _contiguous(
+    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, type_: str, mask: Value | None, *, reverse: bool
+) -> Value:
+    e, lanes = c.e, lanes_of(type_)
+    base = _lowest(ramp) if reverse else ramp.base
+    pointer, align = _place(c, buffer, base)
+    if mask is None:
+        found = e.load(type_, pointer, align)
+    else:
+        if reverse:
+            mask = _reverse(e, mask)
+        name = f"masked.load.{suffix(type_)}.p0"
+        e.module.declare_intrinsic(f"llvm.{name}", type_, f"ptr, {mask.type}, {type_}")
+        found = e.emit(
+            type_,
+            f"call {type_} @llvm.{name}(ptr align {align} {pointer.text}, {mask.typed}, "
+            f"{type_} zeroinitializer)",
+        )
+    if not reverse:
+        return found
+    if lanes != ramp.lanes:
+        _whole_elements(buffer)
+    return _reverse(e, found)
+
+
+def _lowest(ramp: E.Ramp) -> Expr:
+    return build.sub(ramp.base, build.const(ramp.lanes - 1, ramp.base.dtype))
+
+
+def _reverse(e: FunctionEmitter, value: Value) -> Value:
+    lanes = lanes_of(value.type)
+    return e.shuffle(value, Value(value.type, "poison"), range(lanes - 1, -1, -1))
+
+
+def _whole_elements(buffer: Buffer) -> None:
+    if buffer.dtype.lanes > 1:
+        raise BuildError(f"buffer {buffer.name} of {buffer.dtype} is indexed by a vector that is "
+                         "no contiguous ramp", code="BW614",
+                         help="use a buffer of single elements")  # fmt: skip
+
+
+def _gather(e: FunctionEmitter, type_: str, pointers: Value, align: int, mask: Value | None
+            ) -> Value:  # fmt: skip
+    lanes = lanes_of(type_)
+    mask = mask or int_const(1, vector("i1", lanes))
+    name = f"masked.gather.{suffix(type_)}.{suffix(pointers.type)}"
+    e.module.declare_intrinsic(f"llvm.{name}", type_, f"{pointers.type}, {mask.type}, {type_}")
+    return e.emit(
+        type_,
+        f"call {type_} @llvm.{name}({pointers.type} align {align} {pointers.text}, {mask.typed}, "
+        f"{type_} zeroinitializer)",
+    )
+
+
+def store(c: ExprCompiler, stmt: BufferStore) -> None:
+    """Writes an element or a vector; lanes outside the mask stay as they are."""
+    e, buffer, flat = c.e, stmt.buffer, flatten_index(stmt)
+    expected = buffer.dtype.with_lanes(buffer.dtype.lanes * flat.dtype.lanes)
+    source = stmt.value
+    if source.dtype.lanes == 1 and expected.lanes > 1:
+        source = E.Broadcast(source, expected.lanes)
+    if source.dtype is not expected:
+        raise BuildError(f"a value of {source.dtype} is stored to buffer {buffer.name}, where "
+                         f"{expected} belongs", code="BW614", help="cast the value first")  # fmt: skip
+    value = _to_memory(e, c.value(source), expected)
+    mask = _mask(c, stmt.predicate, expected.lanes)
+    if flat.dtype.lanes == 1:
+        _store_one(c, buffer, flat, value, mask)
+        return
+    stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
+    if isinstance(flat, E.Ramp) and stride in (1, -1):
+        _store_contiguous(c, buffer, flat, value, mask, reverse=stride == -1)
+        return
+    _whole_elements(buffer)
+    pointer, align = _place(c, buffer, flat)
+    mask = mask or int_const(1, vector("i1", expected.lanes))
+    name = f"masked.scatter.{suffix(value.type)}.{suffix(pointer.type)}"
+    e.module.declare_intrinsic(
+        f"llvm.{name}", "void", f"{value.type}, {pointer.type}, {mask.type}"
+    )
+    align = min(align, buffer.dtype.nbytes)
+    e.line(f"call void @llvm.{name}({value.typed}, {pointer.type} align {align} {pointer.text}, "
+           f"{mask.typed})")  # fmt: skip
+
+
+def _store_one(
+    c: ExprCompiler, buffer: Buffer, flat: Expr, value: Value, mask: Value | None
+) -> None:
+    if mask is None:
+        pointer, align = _place(c, buffer, flat)
+        c.e.store(value, pointer, align)
+        return
+    with c.e.guarded(_any(c.e, mask)), c.scope():
+        pointer, align = _place(c, buffer, flat)
+        c.e.store(value, pointer, align)
+
+
+def _store_contiguous(
+    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, mask: Value | None, *,
+    reverse: bool,
+) -> None:  # fmt: skip
+    e = c.e
+    if reverse:
+        _whole_elements(buffer)
+        value = _reverse(e, value)
+        mask = None if mask is None else _reverse(e, mask)
+    pointer, align = _place(c, buffer, _lowest(ramp) if reverse else ramp.base)
+    if mask is None:
+        e.store(value, pointer, align)
+        return
+    name = f"masked.store.{suffix(value.type)}.p0"
+    e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, ptr, {mask.type}")
+    e.line(f"call void @llvm.{name}({value.typed}, ptr align {align} {pointer.text}, {mask.typed})")

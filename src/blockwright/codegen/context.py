@@ -1,0 +1,108 @@
+"""What is known while one LLVM function is being written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter, Value, int_const
+from blockwright.codegen.integers import multiple_of
+from blockwright.ir import Buffer, Expr, Var
+from blockwright.support import BuildError
+
+MAX_STACK_BYTES = 64 * 1024
+"""Fixed-size memory of one function beyond this comes from the scratch list."""
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Where element 0 of a buffer is, and what its address is surely a multiple of."""
+
+    pointer: Value
+    align: int
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Numerical freedoms of a function.
+
+    Attributes:
+        contract: products and sums may be fused.
+        nnan: values are never NaN, so that min and max need one instruction.
+        noalias: buffer parameters do not overlap.
+        vector_bits: the widest vectors the function uses.
+    """
+
+    contract: bool = True
+    nnan: bool = False
+    noalias: bool = True
+    vector_bits: int = 0
+
+
+@dataclasses.dataclass
+class Context:
+    """State of the function being written; a parallel loop's body gets its own.
+
+    Attributes:
+        variables, buffers: what is in scope; nonnegative: variables known to be >= 0.
+        cleanups: code that every way out must run, innermost last.
+        loop_depths: how many cleanups there were when each open loop began.
+        callees: symbol of each function of the program, by name.
+        parallel_count: numbers the bodies of parallel loops.
+    """
+
+    e: FunctionEmitter
+    options: Options
+    variables: dict[Var, Value] = dataclasses.field(default_factory=dict[Var, Value])
+    nonnegative: set[Var] = dataclasses.field(default_factory=set[Var])
+    buffers: dict[Buffer, Memory] = dataclasses.field(default_factory=dict[Buffer, Memory])
+    cleanups: list[Callable[[], None]] = dataclasses.field(
+        default_factory=list[Callable[[], None]]
+    )
+    loop_depths: list[int] = dataclasses.field(default_factory=list[int])
+    callees: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    parallel_count: list[int] = dataclasses.field(default_factory=lambda: [0])
+    inside_parallel: bool = False
+    stack_bytes: int = 0
+
+    @property
+    def module(self) -> ModuleEmitter:
+        return self.e.module
+
+    def memory(self, buffer: Buffer) -> Memory:
+        try:
+            return self.buffers[buffer]
+        except KeyError:
+            raise BuildError(f"buffer {buffer.name} is used outside its allocation or declaration",
+                             code="BW612", help="lower the function before building it"
+                             ) from None  # fmt: skip
+
+    def variable(self, var: Var) -> Value:
+        try:
+            return self.variables[var]
+        except KeyError:
+            raise BuildError(f"variable {var.name} is used outside its scope", code="BW612",
+                             help="bind it by a parameter, a loop, a let, or a buffer's shape"
+                             ) from None  # fmt: skip
+
+    def alignment(self, memory: Memory, index: Expr | None, nbytes: int) -> int:
+        """What the address of an access is surely a multiple of."""
+        step = 0 if index is None else multiple_of(index) * nbytes
+        return math.gcd(memory.align, step) if step else memory.align
+
+    def run_cleanups(self, down_to: int = 0) -> None:
+        """Emits pending cleanups, innermost first, without forgetting them."""
+        for cleanup in reversed(self.cleanups[down_to:]):
+            cleanup()
+
+    def leave(self, code: Value) -> None:
+        """Returns from the function with a status."""
+        self.run_cleanups()
+        self.e.ret(code)
+
+    def check(self, status: Value) -> None:
+        """Leaves with `status` when it is not 0."""
+        failed = self.e.compare("ne", status, int_const(0, "i32"))
+        with self.e.guarded(failed, likely=False):
+            self.leave(status)

@@ -1,0 +1,328 @@
+"""The calling convention of compiled functions, as constants and LLVM text.
+
+A compiled function is `i32 @__tvm_ffi_NAME(ptr self, ptr args, i32 num_args, ptr result)`, the
+packed C ABI of apache-tvm-ffi (its `c_api.h`): `args` points to 16-byte values {i32 type index,
+i32 zero, i64 payload}; the function returns 0 and writes one such value to `result`, or raises an
+error and returns -1. Two texts are offered: `INLINE_IR` goes into every module that takes arguments
+apart, `runtime_ir()` is compiled once and linked into each library.
+
+Errors are raised as standard Python kinds with a message "BW7xx: what\\nhelp: remedy", so that they
+read well through plain `tvm_ffi`; `blockwright.runtime` turns them into its own classes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from blockwright.support import BuildError
+
+SYMBOL_PREFIX = "__tvm_ffi_"
+
+# Type indices of a packed value.
+NONE, INT, BOOL, FLOAT, OPAQUE_PTR, DTYPE, DEVICE = 0, 1, 2, 3, 4, 5, 6
+DLTENSOR_PTR, RAW_STR, SMALL_STR = 7, 8, 11
+STR, ERROR, FUNCTION, SHAPE, TENSOR, ARRAY, MAP, MODULE = 65, 67, 68, 69, 70, 71, 72, 73
+
+ANY_SIZE = 16
+ANY_TYPE, ANY_VALUE = 0, 8
+OBJECT_HEADER_SIZE = 24
+TENSOR_DLTENSOR = OBJECT_HEADER_SIZE
+"""A tensor object is its header followed by a DLTensor."""
+
+# Byte offsets in a DLTensor.
+DL_DATA, DL_DEVICE_TYPE, DL_DEVICE_ID, DL_NDIM, DL_DTYPE = 0, 8, 12, 16, 20
+DL_SHAPE, DL_STRIDES, DL_BYTE_OFFSET, DL_SIZE = 24, 32, 40, 48
+DEVICE_CPU, DEVICE_CUDA = 1, 2
+
+_CODES = {"int": 0, "uint": 1, "float": 2, "handle": 3, "bfloat": 4, "complex": 5, "bool": 6}
+_SPECIAL = {
+    "bool": (6, 8),
+    "float8_e3m4": (7, 8),
+    "float8_e4m3": (8, 8),
+    "float8_e4m3b11fnuz": (9, 8),
+    "float8_e4m3fn": (10, 8),
+    "float8_e4m3fnuz": (11, 8),
+    "float8_e5m2": (12, 8),
+    "float8_e5m2fnuz": (13, 8),
+    "float8_e8m0fnu": (14, 8),
+    "float6_e2m3fn": (15, 6),
+    "float6_e3m2fn": (16, 6),
+    "float4_e2m1fn": (17, 4),
+}
+
+
+def dlpack_dtype(name: str) -> int:
+    """The 32-bit word of a DLPack data type: code, bits, lanes.
+
+    `dlpack_dtype("float32")` is 0x00012002. Raises BuildError (BW670) for a name DLPack lacks.
+    """
+    if name in _SPECIAL:
+        code, bits = _SPECIAL[name]
+        return code | bits << 8 | 1 << 16
+    found = re.fullmatch(r"(int|uint|float|bfloat|complex)(\d+)(?:x(\d+))?", name)
+    if found is None:
+        raise BuildError(f"data type '{name}' cannot cross a call", code="BW670")
+    return _CODES[found[1]] | int(found[2]) << 8 | int(found[3] or 1) << 16
+
+
+def error_kind(code: str) -> str:
+    """The Python exception kind that plain users of the FFI see for an error code."""
+    kinds = {"BW701": "TypeError", "BW702": "TypeError", "BW703": "TypeError"}
+    return kinds.get(code) or ("ValueError" if code.startswith("BW7") else "RuntimeError")
+
+
+def c_string(text: str) -> tuple[int, str]:
+    """A zero-terminated LLVM string constant: its size and its `c"..."` form."""
+    data = text.encode() + b"\0"
+    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
+    return len(data), 'c"' + "".join(plain) + '"'
+
+
+DECLARATIONS_IR = """
+declare i32 @bw_tensor_alloc(ptr, i32, i32, ptr)
+declare void @bw_return_tensor(ptr, ptr)
+declare i32 @bw_return_tuple(ptr, ptr, i32)
+declare i32 @bw_raise(ptr, ptr)
+declare i32 @bw_parallel_for(ptr, ptr, i64)
+declare i32 @bw_num_threads()
+"""
+"""What a module declares to use `runtime_ir()` and the thread pool."""
+
+INLINE_IR = """
+; The DLTensor of a packed value, or null when it is no tensor.
+define internal ptr @bw_tensor_of(ptr %any) alwaysinline {
+  %type = load i32, ptr %any, align 8
+  %vp = getelementptr i8, ptr %any, i64 8
+  %value = load ptr, ptr %vp, align 8
+  %body = getelementptr i8, ptr %value, i64 24
+  %raw = icmp eq i32 %type, 7
+  %object = icmp eq i32 %type, 70
+  %r0 = select i1 %object, ptr %body, ptr null
+  %r1 = select i1 %raw, ptr %value, ptr %r0
+  ret ptr %r1
+}
+
+; The address of the first element of a DLTensor.
+define internal ptr @bw_tensor_data(ptr %tensor) alwaysinline {
+  %base = load ptr, ptr %tensor, align 8
+  %op = getelementptr i8, ptr %tensor, i64 40
+  %offset = load i64, ptr %op, align 8
+  %data = getelementptr i8, ptr %base, i64 %offset
+  ret ptr %data
+}
+
+; Whether a DLTensor is laid out in row-major order without gaps; axes of size 1 and empty tensors
+; may have any stride.
+define internal i1 @bw_tensor_is_contiguous(ptr %tensor) {
+entry:
+  %np = getelementptr i8, ptr %tensor, i64 16
+  %n32 = load i32, ptr %np, align 8
+  %n = sext i32 %n32 to i64
+  %sp = getelementptr i8, ptr %tensor, i64 24
+  %shape = load ptr, ptr %sp, align 8
+  %tp = getelementptr i8, ptr %tensor, i64 32
+  %strides = load ptr, ptr %tp, align 8
+  %compact = icmp eq ptr %strides, null
+  br i1 %compact, label %yes, label %loop
+loop:
+  %i = phi i64 [ %n, %entry ], [ %i1, %keep ]
+  %expected = phi i64 [ 1, %entry ], [ %expected1, %keep ]
+  %good = phi i1 [ true, %entry ], [ %good1, %keep ]
+  %more = icmp sgt i64 %i, 0
+  br i1 %more, label %axis, label %done
+axis:
+  %i1 = sub i64 %i, 1
+  %ep = getelementptr i64, ptr %shape, i64 %i1
+  %extent = load i64, ptr %ep, align 8
+  %empty = icmp eq i64 %extent, 0
+  br i1 %empty, label %yes, label %keep
+keep:
+  %stp = getelementptr i64, ptr %strides, i64 %i1
+  %stride = load i64, ptr %stp, align 8
+  %single = icmp eq i64 %extent, 1
+  %match = icmp eq i64 %stride, %expected
+  %fits = or i1 %single, %match
+  %good1 = and i1 %good, %fits
+  %expected1 = mul i64 %expected, %extent
+  br label %loop
+done:
+  ret i1 %good
+yes:
+  ret i1 true
+}
+"""
+"""Internal helpers for modules that read arguments."""
+
+
+def runtime_ir() -> str:
+    """Helpers with one copy per library, as a module: fresh results, tuples, errors.
+
+    - `i32 @bw_tensor_alloc(ptr shape, i32 ndim, i32 dtype, ptr out)`: a fresh row-major tensor in
+      host memory, data aligned to 64 bytes, owned by the FFI object written to `out`. Returns 0, or
+      raises BW720 (kind MemoryError) and returns -1. Elements are not initialised.
+    - `void @bw_return_tensor(ptr result, ptr object)`: hands a tensor object to the caller.
+    - `i32 @bw_return_tuple(ptr result, ptr values, i32 count)`: returns an array of packed values;
+      the array holds its own references, those in `values` are released.
+    - `i32 @bw_raise(ptr kind, ptr message)`: raises and returns -1.
+    """
+    return _RUNTIME_IR
+
+
+_RUNTIME_IR = r"""
+declare i32 @posix_memalign(ptr, i64, i64)
+declare void @free(ptr)
+declare i32 @TVMFFITensorFromDLPack(ptr, i32, i32, ptr)
+declare i32 @TVMFFIFunctionGetGlobal(ptr, ptr)
+declare i32 @TVMFFIFunctionCall(ptr, ptr, i32, ptr)
+declare i32 @TVMFFIObjectDecRef(ptr)
+declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
+declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
+@bw.rt.memory = private constant [12 x i8] c"MemoryError\00"
+@bw.rt.full = private constant [84 x i8]
+  c"BW720: no memory for a result tensor\0Ahelp: use smaller inputs or free other tensors\00"
+@bw.rt.array = private constant [9 x i8] c"ffi.Array"
+
+define hidden i32 @bw_raise(ptr %kind, ptr %message) cold noinline {
+  call void @TVMFFIErrorSetRaisedFromCStr(ptr %kind, ptr %message)
+  ret i32 -1
+}
+
+; A DLManagedTensor (64 bytes), its shape and strides, and its data share one allocation.
+define internal void @bw.rt.delete(ptr %managed) {
+  call void @free(ptr %managed)
+  ret void
+}
+
+define hidden i32 @bw_tensor_alloc(ptr %shape, i32 %ndim, i32 %dtype, ptr %out) {
+entry:
+  %slot = alloca ptr, align 8
+  %n = zext i32 %ndim to i64
+  %bits32 = lshr i32 %dtype, 8
+  %bits8 = and i32 %bits32, 255
+  %lanes32 = lshr i32 %dtype, 16
+  %element32 = mul i32 %bits8, %lanes32
+  %element = zext i32 %element32 to i64
+  br label %size
+size:
+  %i = phi i64 [ 0, %entry ], [ %i1, %axis ]
+  %total = phi i64 [ %element, %entry ], [ %total1, %axis ]
+  %over = phi i1 [ false, %entry ], [ %over1, %axis ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %axis, label %allocate
+axis:
+  %ep = getelementptr i64, ptr %shape, i64 %i
+  %extent = load i64, ptr %ep, align 8
+  %product = call { i64, i1 } @llvm.umul.with.overflow.i64(i64 %total, i64 %extent)
+  %total1 = extractvalue { i64, i1 } %product, 0
+  %wrapped = extractvalue { i64, i1 } %product, 1
+  %over1 = or i1 %over, %wrapped
+  %i1 = add i64 %i, 1
+  br label %size
+allocate:
+  %rounded = add i64 %total, 7
+  %bytes = lshr i64 %rounded, 3
+  %tables = mul i64 %n, 16
+  %head0 = add i64 %tables, 127
+  %head = and i64 %head0, -64
+  %need = add i64 %head, %bytes
+  %huge = icmp ugt i64 %bytes, 4611686018427387904
+  %refuse = or i1 %over, %huge
+  br i1 %refuse, label %fail, label %get
+get:
+  %rc = call i32 @posix_memalign(ptr %slot, i64 64, i64 %need)
+  %ok = icmp eq i32 %rc, 0
+  br i1 %ok, label %fill, label %fail
+fail:
+  %rf = call i32 @bw_raise(ptr @bw.rt.memory, ptr @bw.rt.full)
+  ret i32 %rf
+fill:
+  %m = load ptr, ptr %slot, align 8
+  %data = getelementptr i8, ptr %m, i64 %head
+  %sizes = getelementptr i8, ptr %m, i64 64
+  %strides = getelementptr i64, ptr %sizes, i64 %n
+  store ptr %data, ptr %m, align 8
+  %device = getelementptr i8, ptr %m, i64 8
+  store i64 1, ptr %device, align 8
+  %np = getelementptr i8, ptr %m, i64 16
+  store i32 %ndim, ptr %np, align 8
+  %dp = getelementptr i8, ptr %m, i64 20
+  store i32 %dtype, ptr %dp, align 4
+  %sp = getelementptr i8, ptr %m, i64 24
+  store ptr %sizes, ptr %sp, align 8
+  %tp = getelementptr i8, ptr %m, i64 32
+  store ptr %strides, ptr %tp, align 8
+  %op = getelementptr i8, ptr %m, i64 40
+  store i64 0, ptr %op, align 8
+  %cp = getelementptr i8, ptr %m, i64 48
+  store ptr null, ptr %cp, align 8
+  %xp = getelementptr i8, ptr %m, i64 56
+  store ptr @bw.rt.delete, ptr %xp, align 8
+  br label %copy
+copy:
+  %j = phi i64 [ %n, %fill ], [ %j1, %one ]
+  %stride = phi i64 [ 1, %fill ], [ %stride1, %one ]
+  %left = icmp ugt i64 %j, 0
+  br i1 %left, label %one, label %wrap
+one:
+  %j1 = sub i64 %j, 1
+  %from = getelementptr i64, ptr %shape, i64 %j1
+  %extent1 = load i64, ptr %from, align 8
+  %to = getelementptr i64, ptr %sizes, i64 %j1
+  store i64 %extent1, ptr %to, align 8
+  %st = getelementptr i64, ptr %strides, i64 %j1
+  store i64 %stride, ptr %st, align 8
+  %stride1 = mul i64 %stride, %extent1
+  br label %copy
+wrap:
+  %rw = call i32 @TVMFFITensorFromDLPack(ptr %m, i32 0, i32 0, ptr %out)
+  %made = icmp eq i32 %rw, 0
+  br i1 %made, label %done, label %undo
+undo:
+  call void @free(ptr %m)
+  br label %done
+done:
+  ret i32 %rw
+}
+
+define hidden void @bw_return_tensor(ptr %result, ptr %object) {
+  store i64 70, ptr %result, align 8
+  %vp = getelementptr i8, ptr %result, i64 8
+  store ptr %object, ptr %vp, align 8
+  ret void
+}
+
+define hidden i32 @bw_return_tuple(ptr %result, ptr %values, i32 %count) {
+entry:
+  %key = alloca [2 x i64], align 8
+  %function = alloca ptr, align 8
+  store ptr @bw.rt.array, ptr %key, align 8
+  %sp = getelementptr i8, ptr %key, i64 8
+  store i64 9, ptr %sp, align 8
+  %rg = call i32 @TVMFFIFunctionGetGlobal(ptr %key, ptr %function)
+  %f = load ptr, ptr %function, align 8
+  %rc = call i32 @TVMFFIFunctionCall(ptr %f, ptr %values, i32 %count, ptr %result)
+  %rd = call i32 @TVMFFIObjectDecRef(ptr %f)
+  %n = zext i32 %count to i64
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %n
+  br i1 %more, label %look, label %out
+look:
+  %offset = mul i64 %i, 16
+  %value = getelementptr i8, ptr %values, i64 %offset
+  %type = load i32, ptr %value, align 8
+  %owned = icmp sge i32 %type, 64
+  br i1 %owned, label %release, label %next
+release:
+  %vp = getelementptr i8, ptr %value, i64 8
+  %object = load ptr, ptr %vp, align 8
+  %ro = call i32 @TVMFFIObjectDecRef(ptr %object)
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %loop
+out:
+  ret i32 %rc
+}
+"""

@@ -1,0 +1,186 @@
+"""Floating-point values with operators, so that numerical code in this room reads as formulas.
+
+`fma(a, b, c)` is the only place where a product and a sum may be rounded once; `+` and `*` are never
+reassociated or contracted, which the error terms of the mathematical functions rely on.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from blockwright.codegen.emitter import (
+    FunctionEmitter,
+    Value,
+    element_of,
+    float_const,
+    int_const,
+    lanes_of,
+    vector,
+)
+
+Number = int | float
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """An integer vector of the same lanes as the floats it came from."""
+
+    e: FunctionEmitter
+    v: Value
+
+    def _other(self, x: Whole | int) -> Value:
+        return x.v if isinstance(x, Whole) else int_const(x, self.v.type)
+
+    def _op(self, op: str, x: Whole | int) -> Whole:
+        return Whole(self.e, self.e.binary(op, self.v, self._other(x)))
+
+    def __add__(self, x: Whole | int) -> Whole:
+        return self._op("add", x)
+
+    def __sub__(self, x: Whole | int) -> Whole:
+        return self._op("sub", x)
+
+    def __and__(self, x: Whole | int) -> Whole:
+        return self._op("and", x)
+
+    def __or__(self, x: Whole | int) -> Whole:
+        return self._op("or", x)
+
+    def __xor__(self, x: Whole | int) -> Whole:
+        return self._op("xor", x)
+
+    def __lshift__(self, x: int) -> Whole:
+        return self._op("shl", x)
+
+    def __rshift__(self, x: int) -> Whole:
+        return self._op("ashr", x)
+
+    def logical_right(self, x: int) -> Whole:
+        return self._op("lshr", x)
+
+    def equals(self, x: Whole | int) -> Value:
+        return self.e.compare("eq", self.v, self._other(x))
+
+    def to_real(self, like: Real) -> Real:
+        """The same numbers as floats."""
+        return Real(self.e, self.e.convert("sitofp", self.v, like.v.type))
+
+    def as_real(self, like: Real) -> Real:
+        """The same bits as floats."""
+        return Real(self.e, self.e.bitcast(self.v, like.v.type))
+
+
+class Real(msgspec.Struct, frozen=True):
+    """A float or double, scalar or vector."""
+
+    e: FunctionEmitter
+    v: Value
+
+    @property
+    def is_double(self) -> bool:
+        return element_of(self.v.type) == "double"
+
+    def const(self, x: Number) -> Real:
+        return Real(self.e, float_const(float(x), self.v.type))
+
+    def _other(self, x: Real | Number) -> Value:
+        return x.v if isinstance(x, Real) else float_const(float(x), self.v.type)
+
+    def _op(self, op: str, x: Real | Number) -> Real:
+        return Real(self.e, self.e.binary(op, self.v, self._other(x)))
+
+    def __add__(self, x: Real | Number) -> Real:
+        return self._op("fadd", x)
+
+    def __sub__(self, x: Real | Number) -> Real:
+        return self._op("fsub", x)
+
+    def __mul__(self, x: Real | Number) -> Real:
+        return self._op("fmul", x)
+
+    def __truediv__(self, x: Real | Number) -> Real:
+        return self._op("fdiv", x)
+
+    def __rsub__(self, x: Number) -> Real:
+        return self.const(x) - self
+
+    def __rtruediv__(self, x: Number) -> Real:
+        return self.const(x) / self
+
+    def __neg__(self) -> Real:
+        return Real(self.e, self.e.fneg(self.v))
+
+    def __abs__(self) -> Real:
+        return self.unary("fabs")
+
+    def unary(self, name: str) -> Real:
+        """An intrinsic that every target has as an instruction: fabs, sqrt, floor, rint, …"""
+        return Real(self.e, self.e.overloaded(name, self.v))
+
+    def with_sign_of(self, x: Real) -> Real:
+        return Real(self.e, self.e.overloaded("copysign", self.v, x.v))
+
+    def test(self, predicate: str, x: Real | Number) -> Value:
+        """A comparison: olt, oeq, uno, …"""
+        return self.e.compare(predicate, self.v, self._other(x))
+
+    def where(self, condition: Value, otherwise: Real | Number) -> Real:
+        """This value where the condition holds, else the other."""
+        return Real(self.e, self.e.select(condition, self.v, self._other(otherwise)))
+
+    def at_most(self, limit: float) -> Real:
+        """The smaller of this and the limit; NaN stays NaN."""
+        bound = self.const(limit)
+        return bound.where(bound.test("olt", self), self)
+
+    def at_least(self, limit: float) -> Real:
+        bound = self.const(limit)
+        return bound.where(bound.test("ogt", self), self)
+
+    def bits(self) -> Whole:
+        width = "i64" if self.is_double else "i32"
+        return Whole(self.e, self.e.bitcast(self.v, vector(width, lanes_of(self.v.type))))
+
+    def convert(self, element: str) -> Real:
+        """The same numbers as `float` or `double`."""
+        if element_of(self.v.type) == element:
+            return self
+        op = "fpext" if element == "double" else "fptrunc"
+        type_ = vector(element, lanes_of(self.v.type))
+        return Real(self.e, self.e.convert(op, self.v, type_))
+
+
+def fma(a: Real, b: Real | Number, c: Real | Number) -> Real:
+    """a * b + c, rounded once where the processor can."""
+    values = (a.v, a._other(b), a._other(c))  # pyright: ignore[reportPrivateUsage]
+    return Real(a.e, a.e.overloaded("fmuladd", *values))
+
+
+def polynomial(x: Real, coefficients: tuple[float, ...]) -> Real:
+    """c0 + c1 x + c2 x² + … by Horner's rule."""
+    result = x.const(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        result = fma(result, x, c)
+    return result
+
+
+def nearest(x: Real) -> tuple[Real, Whole]:
+    """The nearest integer as a float and as an integer, for |x| below 2^21 (double: 2^50).
+
+    Adding 1.5 * 2^mantissa pushes the fraction out; the integer then stands in the low bits. No
+    conversion instruction is involved, for which NaN would be undefined.
+    """
+    magic = x.const(1.5 * 2.0 ** (52 if x.is_double else 23))
+    shifted = x + magic
+    return shifted - magic, shifted.bits() - magic.bits()
+
+
+def scale(x: Real, n: Whole) -> Real:
+    """x * 2^n in two steps, so that results may overflow or be denormal."""
+    half = n >> 1
+    return x * power_of_two(x, half) * power_of_two(x, n - half)
+
+
+def power_of_two(like: Real, n: Whole) -> Real:
+    """2^n for n in the range of normal exponents."""
+    bias, shift = (1023, 52) if like.is_double else (127, 23)
+    return ((n + bias) << shift).as_real(like)

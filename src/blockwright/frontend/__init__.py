@@ -1,0 +1,1 @@
+"""Front ends: models of other frameworks become graph functions. Each needs its own extra."""

@@ -1,0 +1,201 @@
+"""Import of `torch.export.ExportedProgram`s.
+
+    mod = from_exported_program(ep)     # IRModule with the graph function "main"
+
+The program is taken as exported, before decomposition, so that attention, linear, layer
+normalisation and GELU stay whole; what no operator row covers directly is decomposed by converters
+of our own (`converters`). Parameters become named constants; user inputs, in order, parameters.
+All uncovered operators are reported at once, with the source lines they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
+from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
+from blockwright.graph import GraphBuilder, constant
+from blockwright.support import BlockwrightError, Diagnostic, ImporterError
+
+Converter = Callable[..., Any]
+
+
+def torch_dtype(dtype: Any) -> ir.DType:
+    """Element type of a torch dtype; raises for those without a counterpart (complex, quantised)."""
+    name = str(dtype).removeprefix("torch.")
+    if name.startswith(("complex", "q")):
+        raise ImporterError(f"element type {name} is not supported", code="BW504")
+    return ir.dtype_of(name)
+
+
+def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
+    """A parameter as a contiguous array; bfloat16 keeps its bits."""
+    import ml_dtypes
+    import torch
+
+    value = tensor.detach().cpu().contiguous()
+    if value.dtype is torch.bfloat16:
+        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return value.numpy()
+
+
+class Importer:
+    """State of one import: symbols, builder, values of graph nodes so far."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        self.symbols = SymbolTable(program.range_constraints, dynamic_names(program))
+        self.values: dict[str, Any] = {}
+        self.problems: list[Diagnostic] = []
+        self.builder = GraphBuilder(self._bounds())
+        self.input_names: list[str] = []
+
+    def _bounds(self) -> dict[str, Any]:
+        """Ranges are wanted before the first parameter is made: visit all input sizes."""
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                for size in getattr(node.meta.get("val"), "shape", ()):
+                    self.symbols.dim(size)
+        return self.symbols.bounds()
+
+    def run(self) -> ir.IRModule:
+        """The module; raises ImporterError listing every problem."""
+        self._check_covered()
+        bound = self._weights()
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node.name] = self._placeholder(node, bound)
+            elif node.op == "call_function":
+                self.values[node.name] = self._call(node)
+            elif node.op == "get_attr":
+                self.values[node.name] = self._attribute(node)
+            elif node.op == "output":
+                return self._finish(node)
+        raise ImporterError("the exported program has no output", code="BW505")
+
+    def _check_covered(self) -> None:
+        missing: dict[str, list[str]] = {}
+        for node in self.program.graph.nodes:
+            if node.op != "call_function":
+                continue
+            name = target_name(node.target)
+            if name not in CONVERTERS and name not in IGNORED:
+                missing.setdefault(name, []).append(origin(node))
+        if missing:
+            diagnostics = [
+                Diagnostic("BW501", f"operator {name} is not covered ({len(places)} uses)", None,
+                           None, tuple(dict.fromkeys(places[:3])))
+                for name, places in sorted(missing.items())
+            ]  # fmt: skip
+            last = diagnostics[-1]
+            help = "add a converter (see docs/new-operator.md) or decompose it before import"
+            diagnostics[-1] = Diagnostic(last.code, last.message, None, help, last.notes)
+            raise ImporterError.collect(diagnostics)
+
+    def _weights(self) -> dict[str, Any]:
+        """Placeholder name → tensor for parameters, buffers and lifted constants."""
+        program, signature = self.program, self.program.graph_signature
+        out: dict[str, Any] = {}
+        groups = (
+            signature.inputs_to_parameters,
+            signature.inputs_to_buffers,
+            getattr(signature, "inputs_to_lifted_tensor_constants", {}),
+        )
+        for group in groups:
+            for placeholder, path in group.items():
+                found = program.state_dict.get(path)
+                out[placeholder] = program.constants[path] if found is None else found
+                self.values[f"{placeholder}.path"] = path
+        return out
+
+    def _placeholder(self, node: Any, bound: dict[str, Any]) -> Any:
+        if node.name in bound:
+            path = self.values[f"{node.name}.path"]
+            return constant(to_numpy(bound[node.name]), path)
+        value = node.meta.get("val")
+        if isinstance(value, (int, float, bool, str)) or value is None:
+            return value
+        self.input_names.append(node.name)
+        return self.builder.param(node.name, self.info_of(value))
+
+    def info_of(self, value: Any) -> ir.TensorInfo:
+        """Annotation of a fake tensor."""
+        shape = tuple(self.symbols.dim(s) for s in value.shape)
+        return ir.TensorInfo(shape, torch_dtype(value.dtype), len(shape))
+
+    def _attribute(self, node: Any) -> Any:
+        value: Any = self.program.graph_module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        return constant(to_numpy(value), str(node.target))
+
+    def _call(self, node: Any) -> Any:
+        name = target_name(node.target)
+        if name in IGNORED:
+            return None
+        args = [self.operand(a) for a in node.args]
+        kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
+        try:
+            return CONVERTERS[name](self, node, *args, **kwargs)
+        except ImporterError:
+            raise
+        except BlockwrightError as error:
+            raise ImporterError(f"{name}: {error.message}", code=error.code, help=error.help,
+                                notes=(origin(node),)) from error  # fmt: skip
+
+    def operand(self, value: Any) -> Any:
+        """An fx argument: graph nodes become their values, containers are followed."""
+        if type(value).__name__ == "Node":
+            return self.values[value.name]
+        if isinstance(value, (list, tuple)):
+            return [self.operand(v) for v in value]
+        if type(value).__name__ == "dtype":
+            return torch_dtype(value)
+        return value
+
+    def _finish(self, node: Any) -> ir.IRModule:
+        results = [self.values[v.name] if v is not None else None for v in _flat(node.args[0])]
+        kept = [constant(r) if isinstance(r, np.ndarray) else r for r in results if r is not None]
+        for result in kept:
+            if not isinstance(result, ir.GraphExpr):
+                raise ImporterError("an output of the model is not a tensor", code="BW506")
+        single = len(kept) == 1
+        function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
+        return ir.IRModule({"main": function}, {"input_names": tuple(self.input_names)})
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _flat(item)]
+    return [value]
+
+
+def target_name(target: Any) -> str:
+    """`aten.add.Tensor` for an overload, `operator.mul` for a Python function."""
+    text = getattr(target, "name", None)
+    if callable(text):
+        base = str(target)
+        return base if "." in base else f"aten.{base}"
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_")
+
+
+def origin(node: Any) -> str:
+    """Where in the model a node comes from: its module path and last source line."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((str(v[0]) for v in reversed(list(stack.values()))), "")
+    trace = [ln.strip() for ln in str(node.meta.get("stack_trace") or "").splitlines() if ln.strip()]
+    line = trace[-1] if trace else ""
+    return f"{node.name} in {path or 'the model'}: {line}".rstrip(": ")
+
+
+def from_exported_program(program: Any) -> ir.IRModule:
+    """Import an exported program.
+
+    Raises:
+        ImporterError: BW501 lists all uncovered operators; BW503–BW506 name the unsupported part.
+    """
+    return Importer(program).run()

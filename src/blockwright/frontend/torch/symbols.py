@@ -1,0 +1,116 @@
+"""Symbolic sizes of an exported program as dimension expressions."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from blockwright import ir
+from blockwright.support import ImporterError
+
+_UNBOUNDED = 1 << 40
+_ALLOWED = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
+
+
+class SymbolTable:
+    """Maps the exporter's size symbols to int64 variables, with their declared ranges."""
+
+    def __init__(self, range_constraints: Any, names: dict[str, str]) -> None:
+        self._vars: dict[str, ir.Var] = {}
+        self._names = names
+        self._ranges = {str(symbol): bounds for symbol, bounds in range_constraints.items()}
+
+    def dim(self, size: Any) -> ir.Expr:
+        """An int or SymInt as an expression."""
+        if isinstance(size, int):
+            return ir.const(size, "int64")
+        node = getattr(size, "node", None)
+        expression = node.expr if node is not None else size
+        return self._convert(expression)
+
+    def _convert(self, expression: Any) -> ir.Expr:
+        """A sympy expression of sizes: sums, products, powers, floor divisions, min and max."""
+        kind = type(expression).__name__
+        if getattr(expression, "is_Integer", False):
+            return ir.const(int(expression), "int64")
+        if getattr(expression, "is_Symbol", False):
+            return self.symbol(str(expression))
+        args = [self._convert(a) for a in expression.args]
+        if kind == "Pow" and isinstance(args[1], ir.IntImm) and args[1].value > 0:
+            return _fold(ir.mul, [args[0]] * args[1].value)
+        if kind in _FOLDS and args:
+            return _fold(_FOLDS[kind], args)
+        raise ImporterError(f"size expression {expression} is not supported", code="BW503",
+                            help="declare the dimension with a Dim of its own")  # fmt: skip
+
+    def symbol(self, name: str) -> ir.Var:
+        """The variable of an exporter symbol such as ``s43``."""
+        found = self._vars.get(name)
+        if found is None:
+            label = self._names.get(name, name)
+            label = label if _ALLOWED.match(label) else name
+            found = ir.Var(label, ir.dtype_of("int64"))
+            self._vars[name] = found
+        return found
+
+    def bounds(self) -> dict[str, dict[str, int]]:
+        """Function attributes with the declared ranges of all symbols seen."""
+        lower: dict[str, int] = {}
+        upper: dict[str, int] = {}
+        for name, var in self._vars.items():
+            bounds = self._ranges.get(name)
+            if bounds is None:
+                continue
+            lower[var.name] = max(0, _finite(bounds.lower, 0))
+            high = _finite(bounds.upper, _UNBOUNDED)
+            if high < _UNBOUNDED:
+                upper[var.name] = high
+        out: dict[str, dict[str, int]] = {}
+        if upper:
+            out["tir_var_upper_bound"] = upper
+        if lower:
+            out["tir_var_lower_bound"] = lower
+        return out
+
+
+def _finite(value: Any, default: int) -> int:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return default
+    return int(value) if math.isfinite(number) and abs(number) < _UNBOUNDED else default
+
+
+def _fold(fn: Any, args: list[ir.Expr]) -> ir.Expr:
+    result = args[0]
+    for arg in args[1:]:
+        result = fn(result, arg)
+    return result
+
+
+_FOLDS: dict[str, Any] = {
+    "Add": ir.add,
+    "Mul": ir.mul,
+    "FloorDiv": ir.floordiv,
+    "CleanDiv": ir.floordiv,
+    "PythonMod": ir.floormod,
+    "Mod": ir.floormod,
+    "Min": ir.minimum,
+    "Max": ir.maximum,
+}
+
+
+def dynamic_names(program: Any) -> dict[str, str]:
+    """Exporter symbol → a readable name, from the inputs that bind it (`input_ids_0`)."""
+    names: dict[str, str] = {}
+    users = set(program.graph_signature.user_inputs)
+    for node in program.graph.nodes:
+        if node.op != "placeholder" or node.name not in users:
+            continue
+        value = node.meta.get("val")
+        for axis, size in enumerate(getattr(value, "shape", ())):
+            inner = getattr(size, "node", None)
+            if inner is not None and getattr(inner.expr, "is_Symbol", False):
+                names.setdefault(str(inner.expr), f"{node.name}_dim{axis}")
+    return names

@@ -1,0 +1,236 @@
+"""Blocks become plain statements: iterators, predicates, initial values, views, allocations.
+
+Before::
+
+    for i, k in T.grid(8, 4):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            T.where(i < n)
+            with T.init():
+                B[vi] = 0.0
+            B[vi] = B[vi] + A[vi, vk]
+
+After::
+
+    for i, k in T.grid(8, 4):
+        if i < n:
+            if k == 0:
+                B[i] = 0.0
+            B[i] = B[i] + A[i, k]
+
+Two facts that the body alone does not show are kept as attributes until the passes that need them:
+`match_buffer` (a view whose strides or offset are variables) and `touched_region` (what is
+reached through an address).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright.ir import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    Call,
+    Expr,
+    For,
+    ForKind,
+    IterType,
+    IterVar,
+    MatchBufferRegion,
+    Mutator,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+    all_of,
+    cast_to,
+    const,
+    const_int,
+    is_const_int,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext
+from blockwright.lower.rewrite import Instantiate, sequence, vector_binary, walk_code
+from blockwright.support import BuildError
+
+MATCH_BUFFER = "match_buffer"
+TOUCHED_REGION = "touched_region"
+DIM_ALIGN = "buffer_dim_align"
+
+
+def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function without blocks.
+
+    Raises BuildError BW612 for a loop bound to a thread axis on a processor without such axes,
+    BW613 for a view whose shape does not fit its region.
+    """
+    body = _Blocks(context.target.kind)(func.body)
+    return func.replace(body=body)
+
+
+class _Blocks(Mutator):
+    def __init__(self, machine: str) -> None:
+        super().__init__()
+        self.machine = machine
+        self.views: dict[Buffer, BufferRegion] = {}
+        self.align: dict[Buffer, list[tuple[int, int, int]]] = {}
+
+    def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
+        block = node.block
+        if any(iter_var.var in self._memo for iter_var in block.iter_vars):
+            # The same block object at a second place: its iterators mean something else there.
+            mapping = {iter_var.var: Var(iter_var.var.name, iter_var.var.type)
+                       for iter_var in block.iter_vars}  # fmt: skip
+            mapping |= {b: b.replace(name=b.name) for b in block.alloc_buffers}
+            block = Instantiate(mapping)(block)
+        values: list[Expr] = []
+        for iter_var, value in zip(block.iter_vars, node.iter_values, strict=True):
+            bound = cast_to(self(value), iter_var.var.dtype)
+            self._memo[iter_var.var] = bound
+            values.append(bound)
+        predicate = self(node.predicate)
+        body = self._block(block, values)
+        return body if is_const_int(predicate, 1) else S.IfThenElse(predicate, body)
+
+    def _block(self, block: Block, values: list[Expr]) -> Stmt:
+        matches = [self._match(match) for match in block.match_buffers]
+        self._note_alignment(block)
+        body = self(block.body)
+        if block.init is not None:
+            body = sequence([_initial(self(block.init), block.iter_vars, values), body])
+        for region in self._touched(block):
+            body = S.AttrStmt(region, TOUCHED_REGION, const(1, "int32"), body)
+        for match in reversed(matches):
+            if match is not None:
+                body = S.AttrStmt(match, MATCH_BUFFER, const(1, "int32"), body)
+        for buffer in reversed(block.alloc_buffers):
+            new = self(buffer)
+            align = self.align.get(new)
+            annotations: dict[str, Any] = {DIM_ALIGN: tuple(align)} if align else {}
+            body = S.Allocate(new, body, annotations)
+        return body
+
+    # ------------------------------------------------------------------------------------- views
+
+    def _match(self, match: MatchBufferRegion) -> MatchBufferRegion | None:
+        """Record a view; the match itself when its strides or offset are yet to be bound."""
+        source = self._resolve(match.source)
+        view = match.buffer
+        extra = len(source.region) - view.ndim
+        if extra < 0 or any(const_int(r.extent) not in (1, None) for r in source.region[:extra]):
+            raise BuildError(
+                f"view {view.name} has {view.ndim} dimensions, its region of "
+                f"{source.buffer.name} needs {len(source.region)}",
+                code="BW613", help="only leading dimensions of extent 1 may be dropped")  # fmt: skip
+        for extent, rng in zip(view.shape, source.region[extra:], strict=True):
+            if isinstance(extent, Var):
+                self._memo.setdefault(extent, cast_to(rng.extent, extent.dtype))
+            elif None not in (const_int(extent), const_int(rng.extent)) and (
+                const_int(extent) != const_int(rng.extent)
+            ):
+                raise BuildError(
+                    f"view {view.name} has extent {const_int(extent)} where its region of "
+                    f"{source.buffer.name} has {const_int(rng.extent)}", code="BW613",
+                    help="give the view the shape of the region")  # fmt: skip
+        self.views[view] = source
+        self._memo[view] = view
+        unbound = [*view.strides, view.elem_offset]
+        if any(isinstance(value, Var) for value in unbound):
+            return MatchBufferRegion(view, source)
+        return None
+
+    def _resolve(self, region: BufferRegion) -> BufferRegion:
+        """The region in terms of real buffers and loop variables."""
+        ranges = tuple(self(r) for r in region.region)
+        view = self.views.get(region.buffer)
+        if view is None:
+            return BufferRegion(self(region.buffer), ranges)
+        extra = len(view.region) - len(ranges)
+        inner = tuple(Range(outer.min + r.min, r.extent)
+                      for outer, r in zip(view.region[extra:], ranges, strict=True))  # fmt: skip
+        return BufferRegion(view.buffer, (*view.region[:extra], *inner))
+
+    def _indices(self, source: BufferRegion, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        extra = len(source.region) - len(indices)
+        moved = tuple(vector_binary(E.Add, rng.min, index) for rng, index in
+                      zip(source.region[extra:], indices, strict=True))  # fmt: skip
+        return (*(rng.min for rng in source.region[:extra]), *moved)
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
+        new = self.descend(node)
+        source = self.views.get(node.buffer)
+        if source is None:
+            return new
+        return BufferLoad(source.buffer, self._indices(source, new.indices), new.predicate)
+
+    def rewrite_BufferStore(self, node: S.BufferStore) -> Stmt:
+        new = self.descend(node)
+        source = self.views.get(node.buffer)
+        if source is None:
+            return new
+        indices = self._indices(source, new.indices)
+        return new.replace(buffer=source.buffer, indices=indices)
+
+    # ------------------------------------------------------------------------------------- facts
+
+    def _touched(self, block: Block) -> list[BufferRegion]:
+        """Regions of the signature that the body itself reaches through addresses."""
+        views = {match.buffer: match.source for match in block.match_buffers}
+        reached: dict[Buffer, None] = {}
+        for node in _own_code(block.body):
+            if isinstance(node, Call) and node.op == "address_of":
+                target = node.args[0]
+                if isinstance(target, BufferLoad):
+                    reached[target.buffer] = None
+        regions: list[BufferRegion] = []
+        for buffer in reached:
+            if buffer in views:
+                regions.append(self._resolve(views[buffer]))
+            else:
+                stated = [r for r in (*block.reads, *block.writes) if r.buffer is buffer]
+                regions.extend(self._resolve(r) for r in stated)
+        return regions
+
+    def _note_alignment(self, block: Block) -> None:
+        for index, axis, factor, offset in block.annotations.get(DIM_ALIGN, ()):
+            buffer = self(block.writes[int(index)].buffer)
+            rows = self.align.setdefault(buffer, [])
+            rows.append((int(axis), int(factor), int(offset)))
+
+    def rewrite_For(self, node: For) -> Stmt:
+        if node.kind is ForKind.THREAD_BINDING and self.machine == "cpu":
+            tag = node.thread.thread_tag if node.thread else "a thread axis"
+            raise BuildError(f"loop {node.loop_var.name} is bound to {tag}, which this processor "
+                             "does not have", code="BW612",
+                             help="use parallel and vectorize, or a cuda target")  # fmt: skip
+        return self.descend(node)
+
+
+def _own_code(body: Stmt) -> list[Any]:
+    """Nodes of a block's body without those of nested blocks."""
+    nested: set[int] = set()
+    out: list[Any] = []
+    for node in walk_code(body):
+        if isinstance(node, BlockRealize):
+            nested.update(id(inner) for inner in walk_code(node))
+        elif id(node) not in nested:
+            out.append(node)
+    return out
+
+
+def _initial(init: Stmt, iter_vars: tuple[IterVar, ...], values: list[Expr]) -> Stmt:
+    """`init` under the condition that every reduction iterator is at its start."""
+    starts = [E.EQ(value, cast_to(iter_var.dom.min, value.dtype))
+              for iter_var, value in zip(iter_vars, values, strict=True)
+              if iter_var.iter_type is IterType.REDUCE]  # fmt: skip
+    condition = all_of(_decided(start) for start in starts)
+    return init if is_const_int(condition, 1) else S.IfThenElse(condition, init)
+
+
+def _decided(start: E.EQ) -> Expr:
+    a, b = const_int(start.a), const_int(start.b)
+    return start if a is None or b is None else const(a == b, "bool")

@@ -1,0 +1,226 @@
+"""Every buffer becomes one-dimensional; indices become offsets.
+
+Before::
+
+    def f(A: T.Buffer((n, 8), "float32")):
+        B = T.allocate((4, 8))
+        B[i, j] = A[i + 1, j]
+
+After::
+
+    def f(A: T.Buffer((n, 8), "float32")):
+        A_1 = T.decl_buffer((n * 8,), data=T.address_of(A[0, 0]))
+        B_1 = T.allocate((32,))
+        B_1[i * 8 + j] = A_1[(i + 1) * 8 + j]
+
+Views matched with variable strides get their values here, when layouts are final. A buffer handed
+to an external function as a tensor keeps its shape for that call, under its own name.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from blockwright.ir import (
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    Expr,
+    MatchBufferRegion,
+    Mutator,
+    Node,
+    PrimFunc,
+    Stmt,
+    Var,
+    add,
+    cast_to,
+    const,
+    const_int,
+    floormod,
+    mul,
+    sub,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.ir.dtype import HANDLE, INT64
+from blockwright.lower.blocks import DIM_ALIGN, MATCH_BUFFER, TOUCHED_REGION
+from blockwright.lower.context import LowerContext
+from blockwright.lower.rewrite import fold, mentions, vector_binary, walk_code
+
+_LARGEST = (1 << 31) - 1
+
+
+def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function with one-dimensional buffers; parameter buffers get a flat name at the top."""
+    flattener = _Flatten(set(func.buffers))
+    body = flattener(func.body)
+    for buffer in reversed(func.buffers):
+        flat = flattener.flat.get(buffer)
+        if flat is not None:
+            body = DeclBuffer(flat, address_of(buffer), body)
+    return func.replace(body=body)
+
+
+def address_of(buffer: Buffer) -> Expr:
+    """The address of a buffer's first element."""
+    zeros = tuple(const(0, extent.dtype) for extent in buffer.shape)
+    return Call("address_of", (BufferLoad(buffer, zeros),), HANDLE)
+
+
+def layout(buffer: Buffer, align: tuple[tuple[int, int, int], ...] = ()) -> tuple[Expr, ...]:
+    """Element strides of a buffer: its own, or compact row-major ones with padding as `align` asks.
+
+    `align` rows are (axis, factor, offset): the stride of `axis` is `offset` modulo `factor`.
+    """
+    if buffer.strides:
+        return buffer.strides
+    rows = {axis % buffer.ndim: (factor, offset) for axis, factor, offset in align}
+    strides: list[Expr] = []
+    stride: Expr = const(1, buffer.shape[-1].dtype if buffer.shape else INT64)
+    for axis in reversed(range(buffer.ndim)):
+        factor, offset = rows.get(axis, (1, 0))
+        if factor > 1:
+            missing = floormod(add(floormod(sub(offset, stride), factor), factor), factor)
+            stride = add(stride, missing)
+        strides.append(stride)
+        stride = mul(stride, buffer.shape[axis])
+    return tuple(reversed(strides))
+
+
+class _Flatten(Mutator):
+    def __init__(self, params: set[Buffer]) -> None:
+        super().__init__()
+        self.params = params
+        self.flat: dict[Buffer, Buffer] = {}
+        self.strides: dict[Buffer, tuple[Expr, ...]] = {}
+        self.wide: set[Buffer] = set()
+
+    def rewrite_Buffer(self, node: Buffer) -> Node:
+        return node
+
+    def _flat(
+        self, buffer: Buffer, align: tuple[tuple[int, int, int], ...] = ()
+    ) -> Buffer:
+        found = self.flat.get(buffer)
+        if found is not None:
+            return found
+        strides = tuple(self(stride) for stride in layout(buffer, align))
+        one: Expr = const(1, INT64)
+        if buffer.strides:
+            reach = (mul(sub(self(n), 1), s) for n, s in zip(buffer.shape, strides, strict=True))
+            size = functools.reduce(add, reach, one)
+        else:
+            size = mul(self(buffer.shape[0]), strides[0]) if buffer.shape else one
+        size = mul(size, buffer.dtype.lanes)
+        if const_int(size) is None or const_int(size) > _LARGEST:  # type: ignore[operator]
+            self.wide.add(buffer)
+            size = widen(size)
+        self.strides[buffer] = strides
+        flat = Buffer(buffer.name, buffer.dtype.element, (size,), scope=buffer.scope,
+                      data_alignment=buffer.data_alignment)  # fmt: skip
+        self.flat[buffer] = flat
+        return flat
+
+    def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """The flat index, in 64 bits unless the buffer is surely small."""
+        self._flat(buffer)
+        offset: Expr | None = None
+        for index, stride in zip(indices, self.strides[buffer], strict=True):
+            if buffer in self.wide:
+                index, stride = widen(index), widen(stride)
+            term = vector_binary(E.Mul, *_same_type(index, stride))
+            offset = term if offset is None else vector_binary(E.Add, *_same_type(offset, term))
+        lanes = buffer.dtype.lanes
+        if offset is None:
+            offset = const(0, INT64)
+        if lanes > 1:
+            base = fold(E.Mul, offset, const(lanes, offset.dtype))
+            return E.Ramp(base, const(1, base.dtype), lanes)
+        return offset
+
+    # -------------------------------------------------------------------------------- accesses
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
+        indices = tuple(self(index) for index in node.indices)
+        predicate = None if node.predicate is None else self(node.predicate)
+        return BufferLoad(self._flat(node.buffer), (self._offset(node.buffer, indices),), predicate)
+
+    def rewrite_BufferStore(self, node: BufferStore) -> Stmt:
+        indices = tuple(self(index) for index in node.indices)
+        predicate = None if node.predicate is None else self(node.predicate)
+        offset = self._offset(node.buffer, indices)
+        return BufferStore(self._flat(node.buffer), self(node.value), (offset,), predicate)
+
+    def rewrite_Call(self, node: Call) -> Expr:
+        if node.op == "tensor":
+            return node  # needs the shape; see `_keep_shape`
+        return self.descend(node)
+
+    # ----------------------------------------------------------------------------- definitions
+
+    def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
+        flat = self._flat(node.buffer, node.annotations.get(DIM_ALIGN, ()))
+        rest = {key: value for key, value in node.annotations.items() if key != DIM_ALIGN}
+        return S.Allocate(flat, self._keep_shape(node.buffer, self(node.body)), rest)
+
+    def rewrite_DeclBuffer(self, node: DeclBuffer) -> Stmt:
+        source = self(node.source)
+        body = self._keep_shape(node.buffer, self(node.body))
+        return DeclBuffer(self._flat(node.buffer), source, body)
+
+    def _keep_shape(self, buffer: Buffer, body: Stmt) -> Stmt:
+        used = any(isinstance(n, Call) and n.op == "tensor" and mentions(n, buffer)
+                   for n in walk_code(body))  # fmt: skip
+        return DeclBuffer(buffer, address_of(self._flat(buffer)), body) if used else body
+
+    def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
+        if node.key == TOUCHED_REGION:
+            return self(node.body)
+        if node.key == MATCH_BUFFER:
+            self._bind(node.node)
+            return self(node.body)
+        return self.descend(node)
+
+    def _bind(self, match: MatchBufferRegion) -> None:
+        """Give a view's stride and offset variables the values of the buffer it looks into."""
+        view, source = match.buffer, match.source
+        self._flat(source.buffer)
+        strides = self.strides[source.buffer]
+        extra = len(source.region) - view.ndim
+        for variable, stride in zip(view.strides, strides[extra:], strict=False):
+            if isinstance(variable, Var):
+                self._memo.setdefault(variable, cast_to(stride, variable.dtype))
+        if isinstance(view.elem_offset, Var):
+            start = tuple(self(rng.min) for rng in source.region)
+            offset = self._offset(source.buffer, start)
+            self._memo.setdefault(view.elem_offset, cast_to(offset, view.elem_offset.dtype))
+
+
+def _same_type(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    if a.dtype.bits < b.dtype.bits:
+        a = widen(a)
+    elif b.dtype.bits < a.dtype.bits:
+        b = widen(b)
+    return a, b
+
+
+def widen(index: Expr) -> Expr:
+    """An index expression in 64 bits, converted at its leaves so that it stays affine.
+
+    Index arithmetic does not overflow (docs/semantics.md), so the conversion may move inwards.
+    """
+    if index.dtype.bits == 64:
+        return index
+    match index:
+        case E.Add() | E.Sub() | E.Mul() | E.FloorDiv() | E.FloorMod() | E.Min() | E.Max():
+            a, b = widen(index.a), widen(index.b)
+            return type(index)(a, b) if a.dtype.lanes > 1 else fold(type(index), a, b)
+        case E.Ramp():
+            return E.Ramp(widen(index.base), widen(index.stride), index.lanes)
+        case E.Broadcast():
+            return E.Broadcast(widen(index.value), index.lanes)
+        case _:
+            return cast_to(index, INT64.with_lanes(index.dtype.lanes))
+

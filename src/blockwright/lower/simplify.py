@@ -1,0 +1,201 @@
+"""Simplification with what is known where a statement stands: loop ranges and conditions.
+
+Before::
+
+    for i in range(4):
+        for j in range(1):
+            if i * 16 + j < 64:
+                B[(i * 16 + j) // 16] = A[i + 0]
+
+After::
+
+    for i in range(4):
+        B[i] = A[i]
+
+Loops of one iteration, loops of none, branches never taken and statements without effect go away.
+Index arithmetic and conditions are simplified; values of element types keep their operations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from blockwright.ir import (
+    BufferLoad,
+    Call,
+    Expr,
+    For,
+    ForKind,
+    IntImm,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+    const_int,
+    is_const_int,
+    logical_not,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import (
+    Analysed,
+    Instantiate,
+    has_effect,
+    is_no_op,
+    no_op,
+    sequence,
+    walk_code,
+)
+
+
+def simplify(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function with indices, conditions and control flow simplified."""
+    return func.replace(body=_Simplify(function_analyzer(func))(func.body))
+
+
+class _Simplify(Analysed):
+    def __call__(self, node: Any) -> Any:
+        if not isinstance(node, Expr):
+            return super().__call__(node)
+        if isinstance(node, (Var, IntImm, E.FloatImm, E.StringImm)):
+            return node
+        type_ = node.dtype
+        if type_.lanes == 1 and (type_.is_int or type_.is_bool):
+            if any(isinstance(n, (BufferLoad, Call, E.Let)) for n in walk_code(node)):
+                node = super().__call__(node)
+            return self.analyzer.simplify(node)
+        return super().__call__(node)
+
+    # ------------------------------------------------------------------------------- statements
+
+    def rewrite_For(self, node: For) -> Stmt:
+        low, extent = self(node.min), self(node.extent)
+        count = const_int(extent)
+        if count is None and self.analyzer.prove(E.LE(extent, _same(0, extent))):
+            count = 0
+        if count is not None and count <= 0:
+            return no_op()
+        if count == 1 and node.kind is not ForKind.THREAD_BINDING:
+            return self(Instantiate({node.loop_var: low}, renew=False)(node.body))
+        with self.inside(node.loop_var, Range(low, extent)):
+            body = self(node.body)
+        if is_no_op(body):
+            return body
+        if low is node.min and extent is node.extent and body is node.body:
+            return node
+        return node.replace(min=low, extent=extent, body=body)
+
+    def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:
+        condition = self(node.condition)
+        taken = self._decide(condition)
+        if taken is not None:
+            if taken:
+                return self(node.then_case)
+            return no_op() if node.else_case is None else self(node.else_case)
+        with self.analyzer.assume(condition):
+            then_case = self(node.then_case)
+        else_case = node.else_case
+        if else_case is not None:
+            with self.analyzer.assume(logical_not(condition)):
+                else_case = self(else_case)
+            if is_no_op(else_case):
+                else_case = None
+        if is_no_op(then_case):
+            if else_case is None:
+                return no_op()
+            return S.IfThenElse(self.analyzer.simplify(logical_not(condition)), else_case)
+        return node.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+    def _decide(self, condition: Expr) -> bool | None:
+        """Whether the condition surely holds or surely fails; None when neither is known."""
+        if isinstance(condition, IntImm):
+            return bool(condition.value)
+        if condition.dtype.lanes > 1:
+            return None
+        if self.analyzer.prove(condition):
+            return True
+        return False if self.analyzer.prove(logical_not(condition)) else None
+
+    def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:
+        out: list[Stmt] = []
+        with contextlib.ExitStack() as known:
+            for stmt in node.seq:
+                new = self(stmt)
+                out.append(new)
+                if isinstance(new, S.AssertStmt):
+                    known.enter_context(self.analyzer.assume(new.condition))
+        if len(out) == len(node.seq) and all(a is b for a, b in zip(out, node.seq, strict=True)):
+            return node
+        return sequence(out)
+
+    def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
+        value = self(node.value)
+        if isinstance(value, (Var, IntImm, E.FloatImm)):
+            return self(Instantiate({node.var: value}, renew=False)(node.body))
+        body = self(node.body)
+        if is_no_op(body) and not has_effect(value):
+            return body
+        return node.replace(value=value, body=body)
+
+    def rewrite_While(self, node: S.While) -> Stmt:
+        condition = self(node.condition)
+        if is_const_int(condition, 0):
+            return no_op()
+        return node.replace(condition=condition, body=self(node.body))
+
+    def rewrite_AssertStmt(self, node: S.AssertStmt) -> Stmt:
+        condition = self(node.condition)
+        return no_op() if self._decide(condition) else node.replace(condition=condition)
+
+    def rewrite_Evaluate(self, node: S.Evaluate) -> Stmt:
+        value = self(node.value)
+        return node.replace(value=value) if has_effect(value) else no_op()
+
+    def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
+        body = self(node.body)
+        return body if is_no_op(body) else node.replace(body=body)
+
+    def rewrite_DeclBuffer(self, node: S.DeclBuffer) -> Stmt:
+        body = self(node.body)
+        return body if is_no_op(body) else node.replace(source=self(node.source), body=body)
+
+    def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
+        body = self(node.body)
+        return body if is_no_op(body) else self.descend(node.replace(body=no_op())).replace(body=body)
+
+    def rewrite_BufferStore(self, node: S.BufferStore) -> Stmt:
+        new = self.descend(node)
+        return no_op() if is_const_int(new.predicate, 0) else new
+
+    # ------------------------------------------------------------------------------ expressions
+
+    def rewrite_Select(self, node: E.Select) -> Expr:
+        condition = self(node.condition)
+        taken = self._decide(condition)
+        if taken is not None:
+            return self(node.true_value if taken else node.false_value)
+        return E.Select(condition, self(node.true_value), self(node.false_value))
+
+    def rewrite_Call(self, node: Call) -> Expr:
+        if node.op == "likely":
+            return self(node.args[0])
+        if node.op != "if_then_else":
+            return self.descend(node)
+        condition, yes, no = node.args
+        condition = self(condition)
+        taken = self._decide(condition)
+        if taken is not None:
+            return self(yes if taken else no)
+        if condition.dtype.lanes > 1:
+            return node.replace(args=(condition, self(yes), self(no)))
+        with self.analyzer.assume(condition):
+            yes = self(yes)
+        with self.analyzer.assume(logical_not(condition)):
+            no = self(no)
+        return node.replace(args=(condition, yes, no))
+
+
+def _same(value: int, like: Expr) -> Expr:
+    return IntImm(value, like.dtype)

@@ -1,0 +1,90 @@
+"""Unrolled loops become copies of their body.
+
+Before::
+
+    for i in T.unroll(2):
+        C[i * 16] = A[k * 2 + i]
+
+After::
+
+    C[0] = A[k * 2]
+    C[16] = A[k * 2 + 1]
+
+Loops that carry `pragma_auto_unroll_max_step` (n), and serial loops inside them, are unrolled as
+well while the number of statements that result is at most n. `llvm.unroll` leaves the choice to the
+code generator.
+"""
+
+from __future__ import annotations
+
+from blockwright.ir import (
+    For,
+    ForKind,
+    Mutator,
+    PrimFunc,
+    Stmt,
+    const,
+    const_int,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext
+from blockwright.lower.rewrite import Instantiate, fold, no_op, sequence, walk_code
+from blockwright.support import BuildError
+
+MAX_STEP = "pragma_auto_unroll_max_step"
+EXPLICIT = ("unroll_explicit", "pragma_unroll_explicit")
+
+
+def unroll_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function without unrolled loops.
+
+    Raises BuildError BW614 where the number of iterations is not a constant, BW615 where there
+    would be more copies than `LowerOptions.unroll_limit`.
+    """
+    return func.replace(body=_Unroll(context.options.unroll_limit)(func.body))
+
+
+class _Unroll(Mutator):
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+        self.max_step = 0
+
+    def rewrite_For(self, node: For) -> Stmt:
+        outer = self.max_step
+        self.max_step = int(node.annotations.get(MAX_STEP, outer))
+        body = self(node.body)
+        step, self.max_step = self.max_step, outer
+        node = node.replace(body=body)
+        wanted = node.kind is ForKind.UNROLLED or any(
+            bool(node.annotations.get(key)) and MAX_STEP not in node.annotations
+            for key in EXPLICIT)  # fmt: skip
+        count = const_int(node.extent)
+        if wanted and count is None:
+            raise BuildError(f"loop {node.loop_var.name} cannot be unrolled: its extent "
+                             f"{node.extent!r} is not a constant", code="BW614",
+                             help="split the loop by a constant factor first")  # fmt: skip
+        if not wanted and (node.kind is not ForKind.SERIAL or not step or count is None):
+            return node
+        assert count is not None
+        copies = count * max(1, _statements(body))
+        if not wanted:
+            return self._expand(node, count) if copies <= step else node
+        if copies > self.limit:
+            raise BuildError(f"unrolling loop {node.loop_var.name} gives {copies} statements, more "
+                             f"than {self.limit}", code="BW615",
+                             help="unroll a smaller loop, or raise unroll_limit")  # fmt: skip
+        return self._expand(node, count)
+
+    def _expand(self, node: For, count: int) -> Stmt:
+        copies: list[Stmt] = []
+        for step in range(count):
+            value = fold(E.Add, node.min, const(step, node.min.dtype))
+            copies.append(Instantiate({node.loop_var: value}, renew=step > 0)(node.body))
+        return sequence(copies) if copies else no_op()
+
+
+def _statements(body: Stmt) -> int:
+    leaves = (S.BufferStore, S.Evaluate, S.AssertStmt, For, S.While)
+    return sum(isinstance(node, leaves) for node in walk_code(body))

@@ -1,0 +1,233 @@
+"""Vectorized loops become vector statements.
+
+Before::
+
+    for v in T.vectorized(16):
+        if f * 16 + v < n:
+            B[f * 16 + v] = T.exp(A[f * 16 + v]) * s[0]
+
+After::
+
+    B.vstore([T.Ramp(f * 16, 1, 16)],
+             T.exp(A.vload([T.Ramp(f * 16, 1, 16)], predicate=m)) * T.Broadcast(s[0], 16),
+             predicate=m)        # m: T.Ramp(f * 16, 1, 16) < T.Broadcast(n, 16)
+
+A sum, minimum or maximum over the lanes, written as `B[i] = B[i] + f(v)`, becomes one vector
+reduction. A body without a vector form runs one iteration at a time, and a note says so.
+"""
+
+from __future__ import annotations
+
+from blockwright.arith import Analyzer
+from blockwright.ir import (
+    BufferLoad,
+    BufferStore,
+    Call,
+    Expr,
+    For,
+    ForKind,
+    Node,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+    collect,
+    const,
+    const_int,
+    logical_not,
+    select,
+    structural_equal,
+    uses_var,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.lanes import CannotVectorize, Lanes
+from blockwright.lower.rewrite import Analysed, Instantiate, broadcast, fold, sequence, walk_code
+from blockwright.support import BuildError
+
+
+def vectorize_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function without vectorized loops.
+
+    Raises BuildError BW610 where the number of lanes is not a constant, BW611 for a reduction over
+    the lanes that is not a sum, product-free minimum or maximum of the stored element.
+    """
+    return func.replace(body=_Loops(context, function_analyzer(func))(func.body))
+
+
+class _Loops(Analysed):
+    def __init__(self, context: LowerContext, analyzer: Analyzer) -> None:
+        super().__init__(analyzer)
+        self.context = context
+
+    def rewrite_For(self, node: For) -> Stmt:
+        if node.kind is not ForKind.VECTORIZED:
+            with self.inside(node.loop_var, Range(node.min, node.extent)):
+                return self.descend(node)
+        count = const_int(node.extent)
+        if count is None:
+            raise BuildError(f"loop {node.loop_var.name} cannot be vectorized: its extent "
+                             f"{node.extent!r} is not a constant", code="BW610",
+                             help="split the loop by the vector length first")  # fmt: skip
+        inner = [loop for loop in collect(node.body, For) if loop.kind is ForKind.VECTORIZED]
+        if inner:
+            self._note(node, f"loop {inner[0].loop_var.name} inside it is vectorized")
+            return self(node.replace(kind=ForKind.SERIAL))
+        if count > self.context.options.max_lanes:
+            return self(self._cut(node, count))
+        try:
+            return _Body(node, count, self.analyzer).run()
+        except CannotVectorize as reason:
+            self._note(node, str(reason))
+            return self(node.replace(kind=ForKind.SERIAL))
+
+    def _note(self, node: For, why: str) -> None:
+        self.context.note(f"loop {node.loop_var.name} is not vectorized: {why}")
+
+    def _cut(self, node: For, count: int) -> Stmt:
+        """A long loop as a serial loop over vectors, and the rest as a shorter vector."""
+        limit = self.context.options.max_lanes
+        fitting = [n for n in range(limit, limit // 4, -1) if count % n == 0]
+        lanes = fitting[0] if fitting else limit
+        kind = node.loop_var.dtype
+        outer, lane = Var(f"{node.loop_var.name}_o", kind), Var(node.loop_var.name, kind)
+        start = fold(E.Add, node.min, fold(E.Mul, outer, const(lanes, kind)))
+        zero = const(0, kind)
+
+        def vector(base: Expr, lanes: int, var: Var, renew: bool) -> Stmt:
+            mapping = {node.loop_var: fold(E.Add, base, var)}
+            body = Instantiate(mapping, renew=renew)(node.body)
+            return For(var, zero, const(lanes, kind), ForKind.VECTORIZED, body)
+
+        main = For(outer, zero, const(count // lanes, kind), ForKind.SERIAL,
+                   vector(start, lanes, lane, False))  # fmt: skip
+        rest = count % lanes
+        if not rest:
+            return main
+        base = fold(E.Add, node.min, const(count - rest, kind))
+        return sequence([main, vector(base, rest, Var(node.loop_var.name, kind), True)])
+
+
+class _Body:
+    """Statements of one vectorized loop."""
+
+    def __init__(self, loop: For, count: int, analyzer: Analyzer) -> None:
+        self.loop, self.count = loop, count
+        self.lanes = Lanes(loop.loop_var, loop.min, count, analyzer)
+
+    def run(self) -> Stmt:
+        return self.stmt(self.loop.body, self.lanes)
+
+    def stmt(self, node: Stmt, lanes: Lanes) -> Stmt:
+        match node:
+            case BufferStore():
+                return self._store(node, lanes)
+            case S.SeqStmt():
+                return sequence([self.stmt(part, lanes) for part in node.seq])
+            case S.IfThenElse():
+                return self._branch(node, lanes)
+            case For():
+                if lanes(node.min) is not node.min or lanes(node.extent) is not node.extent:
+                    raise CannotVectorize(f"the range of loop {node.loop_var.name} varies by lane")
+                inner = lanes.inside(node.loop_var, Range(node.min, node.extent))
+                return node.replace(body=self.stmt(node.body, inner))
+            case S.LetStmt():
+                value = lanes(node.value)
+                var = lanes.bind(node.var, value)
+                return node.replace(var=var, value=value, body=self.stmt(node.body, lanes))
+            case S.Evaluate():
+                lanes(node.value)  # raises for calls with an effect
+                return S.Evaluate(const(0, "int32"))
+            case S.AttrStmt():
+                return node.replace(body=self.stmt(node.body, lanes))
+            case _:
+                raise CannotVectorize(f"{type(node).__name__} has no vector form")
+
+    def _branch(self, node: S.IfThenElse, lanes: Lanes) -> Stmt:
+        condition = lanes(node.condition)
+        if condition.dtype.lanes == 1:
+            else_case = None if node.else_case is None else self.stmt(node.else_case, lanes)
+            return S.IfThenElse(condition, self.stmt(node.then_case, lanes), else_case)
+        parts = [self.stmt(node.then_case, lanes.under(condition))]
+        if node.else_case is not None:
+            # The first part may change what the condition reads.
+            if _reads_what_is_written(node.condition, node.then_case):
+                raise CannotVectorize("a branch changes its own condition")
+            parts.append(self.stmt(node.else_case, lanes.under(logical_not(condition))))
+        return sequence(parts)
+
+    def _store(self, node: BufferStore, lanes: Lanes) -> Stmt:
+        (index,) = node.indices
+        if index.dtype.lanes > 1 or node.predicate is not None:
+            return self._vector_store(node, lanes)
+        place = lanes(index)
+        if place.dtype.lanes == 1:
+            return self._same_place(node, place, lanes)
+        value = broadcast(lanes(node.value), self.count)
+        return BufferStore(node.buffer, value, (lanes.ramp(place),), lanes.mask)
+
+    def _vector_store(self, node: BufferStore, lanes: Lanes) -> Stmt:
+        if uses_var(node, self.loop.loop_var) or lanes.mask is not None:
+            raise CannotVectorize("a vector store depends on the loop variable")
+        if _reads(node.value, node):
+            raise CannotVectorize("a vector store is repeated")
+        lanes(node.value)
+        return node
+
+    def _same_place(self, node: BufferStore, place: Expr, lanes: Lanes) -> Stmt:
+        """A store whose element is the same for all lanes: a reduction, or one value for all."""
+        step = self._reduction(node, lanes)
+        if step is not None:
+            return step.replace(indices=(place,))
+        value = lanes(node.value)
+        if value.dtype.lanes == 1 and not _reads(node.value, node) and lanes.mask is None:
+            return node.replace(value=value, indices=(place,))
+        if _reads(node.value, node):
+            raise BuildError(
+                f"loop {self.loop.loop_var.name} is vectorized, but every iteration updates the "
+                f"same element of {node.buffer.name}", code="BW611",
+                help="vectorize a spatial loop, use rfactor, or write the update as "
+                "B[i] = B[i] + f(v), min or max")  # fmt: skip
+        raise CannotVectorize(f"all iterations store to one element of {node.buffer.name}")
+
+    def _reduction(self, node: BufferStore, lanes: Lanes) -> BufferStore | None:
+        ops = {E.Add: "vector_reduce_add", E.Min: "vector_reduce_min", E.Max: "vector_reduce_max"}
+        value = node.value
+        op = ops.get(type(value))  # type: ignore[arg-type]
+        if op is None or not isinstance(value, E.BinaryOp):
+            return None
+        for kept, term in ((value.a, value.b), (value.b, value.a)):
+            if _same_element(kept, node) and not _reads(term, node):
+                vector = broadcast(lanes(term), self.count)
+                if lanes.mask is not None:
+                    neutral = _neutral(op, term.dtype)
+                    vector = select(lanes.mask, vector, broadcast(neutral, self.count))
+                total = Call(op, (vector,), term.dtype)
+                plain = BufferLoad(node.buffer, node.indices)
+                return node.replace(value=type(value)(plain, total))
+        return None
+
+
+def _neutral(op: str, dtype: E.DType) -> Expr:
+    if op == "vector_reduce_add":
+        return const(0, dtype)
+    least = op == "vector_reduce_max"
+    if dtype.is_float:
+        return const(float("-inf") if least else float("inf"), dtype)
+    return const(dtype.min_value if least else dtype.max_value, dtype)
+
+
+def _reads(value: Node, store: BufferStore) -> bool:
+    return any(isinstance(n, BufferLoad) and n.buffer is store.buffer for n in walk_code(value))
+
+
+def _same_element(value: Expr, store: BufferStore) -> bool:
+    return (isinstance(value, BufferLoad) and value.buffer is store.buffer
+            and value.predicate is None
+            and structural_equal(value.indices[0], store.indices[0]))  # fmt: skip
+
+
+def _reads_what_is_written(condition: Expr, body: Stmt) -> bool:
+    written = {n.buffer for n in walk_code(body) if isinstance(n, BufferStore)}
+    return any(isinstance(n, BufferLoad) and n.buffer in written for n in walk_code(condition))

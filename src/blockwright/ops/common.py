@@ -1,0 +1,208 @@
+"""What the operator families share: element types, broadcasting rows, shape arguments.
+
+Types narrower than float32 are loaded, computed in float32 and rounded once at the end; sums of
+them are kept in float32. `widen` and `accumulator` are the only places that know this rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.ops.row import (
+    Array,
+    Attrs,
+    OpContext,
+    broadcast_index,
+    broadcast_shapes,
+    known_dtype,
+    known_shape,
+    tensor,
+)
+from blockwright.script.compute import Program, Tensor
+
+I64 = ir.dtype_of("int64")
+BOOL = ir.dtype_of("bool")
+FLOAT32 = ir.dtype_of("float32")
+ZERO = ir.const(0, I64)
+ONE = ir.const(1, I64)
+Elementwise = Callable[..., Any]
+
+
+def as_dim(value: Any) -> ir.Expr:
+    """A dimension from an int or an expression."""
+    return ir.as_expr(value, I64)
+
+
+def accumulator(dtype: ir.DType) -> ir.DType:
+    """Type that sums and compositions over `dtype` are computed in."""
+    return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def widen(value: Any) -> Any:
+    """An element in its computation type."""
+    return ir.cast_to(value, accumulator(value.dtype))
+
+
+def unknown(infos: Sequence[ir.TensorInfo], dtype: ir.DType | None, rank: int) -> ir.TensorInfo:
+    """A result of which only the rank is known; it lives where the first argument lives."""
+    return ir.TensorInfo(None, dtype, rank, infos[0].device if infos else "")
+
+
+def result(
+    infos: Sequence[ir.TensorInfo], shape: Sequence[ir.Expr], dtype: ir.DType | None
+) -> ir.TensorInfo:
+    """A result of known shape; it lives where the first argument lives."""
+    return ir.TensorInfo(tuple(shape), dtype, len(shape), infos[0].device if infos else "")
+
+
+def tensors(ctx: OpContext, infos: Sequence[ir.Info], low: int, high: int) -> list[ir.TensorInfo]:
+    """All arguments as tensors; raises unless there are between `low` and `high` of them."""
+    if not low <= len(infos) <= high:
+        wanted = str(low) if low == high else f"{low} to {high}"
+        raise ctx.error(f"takes {wanted} tensor arguments, got {len(infos)}")
+    return [tensor(ctx, info, position) for position, info in enumerate(infos)]
+
+
+def same_dtype(ctx: OpContext, infos: Sequence[ir.TensorInfo]) -> ir.DType | None:
+    """The one element type of the arguments; None when none is known."""
+    known = [info.dtype for info in infos if info.dtype is not None]
+    for dtype in known[1:]:
+        if dtype is not known[0]:
+            raise ctx.error(f"element types {known[0]} and {dtype} differ",
+                            "convert one argument with astype first")  # fmt: skip
+    return known[0] if known else None
+
+
+def require_kind(ctx: OpContext, dtype: ir.DType | None, kind: str) -> None:
+    """Raise unless `dtype` is of a kind: "any", "number", "float", "int", "bits" (int or bool)."""
+    if dtype is None or kind == "any":
+        return
+    fits = {
+        "number": dtype.is_float or dtype.is_int,
+        "float": dtype.is_float,
+        "int": dtype.is_int,
+        "bits": dtype.is_int or dtype.is_bool,
+    }[kind]
+    if not fits:
+        wanted = {"number": "a number type", "float": "a floating-point type",
+                  "int": "an integer type", "bits": "an integer type or bool"}[kind]  # fmt: skip
+        raise ctx.error(f"needs {wanted}, got {dtype}", "convert the argument with astype first")
+
+
+def broadcast_info(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], dtype: ir.DType | None
+) -> ir.TensorInfo:
+    """Annotation of an elementwise result; only the rank when some shape is unknown."""
+    shapes = [info.shape for info in infos if info.shape is not None]
+    if len(shapes) == len(infos):
+        return result(infos, broadcast_shapes(ctx, shapes), dtype)
+    ranks = [info.rank for info in infos]
+    return unknown(infos, dtype, -1 if min(ranks) < 0 else max(ranks))
+
+
+def inputs(ctx: OpContext, program: Program, infos: Sequence[ir.TensorInfo]) -> list[Tensor]:
+    """Parameters A, B, C, … of a program, one per tensor argument."""
+    made: list[Tensor] = []
+    for position, info in enumerate(infos):
+        shape, dtype = known_shape(ctx, info, position), known_dtype(ctx, info, position)
+        made.append(program.param("ABCDEFGH"[position] if position < 8 else f"A{position}", shape,
+                                  dtype))  # fmt: skip
+    return made
+
+
+def at(operand: Tensor, indices: Sequence[ir.Expr]) -> Any:
+    """Element of a broadcast operand for the result's element `indices`."""
+    return operand[broadcast_index(operand.shape, indices)]
+
+
+def lower_elementwise(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], dtype: ir.DType | None, body: Elementwise
+) -> ir.PrimFunc:
+    """One block `out[i…] = body(a, b, …)` over the broadcast shape of the arguments."""
+    program = Program(ctx.name)
+    operands = inputs(ctx, program, infos)
+    shape = broadcast_shapes(ctx, [t.shape for t in operands])
+    out = program.compute("out", shape, lambda *i: body(*(at(t, i) for t in operands)), dtype)
+    return program.finish([out])
+
+
+def scalar_constant(ctx: OpContext, value: Any, dtype: ir.DType) -> ir.Expr:
+    """A scalar attribute (number or index expression) as a constant of an element type."""
+    if isinstance(value, ir.Expr):
+        return ir.cast_to(value, dtype)
+    number = value.item() if isinstance(value, np.generic) else value
+    if dtype.is_bool and not isinstance(number, bool):
+        raise ctx.error(f"scalar {number!r} does not fit bool", "convert the argument with astype")
+    if dtype.is_int:
+        if isinstance(number, float) and not number.is_integer():
+            raise ctx.error(f"scalar {number!r} does not fit {dtype}",
+                            "convert the argument to a float type with astype first")  # fmt: skip
+        if not dtype.min_value <= number <= dtype.max_value:
+            raise ctx.error(f"scalar {number!r} is out of range for {dtype}")
+    return ir.const(number, dtype)
+
+
+def axes_of(ctx: OpContext, axis: Any, rank: int) -> tuple[int, ...]:
+    """An `axis` attribute (None for all, int or tuple) as sorted axes counted from the front."""
+    if axis is None:
+        return tuple(range(rank))
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    out: set[int] = set()
+    for item in given:
+        if not -rank <= item < rank:
+            raise ctx.error(f"axis {item} is out of range for rank {rank}")
+        out.add(item % rank)
+    if len(out) != len(given):
+        raise ctx.error(f"axes {given} name one axis twice")
+    return tuple(sorted(out))
+
+
+def shape_operand(
+    ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs
+) -> tuple[list[ir.TensorInfo], tuple[ir.Expr, ...] | None, int]:
+    """Tensor arguments, the wanted shape and its rank.
+
+    The shape is the attribute `shape` or a shape argument; deduction finds the argument among the
+    annotations, lowering in `attrs["shape_args"]`. None when only its rank (or -1) is known.
+    """
+    tensor_infos = [info for info in infos if isinstance(info, ir.TensorInfo)]
+    shapes = [info for info in infos if isinstance(info, ir.ShapeInfo)]
+    for argument in attrs.get("shape_args", ()):
+        if isinstance(argument, ir.GraphExpr) and isinstance(argument.info, ir.ShapeInfo):
+            shapes.append(argument.info)
+    given = attrs.get("shape")
+    if given is not None:
+        dims = tuple(as_dim(d) for d in given)
+        return tensor_infos, dims, len(dims)
+    if len(shapes) != 1:
+        raise ctx.error("needs the attribute `shape` or one shape argument",
+                        "pass shape=(…), or R.shape([…]) as the last argument")  # fmt: skip
+    values = shapes[0].values
+    return tensor_infos, values, shapes[0].ndim if values is None else len(values)
+
+
+def require_shape(ctx: OpContext, shape: tuple[ir.Expr, ...] | None) -> tuple[ir.Expr, ...]:
+    """The wanted shape; raises when only its rank is known."""
+    if shape is None:
+        raise ctx.error("the wanted shape is not known", "bind it with match_cast first")
+    return shape
+
+
+def wide(array: Array) -> Array:
+    """An array for exact-enough reference arithmetic: float64 for floats, itself otherwise."""
+    dtype = ir.dtype_of(array.dtype)
+    return array.astype(np.float64) if dtype.is_float else array
+
+
+def reference(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A NumPy meaning computed in float64 and rounded once to the first argument's type."""
+
+    def oracle(*arrays: Array, **attrs: Any) -> Array:
+        value = np.asarray(fn(*(wide(np.asarray(a)) for a in arrays), **attrs))
+        return value.astype(np.asarray(arrays[0]).dtype)
+
+    return oracle

@@ -1,0 +1,251 @@
+"""Elementwise operators of two tensors, or of a tensor and a scalar attribute.
+
+Every row takes `scalar` (a number or an index expression) in place of one tensor, on the side that
+`scalar_side` names: `R.subtract(x, scalar=1.0, scalar_side="left")` is 1 - x. The scalar takes the
+tensor's element type, so that it never widens a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.ops.common import (
+    BOOL,
+    accumulator,
+    broadcast_info,
+    lower_elementwise,
+    require_kind,
+    same_dtype,
+    scalar_constant,
+    tensors,
+    wide,
+    widen,
+)
+from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
+from blockwright.ops.samples import bools, floats, ints, special, values
+
+Body = Callable[[Any, Any], Any]
+SCALAR_ATTRS: dict[str, Any] = {"scalar": None, "scalar_side": "right"}
+
+
+def check_scalar(ctx: OpContext, attrs: Attrs) -> int:
+    """Number of tensor operands: 2, or 1 when a scalar attribute is the other."""
+    if attrs["scalar_side"] not in ("left", "right"):
+        raise ctx.error(f"scalar_side is {attrs['scalar_side']!r}", 'it is "left" or "right"')
+    return 2 if attrs["scalar"] is None else 1
+
+
+def with_scalar(
+    ctx: OpContext, attrs: Attrs, dtype: ir.DType, body: Body
+) -> Callable[..., Any]:
+    """`body` as a function of the tensor operands alone."""
+    if attrs["scalar"] is None:
+        return body
+    other = scalar_constant(ctx, attrs["scalar"], dtype)
+    if attrs["scalar_side"] == "left":
+        return lambda x: body(other, x)
+    return lambda x: body(x, other)
+
+
+def scalar_oracle(fn: Callable[[Any, Any], Any]) -> Callable[..., Array]:
+    """NumPy meaning of a binary row: the scalar joins as an array of the tensor's type."""
+
+    def oracle(*arrays: Array, scalar: Any, scalar_side: str) -> Array:
+        if scalar is None:
+            return np.asarray(fn(*arrays))
+        other = np.asarray(scalar).astype(arrays[0].dtype)
+        left, right = (other, arrays[0]) if scalar_side == "left" else (arrays[0], other)
+        return np.asarray(fn(left, right))
+
+    return oracle
+
+
+def rounded(fn: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
+    """`fn` in float64 (integers as they are), rounded once to the operands' type."""
+    return lambda a, b: np.asarray(fn(wide(a), wide(b))).astype(a.dtype)
+
+
+def binary(
+    name: str,
+    body: Body,
+    oracle: Callable[[Any, Any], Any],
+    *,
+    kind: str = "number",
+    to_bool: bool = False,
+    torch: tuple[str, ...] | None = None,
+    onnx: tuple[str, ...] = (),
+    samples: tuple[Sample, ...] = (),
+    doc: str = "",
+    special_body: Callable[[Any, Any], Body | None] | None = None,
+) -> OpRow:
+    """A row for `out[i…] = body(a[i…], b[i…])` with broadcasting.
+
+    `special_body(scalar, dtype)` may give a cheaper body for a scalar right operand.
+    """
+
+    def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+        count = check_scalar(ctx, attrs)
+        found = tensors(ctx, infos, count, count)
+        dtype = same_dtype(ctx, found)
+        require_kind(ctx, dtype, kind)
+        if attrs["scalar"] is not None and dtype is not None:
+            scalar_constant(ctx, attrs["scalar"], dtype)
+        return broadcast_info(ctx, found, BOOL if to_bool else dtype)
+
+    def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+        dtype = known_dtype(ctx, infos[0], 0)
+        chosen = body
+        if special_body is not None and attrs["scalar_side"] == "right":
+            chosen = special_body(attrs["scalar"], dtype) or body
+        apply = with_scalar(ctx, attrs, accumulator(dtype), chosen)
+        return lower_elementwise(
+            ctx, infos, BOOL if to_bool else dtype, lambda *xs: apply(*(widen(x) for x in xs))
+        )
+
+    return OpRow(name, ("a", "b?"), deduce, lower, scalar_oracle(oracle), dict(SCALAR_ATTRS),
+                 torch if torch is not None else (f"aten.{name}.Tensor", f"aten.{name}.Scalar"),
+                 onnx, samples, doc)  # fmt: skip
+
+
+def _floats_differ_in_sign(a: Any, b: Any) -> Any:
+    zero = ir.const(0, a.dtype)
+    return ir.compare(ir.NE, ir.cast_to(a < zero, "int32"), ir.cast_to(b < zero, "int32"))
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """Sign of the divisor; exact for floats because `fmod` is."""
+    if not a.dtype.is_float:
+        return ir.floormod(a, b)
+    rest = ir.var("rest", a.dtype)
+    wrong = ir.logical_and(ir.NE(rest, ir.const(0, a.dtype)), _floats_differ_in_sign(rest, b))
+    return ir.Let(rest, ir.call("fmod", a, b), ir.select(wrong, rest + b, rest))
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    """Floor of the exact quotient: the remainder is taken off first, so that a / b is near whole."""
+    if not a.dtype.is_float:
+        return ir.floordiv(a, b)
+    rest = ir.var("rest", a.dtype)
+    zero, one = ir.const(0, a.dtype), ir.const(1, a.dtype)
+    wrong = ir.logical_and(ir.NE(rest, zero), _floats_differ_in_sign(rest, b))
+    whole = ir.call("round", (a - rest) / b) - ir.select(wrong, one, zero)
+    return ir.Let(rest, ir.call("fmod", a, b), ir.select(ir.EQ(b, zero), a / b, whole))
+
+
+def _floor_divide_oracle(a: Any, b: Any) -> Any:
+    if a.dtype.kind in "iu":
+        return a // b
+    return np.where(b == 0, a / b, np.floor_divide(a, b)).astype(a.dtype)
+
+
+def _fmod(a: Any, b: Any) -> Any:
+    return ir.call("fmod", a, b) if a.dtype.is_float else ir.binary(ir.Mod, a, b)
+
+
+def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:
+    """Products and roots for the exponents that models use."""
+    small: dict[float, Callable[[Any], Any]] = {1: lambda x: x, 2: lambda x: x * x,
+                                                3: lambda x: x * x * x}  # fmt: skip
+    if dtype.is_float:
+        small |= {
+            0.5: lambda x: ir.call("sqrt", x),
+            -0.5: lambda x: ir.call("rsqrt", x),
+            -1: lambda x: ir.const(1, x.dtype) / x,
+            -2: lambda x: ir.const(1, x.dtype) / (x * x),
+        }
+    chosen = small.get(scalar) if isinstance(scalar, (int, float)) else None
+    return None if chosen is None else lambda x, _: chosen(x)
+
+
+def _pow(a: Any, b: Any) -> Any:
+    if a.dtype.is_float:
+        return ir.call("pow", a, b)
+    raise OpContext("pow").error(
+        "integers are raised to the scalars 1, 2 and 3 only", "convert with astype first"
+    )
+
+
+def _bits(call: str, logical: Callable[[Any, Any], Any]) -> Body:
+    return lambda a, b: logical(a, b) if a.dtype.is_bool else ir.call(call, a, b)
+
+
+def _extreme(number: Callable[[Any, Any], Any], logical: Callable[[Any, Any], Any]) -> Body:
+    return lambda a, b: logical(a, b) if a.dtype.is_bool else number(a, b)
+
+
+_BASIC = (
+    Sample((floats(7, 3), floats(7, 3))),
+    Sample((floats(3, 1, 17), floats(5, 1))),
+    Sample((floats(4), floats()), why="a rank-0 operand broadcasts"),
+    Sample((floats(3, 5), ), {"scalar": 2.5}),
+    Sample((floats(3, 5), ), {"scalar": 2.5, "scalar_side": "left"}),
+    Sample((floats(9, dtype="float16"), floats(9, dtype="float16"))),
+    Sample((floats(9, dtype="bfloat16"), floats(1, dtype="bfloat16"))),
+    Sample((special(), special())),
+    Sample((special(), values(2.0, 0.0, -0.0, dtype="float32", shape=(3, 1)))),
+)  # fmt: skip
+_WHOLE = (Sample((ints(3, 5), ints(5)), tolerance=0.0), Sample((ints(4, dtype="int64"),), {"scalar": 3}))
+_DIVIDING = (Sample((ints(3, 5), ints(5, low=1))), Sample((ints(7), ints(7, low=-9, high=-1))),
+             Sample((ints(4, dtype="int64"),), {"scalar": -3}))  # fmt: skip
+_EXACT = (
+    Sample((floats(3, 17), floats(3, 17, low=0.1, high=2)), tolerance=0.0),
+    Sample((floats(3, 17), floats(17, low=-2, high=-0.1)), tolerance=0.0),
+    Sample((values(1.0, -1.0, 6.0, -6.0, 0.0),), {"scalar": 0.1}, tolerance=0.0),
+)
+_BITS = (Sample((ints(3, 5), ints(5))), Sample((bools(3, 5), bools(3, 5))),
+         Sample((ints(4, dtype="int64"),), {"scalar": 5}))  # fmt: skip
+_SHIFT = (Sample((ints(3, 5), ints(5, low=0, high=8))), Sample((ints(4),), {"scalar": 2}))
+_EXTREME = (*_BASIC, *_WHOLE, Sample((bools(4), bools(4))))
+
+ROWS: tuple[OpRow, ...] = (
+    binary("add", ir.add, rounded(np.add), onnx=("Add",), samples=(*_BASIC, *_WHOLE), doc="a + b."),
+    binary("subtract", ir.sub, rounded(np.subtract), onnx=("Sub",), samples=(*_BASIC, *_WHOLE),
+           torch=("aten.sub.Tensor", "aten.sub.Scalar"), doc="a - b."),
+    binary("multiply", ir.mul, rounded(np.multiply), onnx=("Mul",), samples=(*_BASIC, *_WHOLE),
+           torch=("aten.mul.Tensor", "aten.mul.Scalar"), doc="a · b."),
+    binary("divide", ir.truediv, rounded(np.divide), kind="float", onnx=("Div",), samples=_BASIC,
+           torch=("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor"), doc="a / b of floats."),
+    binary("floor_divide", _floor_divide, _floor_divide_oracle, samples=(*_DIVIDING, *_EXACT),
+           torch=("aten.floor_divide.default", "aten.floor_divide.Scalar"),
+           doc="Largest whole number not above a / b."),
+    binary("remainder", _remainder, lambda a, b: np.remainder(a, b),
+           samples=(*_DIVIDING, *_EXACT), doc="a - b · floor(a / b): the sign of the divisor."),
+    binary("fmod", _fmod, lambda a, b: np.fmod(a, b), samples=(*_DIVIDING, *_EXACT),
+           doc="Remainder of the division towards zero: the sign of the dividend."),
+    binary("pow", _pow, rounded(np.power), onnx=("Pow",), special_body=_power_of_scalar,
+           torch=("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar"),
+           samples=(Sample((floats(7, 3, low=0.1), floats(7, 3))),
+                    Sample((floats(5, low=0.1),), {"scalar": 2.0, "scalar_side": "left"}),
+                    Sample((special(),), {"scalar": 2}), Sample((floats(5),), {"scalar": 3}),
+                    Sample((floats(5, low=0.1),), {"scalar": 0.5}),
+                    Sample((floats(5, low=0.1),), {"scalar": -0.5}),
+                    Sample((floats(5, low=0.1),), {"scalar": 1.7}),
+                    Sample((values(-2.0, -1.0, 2.0, 0.0), values(3.0, 2.0, -1.0, 0.0))),
+                    Sample((ints(5),), {"scalar": 2})),
+           doc="a to the power b."),
+    binary("atan2", lambda a, b: ir.call("atan2", a, b), rounded(np.arctan2), kind="float",
+           torch=("aten.atan2.default",), samples=_BASIC[:2], doc="Angle of the point (b, a)."),
+    binary("minimum", _extreme(ir.minimum, ir.logical_and), np.minimum, kind="any", onnx=("Min",),
+           torch=("aten.minimum.default",), samples=_EXTREME, doc="The smaller element; NaN if either is."),
+    binary("maximum", _extreme(ir.maximum, ir.logical_or), np.maximum, kind="any", onnx=("Max",),
+           torch=("aten.maximum.default",), samples=_EXTREME, doc="The larger element; NaN if either is."),
+    binary("bitwise_and", _bits("bitwise_and", ir.logical_and), np.bitwise_and, kind="bits",
+           torch=("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.__and__.Tensor", "aten.__and__.Scalar"),
+           onnx=("BitwiseAnd",), samples=_BITS, doc="Bits in both."),
+    binary("bitwise_or", _bits("bitwise_or", ir.logical_or), np.bitwise_or, kind="bits",
+           torch=("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Tensor", "aten.__or__.Scalar"),
+           onnx=("BitwiseOr",), samples=_BITS, doc="Bits in either."),
+    binary("bitwise_xor", _bits("bitwise_xor", lambda a, b: ir.NE(a, b)), np.bitwise_xor, kind="bits",
+           torch=("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor", "aten.__xor__.Scalar"),
+           onnx=("BitwiseXor",), samples=_BITS, doc="Bits in one of the two."),
+    binary("left_shift", lambda a, b: ir.call("shift_left", a, b), np.left_shift, kind="int",
+           torch=("aten.__lshift__.Tensor", "aten.__lshift__.Scalar"), samples=_SHIFT,
+           doc="Bits moved up; amounts below the width."),
+    binary("right_shift", lambda a, b: ir.call("shift_right", a, b), np.right_shift, kind="int",
+           torch=("aten.__rshift__.Tensor", "aten.__rshift__.Scalar"), samples=_SHIFT,
+           doc="Bits moved down, copying the sign."),
+)  # fmt: skip

@@ -1,0 +1,319 @@
+"""Reductions over axes: sums, products, extremes, logic, positions of extremes, vector norms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.ops.common import (
+    BOOL,
+    I64,
+    ONE,
+    accumulator,
+    as_dim,
+    axes_of,
+    inputs,
+    require_kind,
+    result,
+    tensors,
+    unknown,
+    wide,
+    widen,
+)
+from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype, known_shape
+from blockwright.ops.samples import bools, floats, ints, special, values
+from blockwright.script.compute import Program, Tensor
+
+AXES: dict[str, Any] = {"axis": None, "keepdims": False}
+
+
+def kept_shape(shape: Sequence[ir.Expr], axes: Sequence[int], keepdims: bool) -> list[ir.Expr]:
+    """The shape without the reduced axes, or with 1 in their places."""
+    return [ONE if i in axes else d for i, d in enumerate(shape) if keepdims or i not in axes]
+
+
+def deduce_axes(
+    ctx: OpContext, x: ir.TensorInfo, attrs: Attrs, dtype: ir.DType | None
+) -> ir.TensorInfo:
+    """Annotation of a reduction over `attrs["axis"]`."""
+    axis, keep = attrs["axis"], attrs["keepdims"]
+    if x.shape is not None:
+        return result([x], kept_shape(x.shape, axes_of(ctx, axis, x.rank), keep), dtype)
+    if keep or x.rank >= 0:
+        reduced = 0 if keep else len(axes_of(ctx, axis, x.rank))
+        return unknown([x], dtype, x.rank if keep else x.rank - reduced)
+    return result([x], (), dtype) if axis is None else unknown([x], dtype, -1)
+
+
+class Reduction:
+    """Index bookkeeping of one reduction: which result indices and which reduced ones meet where."""
+
+    def __init__(self, shape: Sequence[ir.Expr], axes: Sequence[int], keepdims: bool) -> None:
+        self.axes = tuple(axes)
+        self.rank = len(shape)
+        self.keepdims = keepdims
+        self.shape = kept_shape(shape, axes, keepdims)
+        self.over = [shape[axis] for axis in axes]
+
+    def full_index(self, indices: Sequence[Any]) -> tuple[Any, ...]:
+        """Index into the input from the result's indices followed by the reduced ones."""
+        spatial = list(indices[: len(self.shape)])
+        reduced = list(indices[len(self.shape) :])
+        out: list[Any] = []
+        for axis in range(self.rank):
+            if axis in self.axes:
+                out.append(reduced.pop(0))
+                if self.keepdims:
+                    spatial.pop(0)
+            else:
+                out.append(spatial.pop(0))
+        return tuple(out)
+
+    def count(self, dtype: ir.DType) -> ir.Expr:
+        """Number of reduced elements as a number of the given type."""
+        total: ir.Expr = ONE
+        for extent in self.over:
+            total = ir.mul(total, extent)
+        return ir.cast_to(total, dtype)
+
+    def run(
+        self, program: Program, name: str, combiner: str, body: Callable[..., Any], dtype: ir.DType
+    ) -> Tensor:
+        """The reduction block; without axes it is a copy. `body` gets an input index."""
+        if not self.axes:
+            return program.compute(name, self.shape, lambda *i: body(*i), dtype)
+        return program.reduce(name, self.shape, self.over, lambda *i: body(*self.full_index(i)),
+                              combiner, dtype)  # fmt: skip
+
+
+def reduction_of(ctx: OpContext, x: Tensor, attrs: Attrs) -> Reduction:
+    """The reduction an `axis`/`keepdims` pair asks for."""
+    return Reduction(x.shape, axes_of(ctx, attrs["axis"], len(x.shape)), attrs["keepdims"])
+
+
+def _result_type(attrs: Attrs, dtype: ir.DType | None) -> ir.DType | None:
+    return dtype if attrs.get("dtype") is None else ir.dtype_of(attrs["dtype"])
+
+
+def reduction(
+    name: str,
+    combiner: str,
+    oracle: Callable[..., Any],
+    *,
+    kind: str = "number",
+    mean: bool = False,
+    to_bool: bool = False,
+    typed: bool = False,
+    torch: tuple[str, ...] = (),
+    onnx: tuple[str, ...] = (),
+    samples: tuple[Sample, ...] = (),
+    doc: str = "",
+) -> OpRow:
+    """A row for one combiner; `typed` rows take the element type of the sum as `dtype`."""
+
+    def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+        (x,) = tensors(ctx, infos, 1, 1)
+        dtype = _result_type(attrs, x.dtype)
+        if not typed or attrs["dtype"] is None:
+            require_kind(ctx, x.dtype, kind)
+        require_kind(ctx, dtype, kind)
+        return deduce_axes(ctx, x, attrs, BOOL if to_bool else dtype)
+
+    def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+        given = known_dtype(ctx, infos[0], 0)
+        dtype = BOOL if to_bool else _result_type(attrs, given) or given
+        inner = accumulator(dtype)
+        program = Program(ctx.name)
+        (x,) = inputs(ctx, program, infos)
+        what = reduction_of(ctx, x, attrs)
+        last = not mean and inner is dtype
+        out = what.run(program, "out" if last else f"{name}_sum" if mean else f"{name}_wide",
+                       combiner, lambda *i: ir.cast_to(x[i], inner), inner)  # fmt: skip
+        if not last:
+            divisor = what.count(inner)
+            wide_result = out
+            out = program.compute(
+                "out",
+                what.shape,
+                lambda *i: wide_result[i] / divisor if mean else wide_result[i],
+                dtype,
+            )
+        return program.finish([out])
+
+    attrs = {**AXES, "dtype": None} if typed else dict(AXES)
+    return OpRow(name, ("x",), deduce, lower, oracle, attrs, torch, onnx, samples, doc)
+
+
+def _numpy_axis(axis: Any) -> Any:
+    return tuple(axis) if isinstance(axis, (list, tuple)) else axis
+
+
+def _oracle(fn: Callable[..., Any]) -> Callable[..., Array]:
+    """Computed in float64; integers in the result type, which wraps."""
+
+    def oracle(x: Array, *, axis: Any, keepdims: bool, dtype: Any = None) -> Array:
+        target = x.dtype if dtype is None else ir.dtype_of(dtype).numpy()
+        source = wide(x) if ir.dtype_of(target).is_float else x.astype(target)
+        extra = {} if ir.dtype_of(target).is_float else {"dtype": target}
+        value = fn(source, axis=_numpy_axis(axis), keepdims=keepdims, **extra)
+        return np.asarray(value).astype(target)
+
+    return oracle
+
+
+def _plain(fn: Callable[..., Any]) -> Callable[..., Array]:
+    return lambda x, axis, keepdims: np.asarray(fn(x, axis=_numpy_axis(axis), keepdims=keepdims))
+
+
+def _deduce_position(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+    (x,) = tensors(ctx, infos, 1, 1)
+    require_kind(ctx, x.dtype, "number")
+    if attrs["axis"] is not None and not isinstance(attrs["axis"], int):
+        raise ctx.error("takes one axis or None")
+    return deduce_axes(ctx, x, attrs, I64)
+
+
+def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> OpRow:
+    """The first position of an extreme: a reduction for the extreme, one for the smallest index.
+
+    NaN counts as the extreme, as in NumPy: then only NaN elements differ from themselves.
+    """
+
+    def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+        dtype = known_dtype(ctx, infos[0], 0)
+        program = Program(ctx.name)
+        (x,) = inputs(ctx, program, infos)
+        what = reduction_of(ctx, x, attrs)
+        best = what.run(program, "best", combiner, lambda *i: x[i], dtype)
+
+        def place(*index: Any) -> Any:
+            kept = [ONE * 0 if a in what.axes else i for a, i in enumerate(index)]
+            spatial = kept if what.keepdims else [i for a, i in enumerate(index) if a not in what.axes]
+            here: Any = as_dim(0)
+            for axis in what.axes:
+                here = here * x.shape[axis] + index[axis]
+            hit: ir.Expr = ir.EQ(x[index], best[tuple(spatial)])
+            if dtype.is_float:
+                hit = ir.logical_or(hit, ir.call("isnan", widen(x[index])))
+            return ir.select(hit, here, ir.const(I64.max_value, I64))
+
+        out = what.run(program, "out", "min", place, I64)
+        return program.finish([out])
+
+    def oracle(x: Array, *, axis: Any, keepdims: bool) -> Array:
+        return np.asarray(fn(wide(x), axis=axis, keepdims=keepdims), np.int64)
+
+    return OpRow(name, ("x",), _deduce_position, lower, oracle, dict(AXES),
+                 (f"aten.{name}.default",), (onnx,),
+                 (Sample((floats(3, 17),), {"axis": -1}), Sample((ints(4, 5, low=0, high=3),), {"axis": 0}),
+                  Sample((ints(4, 5, low=0, high=3),), {"axis": 0, "keepdims": True}),
+                  Sample((floats(3, 5),)), Sample((values(1.0, float("nan"), 9.0),), {"axis": 0})),
+                 "Position of the first extreme along an axis, or in the flattened tensor.")  # fmt: skip
+
+
+def _deduce_norm(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+    (x,) = tensors(ctx, infos, 1, 1)
+    require_kind(ctx, x.dtype, "float")
+    return deduce_axes(ctx, x, attrs, x.dtype)
+
+
+def _norm_parts(order: float) -> tuple[str, Callable[[Any], Any], Callable[[Any], Any]]:
+    """Combiner, contribution of an element, and what is done to the combined value."""
+
+    def number(value: float, like: Any) -> Any:
+        return ir.const(value, like.dtype)
+
+    if order == 2:
+        return "sum", lambda x: x * x, lambda s: ir.call("sqrt", s)
+    if order == 1:
+        return "sum", lambda x: ir.call("abs", x), lambda s: s
+    if order == 0:
+        zero_or_one = lambda x: ir.select(ir.EQ(x, number(0, x)), number(0, x), number(1, x))  # noqa: E731
+        return "sum", zero_or_one, lambda s: s
+    if order in (float("inf"), float("-inf")):
+        return "max" if order > 0 else "min", lambda x: ir.call("abs", x), lambda s: s
+    return ("sum", lambda x: ir.call("pow", ir.call("abs", x), number(order, x)),
+            lambda s: ir.call("pow", s, number(1 / order, s)))  # fmt: skip
+
+
+def _lower_norm(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+    dtype = known_dtype(ctx, infos[0], 0)
+    known_shape(ctx, infos[0], 0)
+    program = Program(ctx.name)
+    (x,) = inputs(ctx, program, infos)
+    what = reduction_of(ctx, x, attrs)
+    combiner, element, finish = _norm_parts(float(attrs["ord"]))
+    total = what.run(program, "total", combiner, lambda *i: element(widen(x[i])), accumulator(dtype))
+    out = program.compute("out", what.shape, lambda *i: finish(total[i]), dtype)
+    return program.finish([out])
+
+
+def _norm_oracle(x: Array, *, ord: float, axis: Any, keepdims: bool) -> Array:
+    axis = _numpy_axis(axis)
+    size = np.abs(wide(x))
+    if ord == 0:
+        value = np.sum(size != 0, axis=axis, keepdims=keepdims)
+    elif ord in (float("inf"), float("-inf")):
+        value = (np.max if ord > 0 else np.min)(size, axis=axis, keepdims=keepdims)
+    else:
+        value = np.sum(size**ord, axis=axis, keepdims=keepdims) ** (1 / ord)
+    return np.asarray(value).astype(x.dtype)
+
+
+_IN_ORDER = "n additions in order round n times; the terms bound the sum's size"
+_SUMS = (
+    Sample((floats(3, 17),), {"axis": 1}, 17.0, 4e-6, _IN_ORDER),
+    Sample((floats(3, 1, 7),), {"axis": (0, -1), "keepdims": True}, 21.0, 4e-6, _IN_ORDER),
+    Sample((floats(3, 5),), {}, 15.0, 4e-6, _IN_ORDER),
+    Sample((floats(3, 5),), {"axis": ()}),
+    Sample((floats(3, 0, 5),), {"axis": 1}),
+    Sample((floats(),), {}),
+    Sample((floats(64, dtype="float16"),), {"axis": 0}, 4.0, 4e-3, "terms near 3 cancel"),
+    Sample((values(1.0, float("nan"), 2.0, float("inf"), 1.0, float("-inf"), shape=(3, 2)),), {"axis": 1}),
+)
+_WHOLE = (Sample((ints(3, 5),), {"axis": 0}), Sample((ints(3, 5, dtype="int64"),)))
+_EXTREMES = (
+    Sample((floats(3, 17),), {"axis": 1}, 0.0),
+    Sample((floats(3, 1, 7),), {"axis": (0, -1), "keepdims": True}, 0.0),
+    Sample((ints(3, 5),), {}, 0.0),
+    Sample((ints(7, dtype="uint8", low=3, high=200),), {}, 0.0),
+    Sample((special(),), {}, 0.0),
+    Sample((floats(5, dtype="float16"),), {"axis": -1}, 0.0),
+)
+_LOGIC = (
+    Sample((bools(3, 5),), {"axis": 1}), Sample((bools(1, 3),), {}), Sample((ints(3, 2, low=0, high=2),), {"axis": 0}),
+    Sample((bools(3, 0),), {"axis": 1, "keepdims": True}), Sample((special(),), {}),
+)  # fmt: skip
+_NORMS = tuple(
+    Sample((floats(3, 17),), {"ord": order, "axis": 1, "keepdims": keep}, 20.0, why=_IN_ORDER)
+    for order, keep in ((2, True), (1, False), (float("inf"), True), (float("-inf"), False), (0, True), (3, False))
+)  # fmt: skip
+
+ROWS: tuple[OpRow, ...] = (
+    reduction("sum", "sum", _oracle(np.sum), typed=True, onnx=("ReduceSum",),
+              torch=("aten.sum.default", "aten.sum.dim_IntList"),
+              samples=(*_SUMS, *_WHOLE, Sample((bools(3, 5),), {"axis": 1, "dtype": "int64"})),
+              doc="Sum over axes; of bools and small integers in the type `dtype` names."),
+    reduction("mean", "sum", _oracle(np.mean), kind="float", mean=True, onnx=("ReduceMean",),
+              torch=("aten.mean.default", "aten.mean.dim"), samples=_SUMS, doc="Sum over axes by their size."),
+    reduction("prod", "prod", _oracle(np.prod), typed=True, onnx=("ReduceProd",),
+              torch=("aten.prod.default", "aten.prod.dim_int"),
+              samples=(Sample((floats(3, 7),), {"axis": 1}, 8.0, why=_IN_ORDER), *_WHOLE), doc="Product over axes."),
+    reduction("max", "max", _plain(np.max), onnx=("ReduceMax",), torch=("aten.amax.default", "aten.max.default"),
+              samples=_EXTREMES, doc="Largest over axes; NaN if any is."),
+    reduction("min", "min", _plain(np.min), onnx=("ReduceMin",), torch=("aten.amin.default", "aten.min.default"),
+              samples=_EXTREMES, doc="Smallest over axes; NaN if any is."),
+    reduction("any", "any", _plain(np.any), kind="any", to_bool=True, samples=_LOGIC,
+              torch=("aten.any.default", "aten.any.dim", "aten.any.dims"), doc="Whether some element is not zero."),
+    reduction("all", "all", _plain(np.all), kind="any", to_bool=True, samples=_LOGIC,
+              torch=("aten.all.default", "aten.all.dim", "aten.all.dims"), doc="Whether no element is zero."),
+    _position("argmax", "max", np.argmax, "ArgMax"),
+    _position("argmin", "min", np.argmin, "ArgMin"),
+    OpRow("vector_norm", ("x",), _deduce_norm, _lower_norm, _norm_oracle, {"ord": 2.0, **AXES},
+          ("aten.linalg_vector_norm.default",), ("ReduceL2",),
+          (*_NORMS, Sample((floats(5, dtype="float16"),)), Sample((floats(3, 0),), {"axis": 1})),
+          "(Σ |x|^ord)^(1/ord) over axes; the largest or smallest |x| for infinite orders."),
+)  # fmt: skip

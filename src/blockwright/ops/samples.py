@@ -1,0 +1,59 @@
+"""Makers of sample arrays: each is a function of a random generator, called by the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.ops.row import Array
+
+Maker = Callable[[np.random.Generator], Array]
+
+
+def floats(*shape: int, dtype: str = "float32", low: float = -3.0, high: float = 3.0) -> Maker:
+    """Uniform numbers."""
+
+    def make(rng: np.random.Generator) -> Array:
+        return np.asarray(rng.uniform(low, high, shape)).astype(ir.dtype_of(dtype).numpy())
+
+    return make
+
+
+def ints(*shape: int, dtype: str = "int32", low: int = -9, high: int = 9) -> Maker:
+    """Uniform integers from `low` up to but not including `high`."""
+
+    def make(rng: np.random.Generator) -> Array:
+        return np.asarray(rng.integers(low, high, shape)).astype(dtype)
+
+    return make
+
+
+def bools(*shape: int) -> Maker:
+    """Fair coins."""
+
+    def make(rng: np.random.Generator) -> Array:
+        return np.asarray(rng.integers(0, 2, shape)).astype(np.bool_)
+
+    return make
+
+
+def values(*items: Any, dtype: str = "float32", shape: tuple[int, ...] | None = None) -> Maker:
+    """The given elements."""
+
+    def make(rng: np.random.Generator) -> Array:
+        array = np.asarray(items).astype(ir.dtype_of(dtype).numpy())
+        return array if shape is None else array.reshape(shape)
+
+    return make
+
+
+def special(dtype: str = "float32") -> Maker:
+    """NaN, infinities, zeros of both signs, a denormal, the largest number, ordinary ones."""
+    nan, inf = float("nan"), float("inf")
+    tiny = {"float32": 1e-40, "float64": 5e-310, "float16": 1e-7}.get(dtype, 1e-39)
+    huge = {"float32": 3.4e38, "float64": 1.7e308, "float16": 65504.0}.get(dtype, 3.3e38)
+    return values(nan, inf, -inf, 0.0, -0.0, tiny, -tiny, huge, -huge, 1.0, -1.0, 0.5, -2.5,
+                  dtype=dtype)  # fmt: skip

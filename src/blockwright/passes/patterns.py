@@ -1,0 +1,23 @@
+"""AnnotatePatterns: every tensor program gets its compute pattern as an attribute.
+
+Before:  @T.prim_func mm(...): ...
+After:   the same with T.func_attr({"compute_pattern": "OutputEwiseFusible"})
+
+The pattern is found by analysis of the program, so hand-written programs fuse like generated ones.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.analysis import compute_pattern
+from blockwright.passes.context import PassContext
+
+
+def annotate_patterns(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Analyse programs that do not state a pattern."""
+    functions = dict(module.functions)
+    for name, func in module.functions.items():
+        if isinstance(func, ir.PrimFunc) and "compute_pattern" not in func.attrs:
+            found = compute_pattern(func)
+            functions[name] = func.replace(attrs={**func.attrs, "compute_pattern": str(found)})
+    return module.replace(functions=functions)

@@ -1,0 +1,64 @@
+"""The pipeline: eight named stages in the order of the Relax design, each a list of passes.
+
+`STAGES` is data: print it, copy it, insert passes, and hand it to `run_pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.passes.context import Pass, PassContext
+from blockwright.passes.fold_constants import fold_constants
+from blockwright.passes.fuse_ops import fuse_ops
+from blockwright.passes.fuse_tir import fuse_tir
+from blockwright.passes.legalize import legalize
+from blockwright.passes.lift_packing import lift_packing
+from blockwright.passes.lower_host import lower_host
+from blockwright.passes.patterns import annotate_patterns
+from blockwright.passes.schedule_programs import schedule_programs
+from blockwright.passes.simplify_graph import eliminate_common, eliminate_dead
+
+Stage = tuple[str, tuple[tuple[str, Pass], ...]]
+
+STAGES: tuple[Stage, ...] = (
+    ("PartialLibraryLowering", ()),
+    (
+        "LowerOperatorToTensorProgram",
+        (
+            ("eliminate_common", eliminate_common),
+            ("eliminate_dead", eliminate_dead),
+            ("legalize", legalize),
+            ("fold_constants", fold_constants),
+        ),
+    ),
+    (
+        "CrossLevelDynShapeAwareOperatorFusion",
+        (
+            ("annotate_patterns", annotate_patterns),
+            ("fuse_ops", fuse_ops),
+            ("fuse_tir", fuse_tir),
+        ),
+    ),
+    ("TensorProgramOptim", (("schedule_programs", schedule_programs),)),
+    (
+        "CrossLevelTensorProgramWorkspaceLift",
+        (("lift_packing", lift_packing), ("fold_packing", fold_constants)),
+    ),
+    # Planning is a function of the final graph; `lower_host` asks for the plan it lowers.
+    ("DynShapeAwareMemoryPlanning", (("lower_host", lower_host),)),
+    ("CUDAGraphOffloading", ()),
+    ("BuildRunnableModule", ()),
+)
+
+
+def run_pipeline(
+    module: ir.IRModule, ctx: PassContext, stages: Sequence[Stage] = STAGES, until: str = ""
+) -> ir.IRModule:
+    """Run the stages in order; with `until`, stop after the stage of that name."""
+    for done, (name, passes) in enumerate(stages):
+        ctx.progress(name, done, len(stages))
+        module = ctx.run(passes, module)
+        if name == until:
+            break
+    return module

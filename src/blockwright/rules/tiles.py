@@ -1,0 +1,87 @@
+"""Analytic choice of register tiles and cache blocks for contractions."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from blockwright.target import Target
+
+_FMA_PER_CYCLE = 2
+_LOADS_PER_CYCLE = 2
+_ISSUE_PER_CYCLE = 4
+_FMA_LATENCY = 4
+
+
+class RegisterTile(msgspec.Struct, frozen=True):
+    """`rows` × `vectors` accumulators of `lanes` elements each."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+def _efficiency(rows: int, vectors: int) -> float:
+    """Share of the FMA peak that the inner loop can reach: ports, front end, latency."""
+    fmas = rows * vectors
+    cycles = max(
+        fmas / _FMA_PER_CYCLE,
+        (rows + vectors) / _LOADS_PER_CYCLE,
+        (fmas + rows + vectors + 2) / _ISSUE_PER_CYCLE,
+        _FMA_LATENCY,  # every accumulator waits for its own last update
+    )
+    return fmas / _FMA_PER_CYCLE / cycles
+
+
+def _filled(extent: int | None, step: int) -> float:
+    """Useful share of ceil(extent / step) steps; unknown extents are taken as large."""
+    return 1.0 if extent is None else extent / (math.ceil(extent / step) * step)
+
+
+def _row_waste(rows: int) -> float:
+    """Expected useful share for an unknown number of rows.
+
+    Batch × sequence products are mostly multiples of small powers of two: a tile height that
+    shares few of their factors leaves a partial tile more often, and small inputs feel it most.
+    """
+    shared = math.gcd(rows, 8)
+    return 1.0 - 0.01 * (8 - shared) - 0.002 * rows
+
+
+def choose_register_tile(
+    target: Target, rows: int | None, columns: int | None, bits: int = 32
+) -> RegisterTile:
+    """The tile with the highest predicted throughput that fits the register file.
+
+    One register is kept for the broadcast operand and `vectors` for the row of the packed operand.
+    """
+    lanes = max(1, target.vector_bits // bits)
+    best: tuple[float, RegisterTile] | None = None
+    for vectors in range(1, 7):
+        for height in range(1, 17):
+            if height * vectors + vectors + 1 > target.vector_registers:
+                continue
+            score = _efficiency(height, vectors) * _filled(columns, vectors * lanes)
+            score *= _filled(rows, height) if rows is not None else _row_waste(height)
+            score -= 0.004 * (height + vectors) / (height * vectors)  # fewer loads when equal
+            tile = RegisterTile(height, vectors, lanes)
+            if best is None or score > best[0]:
+                best = (score, tile)
+    assert best is not None
+    return best[1]
+
+
+def row_block(target: Target, tile: RegisterTile, depth: int | None, bits: int = 32) -> int:
+    """Tiles of rows that share one panel of the packed operand.
+
+    The row block of the left operand should stay in half of the second-level cache while panels
+    stream past it; at least two tiles so that a panel is used more than once.
+    """
+    bytes_per_row = (depth or 512) * bits // 8
+    rows = target.cache(2).size // 4 // max(1, bytes_per_row)
+    return max(2, min(24, rows // tile.rows))

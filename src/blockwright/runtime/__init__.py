@@ -1,0 +1,1 @@
+"""Running compiled code: libraries, calls, threads, artefacts. Imports no compiler room."""

@@ -1,0 +1,273 @@
+"""Reads artefacts: compiled models in one file, weights included.
+
+An artefact *is* a shared library. `tvm_ffi.load_module` loads it when its name ends in `.so` (any
+name works through the FFI function "ffi.Module.load_from_file.so"). Inside the library are, besides
+code: a note near the start with the format version, the file's size and where the description is;
+the description (JSON, symbol `__bw_metadata`); packed weights, mapped from the file by the loader.
+After the library stand two SHA-256 sums: of the file up to the end of the description, and of all.
+
+Nothing of the file is executed, or even mapped, before the checks have passed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import struct
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from blockwright.runtime.cpu import machine, missing_features
+from blockwright.runtime.library import Library, load_library
+from blockwright.support import ArtefactError
+
+FORMAT_VERSION = 1
+METADATA_SYMBOL = "__bw_metadata"
+NOTE_OWNER, NOTE_KIND = "Blockwright", 1
+_MACHINES = {62: "x86-64", 183: "aarch64"}
+_CHUNK = 1 << 20
+
+
+class Header(msgspec.Struct, frozen=True):
+    """Contents of the note. Later formats keep the version first."""
+
+    version: int
+    file_size: int = 0
+    metadata_offset: int = 0
+    metadata_size: int = 0
+
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<IIQQQ")
+
+    def pack(self) -> bytes:
+        fields = (self.version, 0, self.file_size, self.metadata_offset, self.metadata_size)
+        return self.LAYOUT.pack(*fields)
+
+
+class Trailer(msgspec.Struct, frozen=True):
+    """The last bytes of the file: checksums of its head and of all before the trailer."""
+
+    head: bytes
+    whole: bytes
+
+    MAGIC: ClassVar[bytes] = b"BWSUMS1\n"
+    SIZE: ClassVar[int] = 8 + 32 + 32
+
+    def pack(self) -> bytes:
+        return self.MAGIC + self.head + self.whole
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One argument or result. Sizes in `shape` are numbers or expressions over `dims` as text."""
+
+    name: str
+    kind: Literal["tensor", "int", "float", "bool"] = "tensor"
+    dtype: str = ""
+    shape: tuple[int | str, ...] = ()
+    written: bool = False
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """A function of the artefact.
+
+    Attributes:
+        dims: range of each symbolic size, both ends included; None when unbounded.
+        inputs_tree, outputs_tree: how arguments and results nest, as JSON values.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...] = ()
+    results: tuple[Parameter, ...] = ()
+    dims: dict[str, tuple[int, int | None]] = {}
+    inputs_tree: Any = None
+    outputs_tree: Any = None
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """What an artefact says about itself.
+
+    Attributes:
+        version: of the Blockwright that wrote it.
+        triple, cpu, features: what the code was compiled for; `features` (as LLVM names them) are
+            required to run it.
+        main: the function a call of the whole artefact means.
+        extra: anything else, as JSON.
+    """
+
+    version: str
+    triple: str
+    cpu: str = ""
+    features: tuple[str, ...] = ()
+    functions: tuple[Signature, ...] = ()
+    main: str = "main"
+    extra: dict[str, Any] = {}
+
+
+class Artefact(msgspec.Struct, frozen=True, eq=False):
+    """A loaded artefact."""
+
+    path: Path
+    metadata: Metadata
+    library: Library
+
+
+def load_artefact(
+    path: str | os.PathLike[str], *, verify: Literal["full", "head"] = "full"
+) -> Artefact:
+    """Checks an artefact and loads it.
+
+    Arguments: `verify="head"` leaves the weights unread until they are used.
+    Raises: ArtefactError: BW800 not an artefact, BW801 truncated, BW802 newer format, BW803 for
+    another processor, BW804 damaged, BW805 cannot be read.
+    """
+    file = Path(path)
+    metadata = read_metadata(file, verify=verify)
+    return Artefact(file.absolute(), metadata, load_library(file))
+
+
+def read_metadata(
+    path: str | os.PathLike[str], *, verify: Literal["full", "head"] = "head"
+) -> Metadata:
+    """Checks an artefact and returns its description without loading it; raises as above."""
+    name = os.fspath(path)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            header = _read_header(file, name, size)
+            trailer = _read_trailer(file, name, header)
+            end = header.metadata_offset + header.metadata_size
+            file.seek(0)
+            digest = hashlib.sha256()
+            description = _hash(file, digest, 0, end, header.metadata_offset)
+            if digest.digest() != trailer.head:
+                raise _damaged(name)
+            metadata = _decode(description, name)
+            _check_processor(metadata, name)
+            if verify == "full":
+                _hash(file, digest, end, size - Trailer.SIZE, size)
+                if digest.digest() != trailer.whole:
+                    raise _damaged(name)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ArtefactError(f"cannot read {name}: {reason}", code="BW805") from error
+    return metadata
+
+
+def _damaged(name: str) -> ArtefactError:
+    return ArtefactError(
+        f"{name} is damaged: its contents do not match its checksum",
+        code="BW804",
+        help="copy the file again, or save the artefact anew",
+    )
+
+
+def _foreign(name: str) -> ArtefactError:
+    return ArtefactError(
+        f"{name} is not a Blockwright artefact",
+        code="BW800",
+        help="artefacts are written by the save method of a compiled model",
+    )
+
+
+def _read_header(file: io.RawIOBase, name: str, size: int) -> Header:
+    """Finds the note through the ELF program headers, all of which lie in the first page."""
+    start = file.read(4096)
+    if len(start) < 64 or start[:6] != b"\x7fELF\x02\x01":
+        if size == 0:
+            raise ArtefactError(f"{name} is empty", code="BW801", help="copy the file again")
+        raise _foreign(name)
+    (elf_machine,) = struct.unpack_from("<H", start, 18)
+    (table,) = struct.unpack_from("<Q", start, 32)
+    (count,) = struct.unpack_from("<H", start, 56)
+    note = None
+    for index in range(count if table + 56 * count <= len(start) else 0):
+        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", start, table + 56 * index)
+        if kind == 4:
+            note = _find_note(start[offset : offset + length])
+    if note is None:
+        raise _foreign(name)
+    (version,) = struct.unpack_from("<I", note)
+    if version > FORMAT_VERSION:
+        raise ArtefactError(
+            f"{name} has format {version}; this version reads up to format {FORMAT_VERSION}",
+            code="BW802",
+            help="upgrade blockwright, or save the artefact with this version",
+        )
+    built_for = _MACHINES.get(elf_machine, f"machine {elf_machine}")
+    if built_for != machine():
+        raise ArtefactError(
+            f"{name} was built for {built_for}, this is {machine()}",
+            code="BW803",
+            help="compile the model again for this machine",
+        )
+    version, _, file_size, metadata_offset, metadata_size = Header.LAYOUT.unpack_from(note)
+    if size < file_size:
+        raise ArtefactError(
+            f"{name} is truncated: {size} of {file_size} bytes",
+            code="BW801",
+            help="copy the file again; it may still be in transfer",
+        )
+    if size > file_size or metadata_offset + metadata_size > file_size:
+        raise _damaged(name)
+    return Header(version, file_size, metadata_offset, metadata_size)
+
+
+def _find_note(notes: bytes) -> bytes | None:
+    at = 0
+    while at + 12 <= len(notes):
+        owner_size, size, kind = struct.unpack_from("<III", notes, at)
+        owner = notes[at + 12 : at + 12 + owner_size]
+        body = at + 12 + (owner_size + 3) // 4 * 4
+        found = notes[body : body + size]
+        if owner == NOTE_OWNER.encode() + b"\0" and kind == NOTE_KIND:
+            return found if len(found) >= Header.LAYOUT.size else None
+        at = body + (size + 3) // 4 * 4
+    return None
+
+
+def _read_trailer(file: io.RawIOBase, name: str, header: Header) -> Trailer:
+    file.seek(header.file_size - Trailer.SIZE)
+    data = file.read(Trailer.SIZE)
+    if len(data) != Trailer.SIZE or data[:8] != Trailer.MAGIC:
+        raise _damaged(name)
+    return Trailer(data[8:40], data[40:72])
+
+
+def _hash(file: io.RawIOBase, digest: Any, start: int, end: int, keep_from: int) -> bytes:
+    """Feeds bytes `start`..`end` to `digest` piecewise; returns those from `keep_from` on."""
+    buffer = memoryview(bytearray(min(_CHUNK, max(1, end - start))))
+    kept = bytearray()
+    at = start
+    while at < end:
+        count = file.readinto(buffer[: min(len(buffer), end - at)])
+        if not count:
+            break
+        digest.update(buffer[:count])
+        if at + count > keep_from:
+            kept += buffer[max(0, keep_from - at) : count]
+        at += count
+    return bytes(kept)
+
+
+def _decode(description: bytes, name: str) -> Metadata:
+    try:
+        return msgspec.json.decode(description, type=Metadata)
+    except msgspec.DecodeError as error:
+        raise ArtefactError(
+            f"the description in {name} cannot be read: {error}",
+            code="BW804",
+            help="save the artefact anew with this version",
+        ) from error
+
+
+def _check_processor(metadata: Metadata, name: str) -> None:
+    missing = missing_features(metadata.features)
+    if missing:
+        raise ArtefactError(
+            f"{name} needs processor features this machine lacks: {', '.join(missing)}",
+            code="BW803",
+            help=f"it was built for '{metadata.cpu or metadata.triple}'; compile the model here, "
+            "or with a more common target such as 'x86-64-v3' or 'x86-64-v2'",
+        )

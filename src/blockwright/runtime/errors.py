@@ -1,0 +1,62 @@
+"""Turns errors raised by compiled code into the exception classes users know.
+
+Compiled code can raise only a kind and a message through the FFI. Its messages start with a code,
+"BW704: ...", and may end with a line "help: ...". The codes of calls:
+
+- BW701 wrong number of arguments, BW702 not a tensor or number of the expected kind
+- BW703 data type, BW704 rank or shape, BW705 device
+- BW706 not contiguous or under-aligned (callers that go through this package never see it: they
+  copy and call again), BW707 a read-only array where a result must be written
+- BW708 a symbolic size outside its range, BW709 two arguments disagree on a symbolic size
+- BW710 thread-pool settings, BW720 out of memory
+"""
+
+from __future__ import annotations
+
+import re
+
+from blockwright.support import (
+    ArgumentError,
+    ArtefactError,
+    BlockwrightError,
+    BuildError,
+    InterpretError,
+)
+
+FFI_ERRORS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    MemoryError,
+    AttributeError,
+    KeyError,
+    IndexError,
+    AssertionError,
+)
+"""What the FFI makes of an error's kind; unknown kinds become RuntimeError."""
+
+_MESSAGE = re.compile(r"\A\s*(BW\d{3}): (.*?)(?:\nhelp: (.*))?\s*\Z", re.DOTALL)
+_FAMILIES: dict[str, type[BlockwrightError]] = {
+    "BW6": BuildError,
+    "BW7": ArgumentError,
+    "BW75": InterpretError,
+    "BW8": ArtefactError,
+}
+
+
+def error_code(error: BaseException) -> str | None:
+    """The code an error of compiled code carries, or None."""
+    if isinstance(error, BlockwrightError):
+        return error.code
+    found = _MESSAGE.match(str(error))
+    return found[1] if found else None
+
+
+def translate(error: BaseException) -> BaseException:
+    """The Blockwright error a coded message stands for; other errors come back unchanged."""
+    found = None if isinstance(error, BlockwrightError) else _MESSAGE.match(str(error))
+    if found is None:
+        return error
+    code, message, remedy = found.groups()
+    family = _FAMILIES.get(code[:4]) or _FAMILIES.get(code[:3], BlockwrightError)
+    return family(message, code=code, help=remedy)

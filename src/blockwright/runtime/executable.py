@@ -1,0 +1,131 @@
+"""Compiled models as callables; the same class serves a fresh compilation and a loaded artefact."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from blockwright.runtime.arguments import NativeFunction
+from blockwright.runtime.artefact import Metadata, Signature, load_artefact
+from blockwright.runtime.sizes import bind_symbols, evaluate_size
+from blockwright.support import ArgumentError
+
+
+class MemoryPlan(msgspec.Struct, frozen=True):
+    """Memory of one call, known before it runs.
+
+    Attributes:
+        packed_weight_bytes: constants inside the artefact, as laid out for the kernels.
+        arena: bytes of the arena of one call, an expression of the symbols.
+        unshared: the same without sharing of storage.
+        storages: (size expression, names of the values held in turn) per piece of the arena.
+    """
+
+    packed_weight_bytes: int
+    arena: int | str
+    unshared: int | str
+    storages: tuple[tuple[int | str, tuple[str, ...]], ...] = ()
+    signature: Signature | None = None
+
+    def activation_bytes(self, *inputs: Any) -> int:
+        """Arena plus results for inputs of these shapes."""
+        signature = self.signature
+        assert signature is not None
+        values = bind_symbols([(p.shape, tuple(x.shape)) for p, x in
+                               zip(signature.parameters, inputs, strict=False)])  # fmt: skip
+        total = evaluate_size(self.arena, values)
+        for result in signature.results:
+            size = _item_size(result.dtype)
+            for dim in result.shape:
+                size *= evaluate_size(dim, values)
+            total += size
+        return total
+
+
+def _item_size(dtype: str) -> int:
+    digits = "".join(c for c in dtype if c.isdigit())
+    return max(1, int(digits) // 8) if digits and not dtype.startswith("float8") else 1
+
+
+class Executable:
+    """A compiled model.
+
+    `exe(*inputs)` gives the model's own output structure, in the framework of the first tensor.
+    """
+
+    def __init__(self, entry: Any, metadata: Metadata) -> None:
+        self.metadata = metadata
+        self.signature = next(f for f in metadata.functions if f.name == metadata.main)
+        names = [p.name for p in self.signature.parameters]
+        self._function = NativeFunction(entry, metadata.main, names, written=())
+        self._simple = self.signature.outputs_tree in (None, 0)
+
+    def __repr__(self) -> str:
+        params = ", ".join(
+            f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]"
+            for p in self.signature.parameters
+        )
+        return f"<Executable {self.metadata.main}({params})>"
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the model. Keyword arguments are matched to parameter names.
+
+        Raises: ArgumentError (BW7xx) naming the argument, the rule and the remedy.
+        """
+        if named:
+            inputs = self._positional(inputs, named)
+        result = self._function(*inputs)
+        return result if self._simple else _unflatten(self.signature.outputs_tree, result)
+
+    def _positional(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = [p.name for p in self.signature.parameters]
+        values = dict(zip(names, inputs, strict=False))
+        for name, value in named.items():
+            if name not in names:
+                raise ArgumentError(f"there is no argument `{name}`", code="BW702",
+                                    help=f"arguments: {', '.join(names)}")  # fmt: skip
+            if name in values:
+                raise ArgumentError(f"argument `{name}` is given twice", code="BW702")
+            values[name] = value
+        missing = [n for n in names if n not in values]
+        if missing:
+            raise ArgumentError(f"arguments missing: {', '.join(missing)}", code="BW702")
+        return tuple(values[n] for n in names)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The plan the code follows; see `MemoryPlan`."""
+        plan = self.metadata.extra["memory_plan"]
+        storages = tuple((s, tuple(names)) for s, names in plan.get("storages", ()))
+        return MemoryPlan(plan["packed_weight_bytes"], plan["arena"], plan["unshared"], storages,
+                          self.signature)  # fmt: skip
+
+    @property
+    def copies(self) -> int:
+        """Arguments copied so far because their layout was not the one the code takes."""
+        return self._function.copies
+
+
+def _unflatten(tree: Any, results: Any) -> Any:
+    """Results in the structure `tree`: an index, null, or {"tuple"|"list": […]} or {"dict": {…}}."""
+    flat: Sequence[Any] = results if isinstance(results, (list, tuple)) else [results]
+    if tree is None or isinstance(tree, int):
+        return None if tree is None else flat[tree]
+    kind, content = next(iter(tree.items()))
+    if kind == "dict":
+        return {key: _unflatten(item, flat) for key, item in content.items()}
+    items = [_unflatten(item, flat) for item in content]
+    return tuple(items) if kind == "tuple" else items
+
+
+def load(path: str | os.PathLike[str]) -> Executable:
+    """Load a saved artefact. Needs the base install only; imports no compiler.
+
+    Raises: ArtefactError (BW80x) when the file is damaged, newer, or for another processor.
+    """
+    artefact = load_artefact(path)
+    entry = artefact.library.function(artefact.metadata.main)
+    return Executable(entry, artefact.metadata)

@@ -1,0 +1,148 @@
+"""Loads shared libraries of compiled functions.
+
+A library imports the FFI's C functions. It names `libtvm_ffi.so` as needed; importing `tvm_ffi` has
+loaded that already, so the loader binds to the copy in use, and `tvm_ffi.load_module` works on the
+file without this package.
+
+The loader knows a library by its path: loading a path again gives the old library even after the
+file was replaced. So that a newly saved file is really loaded, a path seen before with other
+contents is spelt differently, with `/./` in place of `/`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
+
+from blockwright.runtime import threads
+from blockwright.runtime.errors import translate
+from blockwright.runtime.ffi import tvm_ffi
+from blockwright.support import ArtefactError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+@runtime_checkable
+class Writable(Protocol):
+    """Something that can write itself to a binary file, such as a linked image."""
+
+    def write(self, file: BinaryIO, /) -> None: ...
+
+
+class Library:
+    """A loaded library. Attributes: `path` of its file, `module` (the FFI's module object)."""
+
+    __slots__ = ("module", "path")
+
+    def __init__(self, path: Path, module: Any) -> None:
+        self.path, self.module = path, module
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.module.implements_function(name))
+
+    def function(self, name: str) -> Any:
+        """The FFI function exported as `__tvm_ffi_NAME`; KeyError when there is none."""
+        found = self.module.get_function(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+_seen: dict[str, list[tuple[int, int, int, int]]] = {}
+_counter = itertools.count()
+_directories: dict[int, str] = {}
+_memory_files: list[int] = []
+
+
+def load_library(path: str | os.PathLike[str]) -> Library:
+    """Loads a library from its file. Raises: ArtefactError (BW805) when the loader refuses it."""
+    file = Path(path).absolute()
+    library = Library(file, _open(_fresh_name(file)))
+    threads.apply_pending()
+    return library
+
+
+def load_image(
+    image: ReadableBuffer | Writable,
+    name: str = "kernels",
+    directory: str | os.PathLike[str] | None = None,
+) -> Library:
+    """Loads a library from memory, through a private file.
+
+    Arguments: `name` becomes part of the file's name, for profilers; `directory` keeps the file
+    there, else it goes to a temporary directory removed when the process ends.
+    """
+    where = Path(directory) if directory is not None else _temporary_directory()
+    path = where / f"{name}-{os.getpid()}-{next(_counter)}.so"
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "wb") as file:
+            _write(image, file)
+        return load_library(path)
+    except ArtefactError as error:
+        # A directory mounted without permission to execute: memory needs none.
+        if "failed to map segment" not in error.message:
+            raise
+    handle = os.memfd_create(name)
+    with open(os.dup(handle), "wb") as file:
+        _write(image, file)
+    _memory_files.append(handle)  # the number must not be used again: the loader remembers it
+    return load_library(f"/proc/self/fd/{handle}")
+
+
+def _write(image: ReadableBuffer | Writable, file: BinaryIO) -> None:
+    if isinstance(image, Writable):
+        image.write(file)
+    else:
+        file.write(image)
+
+
+def _temporary_directory() -> Path:
+    """This process' own directory; a child after fork makes its own."""
+    owner = os.getpid()
+    if owner not in _directories:
+        _directories[owner] = tempfile.mkdtemp(prefix="blockwright-")
+        atexit.register(_remove, owner, _directories[owner])
+    return Path(_directories[owner])
+
+
+def _remove(owner: int, path: str) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _fresh_name(file: Path) -> str:
+    """A spelling of the path that the loader knows for these contents or not at all."""
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise ArtefactError(
+            f"cannot read {file}: {error.strerror or error}", code="BW805"
+        ) from error
+    identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    known = _seen.setdefault(str(file), [])
+    if identity not in known:
+        known.append(identity)
+    return f"{file.parent}/{'./' * known.index(identity)}{file.name}"
+
+
+def _open(name: str) -> Any:
+    # Not `load_module`, which goes by the file's suffix.
+    loader = tvm_ffi().get_global_func("ffi.Module.load_from_file.so")
+    try:
+        return loader(name, "so")
+    except RuntimeError as error:
+        translated = translate(error)
+        if translated is not error:
+            raise translated from None
+        reason = str(error).strip().splitlines()[-1]
+        raise ArtefactError(
+            f"the system's loader refused {name}: {reason}",
+            code="BW805",
+            help="the file must be a shared library for this machine",
+        ) from error

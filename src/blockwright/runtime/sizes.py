@@ -1,0 +1,57 @@
+"""Size expressions as text: written by the compiler, evaluated at run time without it.
+
+The language is Python's integer arithmetic: `+ - * // %`, `min`, `max`, names and numbers. It is
+walked as a syntax tree; nothing is ever executed as code.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+
+from blockwright.support import ArtefactError
+
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_CALLS: dict[str, Callable[..., int]] = {"min": min, "max": max}
+
+
+def evaluate_size(text: int | str, values: Mapping[str, int]) -> int:
+    """The value of a size expression for given symbols; ArtefactError (BW804) when malformed."""
+    if isinstance(text, int):
+        return text
+    try:
+        return _walk(ast.parse(text, mode="eval").body, values)
+    except (SyntaxError, KeyError, ZeroDivisionError) as error:
+        raise ArtefactError(f"size expression {text!r} cannot be evaluated: {error}",
+                            code="BW804") from None  # fmt: skip
+
+
+def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return values[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        return _BINARY[type(node.op)](_walk(node.left, values), _walk(node.right, values))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_walk(node.operand, values)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
+        return _CALLS[node.func.id](*(_walk(a, values) for a in node.args))
+    raise KeyError(ast.dump(node))
+
+
+def bind_symbols(shapes: list[tuple[tuple[int | str, ...], tuple[int, ...]]]) -> dict[str, int]:
+    """Symbol values from (declared shape, actual shape) pairs; the first occurrence binds."""
+    values: dict[str, int] = {}
+    for declared, actual in shapes:
+        for size, number in zip(declared, actual, strict=False):
+            if isinstance(size, str) and size.isidentifier():
+                values.setdefault(size, int(number))
+    return values

@@ -1,0 +1,28 @@
+"""Parser engine of the script dialects: source text, problems with spans, expression evaluation."""
+
+from blockwright.script.core.evaluator import POISON, Evaluator, MetaVar, special_form
+from blockwright.script.core.report import Poisoned, Problem, Reporter
+from blockwright.script.core.source import (
+    Script,
+    caller_environment,
+    decorated_class,
+    decorated_function,
+    in_module_class,
+    text_script,
+)
+
+__all__ = [
+    "POISON",
+    "Evaluator",
+    "MetaVar",
+    "Poisoned",
+    "Problem",
+    "Reporter",
+    "Script",
+    "caller_environment",
+    "decorated_class",
+    "decorated_function",
+    "in_module_class",
+    "special_form",
+    "text_script",
+]

@@ -1,0 +1,338 @@
+"""Evaluation of expressions: dialect values build IR, everything else is ordinary Python.
+
+Arithmetic on IR values builds exactly the node that is written (types matched, nothing folded), so
+that printing and parsing are inverse. Arithmetic on Python values is Python's. Names are looked up
+in the script's scopes first, then in the Python scope around the script, then among the builtins.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from blockwright import ir
+from blockwright.script.core.report import Poisoned, Problem, Reporter, wrap
+from blockwright.script.core.source import Script
+from blockwright.support import BlockwrightError
+
+
+class _Poison:
+    """The value of a name whose definition failed."""
+
+
+POISON = _Poison()
+FuncT = TypeVar("FuncT", bound=Callable[..., Any])
+
+
+class MetaVar:
+    """`T.meta_var(x)`: bind the name to the value itself instead of a variable of the program."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def special_form(func: FuncT) -> FuncT:
+    """Mark a dialect function that receives its call unevaluated: `func(evaluator, call_node)`."""
+    setattr(func, "__special_form__", True)
+    return func
+
+
+_BINARY: dict[type[ast.operator], tuple[Callable[[Any, Any], Any], type[ir.BinaryOp] | None]] = {
+    ast.Add: (operator.add, ir.Add), ast.Sub: (operator.sub, ir.Sub),
+    ast.Mult: (operator.mul, ir.Mul), ast.Div: (operator.truediv, ir.Div),
+    ast.FloorDiv: (operator.floordiv, ir.FloorDiv), ast.Mod: (operator.mod, ir.FloorMod),
+    ast.Pow: (operator.pow, None), ast.LShift: (operator.lshift, None),
+    ast.RShift: (operator.rshift, None), ast.BitAnd: (operator.and_, None),
+    ast.BitOr: (operator.or_, None), ast.BitXor: (operator.xor, None),
+    ast.MatMult: (operator.matmul, None),
+}  # fmt: skip
+_COMPARE: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], type[ir.CompareOp] | None]] = {
+    ast.Eq: (operator.eq, ir.EQ), ast.NotEq: (operator.ne, ir.NE), ast.Lt: (operator.lt, ir.LT),
+    ast.LtE: (operator.le, ir.LE), ast.Gt: (operator.gt, ir.GT), ast.GtE: (operator.ge, ir.GE),
+    ast.Is: (operator.is_, None), ast.IsNot: (operator.is_not, None),
+    ast.In: (lambda a, b: a in b, None), ast.NotIn: (lambda a, b: a not in b, None),
+}  # fmt: skip
+
+
+def arithmetic(cls: type[ir.BinaryOp], a: Any, b: Any, span: Any = None) -> ir.Expr:
+    """The node `cls(a, b)` with operand types matched and nothing folded."""
+    x, y = ir.match_types(a, b)
+    if cls is ir.Div and not x.dtype.is_float:
+        return ir.truediv(x, y)  # says what to write instead
+    return cls(x, y, span=span)
+
+
+def comparison(cls: type[ir.CompareOp], a: Any, b: Any, span: Any = None) -> ir.Expr:
+    """The node `cls(a, b)` with operand types matched and nothing folded."""
+    x, y = ir.match_types(a, b)
+    return cls(x, y, span=span)
+
+
+class Evaluator:
+    """Evaluates Python expressions of a script; the dialects add their own values in subclasses."""
+
+    _methods: ClassVar[dict[type[ast.expr], Callable[[Any, Any], Any]]] = {}
+
+    def __init__(self, script: Script, reporter: Reporter) -> None:
+        self.script = script
+        self.reporter = reporter
+        self.scopes: list[dict[str, Any]] = [{}]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        table: dict[type[ast.expr], Callable[[Any, Any], Any]] = {}
+        for base in reversed(cls.__mro__):
+            for name, method in vars(base).items():
+                if name.startswith("eval_"):
+                    table[getattr(ast, name.removeprefix("eval_"))] = method
+        cls._methods = table
+
+    # ------------------------------------------------------------------------------------- dialect
+    def is_ir(self, value: Any) -> bool:
+        """Whether operators on this value build IR."""
+        return isinstance(value, ir.Expr)
+
+    def operand(self, value: Any) -> Any:
+        """A value as an operand of arithmetic."""
+        return value
+
+    def attribute(self, value: Any, name: str, node: ast.Attribute) -> Any:
+        return getattr(value, name)
+
+    def subscript(self, value: Any, index: Any, node: ast.Subscript) -> Any:
+        return value[index]
+
+    def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:
+        """An operator of which at least one operand is IR."""
+        function, cls = _BINARY[type(op)]
+        if cls is not None:
+            return arithmetic(cls, a, b, self.span(node))
+        return function(a, b)
+
+    def compare(self, op: ast.cmpop, a: Any, b: Any, node: ast.Compare) -> Any:
+        function, cls = _COMPARE[type(op)]
+        if cls is None:
+            return function(a, b)
+        return comparison(cls, a, b, self.span(node))
+
+    def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        return func(*args, **kwargs)
+
+    # -------------------------------------------------------------------------------------- engine
+    def span(self, node: ast.AST) -> Any:
+        return self.script.span(node)
+
+    def bind(self, name: str, value: Any) -> None:
+        self.scopes[-1][name] = value
+
+    def lookup(self, name: str, node: ast.AST) -> Any:
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        if name in self.script.env:
+            return self.script.env[name]
+        known = self.script.builtins
+        if name in known:
+            return known[name]
+        names = [*self.script.env, *(n for scope in self.scopes for n in scope)]
+        close = difflib.get_close_matches(name, [n for n in names if not n.startswith("__")], 1)
+        help = f"did you mean {close[0]!r}?" if close else "define it before it is used"
+        raise Problem("BW102", f"{name!r} is not defined", node, help)
+
+    def eval(self, node: ast.expr) -> Any:
+        """The value of an expression; raises `Problem` with the place."""
+        method = self._methods.get(type(node))
+        try:
+            if method is None:
+                return self._python(node)
+            return method(self, node)
+        except BlockwrightError as error:
+            raise wrap(error, node) from error
+
+    def _python(self, node: ast.expr) -> Any:
+        """Lambdas, comprehensions and the like: Python evaluates them in the merged scope."""
+        if not self.script.trusted:
+            raise Problem("BW104", f"{_name(node)} is not part of the dialect", node,
+                          "text that does not come from a Python file cannot splice Python")  # fmt: skip
+        names: dict[str, Any] = dict(self.script.env)
+        for scope in self.scopes:
+            names.update(scope)
+        used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        if any(names.get(name) is POISON for name in used):
+            raise Poisoned
+        code = compile(ast.Expression(node), self.script.file.name, "eval")
+        return self.guarded(lambda: eval(code, names), node)
+
+    def guarded(self, run: Callable[[], Any], node: ast.AST) -> Any:
+        """Run spliced Python; what it raises becomes a problem at `node`."""
+        try:
+            return run()
+        except (Problem, Poisoned, BlockwrightError):
+            raise
+        except Exception as error:  # noqa: BLE001: spliced Python may raise anything
+            text = f"{type(error).__name__}: {error}"
+            raise Problem("BW109", f"evaluating this in Python raised {text}", node) from error
+
+    def checked(self, value: Any) -> Any:
+        if value is POISON:
+            raise Poisoned
+        return value
+
+    # ------------------------------------------------------------------------------------ by class
+    def eval_Constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def eval_Name(self, node: ast.Name) -> Any:
+        return self.checked(self.lookup(node.id, node))
+
+    def eval_Tuple(self, node: ast.Tuple) -> Any:
+        return tuple(self._items(node.elts))
+
+    def eval_List(self, node: ast.List) -> Any:
+        return self._items(node.elts)
+
+    def eval_Dict(self, node: ast.Dict) -> Any:
+        out: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                out.update(self.eval(value))
+            else:
+                out[self.eval(key)] = self.eval(value)
+        return out
+
+    def _items(self, nodes: list[ast.expr]) -> list[Any]:
+        out: list[Any] = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                out.extend(self.eval(node.value))
+            else:
+                out.append(self.eval(node))
+        return out
+
+    def eval_Slice(self, node: ast.Slice) -> Any:
+        parts = (node.lower, node.upper, node.step)
+        return slice(*(None if part is None else self.eval(part) for part in parts))
+
+    def eval_Attribute(self, node: ast.Attribute) -> Any:
+        value = self.eval(node.value)
+        if node.attr.startswith("__") and not self.script.trusted:
+            raise Problem("BW104", f"{node.attr!r} is not reachable from script text", node)
+        try:
+            return self.attribute(value, node.attr, node)
+        except AttributeError:
+            raise self.no_attribute(value, node) from None
+
+    def no_attribute(self, value: Any, node: ast.Attribute) -> Problem:
+        owner = ast.unparse(node.value)
+        close = difflib.get_close_matches(node.attr, [n for n in dir(value) if n[0] != "_"], 1)
+        help = f"did you mean {owner}.{close[0]}?" if close else None
+        return Problem("BW102", f"{owner!r} has no {node.attr!r}", node, help)
+
+    def eval_Subscript(self, node: ast.Subscript) -> Any:
+        value, index = self.eval(node.value), self.eval(node.slice)
+        return self.guarded(lambda: self.subscript(value, index, node), node)
+
+    def eval_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        value = self.operand(self.eval(node.operand))
+        if isinstance(node.op, ast.Not):
+            return ir.Not(value, span=self.span(node)) if self.is_ir(value) else not value
+        functions: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+            ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert
+        }  # fmt: skip
+        return self.guarded(lambda: functions[type(node.op)](value), node)
+
+    def eval_BinOp(self, node: ast.BinOp) -> Any:
+        chain: list[ast.BinOp] = []
+        left: ast.expr = node
+        while isinstance(left, ast.BinOp):  # long sums lean left and would overflow the stack
+            chain.append(left)
+            left = left.left
+        value = self.eval(left)
+        for item in reversed(chain):
+            value = self._binop(item, self.operand(value), self.operand(self.eval(item.right)))
+        return value
+
+    def _binop(self, node: ast.BinOp, a: Any, b: Any) -> Any:
+        if self.is_ir(a) or self.is_ir(b):
+            try:
+                return self.guarded(lambda: self.binary(node.op, a, b, node), node)
+            except BlockwrightError as error:
+                raise wrap(error, node) from error
+        return self.guarded(lambda: _BINARY[type(node.op)][0](a, b), node)
+
+    def eval_BoolOp(self, node: ast.BoolOp) -> Any:
+        cls = ir.And if isinstance(node.op, ast.And) else ir.Or
+        value = self.operand(self.eval(node.values[0]))
+        for item in node.values[1:]:
+            if not self.is_ir(value) and bool(value) == (cls is ir.Or):
+                return value  # decided while parsing, as in Python
+            other = self.operand(self.eval(item))
+            if self.is_ir(value) or self.is_ir(other):
+                value = cls(_condition(value), _condition(other), span=self.span(node))
+            else:
+                value = other
+        return value
+
+    def eval_Compare(self, node: ast.Compare) -> Any:
+        left = self.operand(self.eval(node.left))
+        result: Any = None
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.operand(self.eval(right_node))
+            part = self._compare(op, left, right, node)
+            if result is None:
+                result = part
+            elif self.is_ir(result) or self.is_ir(part):
+                result = ir.And(_condition(result), _condition(part), span=self.span(node))
+            else:
+                result = result and part
+            left = right
+        return result
+
+    def _compare(self, op: ast.cmpop, a: Any, b: Any, node: ast.Compare) -> Any:
+        if self.is_ir(a) or self.is_ir(b):
+            return self.guarded(lambda: self.compare(op, a, b, node), node)
+        return self.guarded(lambda: _COMPARE[type(op)][0](a, b), node)
+
+    def eval_IfExp(self, node: ast.IfExp) -> Any:
+        condition = self.operand(self.eval(node.test))
+        if not self.is_ir(condition):
+            return self.eval(node.body if condition else node.orelse)
+        raise Problem("BW104", "`a if c else b` needs a condition known while parsing", node,
+                      "write T.if_then_else(c, a, b)")  # fmt: skip
+
+    def eval_Call(self, node: ast.Call) -> Any:
+        func = self.eval(node.func)
+        if getattr(func, "__special_form__", False):
+            return func(self, node)
+        args = self._items(node.args)
+        kwargs: dict[str, Any] = {}
+        for item in node.keywords:
+            if item.arg is None:
+                kwargs.update(self.eval(item.value))
+            else:
+                kwargs[item.arg] = self.eval(item.value)
+        if not callable(func):
+            raise Problem("BW106", f"{ast.unparse(node.func)!r} cannot be called", node)
+        return self.guarded(lambda: self._invoke(func, args, kwargs, node), node)
+
+    def _invoke(self, func: Any, args: list[Any], kwargs: Mapping[str, Any], node: ast.Call) -> Any:
+        if getattr(func, "__module__", "").startswith("blockwright.script"):
+            try:
+                return self.called(func, args, dict(kwargs), node)
+            except TypeError as error:  # arguments that do not fit the signature
+                text = str(error).replace("()", "", 1)
+                raise Problem("BW106", f"wrong call of {ast.unparse(node.func)}: {text}", node) from error
+        return self.called(func, args, dict(kwargs), node)
+
+
+def _condition(value: Any) -> ir.Expr:
+    return value if isinstance(value, ir.Expr) else ir.const(bool(value), "bool")
+
+
+def _name(node: ast.AST) -> str:
+    return {"ListComp": "a comprehension", "GeneratorExp": "a comprehension",
+            "DictComp": "a comprehension", "SetComp": "a comprehension",
+            "Lambda": "a lambda"}.get(type(node).__name__, f"{type(node).__name__}")  # fmt: skip

@@ -1,0 +1,68 @@
+"""Problems found while parsing. They are collected, so that one run tells about all of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from blockwright.script.core.source import Script
+from blockwright.support import BlockwrightError, Diagnostic, ScriptError
+
+
+class Problem(Exception):
+    """One problem at one place; stops the statement it is in, not the parse."""
+
+    def __init__(
+        self, code: str, message: str, node: ast.AST | None = None, help: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.node, self.help = code, message, node, help
+
+
+class Poisoned(Exception):
+    """A value was used whose definition has already been reported; nothing more to say."""
+
+
+class Reporter:
+    """Collects the problems of one parse."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.found: list[Diagnostic] = []
+
+    def add(self, problem: Problem, where: ast.AST | None = None) -> None:
+        node = problem.node if problem.node is not None else where
+        span = self.script.span(node) if node is not None else None
+        self.found.append(Diagnostic(problem.code, problem.message, span, problem.help))
+
+    @contextmanager
+    def statement(self, node: ast.AST) -> Iterator[None]:
+        """Problems inside belong to `node` unless they know their place better."""
+        try:
+            yield
+        except Problem as problem:
+            self.add(problem, node)
+        except Poisoned:
+            if not self.found:
+                raise
+        except BlockwrightError as error:
+            self.add(wrap(error), node)
+
+    def finish(self) -> None:
+        """Raise when anything was found."""
+        if self.found:
+            self.fail()
+
+    def fail(self) -> NoReturn:
+        found = sorted(
+            self.found, key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0)
+        )
+        raise ScriptError.collect(found)
+
+
+def wrap(error: BlockwrightError, node: ast.AST | None = None) -> Problem:
+    """An error of the rooms below as a problem of the script that caused it."""
+    code = error.code if error.code.startswith("BW1") else "BW107"
+    return Problem(code, error.message, node, error.help)

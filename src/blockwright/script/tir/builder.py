@@ -1,0 +1,331 @@
+"""The IR builder: statements are emitted into a stack of frames.
+
+The parser drives it, and so can Python functions called from a script: what they emit lands where
+they are called. Frames are context managers; entering one gives the variables it defines.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, TypeVar
+
+from blockwright import ir
+from blockwright.analysis import block_access_regions
+from blockwright.ir import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferRegion,
+    Expr,
+    For,
+    ForKind,
+    IterType,
+    IterVar,
+    MatchBufferRegion,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+)
+from blockwright.support import ScriptError, Span
+
+Wrap = Callable[[Stmt], Stmt]
+FrameT = TypeVar("FrameT", bound="Frame")
+
+
+def misplaced(what: str, where: str) -> ScriptError:
+    return ScriptError(f"{what} stands in the wrong place", code="BW108", help=f"it belongs {where}")
+
+
+class Builder:
+    """State of one function being built; `Builder.current()` is the one at work in this thread."""
+
+    _local = threading.local()
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.hints: list[str] = []
+        self.fresh: set[Var] = set()
+        self.span: Span | None = None
+        self.failed = False
+
+    @classmethod
+    def current(cls, what: str = "this") -> Builder:
+        found: list[Builder] = getattr(cls._local, "stack", [])
+        if not found:
+            raise misplaced(what, "inside a function that is being parsed")
+        return found[-1]
+
+    @classmethod
+    def active(cls) -> Builder | None:
+        found: list[Builder] = getattr(cls._local, "stack", [])
+        return found[-1] if found else None
+
+    def __enter__(self) -> Self:
+        if not hasattr(self._local, "stack"):
+            self._local.stack = []
+        self._local.stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._local.stack.pop()
+
+    def take_name(self, default: str) -> str:
+        """The name the next definition is assigned to in the script."""
+        return self.hints.pop(0) if self.hints else default
+
+    def define(self, var: Var) -> Var:
+        """Note a variable that an assignment only has to name, not to copy."""
+        self.fresh.add(var)
+        return var
+
+    def emit(self, item: Stmt | Scope) -> None:
+        if not self.frames:
+            raise misplaced("a statement", "inside a function that is being parsed")
+        self.frames[-1].items.append(item)
+
+    def frame(self, kind: type[FrameT], what: str, where: str) -> FrameT:
+        """The innermost frame, which must be of a kind."""
+        if self.frames and isinstance(self.frames[-1], kind):
+            return self.frames[-1]
+        raise misplaced(what, where)
+
+
+class Scope:
+    """A statement that holds for the rest of its list."""
+
+    def __init__(self, wrap: Wrap) -> None:
+        self.wrap = wrap
+
+
+def fold(items: Iterable[Stmt | Scope]) -> Stmt:
+    """The statements of a frame, each scope around everything after it."""
+    tail: list[Stmt] = []
+    for item in reversed(list(items)):
+        if isinstance(item, Scope):
+            tail = [item.wrap(ir.seq(reversed(tail)))]
+        else:
+            tail.append(item)
+    return ir.seq(reversed(tail))
+
+
+class Frame:
+    """A list of statements being built."""
+
+    def __init__(self) -> None:
+        self.items: list[Stmt | Scope] = []
+        self.span: Span | None = None
+
+    def __enter__(self) -> Any:
+        builder = Builder.current()
+        self.span = builder.span
+        builder.frames.append(self)
+        return self.entered(builder)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        builder = Builder.current()
+        builder.frames.pop()
+        if kind is None:
+            self.finished(builder)
+
+    def entered(self, builder: Builder) -> Any:
+        return None
+
+    def finished(self, builder: Builder) -> None:
+        raise NotImplementedError
+
+    def body(self) -> Stmt:
+        return fold(self.items)
+
+
+class FrameOf(Frame):
+    """A frame whose body is handed to a function when it ends."""
+
+    def __init__(self, done: Callable[[Stmt], None]) -> None:
+        super().__init__()
+        self._done = done
+
+    def finished(self, builder: Builder) -> None:
+        self._done(self.body())
+
+
+class ScopeFrame(Frame):
+    """A scoping statement: used with `with`, or as a statement that holds for the rest."""
+
+    def __init__(self, make: Callable[[str], tuple[Any, Wrap]], default: str) -> None:
+        super().__init__()
+        self._make, self._default = make, default
+        self._wrap: Wrap | None = None
+
+    def entered(self, builder: Builder) -> Any:
+        value, self._wrap = self._make(builder.take_name(self._default))
+        return value
+
+    def finished(self, builder: Builder) -> None:
+        assert self._wrap is not None
+        builder.emit(self._wrap(self.body()))
+
+    def rest(self, name: str | None = None) -> Any:
+        """Let it hold for the rest of the enclosing list; gives what it defines."""
+        value, wrap = self._make(name or self._default)
+        Builder.current().emit(Scope(wrap))
+        return value
+
+
+class LoopSpec:
+    """One loop of a nest before it has a variable."""
+
+    def __init__(self, low: Expr, extent: Expr, kind: ForKind, thread: str = "",
+                 annotations: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        self.low, self.extent, self.kind, self.thread = low, extent, kind, thread
+        self.annotations = dict(annotations or {})
+
+
+class LoopNest(Frame):
+    """One or more nested loops."""
+
+    def __init__(self, specs: list[LoopSpec], grid: bool = False) -> None:
+        super().__init__()
+        self.specs, self.grid = specs, grid
+        self.vars: list[Var] = []
+
+    def entered(self, builder: Builder) -> Any:
+        names = [builder.take_name(f"i{k}") for k in range(len(self.specs))]
+        self.vars = [
+            builder.define(Var(name, spec.extent.dtype, span=self.span))
+            for name, spec in zip(names, self.specs, strict=True)
+        ]
+        return self.vars if self.grid and len(self.vars) != 1 else self.vars[0]
+
+    def finished(self, builder: Builder) -> None:
+        body = self.body()
+        for var, spec in zip(reversed(self.vars), reversed(self.specs), strict=True):
+            thread = thread_axis(spec.thread, spec.low, spec.extent) if spec.thread else None
+            body = For(var, spec.low, spec.extent, spec.kind, body, thread, spec.annotations,
+                       span=self.span)  # fmt: skip
+        builder.emit(body)
+
+
+def thread_axis(tag: str, low: Expr, extent: Expr) -> IterVar:
+    """The thread axis of a loop bound to `tag`."""
+    return IterVar(Var(tag, extent.dtype), Range(low, extent), IterType.SPATIAL, tag)
+
+
+class StorageFrame(Frame):
+    """A frame in which buffers can be allocated: a block or a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alloc_buffers: list[Buffer] = []
+
+
+class InitFrame(Frame):
+    def __init__(self, block: BlockFrame) -> None:
+        super().__init__()
+        self._block = block
+
+    def finished(self, builder: Builder) -> None:
+        self._block.init = self.body()
+
+
+class BlockFrame(StorageFrame):
+    """A block being built."""
+
+    def __init__(self, name: str, domains: list[tuple[Range, IterType]], exec_scope: str) -> None:
+        super().__init__()
+        self.name, self.domains, self.exec_scope = name, domains, exec_scope
+        self.iter_vars: list[IterVar] = []
+        self.values: list[Expr | None] = []
+        self.predicate: Expr | None = None
+        self.reads: tuple[BufferRegion, ...] | None = None
+        self.writes: tuple[BufferRegion, ...] | None = None
+        self.annotations: dict[str, Any] = {}
+        self.match_buffers: list[MatchBufferRegion] = []
+        self.init: Stmt | None = None
+
+    def entered(self, builder: Builder) -> Any:
+        names = [builder.take_name(f"v{k}") for k in range(len(self.domains))]
+        for name, (domain, kind) in zip(names, self.domains, strict=True):
+            self.axis(builder, name, domain, kind, None)
+        return [axis.var for axis in self.iter_vars]
+
+    def axis(
+        self, builder: Builder, name: str, domain: Range, kind: IterType, value: Expr | None
+    ) -> Var:
+        var = builder.define(Var(name, domain.extent.dtype, span=builder.span))
+        self.iter_vars.append(IterVar(var, domain, kind, span=builder.span))
+        self.values.append(value)
+        return var
+
+    def finished(self, builder: Builder) -> None:
+        block = Block(
+            self.name, tuple(self.iter_vars), self.reads or (), self.writes or (), self.body(),
+            self.init, tuple(self.alloc_buffers), tuple(self.match_buffers), self.annotations,
+            self.exec_scope, span=self.span,
+        )  # fmt: skip
+        if (self.reads is None or self.writes is None) and not builder.failed:
+            reads, writes = block_access_regions(block)
+            block = block.replace(
+                reads=reads if self.reads is None else self.reads,
+                writes=writes if self.writes is None else self.writes,
+            )
+        builder.emit(self._realize(block))
+
+    def _realize(self, block: Block) -> Stmt:
+        predicate = ir.const(True, "bool") if self.predicate is None else self.predicate
+        bound = [v for v in self.values if v is not None]
+        if len(bound) == len(self.values):
+            return BlockRealize(tuple(bound), predicate, block, span=self.span)
+        if bound:
+            free = [a.var.name for a, v in zip(self.iter_vars, self.values, strict=True) if v is None]
+            raise ScriptError(f"block {self.name!r} binds only some of its iterators",
+                              code="BW108", help=f"bind {', '.join(free)} too, or none of them "
+                              "to get a loop nest over the whole domain")  # fmt: skip
+        loops = [Var(_loop_name(a.var.name), a.var.type) for a in self.iter_vars]
+        stmt: Stmt = BlockRealize(tuple(loops), predicate, block, span=self.span)
+        for var, axis in zip(reversed(loops), reversed(self.iter_vars), strict=True):
+            stmt = For(var, axis.dom.min, axis.dom.extent, ForKind.SERIAL, stmt, span=self.span)
+        return stmt
+
+
+def _loop_name(name: str) -> str:
+    """The loop of iterator `vi` is `i`; of `i` it is `i_0`."""
+    return name[1:] if len(name) > 1 and name[0] == "v" and name[1].isalpha() else f"{name}_0"
+
+
+class FuncFrame(StorageFrame):
+    """A function being built."""
+
+    def __init__(self, name: str, private: bool) -> None:
+        super().__init__()
+        self.name = name
+        self.private = private
+        self.params: list[Var] = []
+        self.buffer_map: dict[Var, Buffer] = {}
+        self.attrs: dict[str, Any] | None = None
+        self.result: PrimFunc | None = None
+
+    def finished(self, builder: Builder) -> None:
+        attrs = dict(self.attrs or {})
+        if attrs.get("global_symbol", self.name) is None:
+            del attrs["global_symbol"]
+        else:
+            attrs.setdefault("global_symbol", self.name)
+        if self.private:
+            attrs["tir.is_private"] = True
+        pairs = tuple((p, self.buffer_map[p]) for p in self.params if p in self.buffer_map)
+        self.result = PrimFunc(tuple(self.params), pairs, self._rooted(self.body()), attrs,
+                               span=self.span)  # fmt: skip
+
+    def _rooted(self, body: Stmt) -> Stmt:
+        """The root block is added when the program has blocks or allocations but no root."""
+        allocated = tuple(self.alloc_buffers)
+        if isinstance(body, BlockRealize) and not allocated:
+            inner = body.block
+            if inner.name == "root" and not inner.iter_vars:
+                return body
+        if not allocated and not ir.blocks(body):
+            return body
+        root = Block("root", (), (), (), body, alloc_buffers=allocated)
+        return BlockRealize((), ir.const(True, "bool"), root)

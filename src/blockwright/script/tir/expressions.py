@@ -1,0 +1,275 @@
+"""Expression functions of the `T` dialect.
+
+They are ordinary Python functions, so helper functions outside a script may use them as well. One
+function per builtin operation comes from the operation table (`builtin`), the rest is here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+
+from blockwright import ir
+from blockwright.ir import Buffer, BufferLoad, DType, Expr, Var, dtype_of
+from blockwright.script.core import Evaluator, Problem, special_form
+from blockwright.script.tir.builder import Builder
+from blockwright.script.tir.values import number_types, to_expr, vector_indices
+from blockwright.support import ScriptError
+
+
+def fresh_var(dtype: DType) -> Var:
+    """A new variable, named by the assignment it stands in."""
+    builder = Builder.active()
+    if builder is None:
+        return Var("", dtype)
+    return builder.define(Var(builder.take_name("v"), dtype, span=builder.span))
+
+
+def var(name: str, dtype: str | DType = "int32") -> Var:
+    """A variable with a name of its own."""
+    return Var(name, dtype_of(dtype))
+
+
+def builtin(name: str) -> Callable[..., Expr]:
+    """The function for a row of the builtin operation table."""
+    row = ir.op_row(name)
+
+    def call(*args: Any, dtype: str | DType | None = None) -> Expr:
+        values = number_types(args) if row.elementwise else [to_expr(a) for a in args]
+        if row.arity >= 0 and len(values) != row.arity:
+            raise ScriptError(f"T.{name} takes {row.arity} arguments, got {len(values)}",
+                              code="BW106")  # fmt: skip
+        return ir.call(name, *values, dtype=dtype)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def call_intrin(dtype: str | DType, name: str, *args: Any) -> Expr:
+    """A builtin operation by name with its result type."""
+    return ir.Call(name, tuple(to_expr(a) for a in args), dtype_of(dtype))
+
+
+def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Expr:
+    """Lazy choice: only the side that is taken is evaluated."""
+    a, b = ir.match_types(*_pair(true_value, false_value))
+    return ir.Call("if_then_else", (_bool(condition), a, b), a.dtype)
+
+
+def Select(condition: Any, true_value: Any, false_value: Any) -> Expr:
+    """Choice of which both sides are evaluated."""
+    a, b = ir.match_types(*_pair(true_value, false_value))
+    return ir.Select(_bool(condition), a, b)
+
+
+def _bool(value: Any) -> Expr:
+    return to_expr(bool(value) if isinstance(value, (int, float)) else value)
+
+
+def _pair(a: Any, b: Any) -> list[Expr]:
+    return number_types((a, b))
+
+
+def _binary(name: str, cls: type[ir.BinaryOp]) -> Callable[[Any, Any], Expr]:
+    def apply(a: Any, b: Any) -> Expr:
+        x, y = ir.match_types(*_pair(a, b))
+        return cls(x, y)
+
+    apply.__name__ = apply.__qualname__ = name
+    return apply
+
+
+floordiv = _binary("floordiv", ir.FloorDiv)
+floormod = _binary("floormod", ir.FloorMod)
+truncdiv = _binary("truncdiv", ir.Div)
+truncmod = _binary("truncmod", ir.Mod)
+Add, Sub, Mul = _binary("Add", ir.Add), _binary("Sub", ir.Sub), _binary("Mul", ir.Mul)
+Div, Mod = _binary("Div", ir.Div), _binary("Mod", ir.Mod)
+FloorDiv, FloorMod = floordiv, floormod
+Min, Max = _binary("min", ir.Min), _binary("max", ir.Max)
+
+
+def min(*args: Any) -> Expr:
+    """The smallest of two or more values."""
+    return _fold(Min, args)
+
+
+def max(*args: Any) -> Expr:
+    """The largest of two or more values."""
+    return _fold(Max, args)
+
+
+def _fold(function: Callable[[Any, Any], Expr], args: Sequence[Any]) -> Expr:
+    if len(args) < 2:
+        raise ScriptError(f"T.{function.__name__} takes two or more arguments", code="BW106",
+                          help="reduce over an axis with a block and T.init()")  # fmt: skip
+    result = args[0]
+    for value in args[1:]:
+        result = function(result, value)
+    return result
+
+
+def ceildiv(a: Any, b: Any) -> Expr:
+    """Smallest integer not below a / b."""
+    x, y = ir.match_types(*_pair(a, b))
+    return ir.FloorDiv(ir.Add(x, ir.Sub(y, ir.const(1, y.dtype))), y)
+
+
+def And(*args: Any) -> Expr:
+    return _chain(ir.And, args)
+
+
+def Or(*args: Any) -> Expr:
+    return _chain(ir.Or, args)
+
+
+def _chain(cls: type[ir.And] | type[ir.Or], args: Sequence[Any]) -> Expr:
+    result = _bool(args[0])
+    for value in args[1:]:
+        result = cls(result, _bool(value))
+    return result
+
+
+def Not(value: Any) -> Expr:
+    return ir.Not(_bool(value))
+
+
+def Cast(dtype: str | DType, value: Any) -> Expr:
+    """Conversion, kept in the program even when the type stays the same."""
+    return ir.Cast(dtype_of(dtype), to_expr(value))
+
+
+def cast(value: Any, dtype: str | DType) -> Expr:
+    """Conversion; constants and values of that type already need none."""
+    return ir.cast_to(to_expr(value), dtype_of(dtype))
+
+
+def ramp(base: Any, stride: Any, lanes: int) -> Expr:
+    """base, base + stride, …"""
+    x, y = ir.match_types(*_pair(base, stride))
+    return ir.Ramp(x, y, _count(lanes))
+
+
+def broadcast(value: Any, lanes: int) -> Expr:
+    return ir.Broadcast(to_expr(value), _count(lanes))
+
+
+def shuffle(vectors: Sequence[Any], indices: Sequence[Any]) -> Expr:
+    return ir.Shuffle(tuple(map(to_expr, vectors)), tuple(map(_count, indices)))
+
+
+def _count(value: Any) -> int:
+    number = ir.const_int(value) if isinstance(value, Expr) else value
+    if not isinstance(number, int):
+        raise ScriptError("lanes must be known while parsing", code="BW107")
+    return number
+
+
+def StringImm(value: str) -> Expr:
+    return ir.StringImm(value)
+
+
+def dtype(name: str) -> DType:
+    """A data type as an attribute value."""
+    return dtype_of(name)
+
+
+def infinity(dtype: str | DType = "float32") -> Expr:
+    return ir.const(float("inf"), dtype)
+
+
+def min_value(dtype: str | DType) -> Expr:
+    """Smallest finite value of a type."""
+    return _limit(dtype_of(dtype), -1)
+
+
+def max_value(dtype: str | DType) -> Expr:
+    """Largest finite value of a type."""
+    return _limit(dtype_of(dtype), 1)
+
+
+def _limit(kind: DType, sign: int) -> Expr:
+    if not kind.is_float:
+        return ir.const(kind.max_value if sign > 0 else kind.min_value, kind)
+    return ir.const(sign * float(ml_dtypes.finfo(kind.numpy()).max), kind)
+
+
+@special_form
+def Let(evaluator: Evaluator, node: ast.Call) -> Expr:
+    """`T.Let(body, where={x: value})`: x is a new variable in `body`."""
+    where = next((k.value for k in node.keywords if k.arg == "where"), None)
+    if len(node.args) != 1 or not isinstance(where, ast.Dict) or not where.keys:
+        raise Problem("BW106", "T.Let takes a body and where={name: value}", node)
+    bound: list[tuple[Var, Expr]] = []
+    evaluator.scopes.append({})
+    try:
+        for key, item in zip(where.keys, where.values, strict=True):
+            value = to_expr(evaluator.eval(item))
+            if not isinstance(key, ast.Name):
+                raise Problem("BW106", "T.Let binds names", key or node)
+            variable = Var(key.id, value.dtype, span=evaluator.span(key))
+            evaluator.bind(key.id, variable)
+            bound.append((variable, value))
+        result = to_expr(evaluator.eval(node.args[0]))
+    finally:
+        evaluator.scopes.pop()
+    for variable, value in reversed(bound):
+        result = ir.Let(variable, value, result)
+    return result
+
+
+# ------------------------------------------------------------------------------- methods of values
+def vload(buffer: Buffer, indices: Any, dtype: Any = None, predicate: Any = None) -> Expr:
+    """`A.vload([i], predicate=mask)`: a load with a mask."""
+    items = tuple(indices) if isinstance(indices, (list, tuple)) else (indices,)
+    mask = None if predicate is None else to_expr(predicate)
+    return BufferLoad(buffer, vector_indices(buffer, items), mask)
+
+
+def call_packed(name: str, *args: Any, dtype: str | DType = "int32") -> Expr:
+    """A call of a registered function with the packed convention."""
+    return ir.Call("call_packed", (ir.StringImm(name), *map(to_expr, args)), dtype_of(dtype))
+
+
+def call_global(name: str, *args: Any, dtype: str | DType = "int32") -> Expr:
+    """A call of another function of the module."""
+    return ir.Call("call_global", (ir.StringImm(name), *map(to_expr, args)), dtype_of(dtype))
+
+
+def call_extern(*args: Any, dtype: str | DType = "int32") -> Expr:
+    """`T.call_extern("f", x, dtype="float32")`, or the classic `T.call_extern("float32", "f", x)`."""
+    values = list(args)
+    if len(values) > 1 and isinstance(values[0], str) and isinstance(values[1], str):
+        dtype = values.pop(0)
+    return ir.Call("call_extern", tuple(map(to_expr, values)), dtype_of(dtype))
+
+
+def power(a: Any, b: Any) -> Expr:
+    return ir.call("pow", *number_types((a, b)))
+
+
+def operator_of(op: ast.operator, a: Any, b: Any) -> Expr | None:
+    """Operators that are builtin calls: powers, shifts and bits."""
+    names: dict[type[ast.operator], str] = {
+        ast.Pow: "pow", ast.LShift: "shift_left", ast.RShift: "shift_right",
+        ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",
+    }  # fmt: skip
+    name = names.get(type(op))
+    if name is None:
+        return None
+    x, y = ir.match_types(*_pair(a, b))
+    if x.dtype.is_bool and name in ("bitwise_and", "bitwise_or"):
+        return ir.And(x, y) if name == "bitwise_and" else ir.Or(x, y)
+    return ir.call(name, x, y)
+
+
+__all__ = [
+    "Add", "And", "Cast", "Div", "FloorDiv", "FloorMod", "Let", "Max", "Min", "Mod", "Mul", "Not",
+    "Or", "Select", "StringImm", "Sub", "broadcast", "call_extern", "call_global", "call_intrin",
+    "call_packed", "cast", "ceildiv", "dtype", "floordiv", "floormod", "if_then_else", "infinity",
+    "max", "max_value", "min", "min_value", "power", "ramp", "shuffle", "truncdiv", "truncmod",
+    "var",
+]  # fmt: skip

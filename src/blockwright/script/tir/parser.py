@@ -1,0 +1,454 @@
+"""The parser of the `T` dialect: Python's syntax tree drives the IR builder.
+
+A problem stops the statement it is in; names which that statement would have defined are poisoned,
+so that one mistake is told once, and parsing goes on to find the next.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+from blockwright import ir
+from blockwright.ir import Buffer, Expr, PrimFunc, Stmt, Var
+from blockwright.script.core import POISON, Evaluator, MetaVar, Problem, Reporter, Script
+from blockwright.script.tir import expressions, statements
+from blockwright.script.tir.builder import Builder, Frame, FrameOf, FuncFrame, LoopNest, ScopeFrame
+from blockwright.script.tir.values import (
+    BufferSlice,
+    BufferSpec,
+    DTypeFactory,
+    check_rank,
+    to_expr,
+    vector_indices,
+)
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "vload": expressions.vload, "vstore": statements.vstore,
+}  # fmt: skip
+_SPLICED: dict[Any, Callable[..., Any]] = {
+    builtins.min: expressions.min, builtins.max: expressions.max,
+    builtins.abs: lambda x: ir.call("abs", x),
+}  # fmt: skip
+
+
+class FunctionRef:
+    """A function of the module around the script: `cls.f`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class ModuleRef:
+    """The module around the script (`cls`, or its class name); `functions` None means any name."""
+
+    def __init__(self, functions: Iterable[str] | None = None) -> None:
+        self.functions = None if functions is None else frozenset(functions)
+
+    def __getattr__(self, name: str) -> FunctionRef:
+        if name.startswith("__") or (self.functions is not None and name not in self.functions):
+            raise AttributeError(name)
+        return FunctionRef(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self.functions or ())
+
+
+class TirEvaluator(Evaluator):
+    """Expressions of the `T` dialect: buffers can be subscripted, Python's min and max build IR."""
+
+    def operand(self, value: Any) -> Any:
+        if isinstance(value, (BufferSlice, Buffer, DTypeFactory)):
+            return to_expr(value)
+        return value
+
+    def attribute(self, value: Any, name: str, node: ast.Attribute) -> Any:
+        if isinstance(value, Buffer) and name in _METHODS:
+            method = _METHODS[name]
+            return lambda *args, **kwargs: method(value, *args, **kwargs)
+        if isinstance(value, Expr) and name == "astype":
+            return lambda dtype: expressions.cast(value, dtype)
+        return super().attribute(value, name, node)
+
+    def subscript(self, value: Any, index: Any, node: ast.Subscript) -> Any:
+        if not isinstance(value, Buffer):
+            return value[index]
+        items = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(item, slice) for item in items):
+            check_rank(value, len(items))
+            return BufferSlice(value, items)
+        return ir.BufferLoad(value, vector_indices(value, items), span=self.span(node))
+
+    def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:
+        built = expressions.operator_of(op, a, b)
+        return super().binary(op, a, b, node) if built is None else built
+
+    def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if isinstance(func, FunctionRef):
+            return expressions.call_global(func.name, *args, **kwargs)
+        spliced = _SPLICED.get(func) if isinstance(func, type(builtins.min)) else None
+        if spliced is not None and any(isinstance(a, (Expr, BufferSlice)) for a in args):
+            func = spliced
+        value = func(*args, **kwargs)
+        if isinstance(value, (ir.Call, ir.Select, ir.Cast, ir.BinaryOp)) and value.span is None:
+            return value.replace(span=self.span(node))
+        return value
+
+    def eval_Call(self, node: ast.Call) -> Any:
+        func = node.func
+        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+            owner = self.lookup(func.value.id, func.value)
+            if isinstance(owner, ModuleRef):
+                ref = self.eval(func)
+                args = [self.eval(a) for a in node.args]
+                kwargs = {k.arg: self.eval(k.value) for k in node.keywords if k.arg}
+                return self.called(ref, args, kwargs, node)
+        return super().eval_Call(node)
+
+
+class TirParser(TirEvaluator):
+    """Parses one function."""
+
+    _statements: ClassVar[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+
+    def __init__(self, script: Script, reporter: Reporter) -> None:
+        super().__init__(script, reporter)
+        self.builder = Builder()
+
+    # ----------------------------------------------------------------------------------- functions
+    def function(self, node: ast.FunctionDef, private: bool = False) -> PrimFunc | None:
+        """The function, or None when problems were reported."""
+        before = len(self.reporter.found)
+        frame = FuncFrame(node.name, private)
+        with self.builder, self.scope():
+            self.builder.span = self.span(node)
+            with self.reporter.statement(node), frame:
+                self._params(node.args, frame)
+                self.body(_without_docstring(node.body))
+                self.builder.failed = len(self.reporter.found) > before
+        return frame.result if len(self.reporter.found) == before else None
+
+    def _params(self, args: ast.arguments, frame: FuncFrame) -> None:
+        extra = [*args.posonlyargs, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
+        for arg in extra:
+            self.reporter.add(Problem("BW112", "a parameter is a plain name with a type", arg))
+        for default in args.defaults:
+            self.reporter.add(Problem("BW112", "a parameter has no default value", default))
+        made: dict[str, Var] = {}
+        for scalars in (True, False):  # buffer shapes may mention scalar parameters after them
+            for arg in args.args:
+                if scalars is not isinstance(arg.annotation, (ast.Call, ast.Subscript)):
+                    with self.poisoning([arg.arg], arg):
+                        made[arg.arg] = self._param(arg, frame)
+        frame.params = [made[a.arg] for a in args.args if a.arg in made]
+
+    def _param(self, arg: ast.arg, frame: FuncFrame) -> Var:
+        if arg.annotation is None:
+            raise Problem("BW112", f"parameter {arg.arg!r} has no type", arg,
+                          "write a: T.handle, n: T.int64 or A: T.Buffer(shape, dtype)")  # fmt: skip
+        annotation = arg.annotation
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            annotation = ast.parse(annotation.value, mode="eval").body
+            for part in ast.walk(annotation):
+                ast.copy_location(part, arg.annotation)
+        kind = self.eval(annotation)
+        if isinstance(kind, DTypeFactory):
+            var = Var(arg.arg, kind.dtype, span=self.span(arg))
+            self.bind(arg.arg, var)
+            return var
+        if isinstance(kind, BufferSpec):
+            handle = Var(f"{arg.arg}_handle", ir.dtype_of("handle"), span=self.span(arg))
+            self.builder.span = self.span(arg)
+            shape = self._named_dims(kind.shape)
+            buffer = statements.make_buffer(arg.arg, shape, kind.dtype, **kind.options)
+            frame.buffer_map[handle] = buffer
+            self.bind(arg.arg, buffer)
+            return handle
+        raise Problem("BW112", f"{ast.unparse(arg.annotation)!r} is not a parameter type",
+                      arg.annotation, "write T.handle, a type such as T.int64, or T.Buffer(…)")  # fmt: skip
+
+    def _named_dims(self, shape: Any) -> Any:
+        """A dimension may be the name of a symbol: `T.Buffer(("n", 4))`."""
+        items = shape if isinstance(shape, (tuple, list)) else (shape,)
+        out: list[Any] = []
+        for item in items:
+            if isinstance(item, str):
+                known = self.scopes[-1].get(item)
+                if known is None:
+                    known = Var(item, ir.dtype_of("int64"))
+                    self.bind(item, known)
+                item = known
+            out.append(item)
+        return tuple(out)
+
+    # ---------------------------------------------------------------------------------- statements
+    @contextmanager
+    def scope(self) -> Any:
+        self.scopes.append({})
+        try:
+            yield
+        finally:
+            self.scopes.pop()
+
+    @contextmanager
+    def poisoning(self, names: Iterable[str], node: ast.AST) -> Any:
+        """Report problems inside; the names count as defined whatever happens."""
+        done = False
+        with self.reporter.statement(node):
+            yield
+            done = True
+        if not done:
+            self.builder.failed = True
+            for name in names:
+                self.bind(name, POISON)
+
+    def body(self, nodes: Iterable[ast.stmt]) -> None:
+        for node in nodes:
+            depth = len(self.builder.frames)
+            with self.poisoning(_targets(node), node):
+                self.builder.span = self.span(node)
+                self.builder.hints = []
+                self.statement(node)
+            del self.builder.frames[depth:]
+
+    def statement(self, node: ast.stmt) -> None:
+        method = self._statements.get(type(node))
+        if method is None:
+            raise Problem("BW103", f"`{_word(node)}` is not a statement of the T dialect", node)
+        method(self, node)
+
+    def indented(self, nodes: Iterable[ast.stmt]) -> None:
+        with self.scope():
+            self.body(nodes)
+
+    def evaluate_named(self, value: ast.expr, target: ast.expr | None) -> Any:
+        """Evaluate with the names that the definitions inside are to get."""
+        self.builder.hints = _names_of(target) if isinstance(value, ast.Call) else []
+        result = self.eval(value)
+        self.builder.hints = []
+        return result
+
+    def assign(self, target: ast.expr, value: Any, node: ast.stmt) -> None:
+        """Bind names; a computed expression becomes a variable of the program."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            items = list(value) if isinstance(value, (tuple, list)) else None
+            if items is None or len(items) != len(target.elts):
+                got = "one value" if items is None else f"{len(items)} values"
+                raise Problem("BW106", f"{len(target.elts)} names on the left, {got} on the right",
+                              node)  # fmt: skip
+            for part, item in zip(target.elts, items, strict=True):
+                self.assign(part, item, node)
+        elif not isinstance(target, ast.Name):
+            raise Problem("BW103", "this cannot be assigned to", target)
+        elif isinstance(value, MetaVar):
+            self.bind(target.id, value.value)
+        elif isinstance(value, ScopeFrame):
+            self.bind(target.id, value.rest(target.id))
+        elif isinstance(value, (Frame, LoopNest)):
+            raise Problem("BW103", "this opens a block or loop", node, "use it with `with` or `for`")
+        elif isinstance(value, (Expr, BufferSlice)) and value not in self.builder.fresh:
+            self.let(target.id, to_expr(value), node)
+        else:
+            self.bind(target.id, value)
+
+    def let(self, name: str, value: Expr, node: ast.stmt) -> None:
+        var = Var(name, value.dtype, span=self.span(node))
+        span = self.span(node)
+        frame = ScopeFrame(
+            lambda _: (var, lambda body: ir.LetStmt(var, value, body, span=span)), name
+        )
+        self.bind(name, frame.rest())
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if len(node.targets) != 1:
+            raise Problem("BW103", "one assignment at a time", node)
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript):
+            self._store(target, self.eval(node.value), node)
+        else:
+            self.assign(target, self.evaluate_named(node.value, target), node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if not isinstance(node.target, ast.Name) or node.value is None:
+            raise Problem("BW103", "an annotated name needs a value", node)
+        kind = self.eval(node.annotation)
+        if not isinstance(kind, DTypeFactory):
+            raise Problem("BW107", f"{ast.unparse(node.annotation)!r} is not a type",
+                          node.annotation, "write x: T.int32 = …")  # fmt: skip
+        value = to_expr(self.eval(node.value), kind.dtype)
+        if value.dtype is not kind.dtype:
+            raise Problem("BW107", f"the value is {value.dtype}, the variable {kind.dtype}", node,
+                          f'convert it: T.Cast("{kind.dtype}", …)')  # fmt: skip
+        self.let(node.target.id, value, node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Subscript):
+            raise Problem("BW103", "only buffer elements can be updated", node,
+                          "a variable has one value; use a buffer with one element")  # fmt: skip
+        read = ast.Subscript(node.target.value, node.target.slice, ast.Load())
+        value = ast.BinOp(ast.copy_location(read, node.target), node.op, node.value)
+        self._store(node.target, self.eval(ast.copy_location(value, node)), node)
+
+    def _store(self, target: ast.Subscript, value: Any, node: ast.stmt) -> None:
+        buffer = self.eval(target.value)
+        if not isinstance(buffer, Buffer):
+            raise Problem("BW103", f"{ast.unparse(target.value)!r} is not a buffer", target)
+        index = self.eval(target.slice)
+        self.builder.span = self.span(node)
+        statements.buffer_store(buffer, value, index if isinstance(index, tuple) else (index,))
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        value = self.evaluate_named(node.value, None)
+        self.builder.span = self.span(node)
+        if isinstance(value, ScopeFrame):
+            value.rest()
+        elif isinstance(value, ir.Call):
+            statements.evaluate(value)
+        elif isinstance(value, Expr):
+            raise Problem("BW103", "this expression is computed and thrown away", node,
+                          "store it, or write T.evaluate(…)")  # fmt: skip
+        elif isinstance(value, Frame):
+            raise Problem("BW103", "this opens a block or loop", node, "use it with `with` or `for`")
+        elif isinstance(value, (BufferSlice, Buffer, DTypeFactory)):
+            raise Problem("BW103", "this is no statement", node)
+
+    def visit_For(self, node: ast.For) -> None:
+        if node.orelse:
+            raise Problem("BW103", "`for … else` is not part of the dialect", node.orelse[0])
+        source = self._iterable(node.iter)
+        if not isinstance(source, LoopNest):
+            self._unrolled(node, source)
+            return
+        names = _names_of(node.target)
+        wanted = len(source.specs)
+        if len(names) != wanted:
+            raise Problem("BW106", f"{wanted} loops, but {len(names)} loop variables", node.target)
+        self.builder.hints = list(names)
+        with source, self.scope():
+            for name, var in zip(names, source.vars, strict=True):
+                self.bind(name, var)
+            self.body(node.body)
+
+    def _iterable(self, node: ast.expr) -> Any:
+        is_range = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and (
+            node.func.id == "range") and self.lookup("range", node) is builtins.range  # fmt: skip
+        if is_range and isinstance(node, ast.Call):
+            bounds = [self.eval(a) for a in node.args]
+            if not 1 <= len(bounds) <= 2:
+                raise Problem("BW106", "a loop takes range(stop) or range(start, stop)", node,
+                              "a step is written into the index: i * step")  # fmt: skip
+            annotations = next((self.eval(k.value) for k in node.keywords), None)
+            return statements.serial(*bounds, annotations=annotations)
+        return self.eval(node)
+
+    def _unrolled(self, node: ast.For, source: Any) -> None:
+        """A Python list or the like: the body is parsed once per element."""
+        if isinstance(source, (Expr, Buffer, BufferSlice, str)) or not isinstance(source, Iterable):
+            raise Problem("BW103", "this is not a loop", node.iter,
+                          "write range(n), T.grid(…), T.parallel(…) or a Python list")  # fmt: skip
+        for item in source:
+            with self.scope():
+                self.assign_plain(node.target, item)
+                self.body(node.body)
+
+    def assign_plain(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.bind(target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for part, item in zip(target.elts, value, strict=True):
+                self.assign_plain(part, item)
+
+    def visit_While(self, node: ast.While) -> None:
+        condition = to_expr(self.eval(node.test), ir.dtype_of("bool"))
+        span = self.span(node)
+        emit = self.builder.emit
+        with FrameOf(lambda body: emit(ir.While(condition, body, span=span))):
+            self.indented(node.body)
+
+    def visit_If(self, node: ast.If) -> None:
+        condition = self.operand(self.eval(node.test))
+        if not isinstance(condition, Expr):
+            self.indented(node.body if condition else node.orelse)
+            return
+        span, taken = self.span(node), list[Stmt]()
+        for branch in (node.body, node.orelse):
+            if branch:
+                with FrameOf(taken.append):
+                    self.indented(branch)
+        self.builder.emit(ir.IfThenElse(condition, *taken, span=span))
+
+    def visit_With(self, node: ast.With) -> None:
+        with ExitStack() as stack, self.scope():
+            for item in node.items:
+                call = item.context_expr
+                value = self.eval(call)
+                if not hasattr(value, "__enter__"):
+                    raise Problem("BW103", f"`with {ast.unparse(call)}` is not part of the dialect",
+                                  call)  # fmt: skip
+                self.builder.span = self.span(item.context_expr)
+                self.builder.hints = _names_of(item.optional_vars)
+                result = stack.enter_context(value)
+                self.builder.hints = []
+                if item.optional_vars is not None:
+                    self.assign(item.optional_vars, result, node)
+            self.body(node.body)
+            self.builder.span = self.span(node)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        condition = to_expr(self.eval(node.test), ir.dtype_of("bool"))
+        message = "assertion failed" if node.msg is None else self.eval(node.msg)
+        statements.Assert(condition, message)
+
+    def visit_Pass(self, node: ast.Pass) -> None:
+        """Nothing."""
+
+    def visit_Break(self, node: ast.Break) -> None:
+        statements.evaluate(ir.call("break"))
+
+    def visit_Continue(self, node: ast.Continue) -> None:
+        statements.evaluate(ir.call("continue"))
+
+    def visit_Return(self, node: ast.Return) -> None:
+        values = [] if node.value is None else [to_expr(self.eval(node.value))]
+        statements.evaluate(ir.call("ret", *values))
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0] if body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        return body[1:] if isinstance(first.value.value, str) else body
+    return body
+
+
+def _names_of(target: ast.expr | None) -> list[str]:
+    if isinstance(target, ast.Name):
+        return [target.id]
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [name for part in target.elts for name in _names_of(part)]
+    return []
+
+
+def _targets(node: ast.stmt) -> list[str]:
+    """Names that a statement defines for the statements after it."""
+    if isinstance(node, ast.Assign):
+        return [name for target in node.targets for name in _names_of(target)]
+    return _names_of(node.target) if isinstance(node, ast.AnnAssign) else []
+
+
+def _word(node: ast.stmt) -> str:
+    words = {"FunctionDef": "def", "AsyncFunctionDef": "async def", "ClassDef": "class",
+             "ImportFrom": "import", "Try": "try", "Match": "match"}  # fmt: skip
+    return words.get(type(node).__name__, type(node).__name__.lower())
+
+
+TirParser._statements.update({  # pyright: ignore[reportPrivateUsage]
+    getattr(ast, name.removeprefix("visit_")): method
+    for name, method in vars(TirParser).items()
+    if name.startswith("visit_")
+})  # fmt: skip

@@ -1,0 +1,198 @@
+"""Values that only exist while a script is evaluated, and their conversion to nodes.
+
+`A[0:16, j]` is a region in a signature and a vector in arithmetic; which of the two is decided by
+where it is used, so the subscript stays a `BufferSlice` until then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import Buffer, BufferRegion, DType, Expr, IntImm, Range, Var
+from blockwright.support import ScriptError
+
+
+class BufferSlice:
+    """A subscripted buffer with at least one slice."""
+
+    def __init__(self, buffer: Buffer, items: tuple[Any, ...]) -> None:
+        self.buffer, self.items = buffer, items
+
+    def region(self) -> BufferRegion:
+        return BufferRegion(self.buffer, tuple(self._range(k) for k in range(len(self.items))))
+
+    def _range(self, position: int) -> Range:
+        item = self.items[position]
+        if not isinstance(item, slice):
+            return point(item)
+        if item.step not in (None, 1):
+            raise ScriptError("a region has no step", code="BW107",
+                              help="regions are boxes; leave the step out")  # fmt: skip
+        stop = self.buffer.shape[position] if item.stop is None else item.stop
+        start = item.start
+        if start is None:
+            start = ir.const(0, stop.dtype if isinstance(stop, Expr) else "int32")
+        return span_of(start, stop)
+
+    def load(self) -> Expr:
+        return ir.BufferLoad(self.buffer, vector_indices(self.buffer, self.items))
+
+
+class BufferSpec:
+    """`T.Buffer(shape, dtype)` in an annotation: everything of a buffer but its name."""
+
+    def __init__(self, shape: Any, dtype: Any, options: dict[str, Any]) -> None:
+        self.shape, self.dtype, self.options = shape, dtype, options
+
+
+class DTypeFactory:
+    """`T.float32`: a type in annotations; called, a constant, a conversion or a new variable."""
+
+    def __init__(self, dtype: DType, fresh: Callable[[DType], Var]) -> None:
+        self.dtype = dtype
+        self._fresh = fresh
+
+    def __call__(self, value: Any = None, *_: Any, is_size_var: bool = False) -> Expr:
+        if value is None or self.dtype.is_handle:
+            return self._fresh(self.dtype)
+        value = to_expr(value) if isinstance(value, BufferSlice) else value
+        if isinstance(value, Expr):
+            if value.dtype.lanes == 1 and self.dtype.lanes > 1:
+                value = ir.Broadcast(value, self.dtype.lanes)
+            return ir.cast_to(value, self.dtype)
+        if isinstance(value, str):
+            value = float(value)
+        element = self.dtype.element
+        if element.is_int:
+            if isinstance(value, float) and not value.is_integer():
+                raise ScriptError(f"{value} is not an integer", code="BW107",
+                                  help=f"write T.Cast({str(element)!r}, …) to truncate")  # fmt: skip
+            if not element.min_value <= int(value) <= element.max_value:
+                raise ScriptError(f"{value} does not fit {element}", code="BW107")
+        return ir.const(value, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"T.{self.dtype}"
+
+
+def to_expr(value: Any, dtype: DType | None = None) -> Expr:
+    """A script value as an expression; Python numbers take `dtype` when given."""
+    if isinstance(value, BufferSlice):
+        return value.load()
+    if isinstance(value, DTypeFactory):
+        raise ScriptError(f"{value!r} is a type, not a value", code="BW107",
+                          help=f"write {value!r}(…)")  # fmt: skip
+    if isinstance(value, Buffer):
+        if value.ndim == 0:
+            return ir.load(value)
+        raise ScriptError(f"buffer {value.name!r} is not a value", code="BW107",
+                          help="index it, for example A[i, j]; A[()] reads a buffer without "
+                          "dimensions")  # fmt: skip
+    if isinstance(value, Expr):
+        return value
+    if dtype is not None and not isinstance(value, str):
+        if dtype.is_int and isinstance(value, float) and not value.is_integer():
+            raise ScriptError(f"{value} is not an integer", code="BW107",
+                              help=f"the place needs {dtype}; convert with T.Cast")  # fmt: skip
+        return ir.const(value, dtype)
+    return ir.as_expr(value)
+
+
+def number_types(values: Sequence[Any]) -> list[Expr]:
+    """Expressions of which the Python numbers take the type of the first real expression."""
+    known = [v.dtype for v in map(_maybe_expr, values) if v is not None and not v.dtype.is_handle]
+    kind = known[0].element if known else None
+    out: list[Expr] = []
+    for value in values:
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = kind is not None and (kind.is_float or not isinstance(value, float))
+        out.append(to_expr(value, kind if plain and fits else None))
+    return out
+
+
+def _maybe_expr(value: Any) -> Expr | None:
+    return to_expr(value) if isinstance(value, (Expr, BufferSlice)) else None
+
+
+def point(item: Any) -> Range:
+    index = to_expr(item)
+    return Range(index, ir.const(1, index.dtype))
+
+
+def span_of(start: Any, stop: Any) -> Range:
+    """[start, stop) with its extent, found without arithmetic where the text shows it."""
+    low, high = number_types((start, stop))
+    return Range(low, extent_of(low, high))
+
+
+def extent_of(low: Expr, high: Expr) -> Expr:
+    """`high - low`; `low + e` gives back e, which is how the printer writes ranges."""
+    if isinstance(low, IntImm) and isinstance(high, IntImm):
+        return IntImm(high.value - low.value, high.type)
+    if isinstance(low, IntImm) and low.value == 0:
+        return high
+    if isinstance(high, ir.Add) and ir.structural_equal(high.a, low):
+        return high.b
+    return ir.Sub(*ir.match_types(high, low))
+
+
+def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
+    """Indices of an access; a slice with constant length becomes a ramp."""
+    check_rank(buffer, len(items))
+    out: list[Expr] = []
+    for position, item in enumerate(items):
+        if not isinstance(item, slice):
+            index = to_expr(item)
+            if not index.dtype.is_int:
+                raise ScriptError(f"index {position} of {buffer.name!r} is {index.dtype}, "
+                                  "not an integer", code="BW107")  # fmt: skip
+            out.append(index)
+            continue
+        whole = slice(0 if item.start is None else item.start,
+                      buffer.shape[position] if item.stop is None else item.stop)  # fmt: skip
+        low, high = number_types((whole.start, whole.stop))
+        step = to_expr(1 if item.step is None else item.step, low.dtype)
+        length, stride = extent_of(low, high), ir.const_int(step)
+        if not isinstance(length, IntImm) or stride is None or stride <= 0 or length.value < 1:
+            raise ScriptError("a vector access needs a constant length", code="BW107",
+                              help="write T.ramp(base, stride, lanes)")  # fmt: skip
+        lanes = math.ceil(length.value / stride)
+        out.append(ir.Ramp(low, step, lanes) if lanes > 1 else low)
+    return tuple(out)
+
+
+def check_rank(buffer: Buffer, count: int) -> None:
+    if count != buffer.ndim:
+        word = "dimension" if buffer.ndim == 1 else "dimensions"
+        raise ScriptError(f"{buffer.name!r} has {buffer.ndim} {word}, got {count} "
+                          f"{'index' if count == 1 else 'indices'}", code="BW105",
+                          help=f"its shape is {shape_text(buffer)}")  # fmt: skip
+
+
+def shape_text(buffer: Buffer) -> str:
+    sizes = [str(e.value) if isinstance(e, IntImm) else repr(e) for e in buffer.shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def to_region(value: Any) -> BufferRegion:
+    """A region from `A[…]`, or the whole of `A`."""
+    if isinstance(value, BufferRegion):
+        return value
+    if isinstance(value, BufferSlice):
+        return value.region()
+    if isinstance(value, Buffer):
+        return ir.full_region(value)
+    if isinstance(value, ir.BufferLoad):
+        return BufferRegion(value.buffer, tuple(point(i) for i in value.indices))
+    raise ScriptError("expected a region of a buffer", code="BW107",
+                      help="write A[i, 0:16], or A for the whole buffer")  # fmt: skip
+
+
+def regions(values: Sequence[Any]) -> tuple[BufferRegion, ...]:
+    flat: list[Any] = []
+    for value in values:
+        flat.extend(value if isinstance(value, (list, tuple)) else (value,))
+    return tuple(to_region(v) for v in flat)

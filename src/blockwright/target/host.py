@@ -1,0 +1,117 @@
+"""What this machine is: read from the kernel's files, without foreign libraries."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from pathlib import Path
+
+import msgspec
+
+from blockwright.target.features import AARCH64_BASE, X86_LEVELS, from_flags
+
+_CPU_DIR = Path("/sys/devices/system/cpu")
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+class CacheLevel(msgspec.Struct, frozen=True):
+    """One cache as the kernel describes it."""
+
+    level: int
+    size: int
+    ways: int
+    line: int
+    shared_by: int
+
+
+def host_arch() -> str:
+    """Architecture name as used in triples: "x86_64", "aarch64", …"""
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """Features of the first processor; the ABI's baseline where the kernel tells nothing."""
+    arch = host_arch()
+    flags: set[str] = set()
+    if _CPUINFO.is_file():
+        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("flags", "Features"):
+                flags.update(value.split())
+                break
+    base = X86_LEVELS["x86-64"] if arch == "x86_64" else AARCH64_BASE
+    return from_flags(arch, flags) | frozenset(base)
+
+
+@functools.cache
+def host_cpu_name() -> str:
+    """The processor's name for the code generator; loads it, so only code generation asks."""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_host_cpu_name())
+
+
+def host_threads() -> int:
+    """Processors this process may use: affinity mask and the control group's quota."""
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    quota = _quota()
+    return max(1, count if quota is None else min(count, quota))
+
+
+def _quota() -> int | None:
+    path = Path("/sys/fs/cgroup/cpu.max")
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="ascii", errors="replace").split()
+    if len(text) != 2 or not text[0].isdigit() or not text[1].isdigit():
+        return None
+    return max(1, -(-int(text[0]) // int(text[1])))
+
+
+@functools.cache
+def host_caches() -> tuple[CacheLevel, ...]:
+    """Data and unified caches of the first processor, smallest level first; may be empty."""
+    found: list[CacheLevel] = []
+    for index in sorted((_CPU_DIR / "cpu0" / "cache").glob("index*")):
+        kind = _read(index / "type")
+        size = _bytes(_read(index / "size"))
+        if kind == "Instruction" or not size:
+            continue
+        found.append(
+            CacheLevel(
+                level=_int(_read(index / "level"), 1),
+                size=size,
+                ways=_int(_read(index / "ways_of_associativity"), 8),
+                line=_int(_read(index / "coherency_line_size"), 64),
+                shared_by=_count(_read(index / "shared_cpu_list")),
+            )
+        )
+    return tuple(sorted(found, key=lambda c: c.level))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="ascii", errors="replace").strip() if path.is_file() else ""
+
+
+def _int(text: str, default: int) -> int:
+    return int(text) if text.isdigit() else default
+
+
+def _bytes(text: str) -> int:
+    scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 1)
+    digits = text.rstrip("KMGkmg")
+    return int(digits) * scale if digits.isdigit() else 0
+
+
+def _count(text: str) -> int:
+    total = 0
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        total += int(last or first) - int(first) + 1
+    return max(1, total)

@@ -1,0 +1,77 @@
+"""Memory and execution scopes per kind of machine.
+
+Lowering asks where a buffer of a scope may live, the validator asks which scope a program may name.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MemoryScope(msgspec.Struct, frozen=True):
+    """A storage scope.
+
+    Attributes:
+        name: as written in programs, for example "shared".
+        owner: the execution scope whose members share one copy ("device" for everyone).
+        constant_size: whether the size must be known when compiling.
+        max_bytes: capacity per owner; 0 means bounded by memory only.
+        fragment: held in registers across a warp; elements have no addresses.
+    """
+
+    name: str
+    owner: str
+    constant_size: bool = False
+    max_bytes: int = 0
+    fragment: bool = False
+
+
+class ExecutionScope(msgspec.Struct, frozen=True):
+    """A level of the machine that runs iterations.
+
+    Attributes:
+        name: "thread", "gpu_block", …
+        thread_tags: axes that bind a loop to this level; empty where loop kinds do it.
+        max_size: members per parent; 0 means unbounded.
+    """
+
+    name: str
+    thread_tags: tuple[str, ...] = ()
+    max_size: int = 0
+
+
+CPU_MEMORY: tuple[MemoryScope, ...] = (
+    MemoryScope("global", "device"),
+    MemoryScope("local", "thread", constant_size=True, max_bytes=32 * 1024),
+)
+"""`local` beyond its capacity becomes per-thread scratch, so that stacks stay small."""
+
+CPU_EXECUTION: tuple[ExecutionScope, ...] = (
+    ExecutionScope("device"),
+    ExecutionScope("thread"),
+    ExecutionScope("lane"),
+)
+
+_FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator", "m16n8k8.matrixA",
+              "m16n8k8.matrixB", "m16n8k8.matrixC", "mma.accumulator")  # fmt: skip
+
+
+def gpu_memory(shared_bytes: int) -> tuple[MemoryScope, ...]:
+    """Scopes of a GPU with the given shared memory per block."""
+    return (
+        MemoryScope("global", "device"),
+        MemoryScope("shared", "gpu_block", constant_size=True, max_bytes=48 * 1024),
+        MemoryScope("shared.dyn", "gpu_block", max_bytes=shared_bytes),
+        MemoryScope("warp", "gpu_warp", constant_size=True),
+        MemoryScope("local", "gpu_thread", constant_size=True, max_bytes=255 * 4),
+        *(MemoryScope(name, "gpu_warp", constant_size=True, fragment=True) for name in _FRAGMENTS),
+    )
+
+
+GPU_EXECUTION: tuple[ExecutionScope, ...] = (
+    ExecutionScope("device"),
+    ExecutionScope("gpu_block", ("blockIdx.x", "blockIdx.y", "blockIdx.z")),
+    ExecutionScope("gpu_warp", max_size=32),
+    ExecutionScope("gpu_thread", ("threadIdx.x", "threadIdx.y", "threadIdx.z", "vthread",
+                                  "vthread.x", "vthread.y", "vthread.z"), 1024),
+)  # fmt: skip
