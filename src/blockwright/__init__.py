@@ -19,6 +19,21 @@ _EXPORTS: dict[str, str] = {
     "ScriptError": "blockwright.support",
     "TargetError": "blockwright.support",
     "ValidationError": "blockwright.support",
+    "CompiledModel": "blockwright.api.model",
+    "Executable": "blockwright.runtime.executable",
+    "GraphError": "blockwright.support",
+    "IRError": "blockwright.support",
+    "OptionError": "blockwright.support",
+    "Schedule": "blockwright.schedule",
+    "Target": "blockwright.target",
+    "TensorIntrin": "blockwright.intrin",
+    "build": "blockwright.build",
+    "compile": "blockwright.api.compile",
+    "from_source": "blockwright.script.core",
+    "interpret": "blockwright.interp",
+    "load": "blockwright.runtime.executable",
+    "num_threads": "blockwright.runtime.threads",
+    "set_num_threads": "blockwright.runtime.threads",
 }
 _MODULES = frozenset({"ir", "tir", "script", "testing"})
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blockwright.codegen import elf_plan
 from blockwright.codegen.elf import DataSegment, LinkOptions, link
 from blockwright.codegen.llvm import compile_object
 from blockwright.support import BuildError
@@ -168,6 +169,21 @@ def test_data_segments_are_mapped_where_the_symbol_points(load: Load) -> None:
     assert bytes((ctypes.c_char * 5).in_dll(library, "note")) == b"hello"
 
 
+def test_distant_data_segments_are_reached_through_the_offset_table(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elf_plan, "_FAR", 8)
+    text = """
+        @big = external global i64
+        @near = global i64 5
+        define i64 @f() {
+          %a = load i64, ptr @big
+          %b = load i64, ptr @near
+          %c = add i64 %a, %b
+          ret i64 %c }"""
+    assert load([text], ["f"], [DataSegment("big", np.array([37, 0]))]).f() == 42
+
+
 def test_data_segments_are_not_copied_while_writing(tmp_path: Path) -> None:
     weights = np.zeros(1 << 20, np.uint8)
     objects = [("o", obj("@w = external global i8\ndefine ptr @f() {\n ret ptr @w }"))]
@@ -194,8 +210,9 @@ def test_tools_read_names_and_find_no_fault(tmp_path: Path) -> None:
     assert "Warning" not in done.stderr
     assert "kernel_7" in done.stdout
     assert "[libtest.so]" in done.stdout
-    assert "GNU_STACK      0x000000 0x0000000000000000 0x0000000000000000 0x000000 0x000000 RW " in (
-        done.stdout
+    assert (
+        "GNU_STACK      0x000000 0x0000000000000000 0x0000000000000000 0x000000 0x000000 RW "
+        in (done.stdout)
     )
 
 
@@ -248,7 +265,9 @@ class TestErrors:
             if kind == 4:
                 image[offset + 8] = 200
                 break
-        with pytest.raises(BuildError, match=r"a: \.text\+0x\w+: unsupported .* type 200") as caught:
+        with pytest.raises(
+            BuildError, match=r"a: \.text\+0x\w+: unsupported .* type 200"
+        ) as caught:
             link([("a", bytes(image))], LinkOptions(exports=["f"]))
         assert caught.value.code == "BW662"
 

@@ -1,5 +1,6 @@
 """Facts about tensor programs: regions, dependence, well-formedness, compute patterns."""
 
+from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
 from blockwright.analysis.regions import (
     block_access_regions,
@@ -7,13 +8,22 @@ from blockwright.analysis.regions import (
     relax_region,
     stmt_access_regions,
 )
+from blockwright.analysis.scope import BlockKind, Scope, facts_at
+from blockwright.analysis.tree import Tree, child_stmts
 
 __all__ = [
+    "BlockKind",
     "Pattern",
+    "Scope",
+    "Tree",
     "block_access_regions",
     "block_pattern",
+    "child_stmts",
     "clip_region",
     "compute_pattern",
+    "facts_at",
     "relax_region",
     "stmt_access_regions",
+    "symbol_facts",
+    "symbols_of",
 ]

@@ -1,20 +1,46 @@
 """Index arithmetic: canonical forms, simplifier, prover, regions, iterator maps."""
 
 from blockwright.arith.analyzer import Analyzer, simplify
+from blockwright.arith.index_map import IndexMap, inverse_map
 from blockwright.arith.interval import IntervalSet, eval_set, intersect, union
+from blockwright.arith.itermap import Level, detect_iter_map, is_bijective, require_iter_map
+from blockwright.arith.itermark import (
+    IterMapError,
+    IterMapResult,
+    IterMark,
+    IterSplit,
+    IterSum,
+    iter_expr,
+)
 from blockwright.arith.querylog import Query, query_log
 from blockwright.arith.region import bound_region, clip_region, covers
+from blockwright.arith.subspace import SubspaceDivision, SubspacePair, subspace_divide
 
 __all__ = [
     "Analyzer",
+    "IndexMap",
     "IntervalSet",
+    "IterMapError",
+    "IterMapResult",
+    "IterMark",
+    "IterSplit",
+    "IterSum",
+    "Level",
     "Query",
+    "SubspaceDivision",
+    "SubspacePair",
     "bound_region",
     "clip_region",
     "covers",
+    "detect_iter_map",
     "eval_set",
     "intersect",
+    "inverse_map",
+    "is_bijective",
+    "iter_expr",
     "query_log",
+    "require_iter_map",
     "simplify",
+    "subspace_divide",
     "union",
 ]

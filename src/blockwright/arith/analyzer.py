@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 
 from blockwright.arith import bounds as bounds_rules
@@ -27,7 +27,7 @@ from blockwright.arith.render import render
 from blockwright.arith.rewrite import lanes_of, rewrite
 from blockwright.arith.state import State
 from blockwright.arith.text import expr_text
-from blockwright.ir import EQ, CompareOp, Expr, IntImm, Not, Range, Var
+from blockwright.ir import EQ, CompareOp, Expr, IntImm, Not, Range, Var, uses_var
 from blockwright.ir.dtype import DType
 from blockwright.support import IRError
 
@@ -56,6 +56,18 @@ class Analyzer:
         other = Analyzer.__new__(Analyzer)
         other._space = self._space
         other._state = self._state.copy(share_results=True)
+        return other
+
+    def without(self, variables: Iterable[Var]) -> Analyzer:
+        """An analyzer that knows the same except what concerns the variables."""
+        gone = set(variables)
+        other = Analyzer.__new__(Analyzer)
+        other._space, other._state = self._space, State()
+        for kind, var, value in self._state.entries:
+            parts = value.children() if isinstance(value, Range) else (value,)
+            nodes = [p for p in parts if isinstance(p, Expr)]
+            if var not in gone and not any(uses_var(p, gone) for p in nodes):
+                other._learn((kind, var, value))
         return other
 
     # ------------------------------------------------------------------ learning
@@ -122,9 +134,10 @@ class Analyzer:
     def _apply_range(self, state: State, var: Var, domain: Range) -> bool:
         space = self._space
         low, extent = self.exact(domain.min), self.exact(domain.extent)
-        if not low.terms and not extent.terms and var not in state.equal:
+        plain = not low.terms and not extent.terms and extent.const > 1
+        if plain and var not in state.equal:
             atom = space.var_atom(var)
-            state.narrow(atom.id, (low.const, low.const + max(extent.const, 1) - 1))
+            state.narrow(atom.id, (low.const, low.const + extent.const - 1))
             state.atom_bounds.clear()
             state.bounds.clear()
             return False
@@ -319,6 +332,11 @@ class Analyzer:
 
     def limits(self, var: Var) -> tuple[Poly | None, Poly | None]:
         return self._state.limits.get(var, (None, None))
+
+    def const_limits(self, var: Var) -> tuple[Poly | None, Poly | None]:
+        low, high = self.atom_bounds(self._space.var_atom(var))
+        const = self._space.const
+        return None if low is None else const(low), None if high is None else const(high)
 
     def facts(self) -> tuple[Poly, ...]:
         return self._state.facts

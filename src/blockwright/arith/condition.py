@@ -193,10 +193,10 @@ def render_test(ctx: Rewriter, test: Test) -> Expr:
     if not d.terms:
         holds = d.const >= 0 if test.kind == ">=" else (d.const == 0) == (test.kind == "==")
         return ctx.space.bool_node(holds)
-    shift = 1 if test.kind == ">=" else 0
-    const = d.const + shift
     units = ctx.units(ctx.space.add(d, ctx.space.const(-d.const)))
-    const += sum(u.coefficient for u in units if not u.rest and u.kind == "mono")
+    const = d.const + sum(u.coefficient for u in units if not u.rest and u.kind == "mono")
+    strict = test.kind == ">=" and const != 0
+    const += strict
     units = tuple(u for u in units if u.rest or u.kind != "mono")
     positive = tuple(u for u in units if u.coefficient > 0)
     negative = tuple(type(u)(-u.coefficient, u.rest, u.kind, u.operands)
@@ -207,7 +207,7 @@ def render_test(ctx: Rewriter, test: Test) -> Expr:
     right = render_units(ctx, positive + (constant if on_right else ()), test.dtype)
     left = render_units(ctx, negative + (() if on_right else constant), test.dtype)
     if test.kind == ">=":
-        return node(LT, left, right)
+        return node(LT if strict else LE, left, right)
     if not negative:
         left, right = right, left  # x == 3 rather than 3 == x
     return node(EQ if test.kind == "==" else NE, left, right)

@@ -109,11 +109,10 @@ def _by_monomial(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
         if rest is None:
             low[m] = a
             continue
-        q = abs(a) // k * (1 if a > 0 else -1)  # towards zero, so that -x // 4 stays itself
-        if q:
-            high[rest] = q
-        if a - q * k:
-            low[m] = a - q * k
+        if a % k == 0:  # parts of 16 * x stay in (16 * x + y) // 12, which splits a fusion
+            high[rest] = a // k
+        else:
+            low[m] = a
     const, high_const = p.const, high.pop((), 0)
     if not mono:
         high_const += const // k

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from math import gcd
 
 from blockwright.arith.form import Context, Mono, Poly
+from blockwright.ir import Var
 
 Row = tuple[tuple[tuple[Mono, int], ...], int]
 
@@ -180,9 +181,14 @@ def _single_facts(ctx: Context, number: int) -> list[Poly]:
     atom = space.atoms[number]
     value = space.monomial((number,))
     if atom.kind == "var":
-        low, high = ctx.limits(atom.node)  # type: ignore[arg-type]
-        found = [] if low is None else [space.sub(value, low)]
-        return found if high is None else [*found, space.sub(high, value)]
+        assert isinstance(atom.node, Var)
+        found: list[Poly] = []
+        for low, high in (ctx.limits(atom.node), ctx.const_limits(atom.node)):
+            if low is not None:
+                found.append(space.sub(value, low))
+            if high is not None:
+                found.append(space.sub(high, value))
+        return found
     if atom.kind == "div":
         n, c = atom.operands
         if c.terms and not _not_negative(ctx, c):
@@ -190,7 +196,10 @@ def _single_facts(ctx: Context, number: int) -> list[Poly]:
         if not c.terms and c.const <= 0:
             return []
         gap = space.sub(n, space.mul(c, value))  # the remainder
-        return [gap, space.add(space.sub(c, gap), space.const(-1))]
+        facts = [gap, space.add(space.sub(c, gap), space.const(-1))]
+        if c.terms and ctx.nonneg(n):
+            facts += [value, space.sub(n, value)]
+        return facts
     if atom.kind == "min":
         return [space.scale(value, -1), *(space.sub(d, value) for d in atom.operands)]
     return []

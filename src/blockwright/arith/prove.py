@@ -5,7 +5,7 @@ from __future__ import annotations
 from blockwright.arith.form import Context, Mono, Poly
 from blockwright.arith.fourier import MAX_COMBINATIONS, atom_facts, contradicts
 
-MAX_CASES = 8
+MAX_CASES = 14
 
 
 def entails(ctx: Context, p: Poly, extra: tuple[Poly, ...] = ()) -> bool:
@@ -24,30 +24,58 @@ def entails(ctx: Context, p: Poly, extra: tuple[Poly, ...] = ()) -> bool:
 
 def refutes(ctx: Context, rows: list[Poly], cases: list[int]) -> bool:
     """Whether the rows cannot all be non-negative in this context."""
-    space = ctx.space
-    minimum = _first_minimum(ctx, rows)
-    if minimum is not None and cases[0] > 0:
-        if _eliminated(ctx, rows):
-            return True
-        cases[0] -= 1
-        atom = space.atoms[minimum]
-        for choice in (space.zero, *atom.operands):
-            taken = [_replace(ctx, p, minimum, choice) for p in rows]
-            others = [space.sub(d, choice) for d in (space.zero, *atom.operands) if d is not choice]
-            if not refutes(ctx, [*taken, *others], cases):
-                return False
+    if _eliminated(ctx, rows):
         return True
-    return _eliminated(ctx, rows)
+    minimum = _first_minimum(ctx, rows, ())
+    return minimum is not None and cases[0] > 0 and _by_cases(ctx, rows, cases, minimum, ())
 
 
-def _first_minimum(ctx: Context, rows: list[Poly]) -> int | None:
-    for p in rows:
-        if p.plain:
+def _by_cases(
+    ctx: Context, rows: list[Poly], cases: list[int], number: int, done: tuple[int, ...]
+) -> bool:
+    """A minimum equals one of its operands; no choice may leave the rows possible."""
+    space = ctx.space
+    value = space.monomial((number,))
+    operands = (space.zero, *space.atoms[number].operands)
+    done = (*done, number)
+    for choice in operands:
+        cases[0] -= 1
+        if cases[0] < 0:
+            return False
+        gap = space.sub(value, choice)
+        others = [space.sub(d, choice) for d in operands if d is not choice]
+        if _product_with(rows, number):  # a factor: put the value in
+            taken = [_replace(ctx, p, number, choice) for p in rows]
+        else:
+            taken = rows
+        extended = [*taken, gap, space.scale(gap, -1), *others]
+        if _eliminated(ctx, extended):
             continue
+        following = _first_minimum(ctx, extended, done)
+        if following is None or not _by_cases(ctx, extended, cases, following, done):
+            return False
+    return True
+
+
+def _product_with(rows: list[Poly], number: int) -> bool:
+    return any(len(m) > 1 and number in m for p in rows for m, _ in p.terms)
+
+
+def _first_minimum(ctx: Context, rows: list[Poly], done: tuple[int, ...]) -> int | None:
+    """A minimum in the rows or inside their quotients that has not been split on."""
+    seen: set[Poly] = set()
+    work = list(reversed(rows))
+    while work:
+        p = work.pop()
+        if p.plain or p in seen:
+            continue
+        seen.add(p)
         for m, _ in p.terms:
             for number in m:
-                if ctx.space.atoms[number].kind == "min":
+                atom = ctx.space.atoms[number]
+                if atom.kind == "min" and number not in done:
                     return number
+                work.extend(atom.operands)
     return None
 
 
@@ -56,7 +84,7 @@ def _replace(ctx: Context, p: Poly, number: int, value: Poly) -> Poly:
     if split is None:
         return p
     a, b = split
-    return ctx.space.add(b, ctx.space.mul(a, value)) if a.terms or a.const else p
+    return ctx.space.add(b, ctx.space.mul(a, value))
 
 
 def _eliminated(ctx: Context, rows: list[Poly]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import gcd
 
 from blockwright.arith.form import Atom, Context, Poly
+from blockwright.ir import Var
 
 _STEPS = 16
 
@@ -49,11 +50,6 @@ def _eliminate(ctx: Context, p: Poly, atom: Atom) -> tuple[Poly, int] | None:
     if atom.kind == "opaque":
         return None
     space = ctx.space
-    if atom.kind == "var":
-        assert atom.node is not None
-        limits = ctx.limits(atom.node)  # type: ignore[arg-type]
-        if limits[0] is None and limits[1] is None:
-            return None
     split = space.split_atom(p, atom.id)
     if split is None:
         return None
@@ -62,7 +58,11 @@ def _eliminate(ctx: Context, p: Poly, atom: Atom) -> tuple[Poly, int] | None:
     if sign == 0:
         return None
     if atom.kind == "var":
-        limit = limits[0 if sign > 0 else 1]  # pyright: ignore[reportPossiblyUnbound]
+        assert isinstance(atom.node, Var)
+        end = 0 if sign > 0 else 1
+        limit = ctx.limits(atom.node)[end]
+        if limit is None and a.terms:  # a constant limit pays off where a product is involved
+            limit = ctx.const_limits(atom.node)[end]
         return None if limit is None else (space.add(b, space.mul(a, limit)), 1)
     if atom.kind == "min":
         if sign > 0:

@@ -24,87 +24,94 @@ def regroup(ctx: Context, p: Poly) -> tuple[Unit, ...]:
 
 def _remainders(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
     space = ctx.space
-    for _ in range(16):
-        for mono, a in p.terms:
-            found = None
-            for position, number in enumerate(mono):
-                if space.atoms[number].kind == "div":
-                    rest = mono[:position] + mono[position + 1 :]
-                    found = _remainder(ctx, p, mono, a, rest, number)
-                    if found is not None:
-                        break
-            if found is not None:
-                unit, p = found
-                units.append(unit)
-                break
-        else:
-            return p
+    tops = [(mono, position) for mono, _ in p.terms for position, number in enumerate(mono)
+            if space.atoms[number].kind == "div"]  # fmt: skip
+    tops.sort(key=lambda t: _rank(space.atoms[t[0][t[1]]].operands[1]), reverse=True)
+    for mono, position in tops:
+        a = p.coefficient(mono)
+        family = _family(ctx, p, mono, a, position) if a else None
+        if family is not None:
+            p = _digits(ctx, family, p, units)
     return p
 
 
-def _remainder(
-    ctx: Context, p: Poly, mono: Mono, a: int, rest: Mono, number: int
-) -> tuple[Unit, Poly] | None:
-    """A unit `k * rest' * (q % d)` that takes the term `a * mono` of `p` with it, and what stays."""
+def _rank(divisor: Poly) -> tuple[int, int]:
+    """Larger divisors first; symbols count more than numbers."""
+    return (len(divisor.terms[0][0]), divisor.terms[0][1]) if divisor.terms else (0, divisor.const)
+
+
+class _Family:
+    """Quotients `value[t] = n // divisor[t]` of one numerator, divisors each dividing the next.
+
+    The sum holds `outer * sum(coefficient[t] * value[t])`; `rest` is what it holds besides.
+    """
+
+    def __init__(self, outer: Mono, rest: Poly) -> None:
+        self.outer = outer
+        self.rest = rest
+        self.divisors: list[Poly] = []
+        self.values: list[Poly] = []
+        self.coefficients: list[Poly] = []
+
+
+def _family(ctx: Context, p: Poly, mono: Mono, a: int, position: int) -> _Family | None:
+    """The quotients that belong to the division at `mono[position]`, largest divisor last."""
     space = ctx.space
-    numerator, divisor = space.atoms[number].operands
-    if not divisor.terms:
-        scale, symbols = divisor.const, ()
-        if scale == 0:
-            return None
-    elif len(divisor.terms) == 1 and divisor.const == 0:
-        symbols, scale = divisor.terms[0]
-    else:
+    numerator, divisor = space.atoms[mono[position]].operands
+    if len(divisor.terms) > 1 or (divisor.terms and divisor.const) or divisor is space.zero:
         return None
-    left = list(rest)
-    for s in symbols:
-        if s not in left:
-            return _inner_remainder(ctx, p, mono, a, rest, numerator, divisor)
-        left.remove(s)
-    if a % scale == 0:
-        k, outer = -a // scale, tuple(left)
-        stays = _take(ctx, p, mono, a, outer, k, numerator)
-        if stays is not None:
-            return Unit(k, outer, "mod", (numerator, divisor)), stays
-    return _inner_remainder(ctx, p, mono, a, rest, numerator, divisor)
+    left = list(mono[:position] + mono[position + 1 :])
+    taken: list[int] = []
+    for s in divisor.terms[0][0] if divisor.terms else ():
+        if s in left:
+            left.remove(s)
+            taken.append(s)
+    family = _Family(tuple(left), space.sub(p, space.monomial(mono, a)))
+    members: list[tuple[Poly, Poly, Poly]] = []
+    for inner in _inner_divisors(ctx, p, divisor):
+        value = ctx.floordiv(numerator, inner)
+        count = _multiple(ctx, family.rest, family.outer, value)
+        if count:
+            part = space.mul(space.monomial(family.outer, count), value)
+            family.rest = space.sub(family.rest, part)
+            members.append((inner, value, space.const(count)))
+    if not members:
+        return None
+    whole = space.monomial((mono[position],))
+    members.insert(0, (divisor, whole, space.monomial(tuple(taken), a)))
+    for inner, value, count in reversed(members):
+        family.divisors.append(inner)
+        family.values.append(value)
+        family.coefficients.append(count)
+    return family
 
 
-def _inner_remainder(
-    ctx: Context, p: Poly, mono: Mono, a: int, rest: Mono, numerator: Poly, divisor: Poly
-) -> tuple[Unit, Poly] | None:
-    """The same for `(n // s) % (c / s)`, which shows as `n // s - (c / s) * (n // c)`."""
+def _inner_divisors(ctx: Context, p: Poly, divisor: Poly) -> list[Poly]:
+    """Divisors of other quotients in `p`, each dividing the one before, then 1."""
     space = ctx.space
-    seen: set[Poly] = set()
-    for other_mono, _ in p.terms:
-        for number in other_mono:
-            atom = space.atoms[number]
-            if atom.kind != "div" or atom.operands[1] in seen or atom.operands[1] is divisor:
-                continue
-            inner = atom.operands[1]
-            seen.add(inner)
-            ratio = _ratio(ctx, divisor, inner)
-            if ratio is None:
-                continue
-            found = _with_ratio(ctx, p, mono, a, rest, ratio)
-            if found is None:
-                continue
-            k, outer = found
-            q = ctx.floordiv(numerator, inner)
-            stays = _take(ctx, p, mono, a, outer, k, q)
-            if stays is not None:
-                return Unit(k, outer, "mod", (q, ratio)), stays
-    return None
+    found = {
+        space.atoms[n].operands[1] for m, _ in p.terms for n in m if space.atoms[n].kind == "div"
+    }
+    result: list[Poly] = []
+    last = divisor
+    for inner in sorted(found, key=lambda c: (_rank(c), c.number), reverse=True):
+        if inner is not divisor and _ratio(ctx, last, inner) is not None:
+            result.append(inner)
+            last = inner
+    if _ratio(ctx, last, space.one) is not None:
+        result.append(space.one)
+    return result
 
 
 def _ratio(ctx: Context, c: Poly, inner: Poly) -> Poly | None:
-    """`c / inner` when it is a whole monomial other than 1 and both are positive."""
+    """`c / inner` when it is a whole monomial other than 1 and `inner` is positive."""
     if not c.terms and not inner.terms:
-        whole = inner.const > 0 and c.const > 0 and c.const % inner.const == 0
+        whole = 0 < inner.const < c.const and c.const % inner.const == 0
         return ctx.space.const(c.const // inner.const) if whole else None
     if len(c.terms) != 1 or c.const or len(inner.terms) > 1 or (inner.terms and inner.const):
         return None
     low = ctx.bounds(inner)[0]
-    if low is None or low < 1:
+    if low is None or low < (0 if inner.terms else 1) or c is inner:
         return None
     (mono, k) = c.terms[0]
     part, g = inner.terms[0] if inner.terms else ((), inner.const)
@@ -116,39 +123,67 @@ def _ratio(ctx: Context, c: Poly, inner: Poly) -> Poly | None:
     return ctx.space.monomial(tuple(left), k // g) if k % g == 0 else None
 
 
-def _with_ratio(
-    ctx: Context, p: Poly, mono: Mono, a: int, rest: Mono, ratio: Poly
-) -> tuple[int, Mono] | None:
-    """Coefficient and monomial left when `-ratio` is divided out of `a * rest`."""
-    symbols, scale = ratio.terms[0] if ratio.terms else ((), ratio.const)
-    left = list(rest)
-    for s in symbols:
-        if s not in left:
-            return None
-        left.remove(s)
-    if a % scale:
-        return None
-    return -a // scale, tuple(left)
+def _multiple(ctx: Context, p: Poly, outer: Mono, value: Poly) -> int:
+    """How often `outer * value` is in `p`: the common factor of its terms, 0 if one is missing."""
+    count = 0
+    for m, c in value.terms:
+        have = p.coefficient(tuple(sorted(m + outer)) if outer else m)
+        if have == 0 or have % c:
+            return 0
+        times = have // c
+        if count == 0 or (times * count > 0 and abs(times) < abs(count)):
+            count = times
+        elif times * count < 0:
+            return 0
+    return count
 
 
-def _take(
-    ctx: Context, p: Poly, mono: Mono, a: int, outer: Mono, k: int, q: Poly
-) -> Poly | None:
-    """`p` without `a * mono` and without `k * outer * q`, when that leaves fewer summands."""
+def _digits(ctx: Context, family: _Family, p: Poly, units: list[Unit]) -> Poly:
+    """Write the family as digits where that is shorter or removes a change of sign.
+
+    `n // c[t]` is the sum of the digits `s >= t` times `c[s] / c[t]`, so digit `s` has the factor
+    `sum over t <= s of coefficient[t] * c[s] / c[t]`; equal-scaled neighbours are one digit again.
+    """
     space = ctx.space
-    part = space.mul(space.monomial(outer, k), q)
-    gained, lost, inside = 0, 0, True
-    for m, c in part.terms:
-        have = p.coefficient(m)
-        if have == c:
-            gained += 1
-        elif have == 0:
-            lost += 1
-        if have * c <= 0 or abs(have) < abs(c):
-            inside = False
-    if not part.terms or not (gained - lost >= 1 or inside):
-        return None
-    return space.sub(space.sub(p, space.monomial(mono, a)), part)
+    count = len(family.divisors)
+    ratios = [_ratio(ctx, family.divisors[t + 1], family.divisors[t]) for t in range(count - 1)]
+    factors = [family.coefficients[0]]
+    for t in range(1, count):
+        ratio = ratios[t - 1]
+        if ratio is None:
+            return p
+        factors.append(space.add(family.coefficients[t], space.mul(factors[-1], ratio)))
+    groups: list[tuple[int, int]] = []  # digits [start, end), `count` standing for the top
+    for t in range(count):
+        ratio = ratios[t - 1] if t else None
+        if groups and ratio is not None and factors[t] is space.mul(factors[t - 1], ratio):
+            groups[-1] = (groups[-1][0], t + 1)
+        else:
+            groups.append((t, t + 1))
+    groups = [g for g in groups if factors[g[0]] is not space.zero]
+    single = all(len(factors[g[0]].terms) + bool(factors[g[0]].const) == 1 for g in groups)
+    steady = len({_sign(factors[g[0]]) for g in groups}) == 1
+    mixed = len({_sign(c) for c in family.coefficients}) > 1
+    shorter = len(groups) < count
+    if not single or not (shorter or (steady and mixed and len(groups) == count)):
+        return p
+    rest = family.rest
+    for start, end in groups:
+        factor, value = factors[start], family.values[start]
+        symbols, k = factor.terms[0] if factor.terms else ((), factor.const)
+        outer = tuple(sorted(family.outer + symbols))
+        if end < count:
+            width = space.one
+            for t in range(start, end):
+                width = space.mul(width, ratios[t] or space.one)
+            units.append(Unit(k, outer, "mod", (value, width)))
+        else:
+            rest = space.add(rest, space.mul(space.monomial(outer, k), value))
+    return rest
+
+
+def _sign(p: Poly) -> bool:
+    return (p.terms[0][1] if p.terms else p.const) > 0
 
 
 def _minima(ctx: Context, p: Poly, units: list[Unit]) -> Poly:

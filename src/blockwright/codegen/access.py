@@ -62,8 +62,7 @@ def _place(c: ExprCompiler, buffer: Buffer, index: Expr) -> tuple[Value, int]:
     nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
     pointer = c.e.offset(memory.pointer, c.index(index), nbytes)
     element = buffer.dtype.nbytes
-    known = memory.align if integers.constant_of(index) == 0 else c.context.alignment(
-        memory, index, nbytes)  # fmt: skip
+    known = c.context.alignment(memory, index, nbytes)
     return pointer, max(known, element) if memory.align >= element else known
 
 

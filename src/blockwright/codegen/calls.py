@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from blockwright.codegen.expr import ExprCompiler
 
 for _row in (
-    OpRow("constant_data", "read", 1, result="given"),
-    OpRow("tensor", "read", 1, result="given"),
     OpRow("call_llvm_pure_intrin", "pure", -1, result="given"),
     OpRow("call_llvm_intrin", "effect", -1, result="given"),
 ):

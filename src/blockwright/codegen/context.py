@@ -18,10 +18,12 @@ MAX_STACK_BYTES = 64 * 1024
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Where element 0 of a buffer is, and what its address is surely a multiple of."""
+    """Where element 0 of a buffer is, what its address is surely a multiple of, and the buffer
+    whose memory it belongs to (None: unknown); different known roots never overlap."""
 
     pointer: Value
     align: int
+    root: Buffer | None
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -64,7 +66,6 @@ class Context:
     callees: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     parallel_count: list[int] = dataclasses.field(default_factory=lambda: [0])
     inside_parallel: bool = False
-    stack_bytes: int = 0
 
     @property
     def module(self) -> ModuleEmitter:

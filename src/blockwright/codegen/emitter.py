@@ -105,6 +105,7 @@ class ModuleEmitter:
         self._functions: list[str] = []
         self._metadata: list[str] = []
         self._attributes: dict[str, int] = {}
+        self._weights: dict[str, str] = {}
 
     def declare(self, name: str, result: str, params: str, attributes: str = "nonlazybind") -> None:
         """Declares an external function once."""
@@ -150,6 +151,15 @@ class ModuleEmitter:
             f'!{number + 2} = !{{!"llvm.loop.vectorize.enable", i1 false}}',
         ]
         return f"!{number}"
+
+    def branch_weights(self, *, likely: bool) -> str:
+        """Odds of a branch that is hardly ever, or nearly always, taken."""
+        text = '!{!"branch_weights", i32 2000, i32 1}' if likely else (
+            '!{!"branch_weights", i32 1, i32 2000}')  # fmt: skip
+        if text not in self._weights:
+            self._weights[text] = f"!{len(self._metadata)}"
+            self._metadata.append(f"{self._weights[text]} = {text}")
+        return self._weights[text]
 
     def attributes(self, text: str) -> str:
         """The attribute group holding `text`."""
@@ -225,12 +235,7 @@ class FunctionEmitter:
     ) -> None:
         weights = ""
         if likely is not None:
-            number = len(self.module._metadata)
-            a, b = (2000, 1) if likely else (1, 2000)
-            self.module._metadata.append(
-                f'!{number} = !{{!"branch_weights", i32 {a}, i32 {b}}}'
-            )
-            weights = f", !prof !{number}"
+            weights = f", !prof {self.module.branch_weights(likely=likely)}"
         self.line(f"br {condition.typed}, label %{then}, label %{otherwise}{weights}")
         self.terminated = True
 
@@ -342,6 +347,10 @@ class FunctionEmitter:
             self.line(f"call void @{name}({listed})")
             return Value("void", "")
         return self.emit(result, f"call {called} @{name}({listed})")
+
+    def call_local(self, result: str, name: str, *args: Value) -> Value:
+        """A call of a function defined in this module."""
+        return self.emit(result, f'call {result} @"{name}"({", ".join(a.typed for a in args)})')
 
     # ---------------------------------------------------------------- vectors
     def splat(self, value: Value, lanes: int) -> Value:

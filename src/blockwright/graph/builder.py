@@ -1,10 +1,10 @@
 """The block builder: graph functions one binding at a time, annotations deduced as they are made.
 
-    b = GraphBuilder()
-    n = ir.var("n", "int64")
-    x = b.param("x", ir.TensorInfo((n, 4), ir.dtype_of("float32")))
-    y = b.op("add", x, x)
-    func = b.finish("main", y)
+b = GraphBuilder()
+n = ir.var("n", "int64")
+x = b.param("x", ir.TensorInfo((n, 4), ir.dtype_of("float32")))
+y = b.op("add", x, x)
+func = b.finish("main", y)
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def shape_value(values: Sequence[Any]) -> ir.ShapeExpr:
 class GraphBuilder:
     """Builds one graph function; bindings go into dataflow blocks unless they have effects."""
 
-    def __init__(self, attrs: dict[str, Any] | None = None, module: ir.IRModule | None = None) -> None:
+    def __init__(
+        self, attrs: dict[str, Any] | None = None, module: ir.IRModule | None = None
+    ) -> None:
         self.attrs: dict[str, Any] = dict(attrs or {})
         self.module = module
         self.params: list[ir.GraphVar] = []

@@ -80,7 +80,7 @@ class Binding:
                 later.append((dim, value))
         for dim, value in later:
             expected = ir.substitute(dim, self.symbols)
-            both = self.analyzer.const_bounds(expected - value)
+            both = self.analyzer.const_bounds(ir.sub(expected, value))
             if both[0] is not None and both[0] == both[1] and both[0] != 0:
                 raise self._error(f"dimension {value!r} cannot be {expected!r}")
 

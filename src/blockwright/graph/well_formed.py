@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.ops.table import OPERATORS
 from blockwright.graph.deduce import STATED
+from blockwright.ops.table import OPERATORS
 from blockwright.support import Diagnostic, ValidationError
 
 _GRAPH_OPS = STATED | {"shape_of", "invoke_closure"}

@@ -1,8 +1,9 @@
 """Structural equality and hash: sameness up to renaming of bound variables.
 
 Closed programs compare up to alpha-equivalence; free variables compare by identity (or, with
-`map_free_vars`, by a consistent one-to-one matching). Names of variables and buffers, and spans, do not count;
-names of blocks and functions do. Iterative: deep trees do not overflow the stack.
+`map_free_vars`, by a consistent one-to-one matching). Names of variables and buffers, and spans, do
+not count; names of blocks and functions do. Graph values compare by what they are bound to and by
+the declared annotations of variables. Iterative: deep trees do not overflow the stack.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from blockwright.ir.buffer import Buffer, IterVar, MatchBufferRegion
 from blockwright.ir.dtype import DType
 from blockwright.ir.expr import Var
 from blockwright.ir.function import PrimFunc
-from blockwright.ir.graph import GraphFunction, GraphVar, MatchCast, VarBinding, symbolic_vars
+from blockwright.ir.graph import (
+    CallableInfo,
+    GraphExpr,
+    GraphFunction,
+    GraphVar,
+    MatchCast,
+    VarBinding,
+    symbolic_vars,
+)
 from blockwright.ir.node import Node
 from blockwright.ir.stmt import Block, For, LetStmt
 from blockwright.support import IRError
@@ -85,11 +94,15 @@ class _Matcher:
                 self.bind(x, y)
                 return []
             self.bind(x, y)
+        out: list[tuple[Any, Any, str]] = []
         for p, q in _definitions(x, y):
             if isinstance(p, Var) and p.type is not q.type:
                 raise _Mismatch(path, p, q)
+            if isinstance(x, CallableInfo) and (p in self.forward or q in self.backward):
+                continue  # its symbols are its own, unless an enclosing function defines them
             self.bind(p, q)
-        out: list[tuple[Any, Any, str]] = []
+            if isinstance(p, GraphVar):
+                out.append((p.info, q.info, f"{path}.{p.name}.info"))
         for name in _field_order(x):
             out.append((getattr(x, name), getattr(y, name), f"{path}.{name}"))
         return out
@@ -98,6 +111,8 @@ class _Matcher:
 def _field_order(node: Node) -> tuple[str, ...]:
     """Fields to compare, definitions before uses."""
     names = tuple(n for n in node.__struct_fields__ if n != "span")
+    if isinstance(node, GraphExpr):  # what is known of a value follows from its parts
+        return tuple(n for n in names if n != "info")
     if isinstance(node, Buffer):
         return tuple(n for n in names if n != "name")
     if isinstance(node, Block):
@@ -111,13 +126,13 @@ def _graph_definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
     if isinstance(x, GraphFunction):
         if len(x.params) != len(y.params):
             raise _Mismatch(".params", x, y)
-        pairs: list[tuple[Any, Any]] = list(zip(x.params, y.params, strict=True))
+        pairs: list[tuple[Any, Any]] = []
         for p, q in zip(x.params, y.params, strict=True):
             pairs += zip(symbolic_vars(p.info), symbolic_vars(q.info), strict=False)
-        return pairs
+        return [*pairs, *zip(x.params, y.params, strict=True)]
     if isinstance(x, MatchCast):
         symbols = zip(symbolic_vars(x.pattern), symbolic_vars(y.pattern), strict=False)
-        return [(x.var, y.var), *symbols]
+        return [*symbols, (x.var, y.var)]
     return [(x.var, y.var)] if isinstance(x, VarBinding) else []
 
 
@@ -125,6 +140,9 @@ def _definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
     """Variables that `x` and `y` define, in matching order."""
     if isinstance(x, (GraphFunction, MatchCast, VarBinding)):
         return _graph_definitions(x, y)
+    if isinstance(x, CallableInfo):
+        infos = zip(x.params or (), y.params or (), strict=False)
+        return [s for p, q in infos for s in zip(symbolic_vars(p), symbolic_vars(q), strict=False)]
     if isinstance(x, For):
         return [(x.loop_var, y.loop_var)]
     if isinstance(x, IterVar):

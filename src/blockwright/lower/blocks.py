@@ -45,6 +45,7 @@ from blockwright.ir import (
     Range,
     Stmt,
     Var,
+    add,
     all_of,
     cast_to,
     const,
@@ -125,7 +126,9 @@ class _Blocks(Mutator):
             raise BuildError(
                 f"view {view.name} has {view.ndim} dimensions, its region of "
                 f"{source.buffer.name} needs {len(source.region)}",
-                code="BW613", help="only leading dimensions of extent 1 may be dropped")  # fmt: skip
+                code="BW613",
+                help="only leading dimensions of extent 1 may be dropped",
+            )
         for extent, rng in zip(view.shape, source.region[extra:], strict=True):
             if isinstance(extent, Var):
                 self._memo.setdefault(extent, cast_to(rng.extent, extent.dtype))
@@ -150,7 +153,7 @@ class _Blocks(Mutator):
         if view is None:
             return BufferRegion(self(region.buffer), ranges)
         extra = len(view.region) - len(ranges)
-        inner = tuple(Range(outer.min + r.min, r.extent)
+        inner = tuple(Range(add(outer.min, r.min), r.extent)
                       for outer, r in zip(view.region[extra:], ranges, strict=True))  # fmt: skip
         return BufferRegion(view.buffer, (*view.region[:extra], *inner))
 

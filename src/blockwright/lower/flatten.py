@@ -20,6 +20,7 @@ to an external function as a tensor keeps its shape for that call, under its own
 from __future__ import annotations
 
 import functools
+import math
 
 from blockwright.ir import (
     Buffer,
@@ -106,17 +107,20 @@ class _Flatten(Mutator):
         found = self.flat.get(buffer)
         if found is not None:
             return found
-        strides = tuple(self(stride) for stride in layout(buffer, align))
-        one: Expr = const(1, INT64)
-        if buffer.strides:
-            reach = (mul(sub(self(n), 1), s) for n, s in zip(buffer.shape, strides, strict=True))
+        shape = tuple(self(extent) for extent in buffer.shape)
+        shaped = buffer.replace(shape=shape, strides=tuple(self(s) for s in buffer.strides))
+        if not _surely_small(buffer, align):
+            self.wide.add(buffer)
+            shaped = shaped.replace(shape=tuple(widen(n) for n in shaped.shape),
+                                    strides=tuple(widen(s) for s in shaped.strides))  # fmt: skip
+        strides = layout(shaped, align)
+        one: Expr = const(1, shaped.shape[-1].dtype if shaped.shape else INT64)
+        if shaped.strides:
+            reach = (mul(sub(n, 1), s) for n, s in zip(shaped.shape, strides, strict=True))
             size = functools.reduce(add, reach, one)
         else:
-            size = mul(self(buffer.shape[0]), strides[0]) if buffer.shape else one
+            size = mul(shaped.shape[0], strides[0]) if shaped.shape else one
         size = mul(size, buffer.dtype.lanes)
-        if const_int(size) is None or const_int(size) > _LARGEST:  # type: ignore[operator]
-            self.wide.add(buffer)
-            size = widen(size)
         self.strides[buffer] = strides
         flat = Buffer(buffer.name, buffer.dtype.element, (size,), scope=buffer.scope,
                       data_alignment=buffer.data_alignment)  # fmt: skip
@@ -196,6 +200,20 @@ class _Flatten(Mutator):
             start = tuple(self(rng.min) for rng in source.region)
             offset = self._offset(source.buffer, start)
             self._memo.setdefault(view.elem_offset, cast_to(offset, view.elem_offset.dtype))
+
+
+def _surely_small(buffer: Buffer, align: tuple[tuple[int, int, int], ...]) -> bool:
+    """Whether every flat index fits 32 bits; symbolic sizes may not."""
+    shape = [const_int(extent) for extent in buffer.shape]
+    strides = [const_int(stride) for stride in buffer.strides]
+    if None in shape or None in strides:
+        return False
+    known = [n for n in shape if n is not None]
+    if strides:
+        size = 1 + sum((n - 1) * s for n, s in zip(known, strides, strict=True) if s is not None)
+    else:
+        size = math.prod(n + sum(factor for _, factor, _ in align) for n in known)
+    return size * buffer.dtype.lanes <= _LARGEST
 
 
 def _same_type(a: Expr, b: Expr) -> tuple[Expr, Expr]:

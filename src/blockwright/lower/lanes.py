@@ -201,7 +201,7 @@ class Lanes(Mutator):
 
     def ramp(self, index: Expr) -> Expr:
         """A vector index in its simplest form: the base of a ramp is simplified."""
-        if isinstance(index, E.Ramp):
+        if isinstance(index, E.Ramp) and not isinstance(index.base, Var):
             return E.Ramp(self.analyzer.simplify(index.base), index.stride, index.lanes)
         return index
 

@@ -41,6 +41,13 @@ class Scoped(Mutator):
         return node
 
 
+class Statements(Scoped):
+    """A `Scoped` rewrite that leaves expressions alone."""
+
+    def __call__(self, node: Any) -> Any:
+        return node if isinstance(node, Expr) else super().__call__(node)
+
+
 class Analysed(Scoped):
     """A `Scoped` rewrite with an analyzer that knows the loops around the current statement."""
 

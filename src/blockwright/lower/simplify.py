@@ -4,22 +4,24 @@ Before::
 
     for i in range(4):
         for j in range(1):
-            if i * 16 + j < 64:
+            if i * 16 + j < 64 and n > 3:
                 B[(i * 16 + j) // 16] = A[i + 0]
 
 After::
 
-    for i in range(4):
-        B[i] = A[i]
+    if n > 3:
+        for i in range(4):
+            B[i] = A[i]
 
-Loops of one iteration, loops of none, branches never taken and statements without effect go away.
+Loops of one iteration, loops of none, branches never taken and statements without effect go away;
+a condition that is the same in every iteration leaves the loop.
 Index arithmetic and conditions are simplified; values of element types keep their operations.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, TypeGuard
 
 from blockwright.ir import (
     BufferLoad,
@@ -83,9 +85,18 @@ class _Simplify(Analysed):
             body = self(node.body)
         if is_no_op(body):
             return body
+        if self._invariant(body, node.loop_var):
+            return body.replace(then_case=node.replace(min=low, extent=extent, body=body.then_case))
         if low is node.min and extent is node.extent and body is node.body:
             return node
         return node.replace(min=low, extent=extent, body=body)
+
+    def _invariant(self, body: Stmt, var: Var) -> TypeGuard[S.IfThenElse]:
+        """A body that is one `if` whose condition is the same in every iteration."""
+        if not isinstance(body, S.IfThenElse) or body.else_case is not None:
+            return False
+        parts = walk_code(body.condition)
+        return all(part is not var and not isinstance(part, (BufferLoad, Call)) for part in parts)
 
     def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:
         condition = self(node.condition)
@@ -163,7 +174,9 @@ class _Simplify(Analysed):
 
     def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
         body = self(node.body)
-        return body if is_no_op(body) else self.descend(node.replace(body=no_op())).replace(body=body)
+        if is_no_op(body):
+            return body
+        return self.descend(node.replace(body=no_op())).replace(body=body)
 
     def rewrite_BufferStore(self, node: S.BufferStore) -> Stmt:
         new = self.descend(node)

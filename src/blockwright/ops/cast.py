@@ -1,5 +1,8 @@
 """Conversion of element types."""
 
+# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -39,22 +42,29 @@ def convert(x: Array, dtype: Any) -> Array:
 
 
 ROWS: tuple[OpRow, ...] = (
-    OpRow("astype", ("x",), _deduce, _lower, convert, {"dtype": REQUIRED},
-          onnx=("Cast",),
-          samples=(
-              Sample((floats(7, 3),), {"dtype": "int32"}, 0.0),
-              Sample((special(),), {"dtype": "int32"}, 0.0),
-              Sample((special(),), {"dtype": "bool"}, 0.0),
-              Sample((special("float64"),), {"dtype": "float32"}, 0.0),
-              Sample((special(),), {"dtype": "float16"}, 0.0),
-              Sample((floats(5, dtype="float16"),), {"dtype": "float32"}, 0.0),
-              Sample((floats(5),), {"dtype": "bfloat16"}, 0.0),
-              Sample((ints(3, 5, dtype="int64"),), {"dtype": "float32"}, 0.0),
-              Sample((ints(5, low=-300, high=300),), {"dtype": "int8"}, 0.0),
-              Sample((ints(5, low=-1, high=2),), {"dtype": "bool"}, 0.0),
-              Sample((values(300.0, -5.0, 200.9, 0.9),), {"dtype": "uint8"}, 0.0),
-              Sample((bools(3, 5),), {"dtype": "float32"}, 0.0),
-              Sample((bools(5),), {"dtype": "int64"}, 0.0),
-          ),
-          doc="Elements converted to another type; docs/semantics.md has the rounding."),
-)  # fmt: skip
+    OpRow(
+        "astype",
+        ("x",),
+        _deduce,
+        _lower,
+        convert,
+        {"dtype": REQUIRED},
+        onnx=("Cast",),
+        samples=(
+            Sample((floats(7, 3),), {"dtype": "int32"}, 0.0),
+            Sample((special(),), {"dtype": "int32"}, 0.0),
+            Sample((special(),), {"dtype": "bool"}, 0.0),
+            Sample((special("float64"),), {"dtype": "float32"}, 0.0),
+            Sample((special(),), {"dtype": "float16"}, 0.0),
+            Sample((floats(5, dtype="float16"),), {"dtype": "float32"}, 0.0),
+            Sample((floats(5),), {"dtype": "bfloat16"}, 0.0),
+            Sample((ints(3, 5, dtype="int64"),), {"dtype": "float32"}, 0.0),
+            Sample((ints(5, low=-300, high=300),), {"dtype": "int8"}, 0.0),
+            Sample((ints(5, low=-1, high=2),), {"dtype": "bool"}, 0.0),
+            Sample((values(300.0, -5.0, 200.9, 0.9),), {"dtype": "uint8"}, 0.0),
+            Sample((bools(3, 5),), {"dtype": "float32"}, 0.0),
+            Sample((bools(5),), {"dtype": "int64"}, 0.0),
+        ),
+        doc="Elements converted to another type; docs/semantics.md has the rounding.",
+    ),
+)

@@ -22,7 +22,7 @@ from blockwright.ops.row import (
     known_shape,
     tensor,
 )
-from blockwright.script.compute import Program, Tensor
+from blockwright.script.compute import COMBINERS, Program, Tensor
 
 I64 = ir.dtype_of("int64")
 BOOL = ir.dtype_of("bool")
@@ -56,7 +56,7 @@ def result(
     infos: Sequence[ir.TensorInfo], shape: Sequence[ir.Expr], dtype: ir.DType | None
 ) -> ir.TensorInfo:
     """A result of known shape; it lives where the first argument lives."""
-    return ir.TensorInfo(tuple(shape), dtype, len(shape), infos[0].device if infos else "")
+    return ir.TensorInfo(tuple(shape), dtype, device=infos[0].device if infos else "")
 
 
 def tensors(ctx: OpContext, infos: Sequence[ir.Info], low: int, high: int) -> list[ir.TensorInfo]:
@@ -119,6 +119,26 @@ def at(operand: Tensor, indices: Sequence[ir.Expr]) -> Any:
     return operand[broadcast_index(operand.shape, indices)]
 
 
+def fold(
+    program: Program,
+    name: str,
+    shape: Sequence[ir.Expr],
+    over: Sequence[ir.Expr],
+    body: Callable[..., Any],
+    combiner: str,
+    dtype: ir.DType,
+    axes: Sequence[str] = (),
+) -> Tensor:
+    """A reduction block, or the combiner's identity where there is surely nothing to combine.
+
+    A reduction sets its first value at the first visit; over an empty domain there is none.
+    """
+    if any(ir.is_const_int(extent, 0) for extent in over):
+        identity = COMBINERS[combiner][0](dtype)
+        return program.compute(name, shape, lambda *i: identity, dtype, axes=axes[: len(shape)])
+    return program.reduce(name, shape, over, body, combiner, dtype, axes=axes)
+
+
 def lower_elementwise(
     ctx: OpContext, infos: Sequence[ir.TensorInfo], dtype: ir.DType | None, body: Elementwise
 ) -> ir.PrimFunc:
@@ -130,11 +150,24 @@ def lower_elementwise(
     return program.finish([out])
 
 
+def copy_program(
+    ctx: OpContext,
+    infos: Sequence[ir.TensorInfo],
+    shape: Callable[[Tensor], Sequence[ir.Expr]],
+    element: Callable[..., Any],
+) -> ir.PrimFunc:
+    """The program `out[i…] = element(x, shape, i)`."""
+    program = Program(ctx.name)
+    (x,) = inputs(ctx, program, infos[:1])
+    dims = tuple(shape(x))
+    return program.finish([program.compute("out", dims, lambda *i: element(x, dims, i))])
+
+
 def scalar_constant(ctx: OpContext, value: Any, dtype: ir.DType) -> ir.Expr:
     """A scalar attribute (number or index expression) as a constant of an element type."""
     if isinstance(value, ir.Expr):
         return ir.cast_to(value, dtype)
-    number = value.item() if isinstance(value, np.generic) else value
+    number: Any = value.item() if hasattr(value, "item") else value  # NumPy scalars
     if dtype.is_bool and not isinstance(number, bool):
         raise ctx.error(f"scalar {number!r} does not fit bool", "convert the argument with astype")
     if dtype.is_int:

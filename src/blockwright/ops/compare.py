@@ -1,5 +1,8 @@
 """Comparisons, logic, and choice between two tensors."""
 
+# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -50,12 +53,14 @@ def _comparison(name: str, short: str, node: type[Any], fn: Callable[..., Any]) 
                   doc=f"Whether a {node.symbol} b; false with NaN, except for !=.")  # fmt: skip
 
 
-def _logic(name: str, combine: Callable[[Any, Any], Any], fn: Callable[..., Any], onnx: str) -> OpRow:
+def _logic(
+    name: str, combine: Callable[[Any, Any], Any], fn: Callable[..., Any], onnx: str
+) -> OpRow:
     def body(a: Any, b: Any) -> Any:
         return combine(ir.cast_to(a, BOOL), ir.cast_to(b, BOOL))
 
     return binary(name, body, fn, kind="any", to_bool=True, torch=(f"aten.{name}.default",),
-                  onnx=(onnx,), samples=_LOGIC, doc="Logic of elements, true where not zero.")  # fmt: skip
+                  onnx=(onnx,), samples=_LOGIC, doc="Logic; true is not zero.")  # fmt: skip
 
 
 def _deduce_where(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -93,13 +98,23 @@ ROWS: tuple[OpRow, ...] = (
     _logic("logical_and", ir.logical_and, np.logical_and, "And"),
     _logic("logical_or", ir.logical_or, np.logical_or, "Or"),
     _logic("logical_xor", lambda a, b: ir.NE(a, b), np.logical_xor, "Xor"),
-    OpRow("where", ("condition", "x", "y?"), _deduce_where, _lower_where, _where,
-          dict(SCALAR_ATTRS), ("aten.where.self",), ("Where",),
-          (Sample((bools(7, 3), floats(7, 3), floats(7, 3)), tolerance=0.0),
-           Sample((bools(3, 1, 5), floats(4, 1), floats(5)), tolerance=0.0),
-           Sample((bools(13), special(), special()), tolerance=0.0),
-           Sample((bools(3, 5), floats(3, 5)), {"scalar": float("-inf")}, 0.0),
-           Sample((bools(3, 5), floats(5)), {"scalar": 0.0, "scalar_side": "left"}, 0.0),
-           Sample((ints(4, low=0, high=2), ints(4, dtype="int64"), ints(4, dtype="int64")))),
-          "x where the condition holds, else y; either may be a scalar."),
-)  # fmt: skip
+    OpRow(
+        "where",
+        ("condition", "x", "y?"),
+        _deduce_where,
+        _lower_where,
+        _where,
+        dict(SCALAR_ATTRS),
+        ("aten.where.self",),
+        ("Where",),
+        (
+            Sample((bools(7, 3), floats(7, 3), floats(7, 3)), tolerance=0.0),
+            Sample((bools(3, 1, 5), floats(4, 1), floats(5)), tolerance=0.0),
+            Sample((bools(13), special(), special()), tolerance=0.0),
+            Sample((bools(3, 5), floats(3, 5)), {"scalar": float("-inf")}, 0.0),
+            Sample((bools(3, 5), floats(5)), {"scalar": 0.0, "scalar_side": "left"}, 0.0),
+            Sample((ints(4, low=0, high=2), ints(4, dtype="int64"), ints(4, dtype="int64"))),
+        ),
+        "x where the condition holds, else y; either may be a scalar.",
+    ),
+)

@@ -5,6 +5,9 @@ Every row takes `scalar` (a number or an index expression) in place of one tenso
 tensor's element type, so that it never widens a result.
 """
 
+# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -39,16 +42,17 @@ def check_scalar(ctx: OpContext, attrs: Attrs) -> int:
     return 2 if attrs["scalar"] is None else 1
 
 
-def with_scalar(
-    ctx: OpContext, attrs: Attrs, dtype: ir.DType, body: Body
-) -> Callable[..., Any]:
+def with_scalar(ctx: OpContext, attrs: Attrs, dtype: ir.DType, body: Body) -> Callable[..., Any]:
     """`body` as a function of the tensor operands alone."""
     if attrs["scalar"] is None:
         return body
     other = scalar_constant(ctx, attrs["scalar"], dtype)
-    if attrs["scalar_side"] == "left":
-        return lambda x: body(other, x)
-    return lambda x: body(x, other)
+    left = attrs["scalar_side"] == "left"
+
+    def apply(x: Any) -> Any:
+        return body(other, x) if left else body(x, other)
+
+    return apply
 
 
 def scalar_oracle(fn: Callable[[Any, Any], Any]) -> Callable[..., Array]:
@@ -126,20 +130,20 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _floor_divide(a: Any, b: Any) -> Any:
-    """Floor of the exact quotient: the remainder is taken off first, so that a / b is near whole."""
+    """Floor of the exact quotient: without the remainder, (a - rest) / b is nearly whole."""
     if not a.dtype.is_float:
         return ir.floordiv(a, b)
     rest = ir.var("rest", a.dtype)
     zero, one = ir.const(0, a.dtype), ir.const(1, a.dtype)
     wrong = ir.logical_and(ir.NE(rest, zero), _floats_differ_in_sign(rest, b))
-    whole = ir.call("round", (a - rest) / b) - ir.select(wrong, one, zero)
+    whole = ir.sub(ir.call("round", (a - rest) / b), ir.select(wrong, one, zero))
     return ir.Let(rest, ir.call("fmod", a, b), ir.select(ir.EQ(b, zero), a / b, whole))
 
 
-def _floor_divide_oracle(a: Any, b: Any) -> Any:
+def _floor_divide_oracle(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iu":
         return a // b
-    return np.where(b == 0, a / b, np.floor_divide(a, b)).astype(a.dtype)
+    return np.asarray(np.where(b == 0, a / b, np.floor_divide(a, b)), a.dtype)
 
 
 def _fmod(a: Any, b: Any) -> Any:
@@ -164,7 +168,7 @@ def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:
 def _pow(a: Any, b: Any) -> Any:
     if a.dtype.is_float:
         return ir.call("pow", a, b)
-    raise OpContext("pow").error(
+    raise OpContext("power").error(
         "integers are raised to the scalars 1, 2 and 3 only", "convert with astype first"
     )
 
@@ -181,14 +185,17 @@ _BASIC = (
     Sample((floats(7, 3), floats(7, 3))),
     Sample((floats(3, 1, 17), floats(5, 1))),
     Sample((floats(4), floats()), why="a rank-0 operand broadcasts"),
-    Sample((floats(3, 5), ), {"scalar": 2.5}),
-    Sample((floats(3, 5), ), {"scalar": 2.5, "scalar_side": "left"}),
+    Sample((floats(3, 5),), {"scalar": 2.5}),
+    Sample((floats(3, 5),), {"scalar": 2.5, "scalar_side": "left"}),
     Sample((floats(9, dtype="float16"), floats(9, dtype="float16"))),
     Sample((floats(9, dtype="bfloat16"), floats(1, dtype="bfloat16"))),
     Sample((special(), special())),
     Sample((special(), values(2.0, 0.0, -0.0, dtype="float32", shape=(3, 1)))),
-)  # fmt: skip
-_WHOLE = (Sample((ints(3, 5), ints(5)), tolerance=0.0), Sample((ints(4, dtype="int64"),), {"scalar": 3}))
+)
+_WHOLE = (
+    Sample((ints(3, 5), ints(5)), tolerance=0.0),
+    Sample((ints(4, dtype="int64"),), {"scalar": 3}),
+)
 _DIVIDING = (Sample((ints(3, 5), ints(5, low=1))), Sample((ints(7), ints(7, low=-9, high=-1))),
              Sample((ints(4, dtype="int64"),), {"scalar": -3}))  # fmt: skip
 _EXACT = (
@@ -203,49 +210,166 @@ _EXTREME = (*_BASIC, *_WHOLE, Sample((bools(4), bools(4))))
 
 ROWS: tuple[OpRow, ...] = (
     binary("add", ir.add, rounded(np.add), onnx=("Add",), samples=(*_BASIC, *_WHOLE), doc="a + b."),
-    binary("subtract", ir.sub, rounded(np.subtract), onnx=("Sub",), samples=(*_BASIC, *_WHOLE),
-           torch=("aten.sub.Tensor", "aten.sub.Scalar"), doc="a - b."),
-    binary("multiply", ir.mul, rounded(np.multiply), onnx=("Mul",), samples=(*_BASIC, *_WHOLE),
-           torch=("aten.mul.Tensor", "aten.mul.Scalar"), doc="a · b."),
-    binary("divide", ir.truediv, rounded(np.divide), kind="float", onnx=("Div",), samples=_BASIC,
-           torch=("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor"), doc="a / b of floats."),
-    binary("floor_divide", _floor_divide, _floor_divide_oracle, samples=(*_DIVIDING, *_EXACT),
-           torch=("aten.floor_divide.default", "aten.floor_divide.Scalar"),
-           doc="Largest whole number not above a / b."),
-    binary("remainder", _remainder, lambda a, b: np.remainder(a, b),
-           samples=(*_DIVIDING, *_EXACT), doc="a - b · floor(a / b): the sign of the divisor."),
-    binary("fmod", _fmod, lambda a, b: np.fmod(a, b), samples=(*_DIVIDING, *_EXACT),
-           doc="Remainder of the division towards zero: the sign of the dividend."),
-    binary("pow", _pow, rounded(np.power), onnx=("Pow",), special_body=_power_of_scalar,
-           torch=("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar"),
-           samples=(Sample((floats(7, 3, low=0.1), floats(7, 3))),
-                    Sample((floats(5, low=0.1),), {"scalar": 2.0, "scalar_side": "left"}),
-                    Sample((special(),), {"scalar": 2}), Sample((floats(5),), {"scalar": 3}),
-                    Sample((floats(5, low=0.1),), {"scalar": 0.5}),
-                    Sample((floats(5, low=0.1),), {"scalar": -0.5}),
-                    Sample((floats(5, low=0.1),), {"scalar": 1.7}),
-                    Sample((values(-2.0, -1.0, 2.0, 0.0), values(3.0, 2.0, -1.0, 0.0))),
-                    Sample((ints(5),), {"scalar": 2})),
-           doc="a to the power b."),
-    binary("atan2", lambda a, b: ir.call("atan2", a, b), rounded(np.arctan2), kind="float",
-           torch=("aten.atan2.default",), samples=_BASIC[:2], doc="Angle of the point (b, a)."),
-    binary("minimum", _extreme(ir.minimum, ir.logical_and), np.minimum, kind="any", onnx=("Min",),
-           torch=("aten.minimum.default",), samples=_EXTREME, doc="The smaller element; NaN if either is."),
-    binary("maximum", _extreme(ir.maximum, ir.logical_or), np.maximum, kind="any", onnx=("Max",),
-           torch=("aten.maximum.default",), samples=_EXTREME, doc="The larger element; NaN if either is."),
-    binary("bitwise_and", _bits("bitwise_and", ir.logical_and), np.bitwise_and, kind="bits",
-           torch=("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.__and__.Tensor", "aten.__and__.Scalar"),
-           onnx=("BitwiseAnd",), samples=_BITS, doc="Bits in both."),
-    binary("bitwise_or", _bits("bitwise_or", ir.logical_or), np.bitwise_or, kind="bits",
-           torch=("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Tensor", "aten.__or__.Scalar"),
-           onnx=("BitwiseOr",), samples=_BITS, doc="Bits in either."),
-    binary("bitwise_xor", _bits("bitwise_xor", lambda a, b: ir.NE(a, b)), np.bitwise_xor, kind="bits",
-           torch=("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor", "aten.__xor__.Scalar"),
-           onnx=("BitwiseXor",), samples=_BITS, doc="Bits in one of the two."),
-    binary("left_shift", lambda a, b: ir.call("shift_left", a, b), np.left_shift, kind="int",
-           torch=("aten.__lshift__.Tensor", "aten.__lshift__.Scalar"), samples=_SHIFT,
-           doc="Bits moved up; amounts below the width."),
-    binary("right_shift", lambda a, b: ir.call("shift_right", a, b), np.right_shift, kind="int",
-           torch=("aten.__rshift__.Tensor", "aten.__rshift__.Scalar"), samples=_SHIFT,
-           doc="Bits moved down, copying the sign."),
-)  # fmt: skip
+    binary(
+        "subtract",
+        ir.sub,
+        rounded(np.subtract),
+        onnx=("Sub",),
+        samples=(*_BASIC, *_WHOLE),
+        torch=("aten.sub.Tensor", "aten.sub.Scalar"),
+        doc="a - b.",
+    ),
+    binary(
+        "multiply",
+        ir.mul,
+        rounded(np.multiply),
+        onnx=("Mul",),
+        samples=(*_BASIC, *_WHOLE),
+        torch=("aten.mul.Tensor", "aten.mul.Scalar"),
+        doc="a · b.",
+    ),
+    binary(
+        "divide",
+        ir.truediv,
+        rounded(np.divide),
+        kind="float",
+        onnx=("Div",),
+        samples=_BASIC,
+        torch=("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor"),
+        doc="a / b of floats.",
+    ),
+    binary(
+        "floor_divide",
+        _floor_divide,
+        _floor_divide_oracle,
+        samples=(*_DIVIDING, *_EXACT),
+        torch=("aten.floor_divide.default", "aten.floor_divide.Scalar"),
+        doc="Largest whole number not above a / b.",
+    ),
+    binary(
+        "remainder",
+        _remainder,
+        lambda a, b: np.remainder(a, b),
+        samples=(*_DIVIDING, *_EXACT),
+        doc="a - b · floor(a / b): the sign of the divisor.",
+    ),
+    binary(
+        "fmod",
+        _fmod,
+        lambda a, b: np.fmod(a, b),
+        samples=(*_DIVIDING, *_EXACT),
+        doc="Remainder of the division towards zero: the sign of the dividend.",
+    ),
+    binary(
+        "power",
+        _pow,
+        rounded(np.power),
+        onnx=("Pow",),
+        special_body=_power_of_scalar,
+        torch=("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar"),
+        samples=(
+            Sample((floats(7, 3, low=0.1), floats(7, 3))),
+            Sample((floats(5, low=0.1),), {"scalar": 2.0, "scalar_side": "left"}),
+            Sample((special(),), {"scalar": 2}),
+            Sample((floats(5),), {"scalar": 3}),
+            Sample((floats(5, low=0.1),), {"scalar": 0.5}),
+            Sample((floats(5, low=0.1),), {"scalar": -0.5}),
+            Sample((floats(5, low=0.1),), {"scalar": 1.7}),
+            Sample((values(-2.0, -1.0, 2.0, 0.0), values(3.0, 2.0, -1.0, 0.0))),
+            Sample((ints(5),), {"scalar": 2}),
+        ),
+        doc="a to the power b.",
+    ),
+    binary(
+        "atan2",
+        lambda a, b: ir.call("atan2", a, b),
+        rounded(np.arctan2),
+        kind="float",
+        torch=("aten.atan2.default",),
+        samples=_BASIC[:2],
+        doc="Angle of the point (b, a).",
+    ),
+    binary(
+        "minimum",
+        _extreme(ir.minimum, ir.logical_and),
+        np.minimum,
+        kind="any",
+        onnx=("Min",),
+        torch=("aten.minimum.default",),
+        samples=_EXTREME,
+        doc="The smaller element; NaN if either is.",
+    ),
+    binary(
+        "maximum",
+        _extreme(ir.maximum, ir.logical_or),
+        np.maximum,
+        kind="any",
+        onnx=("Max",),
+        torch=("aten.maximum.default",),
+        samples=_EXTREME,
+        doc="The larger element; NaN if either is.",
+    ),
+    binary(
+        "bitwise_and",
+        _bits("bitwise_and", ir.logical_and),
+        np.bitwise_and,
+        kind="bits",
+        torch=(
+            "aten.bitwise_and.Tensor",
+            "aten.bitwise_and.Scalar",
+            "aten.__and__.Tensor",
+            "aten.__and__.Scalar",
+        ),
+        onnx=("BitwiseAnd",),
+        samples=_BITS,
+        doc="Bits in both.",
+    ),
+    binary(
+        "bitwise_or",
+        _bits("bitwise_or", ir.logical_or),
+        np.bitwise_or,
+        kind="bits",
+        torch=(
+            "aten.bitwise_or.Tensor",
+            "aten.bitwise_or.Scalar",
+            "aten.__or__.Tensor",
+            "aten.__or__.Scalar",
+        ),
+        onnx=("BitwiseOr",),
+        samples=_BITS,
+        doc="Bits in either.",
+    ),
+    binary(
+        "bitwise_xor",
+        _bits("bitwise_xor", lambda a, b: ir.NE(a, b)),
+        np.bitwise_xor,
+        kind="bits",
+        torch=(
+            "aten.bitwise_xor.Tensor",
+            "aten.bitwise_xor.Scalar",
+            "aten.__xor__.Tensor",
+            "aten.__xor__.Scalar",
+        ),
+        onnx=("BitwiseXor",),
+        samples=_BITS,
+        doc="Bits in one of the two.",
+    ),
+    binary(
+        "left_shift",
+        lambda a, b: ir.call("shift_left", a, b),
+        np.left_shift,
+        kind="int",
+        torch=("aten.__lshift__.Tensor", "aten.__lshift__.Scalar"),
+        samples=_SHIFT,
+        doc="Bits moved up; amounts below the width.",
+    ),
+    binary(
+        "right_shift",
+        lambda a, b: ir.call("shift_right", a, b),
+        np.right_shift,
+        kind="int",
+        torch=("aten.__rshift__.Tensor", "aten.__rshift__.Scalar"),
+        samples=_SHIFT,
+        doc="Bits moved down, copying the sign.",
+    ),
+)

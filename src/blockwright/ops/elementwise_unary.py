@@ -3,6 +3,9 @@
 Adding one is adding a row to a list at the end: name, body over a scalar expression, NumPy meaning.
 """
 
+# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import math
@@ -56,8 +59,18 @@ def unary(
             ctx, infos, BOOL if to_bool else dtype, lambda x: body(widen(x), **given)
         )
 
-    return OpRow(name, ("x",), deduce, lower, oracle, attrs or {},
-                 torch if torch is not None else (f"aten.{name}.default",), onnx, samples, doc)  # fmt: skip
+    return OpRow(
+        name,
+        ("x",),
+        deduce,
+        lower,
+        oracle,
+        attrs or {},
+        (f"aten.{name}.default",) if torch is None else torch,
+        onnx,
+        samples,
+        doc,
+    )
 
 
 def math_row(
@@ -105,7 +118,9 @@ def _abs(x: Any) -> Any:
 
 
 def _sign(x: Any) -> Any:
-    return ir.select(x > 0, _number(1, x), ir.select(x < 0, _number(-1, x), _number(0, x)))
+    one, zero = _number(1, x), _number(0, x)
+    below = zero if x.dtype.kind == "uint" else ir.select(x < zero, -one, zero)
+    return ir.select(x > zero, one, below)
 
 
 def _gelu(x: Any, approximate: str) -> Any:
@@ -126,6 +141,10 @@ def _softplus(x: Any, beta: float, threshold: float) -> Any:
     scaled = x * _number(beta, x)
     soft = ir.call("log1p", ir.call("exp", scaled)) / _number(beta, x)
     return ir.select(scaled > _number(threshold, x), x, soft)
+
+
+def _complement(x: Any) -> Any:
+    return ir.logical_not(x) if x.dtype.is_bool else ir.call("bitwise_not", x)
 
 
 def _clip(x: Any, min: Any, max: Any) -> Any:
@@ -152,7 +171,9 @@ def _hardsigmoid(x: Any) -> Any:
 _NEAR_ZERO = "1 + f(x) cancels for negative x: the error is one of 1, scaled by x"
 _GELU = (
     Sample((floats(7, 17, low=-6, high=6),), absolute=2e-6, why=_NEAR_ZERO),
-    Sample((floats(3, 1, 5, low=-6, high=6),), {"approximate": "tanh"}, absolute=2e-6, why=_NEAR_ZERO),
+    Sample(
+        (floats(3, 1, 5, low=-6, high=6),), {"approximate": "tanh"}, absolute=2e-6, why=_NEAR_ZERO
+    ),
     Sample((floats(9, dtype="float16"),), absolute=2e-6, why=_NEAR_ZERO),
     Sample((values(float("nan"), float("inf"), 0.0, -0.0, 1e-30, 20.0),)),
 )
@@ -188,64 +209,201 @@ ROWS: tuple[OpRow, ...] = (
     _rounding("ceil", np.ceil, ("Ceil",)),
     _rounding("round", np.rint, ("Round",)),
     _rounding("trunc", np.trunc, ()),
-    unary("abs", _abs, reference(np.abs), kind="number", onnx=("Abs",), samples=_NUMBERS,
-          doc="Absolute value."),
-    unary("neg", lambda x: -x, reference(np.negative), kind="number", onnx=("Neg",),
-          samples=_NUMBERS, doc="Negated elements; unsigned ones wrap."),
-    unary("sign", _sign, reference(lambda x: (x > 0) * 1.0 - (x < 0)), kind="number", onnx=("Sign",),
-          torch=("aten.sign.default", "aten.sgn.default"), samples=_NUMBERS,
-          doc="-1, 0 or 1; 0 for NaN."),
-    unary("square", lambda x: x * x, reference(np.square), kind="number", samples=_NUMBERS,
-          doc="x · x."),
-    unary("reciprocal", lambda x: _number(1.0, x) / x, reference(lambda x: 1 / x),
-          onnx=("Reciprocal",), samples=_PLAIN, doc="1 / x."),
-    unary("relu", lambda x: ir.maximum(x, _number(0, x)), reference(lambda x: np.maximum(x, 0)),
-          kind="number", onnx=("Relu",), samples=_NUMBERS, doc="max(x, 0)."),
-    unary("relu6", lambda x: _clip(x, 0, 6), reference(lambda x: np.clip(x, 0, 6)), kind="number",
-          samples=_NUMBERS, doc="x limited to [0, 6]."),
-    unary("leaky_relu", lambda x, alpha: ir.select(x > 0, x, x * _number(alpha, x)),
-          reference(lambda x, alpha: np.where(x > 0, x, x * alpha)), attrs={"alpha": 0.01},
-          onnx=("LeakyRelu",), samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.3})),
-          doc="x where positive, else alpha · x."),
-    unary("elu", lambda x, alpha: ir.select(x > 0, x, ir.call("expm1", x) * _number(alpha, x)),
-          reference(lambda x, alpha: np.where(x > 0, x, np.expm1(x) * alpha)), attrs={"alpha": 1.0},
-          onnx=("Elu",), samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.3})),
-          doc="x where positive, else alpha · (exp(x) - 1)."),
-    unary("gelu", _gelu, reference(_gelu_oracle), attrs={"approximate": "none"}, onnx=("Gelu",),
-          samples=_GELU, doc="x · Φ(x), exact or by tanh."),
-    unary("silu", lambda x: x / (_number(1.0, x) + ir.call("exp", -x)),
-          reference(lambda x: x / (1 + np.exp(-x))), samples=_PLAIN, doc="x · sigmoid(x)."),
-    unary("mish", _tanh_like, reference(lambda x: x * np.tanh(np.log1p(np.exp(x)))),
-          onnx=("Mish",), samples=(Sample((floats(7, 3),)),), doc="x · tanh(softplus(x))."),
-    unary("softplus", _softplus,
-          reference(lambda x, beta, threshold: np.where(
-              x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta)),
-          attrs={"beta": 1.0, "threshold": 20.0}, onnx=("Softplus",),
-          samples=(Sample((floats(7, 3, low=-30, high=30),)), Sample((floats(5),), {"beta": 2.0})),
-          doc="log(1 + exp(beta · x)) / beta, x itself beyond the threshold."),
-    unary("hardsigmoid", _hardsigmoid, reference(lambda x: np.clip(x + 3, 0, 6) / 6),
-          samples=_PLAIN, doc="(x + 3) / 6 limited to [0, 1]."),
-    unary("hardswish", lambda x: x * _hardsigmoid(x),
-          reference(lambda x: x * (np.clip(x + 3, 0, 6) / 6)), onnx=("HardSwish",),
-          samples=(Sample((floats(7, 3, low=-5, high=5),)),), doc="x · hardsigmoid(x)."),
-    unary("clip", _clip, _clip_oracle, kind="number", attrs={"min": None, "max": None},
-          torch=("aten.clamp.default", "aten.clip.default"), onnx=("Clip",),
-          samples=(Sample((floats(7, 3),), {"min": -1.0, "max": 0.5}, 0.0),
-                   Sample((special(),), {"min": 1e-9}, 0.0),
-                   Sample((ints(5),), {"max": 2}, 0.0), Sample((floats(3),), {}, 0.0)),
-          doc="x limited to [min, max]; either may be absent. NaN stays."),
-    unary("isnan", lambda x: ir.call("isnan", x), np.isnan, to_bool=True, onnx=("IsNaN",),
-          samples=_PLAIN, doc="Whether the element is NaN."),
-    unary("isinf", lambda x: ir.call("isinf", x), np.isinf, to_bool=True, onnx=("IsInf",),
-          samples=_PLAIN, doc="Whether the element is an infinity."),
-    unary("isfinite", lambda x: ir.call("isfinite", x), np.isfinite, to_bool=True,
-          samples=_PLAIN, doc="Whether the element is neither NaN nor infinite."),
-    unary("bitwise_not", lambda x: ir.logical_not(x) if x.dtype.is_bool else ir.call("bitwise_not", x),
-          np.invert, kind="bits", onnx=("BitwiseNot",),
-          samples=(Sample((ints(5),)), Sample((values(True, False, dtype="bool"),))),
-          doc="Complement of the bits; of bool, not."),
-    unary("logical_not", lambda x: ir.logical_not(ir.cast_to(x, BOOL)), np.logical_not, kind="any",
-          to_bool=True, onnx=("Not",), samples=(Sample((ints(5, low=-1, high=2),)), Sample((special(),)),
-                                  Sample((values(True, False, dtype="bool"),))),
-          doc="Whether the element is zero."),
-)  # fmt: skip
+    unary(
+        "abs",
+        _abs,
+        reference(np.abs),
+        kind="number",
+        onnx=("Abs",),
+        samples=_NUMBERS,
+        doc="Absolute value.",
+    ),
+    unary(
+        "negative",
+        lambda x: -x,
+        reference(np.negative),
+        kind="number",
+        onnx=("Neg",),
+        torch=("aten.neg.default",),
+        samples=_NUMBERS,
+        doc="Negated elements; unsigned ones wrap.",
+    ),
+    unary(
+        "sign",
+        _sign,
+        reference(lambda x: (x > 0) * 1.0 - (x < 0)),
+        kind="number",
+        onnx=("Sign",),
+        torch=("aten.sign.default", "aten.sgn.default"),
+        samples=_NUMBERS,
+        doc="-1, 0 or 1; 0 for NaN.",
+    ),
+    unary(
+        "square",
+        lambda x: x * x,
+        reference(np.square),
+        kind="number",
+        samples=_NUMBERS,
+        doc="x · x.",
+    ),
+    unary(
+        "reciprocal",
+        lambda x: _number(1.0, x) / x,
+        reference(lambda x: 1 / x),
+        onnx=("Reciprocal",),
+        samples=_PLAIN,
+        doc="1 / x.",
+    ),
+    unary(
+        "relu",
+        lambda x: ir.maximum(x, _number(0, x)),
+        reference(lambda x: np.maximum(x, 0)),
+        kind="number",
+        onnx=("Relu",),
+        samples=_NUMBERS,
+        doc="max(x, 0).",
+    ),
+    unary(
+        "relu6",
+        lambda x: _clip(x, 0, 6),
+        reference(lambda x: np.clip(x, 0, 6)),
+        kind="number",
+        samples=_NUMBERS,
+        doc="x limited to [0, 6].",
+    ),
+    unary(
+        "leaky_relu",
+        lambda x, alpha: ir.select(x > 0, x, x * _number(alpha, x)),
+        reference(lambda x, alpha: np.where(x > 0, x, x * alpha)),
+        attrs={"alpha": 0.01},
+        onnx=("LeakyRelu",),
+        samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.3})),
+        doc="x where positive, else alpha · x.",
+    ),
+    unary(
+        "elu",
+        lambda x, alpha: ir.select(x > 0, x, ir.call("expm1", x) * _number(alpha, x)),
+        reference(lambda x, alpha: np.where(x > 0, x, np.expm1(x) * alpha)),
+        attrs={"alpha": 1.0},
+        onnx=("Elu",),
+        samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.3})),
+        doc="x where positive, else alpha · (exp(x) - 1).",
+    ),
+    unary(
+        "gelu",
+        _gelu,
+        reference(_gelu_oracle),
+        attrs={"approximate": "none"},
+        onnx=("Gelu",),
+        samples=_GELU,
+        doc="x · Φ(x), exact or by tanh.",
+    ),
+    unary(
+        "silu",
+        lambda x: x / (_number(1.0, x) + ir.call("exp", -x)),
+        reference(lambda x: x / (1 + np.exp(-x))),
+        samples=_PLAIN,
+        doc="x · sigmoid(x).",
+    ),
+    unary(
+        "mish",
+        _tanh_like,
+        reference(lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+        onnx=("Mish",),
+        samples=(Sample((floats(7, 3),)),),
+        doc="x · tanh(softplus(x)).",
+    ),
+    unary(
+        "softplus",
+        _softplus,
+        reference(
+            lambda x, beta, threshold: np.where(
+                x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta
+            )
+        ),
+        attrs={"beta": 1.0, "threshold": 20.0},
+        onnx=("Softplus",),
+        samples=(Sample((floats(7, 3, low=-30, high=30),)), Sample((floats(5),), {"beta": 2.0})),
+        doc="log(1 + exp(beta · x)) / beta, x itself beyond the threshold.",
+    ),
+    unary(
+        "hardsigmoid",
+        _hardsigmoid,
+        reference(lambda x: np.clip(x + 3, 0, 6) / 6),
+        samples=_PLAIN,
+        doc="(x + 3) / 6 limited to [0, 1].",
+    ),
+    unary(
+        "hardswish",
+        lambda x: x * _hardsigmoid(x),
+        reference(lambda x: x * (np.clip(x + 3, 0, 6) / 6)),
+        onnx=("HardSwish",),
+        samples=(Sample((floats(7, 3, low=-5, high=5),)),),
+        doc="x · hardsigmoid(x).",
+    ),
+    unary(
+        "clip",
+        _clip,
+        _clip_oracle,
+        kind="number",
+        attrs={"min": None, "max": None},
+        torch=("aten.clamp.default", "aten.clip.default"),
+        onnx=("Clip",),
+        samples=(
+            Sample((floats(7, 3),), {"min": -1.0, "max": 0.5}, 0.0),
+            Sample((special(),), {"min": 1e-9}, 0.0),
+            Sample((ints(5),), {"max": 2}, 0.0),
+            Sample((floats(3),), {}, 0.0),
+        ),
+        doc="x limited to [min, max]; either may be absent. NaN stays.",
+    ),
+    unary(
+        "isnan",
+        lambda x: ir.call("isnan", x),
+        np.isnan,
+        to_bool=True,
+        onnx=("IsNaN",),
+        samples=_PLAIN,
+        doc="Whether the element is NaN.",
+    ),
+    unary(
+        "isinf",
+        lambda x: ir.call("isinf", x),
+        np.isinf,
+        to_bool=True,
+        onnx=("IsInf",),
+        samples=_PLAIN,
+        doc="Whether the element is an infinity.",
+    ),
+    unary(
+        "isfinite",
+        lambda x: ir.call("isfinite", x),
+        np.isfinite,
+        to_bool=True,
+        samples=_PLAIN,
+        doc="Whether the element is neither NaN nor infinite.",
+    ),
+    unary(
+        "bitwise_not",
+        _complement,
+        np.invert,
+        kind="bits",
+        onnx=("BitwiseNot",),
+        samples=(Sample((ints(5),)), Sample((values(True, False, dtype="bool"),))),
+        doc="Complement of the bits; of bool, not.",
+    ),
+    unary(
+        "logical_not",
+        lambda x: ir.logical_not(ir.cast_to(x, BOOL)),
+        np.logical_not,
+        kind="any",
+        to_bool=True,
+        onnx=("Not",),
+        samples=(
+            Sample((ints(5, low=-1, high=2),)),
+            Sample((special(),)),
+            Sample((values(True, False, dtype="bool"),)),
+        ),
+        doc="Whether the element is zero.",
+    ),
+)

@@ -1,5 +1,8 @@
 """Reductions over axes: sums, products, extremes, logic, positions of extremes, vector norms."""
 
+# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -12,9 +15,11 @@ from blockwright.ops.common import (
     BOOL,
     I64,
     ONE,
+    ZERO,
     accumulator,
     as_dim,
     axes_of,
+    fold,
     inputs,
     require_kind,
     result,
@@ -27,7 +32,13 @@ from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dt
 from blockwright.ops.samples import bools, floats, ints, special, values
 from blockwright.script.compute import Program, Tensor
 
-AXES: dict[str, Any] = {"axis": None, "keepdims": False}
+AXES: dict[str, Any] = {"axes": None, "keepdims": False}
+AXIS: dict[str, Any] = {"axis": None, "keepdims": False}
+
+
+def given_axes(attrs: Attrs) -> Any:
+    """The reduced axes: `axes`, or `axis` of the operators that take one."""
+    return attrs["axes"] if "axes" in attrs else attrs["axis"]
 
 
 def kept_shape(shape: Sequence[ir.Expr], axes: Sequence[int], keepdims: bool) -> list[ir.Expr]:
@@ -38,8 +49,8 @@ def kept_shape(shape: Sequence[ir.Expr], axes: Sequence[int], keepdims: bool) ->
 def deduce_axes(
     ctx: OpContext, x: ir.TensorInfo, attrs: Attrs, dtype: ir.DType | None
 ) -> ir.TensorInfo:
-    """Annotation of a reduction over `attrs["axis"]`."""
-    axis, keep = attrs["axis"], attrs["keepdims"]
+    """Annotation of a reduction over the axes that `attrs` names."""
+    axis, keep = given_axes(attrs), attrs["keepdims"]
     if x.shape is not None:
         return result([x], kept_shape(x.shape, axes_of(ctx, axis, x.rank), keep), dtype)
     if keep or x.rank >= 0:
@@ -49,7 +60,7 @@ def deduce_axes(
 
 
 class Reduction:
-    """Index bookkeeping of one reduction: which result indices and which reduced ones meet where."""
+    """Index bookkeeping of one reduction: where result indices and reduced ones meet."""
 
     def __init__(self, shape: Sequence[ir.Expr], axes: Sequence[int], keepdims: bool) -> None:
         self.axes = tuple(axes)
@@ -85,13 +96,13 @@ class Reduction:
         """The reduction block; without axes it is a copy. `body` gets an input index."""
         if not self.axes:
             return program.compute(name, self.shape, lambda *i: body(*i), dtype)
-        return program.reduce(name, self.shape, self.over, lambda *i: body(*self.full_index(i)),
-                              combiner, dtype)  # fmt: skip
+        return fold(program, name, self.shape, self.over, lambda *i: body(*self.full_index(i)),
+                    combiner, dtype)  # fmt: skip
 
 
 def reduction_of(ctx: OpContext, x: Tensor, attrs: Attrs) -> Reduction:
-    """The reduction an `axis`/`keepdims` pair asks for."""
-    return Reduction(x.shape, axes_of(ctx, attrs["axis"], len(x.shape)), attrs["keepdims"])
+    """The reduction an axes/keepdims pair asks for."""
+    return Reduction(x.shape, axes_of(ctx, given_axes(attrs), len(x.shape)), attrs["keepdims"])
 
 
 def _result_type(attrs: Attrs, dtype: ir.DType | None) -> ir.DType | None:
@@ -138,7 +149,7 @@ def reduction(
             out = program.compute(
                 "out",
                 what.shape,
-                lambda *i: wide_result[i] / divisor if mean else wide_result[i],
+                lambda *i: ir.truediv(wide_result[i], divisor) if mean else wide_result[i],
                 dtype,
             )
         return program.finish([out])
@@ -148,24 +159,34 @@ def reduction(
 
 
 def _numpy_axis(axis: Any) -> Any:
-    return tuple(axis) if isinstance(axis, (list, tuple)) else axis
+    return axis if axis is None or isinstance(axis, int) else tuple(axis)
 
 
 def _oracle(fn: Callable[..., Any]) -> Callable[..., Array]:
     """Computed in float64; integers in the result type, which wraps."""
 
-    def oracle(x: Array, *, axis: Any, keepdims: bool, dtype: Any = None) -> Array:
+    def oracle(x: Array, *, axes: Any, keepdims: bool, dtype: Any = None) -> Array:
         target = x.dtype if dtype is None else ir.dtype_of(dtype).numpy()
         source = wide(x) if ir.dtype_of(target).is_float else x.astype(target)
         extra = {} if ir.dtype_of(target).is_float else {"dtype": target}
-        value = fn(source, axis=_numpy_axis(axis), keepdims=keepdims, **extra)
+        value = fn(source, axis=_numpy_axis(axes), keepdims=keepdims, **extra)
         return np.asarray(value).astype(target)
 
     return oracle
 
 
+def _average(x: Array, axis: Any, keepdims: bool) -> Any:
+    count = (
+        x.size if axis is None else np.prod([x.shape[a] for a in np.atleast_1d(axis).astype(int)])
+    )
+    return np.sum(x, axis=axis, keepdims=keepdims) / count
+
+
 def _plain(fn: Callable[..., Any]) -> Callable[..., Array]:
-    return lambda x, axis, keepdims: np.asarray(fn(x, axis=_numpy_axis(axis), keepdims=keepdims))
+    def oracle(x: Array, *, axes: Any, keepdims: bool) -> Array:
+        return np.asarray(fn(x, axis=_numpy_axis(axes), keepdims=keepdims))
+
+    return oracle
 
 
 def _deduce_position(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -190,8 +211,12 @@ def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> Op
         best = what.run(program, "best", combiner, lambda *i: x[i], dtype)
 
         def place(*index: Any) -> Any:
-            kept = [ONE * 0 if a in what.axes else i for a, i in enumerate(index)]
-            spatial = kept if what.keepdims else [i for a, i in enumerate(index) if a not in what.axes]
+            spatial: list[Any] = []
+            for axis, position in enumerate(index):
+                if axis not in what.axes:
+                    spatial.append(position)
+                elif what.keepdims:
+                    spatial.append(ZERO)
             here: Any = as_dim(0)
             for axis in what.axes:
                 here = here * x.shape[axis] + index[axis]
@@ -206,12 +231,24 @@ def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> Op
     def oracle(x: Array, *, axis: Any, keepdims: bool) -> Array:
         return np.asarray(fn(wide(x), axis=axis, keepdims=keepdims), np.int64)
 
-    return OpRow(name, ("x",), _deduce_position, lower, oracle, dict(AXES),
-                 (f"aten.{name}.default",), (onnx,),
-                 (Sample((floats(3, 17),), {"axis": -1}), Sample((ints(4, 5, low=0, high=3),), {"axis": 0}),
-                  Sample((ints(4, 5, low=0, high=3),), {"axis": 0, "keepdims": True}),
-                  Sample((floats(3, 5),)), Sample((values(1.0, float("nan"), 9.0),), {"axis": 0})),
-                 "Position of the first extreme along an axis, or in the flattened tensor.")  # fmt: skip
+    return OpRow(
+        name,
+        ("x",),
+        _deduce_position,
+        lower,
+        oracle,
+        dict(AXIS),
+        (f"aten.{name}.default",),
+        (onnx,),
+        (
+            Sample((floats(3, 17),), {"axis": -1}),
+            Sample((ints(4, 5, low=0, high=3),), {"axis": 0}),
+            Sample((ints(4, 5, low=0, high=3),), {"axis": 0, "keepdims": True}),
+            Sample((floats(3, 5),)),
+            Sample((values(1.0, float("nan"), 9.0),), {"axis": 0}),
+        ),
+        "Position of the first extreme along an axis, or in the flattened tensor.",
+    )
 
 
 def _deduce_norm(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -231,8 +268,11 @@ def _norm_parts(order: float) -> tuple[str, Callable[[Any], Any], Callable[[Any]
     if order == 1:
         return "sum", lambda x: ir.call("abs", x), lambda s: s
     if order == 0:
-        zero_or_one = lambda x: ir.select(ir.EQ(x, number(0, x)), number(0, x), number(1, x))  # noqa: E731
-        return "sum", zero_or_one, lambda s: s
+
+        def counted(x: Any) -> Any:
+            return ir.select(ir.EQ(x, number(0, x)), number(0, x), number(1, x))
+
+        return "sum", counted, lambda s: s
     if order in (float("inf"), float("-inf")):
         return "max" if order > 0 else "min", lambda x: ir.call("abs", x), lambda s: s
     return ("sum", lambda x: ir.call("pow", ir.call("abs", x), number(order, x)),
@@ -246,13 +286,15 @@ def _lower_norm(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) ->
     (x,) = inputs(ctx, program, infos)
     what = reduction_of(ctx, x, attrs)
     combiner, element, finish = _norm_parts(float(attrs["ord"]))
-    total = what.run(program, "total", combiner, lambda *i: element(widen(x[i])), accumulator(dtype))
+    total = what.run(
+        program, "total", combiner, lambda *i: element(widen(x[i])), accumulator(dtype)
+    )
     out = program.compute("out", what.shape, lambda *i: finish(total[i]), dtype)
     return program.finish([out])
 
 
-def _norm_oracle(x: Array, *, ord: float, axis: Any, keepdims: bool) -> Array:
-    axis = _numpy_axis(axis)
+def _norm_oracle(x: Array, *, ord: float, axes: Any, keepdims: bool) -> Array:
+    axis = _numpy_axis(axes)
     size = np.abs(wide(x))
     if ord == 0:
         value = np.sum(size != 0, axis=axis, keepdims=keepdims)
@@ -265,55 +307,128 @@ def _norm_oracle(x: Array, *, ord: float, axis: Any, keepdims: bool) -> Array:
 
 _IN_ORDER = "n additions in order round n times; the terms bound the sum's size"
 _SUMS = (
-    Sample((floats(3, 17),), {"axis": 1}, 17.0, 4e-6, _IN_ORDER),
-    Sample((floats(3, 1, 7),), {"axis": (0, -1), "keepdims": True}, 21.0, 4e-6, _IN_ORDER),
+    Sample((floats(3, 17),), {"axes": 1}, 17.0, 4e-6, _IN_ORDER),
+    Sample((floats(3, 1, 7),), {"axes": (0, -1), "keepdims": True}, 21.0, 4e-6, _IN_ORDER),
     Sample((floats(3, 5),), {}, 15.0, 4e-6, _IN_ORDER),
-    Sample((floats(3, 5),), {"axis": ()}),
-    Sample((floats(3, 0, 5),), {"axis": 1}),
+    Sample((floats(3, 5),), {"axes": ()}),
+    Sample((floats(3, 0, 5),), {"axes": 1}),
     Sample((floats(),), {}),
-    Sample((floats(64, dtype="float16"),), {"axis": 0}, 4.0, 4e-3, "terms near 3 cancel"),
-    Sample((values(1.0, float("nan"), 2.0, float("inf"), 1.0, float("-inf"), shape=(3, 2)),), {"axis": 1}),
+    Sample((floats(64, dtype="float16"),), {"axes": 0}, 4.0, 4e-3, "terms near 3 cancel"),
+    Sample(
+        (values(1.0, float("nan"), 2.0, float("inf"), 1.0, float("-inf"), shape=(3, 2)),),
+        {"axes": 1},
+    ),
 )
-_WHOLE = (Sample((ints(3, 5),), {"axis": 0}), Sample((ints(3, 5, dtype="int64"),)))
+_WHOLE = (Sample((ints(3, 5),), {"axes": 0}), Sample((ints(3, 5, dtype="int64"),)))
 _EXTREMES = (
-    Sample((floats(3, 17),), {"axis": 1}, 0.0),
-    Sample((floats(3, 1, 7),), {"axis": (0, -1), "keepdims": True}, 0.0),
+    Sample((floats(3, 17),), {"axes": 1}, 0.0),
+    Sample((floats(3, 1, 7),), {"axes": (0, -1), "keepdims": True}, 0.0),
     Sample((ints(3, 5),), {}, 0.0),
     Sample((ints(7, dtype="uint8", low=3, high=200),), {}, 0.0),
     Sample((special(),), {}, 0.0),
-    Sample((floats(5, dtype="float16"),), {"axis": -1}, 0.0),
+    Sample((floats(5, dtype="float16"),), {"axes": -1}, 0.0),
 )
 _LOGIC = (
-    Sample((bools(3, 5),), {"axis": 1}), Sample((bools(1, 3),), {}), Sample((ints(3, 2, low=0, high=2),), {"axis": 0}),
-    Sample((bools(3, 0),), {"axis": 1, "keepdims": True}), Sample((special(),), {}),
-)  # fmt: skip
+    Sample((bools(3, 5),), {"axes": 1}),
+    Sample((bools(1, 3),), {}),
+    Sample((ints(3, 2, low=0, high=2),), {"axes": 0}),
+    Sample((bools(3, 0),), {"axes": 1, "keepdims": True}),
+    Sample((special(),), {}),
+)
 _NORMS = tuple(
-    Sample((floats(3, 17),), {"ord": order, "axis": 1, "keepdims": keep}, 20.0, why=_IN_ORDER)
-    for order, keep in ((2, True), (1, False), (float("inf"), True), (float("-inf"), False), (0, True), (3, False))
-)  # fmt: skip
+    Sample((floats(3, 17),), {"ord": order, "axes": 1, "keepdims": keep}, 20.0, why=_IN_ORDER)
+    for order, keep in (
+        (2, True),
+        (1, False),
+        (float("inf"), True),
+        (float("-inf"), False),
+        (0, True),
+        (3, False),
+    )
+)
 
 ROWS: tuple[OpRow, ...] = (
-    reduction("sum", "sum", _oracle(np.sum), typed=True, onnx=("ReduceSum",),
-              torch=("aten.sum.default", "aten.sum.dim_IntList"),
-              samples=(*_SUMS, *_WHOLE, Sample((bools(3, 5),), {"axis": 1, "dtype": "int64"})),
-              doc="Sum over axes; of bools and small integers in the type `dtype` names."),
-    reduction("mean", "sum", _oracle(np.mean), kind="float", mean=True, onnx=("ReduceMean",),
-              torch=("aten.mean.default", "aten.mean.dim"), samples=_SUMS, doc="Sum over axes by their size."),
-    reduction("prod", "prod", _oracle(np.prod), typed=True, onnx=("ReduceProd",),
-              torch=("aten.prod.default", "aten.prod.dim_int"),
-              samples=(Sample((floats(3, 7),), {"axis": 1}, 8.0, why=_IN_ORDER), *_WHOLE), doc="Product over axes."),
-    reduction("max", "max", _plain(np.max), onnx=("ReduceMax",), torch=("aten.amax.default", "aten.max.default"),
-              samples=_EXTREMES, doc="Largest over axes; NaN if any is."),
-    reduction("min", "min", _plain(np.min), onnx=("ReduceMin",), torch=("aten.amin.default", "aten.min.default"),
-              samples=_EXTREMES, doc="Smallest over axes; NaN if any is."),
-    reduction("any", "any", _plain(np.any), kind="any", to_bool=True, samples=_LOGIC,
-              torch=("aten.any.default", "aten.any.dim", "aten.any.dims"), doc="Whether some element is not zero."),
-    reduction("all", "all", _plain(np.all), kind="any", to_bool=True, samples=_LOGIC,
-              torch=("aten.all.default", "aten.all.dim", "aten.all.dims"), doc="Whether no element is zero."),
+    reduction(
+        "sum",
+        "sum",
+        _oracle(np.sum),
+        typed=True,
+        onnx=("ReduceSum",),
+        torch=("aten.sum.default", "aten.sum.dim_IntList"),
+        samples=(*_SUMS, *_WHOLE, Sample((bools(3, 5),), {"axes": 1, "dtype": "int64"})),
+        doc="Sum over axes; of bools and small integers in the type `dtype` names.",
+    ),
+    reduction(
+        "mean",
+        "sum",
+        _oracle(_average),
+        kind="float",
+        mean=True,
+        onnx=("ReduceMean",),
+        torch=("aten.mean.default", "aten.mean.dim"),
+        samples=_SUMS,
+        doc="Sum over axes by their size.",
+    ),
+    reduction(
+        "prod",
+        "prod",
+        _oracle(np.prod),
+        typed=True,
+        onnx=("ReduceProd",),
+        torch=("aten.prod.default", "aten.prod.dim_int"),
+        samples=(Sample((floats(3, 7),), {"axes": 1}, 8.0, why=_IN_ORDER), *_WHOLE),
+        doc="Product over axes.",
+    ),
+    reduction(
+        "max",
+        "max",
+        _plain(np.max),
+        onnx=("ReduceMax",),
+        torch=("aten.amax.default", "aten.max.default"),
+        samples=_EXTREMES,
+        doc="Largest over axes; NaN if any is.",
+    ),
+    reduction(
+        "min",
+        "min",
+        _plain(np.min),
+        onnx=("ReduceMin",),
+        torch=("aten.amin.default", "aten.min.default"),
+        samples=_EXTREMES,
+        doc="Smallest over axes; NaN if any is.",
+    ),
+    reduction(
+        "any",
+        "any",
+        _plain(np.any),
+        kind="any",
+        to_bool=True,
+        samples=_LOGIC,
+        torch=("aten.any.default", "aten.any.dim", "aten.any.dims"),
+        doc="Whether some element is not zero.",
+    ),
+    reduction(
+        "all",
+        "all",
+        _plain(np.all),
+        kind="any",
+        to_bool=True,
+        samples=_LOGIC,
+        torch=("aten.all.default", "aten.all.dim", "aten.all.dims"),
+        doc="Whether no element is zero.",
+    ),
     _position("argmax", "max", np.argmax, "ArgMax"),
     _position("argmin", "min", np.argmin, "ArgMin"),
-    OpRow("vector_norm", ("x",), _deduce_norm, _lower_norm, _norm_oracle, {"ord": 2.0, **AXES},
-          ("aten.linalg_vector_norm.default",), ("ReduceL2",),
-          (*_NORMS, Sample((floats(5, dtype="float16"),)), Sample((floats(3, 0),), {"axis": 1})),
-          "(Σ |x|^ord)^(1/ord) over axes; the largest or smallest |x| for infinite orders."),
-)  # fmt: skip
+    OpRow(
+        "vector_norm",
+        ("x",),
+        _deduce_norm,
+        _lower_norm,
+        _norm_oracle,
+        {"ord": 2.0, **AXES},
+        ("aten.linalg_vector_norm.default",),
+        ("ReduceL2",),
+        (*_NORMS, Sample((floats(5, dtype="float16"),)), Sample((floats(3, 0),), {"axes": 1})),
+        "(Σ |x|^ord)^(1/ord) over axes; the largest or smallest |x| for infinite orders.",
+    ),
+)

@@ -53,8 +53,10 @@ class OpContext:
     def require_equal(self, a: ir.Expr, b: ir.Expr, what: str) -> None:
         """Raise unless two dimensions are the same for all values of their symbols."""
         if not self.equal(a, b):
-            raise self.error(f"{what}: {a!r} and {b!r} are not known to be equal",
-                             "declare both with the same symbol, or match_cast one of them")  # fmt: skip
+            raise self.error(
+                f"{what}: {a!r} and {b!r} are not known to be equal",
+                "declare both with the same symbol, or match_cast one of them",
+            )
 
     def error(self, message: str, help: str | None = None) -> GraphError:
         return GraphError(f"{self.name}: {message}", code="BW401", help=help)
@@ -123,9 +125,7 @@ def known_dtype(ctx: OpContext, info: ir.TensorInfo, position: int) -> ir.DType:
     return info.dtype
 
 
-def broadcast_shapes(
-    ctx: OpContext, shapes: Sequence[Sequence[ir.Expr]]
-) -> tuple[ir.Expr, ...]:
+def broadcast_shapes(ctx: OpContext, shapes: Sequence[Sequence[ir.Expr]]) -> tuple[ir.Expr, ...]:
     """NumPy broadcasting of symbolic shapes, aligned at the last dimension."""
     rank = max((len(s) for s in shapes), default=0)
     out: list[ir.Expr] = []
@@ -144,9 +144,7 @@ def broadcast_shapes(
     return tuple(out)
 
 
-def broadcast_index(
-    shape: Sequence[ir.Expr], indices: Sequence[ir.Expr]
-) -> tuple[ir.Expr, ...]:
+def broadcast_index(shape: Sequence[ir.Expr], indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
     """Indices into an operand of `shape` for element `indices` of the broadcast result."""
     tail = indices[len(indices) - len(shape) :]
     zero = ir.const(0, "int64")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.ops.row import Array
+from blockwright.ops.row import Array, Sample
 
 Maker = Callable[[np.random.Generator], Array]
 
@@ -57,3 +57,8 @@ def special(dtype: str = "float32") -> Maker:
     huge = {"float32": 3.4e38, "float64": 1.7e308, "float16": 65504.0}.get(dtype, 3.3e38)
     return values(nan, inf, -inf, 0.0, -0.0, tiny, -tiny, huge, -huge, 1.0, -1.0, 0.5, -2.5,
                   dtype=dtype)  # fmt: skip
+
+
+def exact(*cases: tuple[Any, dict[str, Any]]) -> tuple[Sample, ...]:
+    """Samples of one tensor whose elements must come through unchanged."""
+    return tuple(Sample((array,), attrs, 0.0) for array, attrs in cases)

@@ -48,10 +48,10 @@ class Library:
 
     def function(self, name: str) -> Any:
         """The FFI function exported as `__tvm_ffi_NAME`; KeyError when there is none."""
-        found = self.module.get_function(name)
-        if found is None:
-            raise KeyError(name)
-        return found
+        try:
+            return self.module.get_function(name)
+        except AttributeError:
+            raise KeyError(name) from None
 
 
 _seen: dict[str, list[tuple[int, int, int, int]]] = {}

@@ -165,7 +165,30 @@ class Importer:
                 raise ImporterError("an output of the model is not a tensor", code="BW506")
         single = len(kept) == 1
         function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
-        return ir.IRModule({"main": function}, {"input_names": tuple(self.input_names)})
+        tree = self._output_tree(results)
+        return ir.IRModule({"main": function}, {"outputs_tree": tree})
+
+    def _output_tree(self, results: list[Any]) -> Any:
+        """The model's output structure with result numbers as leaves (see `runtime.executable`)."""
+        import torch.utils._pytree as pytree
+
+        numbers = iter(range(len(results)))
+        leaves = [next(numbers) if r is not None else None for r in results]
+        spec = self.program.call_spec.out_spec
+        return _as_json(pytree.tree_unflatten(leaves, spec))
+
+
+def _as_json(tree: Any) -> Any:
+    if tree is None or isinstance(tree, int):
+        return tree
+    if isinstance(tree, dict):
+        return {"dict": {str(k): _as_json(v) for k, v in tree.items()}}
+    if isinstance(tree, list):
+        return {"list": [_as_json(v) for v in tree]}
+    if isinstance(tree, tuple):
+        return {"tuple": [_as_json(v) for v in tree]}
+    raise ImporterError(f"output structure {type(tree).__name__} is not supported", code="BW506",
+                        help="return tensors, tuples, lists or dicts")  # fmt: skip
 
 
 def _flat(value: Any) -> list[Any]:

@@ -7,7 +7,7 @@ name their type, and two plain literals never meet in one operation (Python woul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from blockwright.ir import expr as E
 from blockwright.ir.buffer import Buffer, BufferRegion, IterVar, MatchBufferRegion, Range
-from blockwright.ir.dtype import INT32, DType
+from blockwright.ir.dtype import INT32, DType, dtype_of
 from blockwright.ir.expr import Expr, FloatImm, IntImm, StringImm, Var
 from blockwright.ir.node import Node
 from blockwright.ir.op import OPS, result_type
@@ -33,16 +33,25 @@ _UNARY, _ATOM = 11, 13
 SPECIAL_CALLS = frozenset({"break", "continue"})
 
 
-def default_call_type(call: E.Call) -> DType | None:
-    """The result type that the parser gives a call that does not state one."""
-    row = OPS.get(call.op)
+_STATED_TYPES = {"address_of": "handle", "constant_data": "handle", "tensor": "handle",
+                 "shape_of": "int64"}  # fmt: skip
+
+
+def implied_type(op: str, args: Sequence[Expr]) -> DType | None:
+    """The result type of a builtin call that does not state one; None for unknown operations.
+
+    The parser and the printer share this rule, so that a type is spelled out exactly when needed.
+    """
+    row = OPS.get(op)
     if row is None:
         return None
-    if call.op == "if_then_else":
-        return call.args[1].dtype
-    if row.result == "given":
-        return DType("int", 32)
-    return result_type(row, call.args[0].dtype) if call.args else None
+    if op == "if_then_else":
+        return args[1].dtype
+    if row.result != "given":
+        return result_type(row, args[0].dtype) if args else None
+    if op.startswith("vector_reduce_"):
+        return args[0].dtype.element
+    return dtype_of(_STATED_TYPES.get(op, "int32"))
 
 
 class ExprPrinter:
@@ -91,7 +100,7 @@ class ExprPrinter:
         if isinstance(node, IntImm) and self.is_plain_int(node):
             return f"T.{node.type}({node.value})"
         if isinstance(node, StringImm):
-            return f"T.StringImm({node.value!r})"
+            return f"T.StringImm({quote(node.value)})"
         return self.expr(node)
 
     def tuple_of(self, nodes: Iterable[Expr]) -> str:
@@ -151,7 +160,7 @@ class ExprPrinter:
 
     # ------------------------------------------------------------------------------ compound nodes
     def _cast(self, node: E.Cast) -> tuple[str, int]:
-        return f'T.Cast("{node.type}", {self.typed(node.value)})', _ATOM
+        return f'T.Cast("{node.type}", {self.expr(node.value)})', _ATOM
 
     def _not(self, node: E.Not) -> tuple[str, int]:
         return f"not {self.expr(node.a, 3)}", 3
@@ -172,7 +181,7 @@ class ExprPrinter:
         return f"T.Select({args})", _ATOM
 
     def _let(self, node: E.Let) -> tuple[str, int]:
-        value = self.typed(node.value)
+        value = self.expr(node.value)
         with self.names.scope():
             name = self.names.define(node.var, node.var.name)
             return f"T.Let({self.expr(node.body)}, where={{{name}: {value}}})", _ATOM
@@ -196,7 +205,7 @@ class ExprPrinter:
 
     def _call(self, node: E.Call) -> tuple[str, int]:
         args = self.exprs(node.args)
-        default = default_call_type(node)
+        default = implied_type(node.op, node.args)
         if default is None or not node.op.isidentifier() or node.op in SPECIAL_CALLS:
             rest = f", {args}" if args else ""
             return f'T.call_intrin("{node.type}", {quote(node.op)}{rest})', _ATOM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,6 +47,8 @@ class ScriptPrinter(InfoPrinter):
                                 else G.BindingBlock((node,)))  # fmt: skip
         elif isinstance(node, G.SeqExpr):
             self.seq_body(node, "return ")
+        elif isinstance(node, G.If):
+            self._if_binding(G.VarBinding(G.GraphVar("_"), node), node)
         else:
             self.out.line(self._fragment(node))
 
@@ -128,12 +131,24 @@ class ScriptPrinter(InfoPrinter):
 
     def seq_body(self, seq: G.SeqExpr, result: str) -> None:
         """Bindings, then the value behind the text `result`."""
-        for block in seq.blocks:
-            self._binding_block(block)
-        self.declare_symbols(seq.body)
-        self.out.line(f"{result}{self.graph(seq.body)}")
+        for index, block in enumerate(seq.blocks):
+            used: set[G.GraphVar] = set()
+            if block.dataflow:
+                for later in (*seq.blocks[index + 1 :], seq.body):
+                    used.update(collect(later, G.GraphVar))
+            self._binding_block(block, used)
+        body = seq.body
+        if isinstance(body, G.If):  # a choice has no spelling but the one that binds it
+            variable = G.GraphVar("gv")
+            self._if_binding(G.VarBinding(variable, body), body)
+            body = variable
+        self.declare_symbols(body)
+        self.out.line(f"{result}{self.graph(body)}")
 
-    def _binding_block(self, block: G.BindingBlock) -> None:
+    def _binding_block(
+        self, block: G.BindingBlock, used: AbstractSet[G.GraphVar] = frozenset()
+    ) -> None:
+        """A block; values that leave a dataflow block are those marked so or `used` after it."""
         if not block.dataflow:
             for binding in block.bindings:
                 self._binding(binding)
@@ -144,7 +159,8 @@ class ScriptPrinter(InfoPrinter):
                 self._binding(binding)
             variables = [b.var for b in block.bindings
                          if isinstance(b, (G.VarBinding, G.MatchCast))]  # fmt: skip
-            outputs = ", ".join(self.names.of(v, v.name) for v in variables if not v.dataflow)
+            leaving = [v for v in variables if not v.dataflow or v in used]
+            outputs = ", ".join(self.names.of(v, v.name) for v in leaving)
             self.out.line(f"R.output({outputs})")
 
     def _binding(self, binding: G.Binding) -> None:
@@ -244,8 +260,9 @@ class ScriptPrinter(InfoPrinter):
             return f"{target}({', '.join(parts + self._attrs(node))})"
         if name in _PACKED_CALLS:
             parts = [self._callee(args[0]), *(self.graph(a) for a in args[1:])]
-            infos = "".join(f"{self.info(i)}, " for i in node.out_info).rstrip(" ")
-            parts += [f"sinfo_args=({infos})"] if infos else []
+            infos = ", ".join(map(self.info, node.out_info))
+            comma = "," if len(node.out_info) == 1 else ""
+            parts += [f"sinfo_args=({infos}{comma})"] if infos else []
             return f"{target}({', '.join(parts + self._attrs(node))})"
         if not all(part.isidentifier() for part in name.split(".")):
             target = f"R.op({quote(name)})"

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from blockwright.ir import graph as G
 from blockwright.ir.dtype import INT64
 from blockwright.ir.expr import Expr, IntImm, Var
+from blockwright.ir.node import Node
 from blockwright.ir.printer.expr import quote
 from blockwright.ir.printer.func import FuncPrinter
-from blockwright.ir.visit import collect
 
 
 class InfoPrinter(FuncPrinter):
@@ -67,8 +67,25 @@ class InfoPrinter(FuncPrinter):
         return f"R.Callable({', '.join(parts)})"
 
     def declare_symbols(self, *nodes: G.Info | G.GraphExpr | None) -> None:
-        """Declare the symbols that are mentioned here for the first time."""
+        """Declare the symbols that the text of these nodes mentions for the first time."""
         for node in nodes:
-            for var in [] if node is None else collect(node, Var):
+            for var in _spelled_symbols(node):
                 if not self.names.known(var):
                     self.out.line(f"{self.names.define(var, var.name)} = T.{var.type}()")
+
+
+def _spelled_symbols(root: G.Info | G.GraphExpr | None) -> list[Var]:
+    """Symbols in the text of a node: annotations of the variables it mentions are not printed."""
+    out: list[Var] = []
+    stack: list[Node] = [] if root is None else [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Var):
+            out.append(node)
+        elif isinstance(node, (G.If, G.GraphFunction, G.GraphVar)):
+            continue
+        elif isinstance(node, G.GraphExpr):
+            stack.extend(reversed(list(node.replace(info=None).children())))
+        else:
+            stack.extend(reversed(list(node.children())))
+    return out

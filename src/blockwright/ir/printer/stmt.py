@@ -14,6 +14,7 @@ from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.buffer import Buffer, IterType, IterVar, Range
 from blockwright.ir.expr import Expr, IntImm, Var
+from blockwright.ir.op import OPS
 from blockwright.ir.printer.expr import SPECIAL_CALLS, ExprPrinter, quote
 from blockwright.ir.stmt import Block, BlockRealize, For, ForKind, Stmt
 from blockwright.ir.structural import structural_equal
@@ -97,7 +98,7 @@ class StmtPrinter(ExprPrinter):
     def _scoping(self, stmt: Any, tail: bool) -> str:
         """Header text; defines what the statement defines."""
         if isinstance(stmt, S.LetStmt):
-            value = self.typed(stmt.value)
+            value = self.expr(stmt.value)
             name = self.names.define(stmt.var, stmt.var.name)
             if tail:
                 return f"{name}: T.{stmt.var.type} = {value}"
@@ -105,10 +106,10 @@ class StmtPrinter(ExprPrinter):
         if isinstance(stmt, S.AttrStmt):
             if is_launch(stmt):
                 axis = stmt.node
-                call = f"T.launch_thread({quote(axis.thread_tag)}, {self.typed(stmt.value)})"
+                call = f"T.launch_thread({quote(axis.thread_tag)}, {self.expr(stmt.value)})"
                 name = self.names.define(axis.var, axis.var.name)
                 return f"{name} = {call}" if tail else f"with {call} as {name}:"
-            call = f"T.attr({self.value(stmt.node)}, {quote(stmt.key)}, {self.typed(stmt.value)})"
+            call = f"T.attr({self.value(stmt.node)}, {quote(stmt.key)}, {self.expr(stmt.value)})"
             return call if tail else f"with {call}:"
         self.declare_free(stmt.buffer)
         args = self.buffer_args(stmt.buffer)
@@ -116,7 +117,7 @@ class StmtPrinter(ExprPrinter):
             extra = f", annotations={self.value(stmt.annotations)}" if stmt.annotations else ""
             call = f"T.allocate({args}{extra})"
         else:
-            call = f"T.decl_buffer({args}, data={self.typed(stmt.source)})"
+            call = f"T.decl_buffer({args}, data={self.expr(stmt.source)})"
         name = self.names.define(stmt.buffer, stmt.buffer.name)
         return f"{name} = {call}" if tail else f"with {call} as {name}:"
 
@@ -141,11 +142,10 @@ class StmtPrinter(ExprPrinter):
 
     def _evaluate(self, stmt: S.Evaluate) -> None:
         value = stmt.value
-        if isinstance(value, E.Call):
-            plain = value.op in SPECIAL_CALLS and not value.args and value.type.name == "int32"
-            text = value.op if plain else self.expr(value)
-        else:
-            text = f"T.evaluate({self.expr(value)})"
+        text = f"T.evaluate({self.expr(value)})"
+        if isinstance(value, E.Call) and value.op in OPS and OPS[value.op].kind == "effect":
+            word = value.op in SPECIAL_CALLS and not value.args and value.type.name == "int32"
+            text = value.op if word else self.expr(value)
         self.out.line(self.marked(stmt, text))
 
     def _assert(self, stmt: S.AssertStmt) -> None:
@@ -159,9 +159,14 @@ class StmtPrinter(ExprPrinter):
     def _if(self, stmt: S.IfThenElse) -> None:
         self.out.line(self.marked(stmt, f"if {self.expr(stmt.condition)}:"))
         self.block_of(stmt.then_case)
-        if stmt.else_case is not None:
+        rest = stmt.else_case
+        while isinstance(rest, S.IfThenElse):
+            self.out.line(self.marked(rest, f"elif {self.expr(rest.condition)}:"))
+            self.block_of(rest.then_case)
+            rest = rest.else_case
+        if rest is not None:
             self.out.line("else:")
-            self.block_of(stmt.else_case)
+            self.block_of(rest)
 
     # --------------------------------------------------------------------------------------- loops
     def _for(self, stmt: For) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from blockwright.ir.node import Node
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
-_RESERVED = frozenset({"T", "R", "I", "cls", "range", "float", "min", "max", "_"})
+_RESERVED = frozenset({"T", "R", "I", "cls", "range", "float", "min", "max"})
 _NOT_NAME = re.compile(r"\W")
 
 

@@ -118,6 +118,9 @@ class Evaluator:
             return function(a, b)
         return comparison(cls, a, b, self.span(node))
 
+    def is_callable(self, value: Any) -> bool:
+        return callable(value)
+
     def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         return func(*args, **kwargs)
 
@@ -314,12 +317,12 @@ class Evaluator:
                 kwargs.update(self.eval(item.value))
             else:
                 kwargs[item.arg] = self.eval(item.value)
-        if not callable(func):
+        if not self.is_callable(func):
             raise Problem("BW106", f"{ast.unparse(node.func)!r} cannot be called", node)
         return self.guarded(lambda: self._invoke(func, args, kwargs, node), node)
 
     def _invoke(self, func: Any, args: list[Any], kwargs: Mapping[str, Any], node: ast.Call) -> Any:
-        if getattr(func, "__module__", "").startswith("blockwright.script"):
+        if str(getattr(func, "__module__", "")).startswith("blockwright.script"):
             try:
                 return self.called(func, args, dict(kwargs), node)
             except TypeError as error:  # arguments that do not fit the signature

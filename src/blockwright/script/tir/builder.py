@@ -248,7 +248,8 @@ class BlockFrame(StorageFrame):
         names = [builder.take_name(f"v{k}") for k in range(len(self.domains))]
         for name, (domain, kind) in zip(names, self.domains, strict=True):
             self.axis(builder, name, domain, kind, None)
-        return [axis.var for axis in self.iter_vars]
+        found = [axis.var for axis in self.iter_vars]
+        return found[0] if len(found) == 1 else found
 
     def axis(
         self, builder: Builder, name: str, domain: Range, kind: IterType, value: Expr | None

@@ -14,6 +14,7 @@ import ml_dtypes
 
 from blockwright import ir
 from blockwright.ir import Buffer, BufferLoad, DType, Expr, Var, dtype_of
+from blockwright.ir.printer.expr import implied_type
 from blockwright.script.core import Evaluator, Problem, special_form
 from blockwright.script.tir.builder import Builder
 from blockwright.script.tir.values import number_types, to_expr, vector_indices
@@ -42,7 +43,8 @@ def builtin(name: str) -> Callable[..., Expr]:
         if row.arity >= 0 and len(values) != row.arity:
             raise ScriptError(f"T.{name} takes {row.arity} arguments, got {len(values)}",
                               code="BW106")  # fmt: skip
-        return ir.call(name, *values, dtype=dtype)
+        known = implied_type(name, values) if dtype is None else dtype
+        return ir.call(name, *values, dtype=None if row.elementwise and dtype is None else known)
 
     call.__name__ = call.__qualname__ = name
     return call

@@ -97,16 +97,8 @@ class TirEvaluator(Evaluator):
             return value.replace(span=self.span(node))
         return value
 
-    def eval_Call(self, node: ast.Call) -> Any:
-        func = node.func
-        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-            owner = self.lookup(func.value.id, func.value)
-            if isinstance(owner, ModuleRef):
-                ref = self.eval(func)
-                args = [self.eval(a) for a in node.args]
-                kwargs = {k.arg: self.eval(k.value) for k in node.keywords if k.arg}
-                return self.called(ref, args, kwargs, node)
-        return super().eval_Call(node)
+    def is_callable(self, value: Any) -> bool:
+        return callable(value) or isinstance(value, FunctionRef)
 
 
 class TirParser(TirEvaluator):
@@ -114,12 +106,10 @@ class TirParser(TirEvaluator):
 
     _statements: ClassVar[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-
     def __init__(self, script: Script, reporter: Reporter) -> None:
         super().__init__(script, reporter)
         self.builder = Builder()
+        self._symbols: dict[str, Var] = {}  # dimensions that the signature names by strings
 
     # ----------------------------------------------------------------------------------- functions
     def function(self, node: ast.FunctionDef, private: bool = False) -> PrimFunc | None:
@@ -181,7 +171,7 @@ class TirParser(TirEvaluator):
             if isinstance(item, str):
                 known = self.scopes[-1].get(item)
                 if known is None:
-                    known = Var(item, ir.dtype_of("int64"))
+                    known = self._symbols[item] = Var(item, ir.dtype_of("int64"))
                     self.bind(item, known)
                 item = known
             out.append(item)
@@ -252,6 +242,10 @@ class TirParser(TirEvaluator):
             self.bind(target.id, value.rest(target.id))
         elif isinstance(value, (Frame, LoopNest)):
             raise Problem("BW103", "this opens a block or loop", node, "use it with `with` or `for`")
+        elif isinstance(value, Var) and target.id in self._symbols:
+            known = self._symbols[target.id]
+            if value not in self.builder.fresh or value.type is not known.type:
+                raise Problem("BW107", f"{target.id!r} is a dimension of type {known.type}", node)
         elif isinstance(value, (Expr, BufferSlice)) and value not in self.builder.fresh:
             self.let(target.id, to_expr(value), node)
         else:
@@ -308,7 +302,7 @@ class TirParser(TirEvaluator):
         self.builder.span = self.span(node)
         if isinstance(value, ScopeFrame):
             value.rest()
-        elif isinstance(value, ir.Call):
+        elif isinstance(value, ir.Call) and _has_effect(value):
             statements.evaluate(value)
         elif isinstance(value, Expr):
             raise Problem("BW103", "this expression is computed and thrown away", node,
@@ -417,6 +411,11 @@ class TirParser(TirEvaluator):
     def visit_Return(self, node: ast.Return) -> None:
         values = [] if node.value is None else [to_expr(self.eval(node.value))]
         statements.evaluate(ir.call("ret", *values))
+
+
+def _has_effect(call: ir.Call) -> bool:
+    row = ir.OPS.get(call.op)
+    return row is None or row.kind == "effect"
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -1,0 +1,43 @@
+"""What a function states about its symbolic sizes, as an analyzer to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+
+
+def symbols_of(func: ir.PrimFunc) -> list[ir.Var]:
+    """Symbolic sizes in order of first occurrence: scalar parameters, then buffer shapes."""
+    handles = {handle for handle, _ in func.buffer_map}
+    found: dict[ir.Var, None] = {p: None for p in func.params if p not in handles}
+    for buffer in func.buffers:
+        for dim in buffer.shape:
+            found.update(dict.fromkeys(ir.collect(dim, ir.Var)))
+    return list(found)
+
+
+def symbol_facts(func: ir.PrimFunc) -> Analyzer:
+    """An analyzer that knows the stated bounds of sizes; a shape variable is never negative."""
+    analyzer = Analyzer()
+    uppers: Mapping[str, Any] = func.attrs.get("tir_var_upper_bound", {})
+    lowers: Mapping[str, Any] = func.attrs.get("tir_var_lower_bound", {})
+    in_shapes = {v for b in func.buffers for d in b.shape for v in ir.collect(d, ir.Var)}
+    for var in symbols_of(func):
+        if not var.type.is_int:
+            continue
+        low = lowers.get(var.name, 0 if var in in_shapes else None)
+        analyzer.bind_bounds(
+            var, None if low is None else _int(low), _optional(uppers.get(var.name))
+        )
+    return analyzer
+
+
+def _int(value: Any) -> int:
+    return value.value if isinstance(value, ir.IntImm) else int(value)
+
+
+def _optional(value: Any) -> int | None:
+    return None if value is None else _int(value)

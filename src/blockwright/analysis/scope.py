@@ -1,0 +1,211 @@
+"""Data flow among the sibling blocks of a scope, from block signatures alone.
+
+Definitions (TensorIR paper, section 3, and the schedule rules built on it):
+
+- a *complete* block has only spatial iterators, does not read what it writes, and is the only
+  writer of its buffers in the scope (or one of several that write provably different regions);
+- a *reduction* block has an initial value, spatial and reduction iterators bound by an iterator
+  map, and output indices free of reduction iterators;
+- an *update* is a reduction whose initial value another block before it writes;
+- a consumer is *covered* when, in every iteration of the loops it shares with a producer, the
+  producer has written all that the consumer reads in that iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from blockwright import ir
+from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.regions import clip_region, relax_region
+from blockwright.analysis.tree import Tree
+from blockwright.arith import Analyzer, covers, detect_iter_map
+
+
+class BlockKind(Enum):
+    """What a block is to its scope."""
+
+    COMPLETE = "complete"
+    REDUCTION = "reduction"
+    UPDATE = "update"
+    OTHER = "other"
+
+
+class Scope:
+    """Producers, consumers and kinds of the blocks directly inside `block`."""
+
+    def __init__(self, tree: Tree, block: ir.Block) -> None:
+        self.tree = tree
+        self.block = block
+        self.blocks = tree.child_blocks(block)
+        self.position = {b: i for i, b in enumerate(self.blocks)}
+        self.writers: dict[ir.Buffer, list[ir.Block]] = {}
+        self.readers: dict[ir.Buffer, list[ir.Block]] = {}
+        for child in self.blocks:
+            for region in child.writes:
+                self.writers.setdefault(region.buffer, []).append(child)
+            for region in child.reads:
+                self.readers.setdefault(region.buffer, []).append(child)
+        self._kinds: dict[ir.Block, tuple[BlockKind, str]] = {}
+        self._affine: dict[ir.Block, tuple[str, ...]] = {}
+
+    # ------------------------------------------------------------------ relations
+    def producers(self, block: ir.Block) -> list[ir.Block]:
+        """Blocks before `block` that write something it reads, in program order."""
+        here = self.position[block]
+        found = {w for r in block.reads for w in self.writers.get(r.buffer, ())
+                 if self.position[w] < here}  # fmt: skip
+        return sorted(found, key=self.position.__getitem__)
+
+    def consumers(self, block: ir.Block) -> list[ir.Block]:
+        """Blocks after `block` that read something it writes, in program order."""
+        here = self.position[block]
+        found = {c for r in block.writes for c in self.readers.get(r.buffer, ())
+                 if self.position[c] > here}  # fmt: skip
+        return sorted(found, key=self.position.__getitem__)
+
+    def is_output(self, block: ir.Block) -> bool:
+        """Whether the block writes a buffer that lives beyond the scope."""
+        own = set(self.block.alloc_buffers)
+        return any(region.buffer not in own for region in block.writes)
+
+    # ------------------------------------------------------------------ kinds
+    def kind(self, block: ir.Block) -> BlockKind:
+        return self._classify(block)[0]
+
+    def why_other(self, block: ir.Block) -> str:
+        """Why a block is neither complete nor a reduction."""
+        return self._classify(block)[1]
+
+    def _classify(self, block: ir.Block) -> tuple[BlockKind, str]:
+        found = self._kinds.get(block)
+        if found is None:
+            found = self._kinds[block] = self._find_kind(block)
+        return found
+
+    def _find_kind(self, block: ir.Block) -> tuple[BlockKind, str]:
+        types = {it.iter_type for it in block.iter_vars}
+        if types - {ir.IterType.SPATIAL, ir.IterType.REDUCE}:
+            return BlockKind.OTHER, "it has iterators that are neither spatial nor reductions"
+        other = self._second_writer(block)
+        if other:
+            return BlockKind.OTHER, other
+        if ir.IterType.REDUCE not in types and block.init is None:
+            written = {r.buffer for r in block.writes}
+            for region in block.reads:
+                if region.buffer in written:
+                    return BlockKind.OTHER, f"it reads and writes {region.buffer.name}"
+            return BlockKind.COMPLETE, ""
+        return self._reduction(block)
+
+    def _reduction(self, block: ir.Block) -> tuple[BlockKind, str]:
+        reduce_vars = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+        for region in block.writes:
+            if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
+                return BlockKind.OTHER, "its output index uses a reduction iterator"
+        problems = self.not_affine(block)
+        if problems:
+            return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
+        if block.init is not None:
+            return BlockKind.REDUCTION, ""
+        written = {r.buffer for r in block.writes}
+        if all(any(r.buffer is b for r in block.reads) for b in written):
+            return BlockKind.UPDATE, ""
+        return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
+
+    def _second_writer(self, block: ir.Block) -> str:
+        """A conflict with another writer of the same buffer, in words."""
+        here = self.position[block]
+        for region in block.writes:
+            for other in self.writers[region.buffer]:
+                if other is block:
+                    continue
+                first, last = (other, block) if self.position[other] < here else (block, other)
+                reads_back = any(r.buffer is region.buffer for r in last.reads)
+                if reads_back and last.init is None:
+                    continue  # `first` is the initial value of the update `last`
+                if not self.disjoint(first, last, region.buffer):
+                    return f"block {other.name} writes {region.buffer.name} too"
+        return ""
+
+    def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
+        """Whether two blocks surely write different parts of a buffer."""
+        analyzer = symbol_facts(self.tree.func)
+        boxes = [self.region_under((), x, self._region(x.writes, buffer), analyzer) for x in (a, b)]
+        for p, q in zip(boxes[0].region, boxes[1].region, strict=True):
+            for x, y in ((p, q), (q, p)):
+                end = ir.add(x.min, x.extent)
+                if analyzer.prove(ir.LE(*ir.match_types(end, y.min))):
+                    return True
+        return False
+
+    def not_affine(self, block: ir.Block) -> tuple[str, ...]:
+        """Why the iterators of a block are bound by no iterator map; empty when they are."""
+        found = self._affine.get(block)
+        if found is None:
+            realize = self.tree.realize(block)
+            loops = self.tree.loops_above(block)
+            analyzer = facts_at(self.tree, loops[0] if loops else realize)
+            domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+            predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+            result = detect_iter_map(
+                realize.iter_values, domains, predicate, analyzer, "surjective"
+            )
+            found = self._affine[block] = result.errors
+        return found
+
+    # ------------------------------------------------------------------ coverage
+    def uncovered(self, block: ir.Block) -> str:
+        """Why some producer does not cover what `block` reads; empty when all do."""
+        for region in block.reads:
+            before = [w for w in self.writers.get(region.buffer, ())
+                      if self.position[w] < self.position[block]]  # fmt: skip
+            if before and not any(self.covers(w, block, region) for w in before):
+                return (f"in an iteration of the loops they share, block {before[-1].name} has "
+                        f"not written all of {region.buffer.name} that block {block.name} "
+                        "reads")  # fmt: skip
+        return ""
+
+    def covers(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
+        """Whether the producer has written `read` in every iteration of the common loops."""
+        common = self.tree.common_loops(producer, consumer)
+        analyzer = facts_at(self.tree, common[-1].body if common else self.block.body)
+        written = self._region(producer.writes, read.buffer)
+        have = self.region_under(common, producer, written, analyzer)
+        need = self.region_under(common, consumer, read, analyzer)
+        return covers(have.region, clip_region(need, analyzer).region, analyzer)
+
+    def region_under(
+        self,
+        common: Iterable[ir.For],
+        block: ir.Block,
+        region: ir.BufferRegion,
+        analyzer: Analyzer,
+    ) -> ir.BufferRegion:
+        """A signature region with all loops of the block but the common ones eliminated."""
+        realize = self.tree.realize(block)
+        fixed = set(common)
+        domains = {f.loop_var: ir.Range(f.min, f.extent)
+                   for f in self.tree.loops_above(block) if f not in fixed}  # fmt: skip
+        binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+        outer = ir.substitute(region, binding)
+        outer = ir.BufferRegion(region.buffer, outer.region)
+        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        return relax_region(outer, domains, analyzer, predicate)
+
+    @staticmethod
+    def _region(regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> ir.BufferRegion:
+        return next(r for r in regions if r.buffer is buffer)
+
+
+def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
+    """What holds at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
+    analyzer = symbol_facts(tree.func)
+    for node in reversed(list(tree.ancestors(at))):
+        if isinstance(node, ir.For):
+            analyzer.bind(node.loop_var, ir.Range(node.min, node.extent))
+        elif isinstance(node, ir.Block):
+            for it in node.iter_vars:
+                analyzer.bind(it.var, it.dom)
+    return analyzer

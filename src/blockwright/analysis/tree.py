@@ -1,0 +1,98 @@
+"""Where statements stand: parents, enclosing loops and scopes of one immutable function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blockwright import ir
+
+
+def child_stmts(node: ir.Stmt) -> Iterator[ir.Stmt]:
+    """Direct sub-statements in program order (a block's `init` before its body)."""
+    if isinstance(node, ir.Block):
+        if node.init is not None:
+            yield node.init
+        yield node.body
+    else:
+        for child in node.children():
+            if isinstance(child, ir.Stmt):
+                yield child
+
+
+class Tree:
+    """Parent links and definitions of a function, found in one walk over its statements."""
+
+    def __init__(self, func: ir.PrimFunc) -> None:
+        self.func = func
+        self.parent: dict[ir.Stmt, ir.Stmt] = {}
+        self.loops: dict[ir.Var, ir.For] = {}
+        self.blocks: list[ir.Block] = []
+        self.order: dict[ir.Stmt, int] = {}
+        stack: list[ir.Stmt] = [func.body]
+        while stack:
+            node = stack.pop()
+            self.order[node] = len(self.order)
+            if isinstance(node, ir.For):
+                self.loops[node.loop_var] = node
+            elif isinstance(node, ir.Block):
+                self.blocks.append(node)
+            children = list(child_stmts(node))
+            for child in children:
+                self.parent[child] = node
+            stack.extend(reversed(children))
+        self.block_set = set(self.blocks)
+
+    def realize(self, block: ir.Block) -> ir.BlockRealize:
+        found = self.parent[block]
+        assert isinstance(found, ir.BlockRealize)
+        return found
+
+    def ancestors(self, node: ir.Stmt) -> Iterator[ir.Stmt]:
+        """Enclosing statements, innermost first, without the node itself."""
+        current = self.parent.get(node)
+        while current is not None:
+            yield current
+            current = self.parent.get(current)
+
+    def scope(self, node: ir.Stmt) -> ir.Block | None:
+        """The innermost block around a statement (around the realize, for a block)."""
+        start = self.realize(node) if isinstance(node, ir.Block) and node in self.parent else node
+        for above in self.ancestors(start):
+            if isinstance(above, ir.Block):
+                return above
+        return None
+
+    def loops_above(self, node: ir.Stmt) -> list[ir.For]:
+        """Loops between a statement and its scope, outermost first."""
+        start: ir.Stmt = self.realize(node) if isinstance(node, ir.Block) else node
+        found: list[ir.For] = []
+        for above in self.ancestors(start):
+            if isinstance(above, ir.Block):
+                break
+            if isinstance(above, ir.For):
+                found.append(above)
+        return found[::-1]
+
+    def child_blocks(self, node: ir.Stmt) -> list[ir.Block]:
+        """Blocks directly below a block or loop, not those inside other blocks."""
+        found: list[ir.Block] = []
+        stack = [node.body] if isinstance(node, (ir.Block, ir.For)) else [node]
+        while stack:
+            here = stack.pop()
+            if isinstance(here, ir.BlockRealize):
+                found.append(here.block)
+            else:
+                stack.extend(reversed(list(child_stmts(here))))
+        return found
+
+    def is_below(self, node: ir.Stmt, ancestor: ir.Stmt) -> bool:
+        return any(above is ancestor for above in self.ancestors(node))
+
+    def common_loops(self, a: ir.Block, b: ir.Block) -> list[ir.For]:
+        """Loops of the scope that enclose both blocks, outermost first."""
+        found: list[ir.For] = []
+        for x, y in zip(self.loops_above(a), self.loops_above(b), strict=False):
+            if x is not y:
+                break
+            found.append(x)
+        return found

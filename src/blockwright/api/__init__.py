@@ -1,0 +1,1 @@
+"""What users import; `blockwright/__init__` loads these names at first use."""

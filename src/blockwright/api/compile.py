@@ -1,0 +1,97 @@
+"""`bw.compile`: a model in, an executable out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from blockwright import ir
+from blockwright.api.model import CompiledModel
+from blockwright.build import build
+from blockwright.passes import STAGES, PassContext, run_pipeline
+from blockwright.support import OptionError
+from blockwright.target import Target
+
+Progress = Callable[[str, int, int], None]
+EFFORTS = ("none",)
+
+
+def compile(
+    model: Any,
+    example_inputs: Sequence[Any] | None = None,
+    *,
+    target: str | Target = "native",
+    dynamic_shapes: Any = None,
+    effort: str = "none",
+    progress: Progress | None = None,
+    options: dict[str, Any] | None = None,
+) -> CompiledModel:
+    """Compile a model to native code, once for all shapes it declares.
+
+    Arguments:
+        model: `torch.export.ExportedProgram`, `torch.nn.Module` (exported here with
+            `example_inputs` and `dynamic_shapes`), `ir.IRModule` with a graph function "main", or a
+            graph function.
+        target: `bw.Target` or its name.
+        effort: "none" constructs schedules from rules; nothing is searched.
+        progress: called with (stage, finished, total).
+        options: `disabled_rules` (names), `keep_stages` (default true: for `show`),
+            `instruments` (called after every pass with name, before, after).
+
+    Raises:
+        ImporterError: operators that are not covered, all at once.
+        OptionError: BW901 unknown effort, BW902 a model of another kind.
+    """
+    if effort not in EFFORTS:
+        raise OptionError(f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}",
+                          code="BW901", help="schedules are constructed, not searched")  # fmt: skip
+    settings = dict(options or {})
+    machine = Target(target)
+    context = PassContext(machine, settings, settings.get("instruments", ()), progress)
+    started = time.perf_counter()
+    imported = import_model(model, example_inputs, dynamic_shapes)
+    context.timings["import"] = time.perf_counter() - started
+    stages: dict[str, ir.IRModule] = {"graph": imported}
+    context.instruments.append(lambda name, before, after: stages.__setitem__(name, after))
+    lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
+    started = time.perf_counter()
+    library = build(lowered, machine, progress=progress)
+    context.timings["build"] = time.perf_counter() - started
+    return CompiledModel(imported, lowered, library, context, stages)
+
+
+def import_model(
+    model: Any, example_inputs: Sequence[Any] | None = None, dynamic_shapes: Any = None
+) -> ir.IRModule:
+    """The graph-level module of a model of any supported kind."""
+    if isinstance(model, ir.IRModule):
+        return model
+    if isinstance(model, ir.GraphFunction):
+        return ir.IRModule({"main": model.replace(attrs={**model.attrs, "global_symbol": "main"})})
+    if isinstance(model, (str, os.PathLike)):
+        raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902",
+                          help="pass a torch module, an exported program or an IR module")  # fmt: skip
+    kinds = {base.__name__ for base in type(model).__mro__}
+    if "ExportedProgram" in kinds:
+        from blockwright.frontend.torch import from_exported_program
+
+        return from_exported_program(model)
+    if "Module" in kinds and hasattr(model, "named_parameters"):
+        return import_model(_export(model, example_inputs, dynamic_shapes))
+    raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902",
+                      help="pass a torch module, an exported program or an IR module")  # fmt: skip
+
+
+def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any) -> Any:
+    if example_inputs is None:
+        raise OptionError("a torch module needs example_inputs to be exported", code="BW903",
+                          help="bw.compile(model, (x, mask), dynamic_shapes=...)")  # fmt: skip
+    import torch
+
+    with torch.no_grad():
+        return torch.export.export(
+            model.eval(), tuple(example_inputs), dynamic_shapes=dynamic_shapes, strict=False
+        )

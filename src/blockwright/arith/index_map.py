@@ -1,0 +1,205 @@
+"""Index maps: layouts and their inverses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from blockwright.arith.analyzer import Analyzer
+from blockwright.arith.interval import eval_set
+from blockwright.arith.itermap import require_iter_map
+from blockwright.arith.itermark import IterMapError, IterMapResult, IterMark, IterSum
+from blockwright.ir import (
+    Expr,
+    Range,
+    Var,
+    add,
+    as_expr,
+    cast_to,
+    const,
+    floordiv,
+    floormod,
+    logical_or,
+    mul,
+    sub,
+    substitute,
+)
+from blockwright.ir.dtype import BOOL, INT64, DType
+from blockwright.support import IRError
+
+
+class IndexMap(msgspec.Struct, frozen=True, eq=False):
+    """Where the element at `initial` goes: to `final`, expressions of the initial variables."""
+
+    initial: tuple[Var, ...]
+    final: tuple[Expr, ...]
+
+    @staticmethod
+    def from_func(
+        fn: Callable[..., Sequence[Any]], ndim: int, dtype: DType = INT64
+    ) -> IndexMap:
+        """The map that `fn` describes, called with `ndim` variables.
+
+        `IndexMap.from_func(lambda i, j: (i // 4, j, i % 4), 2)`
+        """
+        initial = tuple(Var(f"i{k}", dtype) for k in range(ndim))
+        return IndexMap(initial, tuple(as_expr(e, dtype) for e in fn(*initial)))
+
+    def apply(self, indices: Sequence[Expr], analyzer: Analyzer | None = None) -> tuple[Expr, ...]:
+        """The final indices of the element at `indices`."""
+        if len(indices) != len(self.initial):
+            raise IRError(f"the map takes {len(self.initial)} indices, got {len(indices)}",
+                          code="BW209")  # fmt: skip
+        mapping = {
+            var: index if index.dtype is var.type else cast_to(index, var.type)
+            for var, index in zip(self.initial, indices, strict=True)
+        }
+        analyzer = analyzer or Analyzer()
+        return tuple(analyzer.simplify(substitute(e, mapping)) for e in self.final)
+
+    def domains(self, shape: Sequence[Expr]) -> dict[Var, Range]:
+        """Ranges of the initial variables for a buffer of this shape."""
+        return {
+            var: Range(const(0, var.type), cast_to(size, var.type))
+            for var, size in zip(self.initial, shape, strict=True)
+        }
+
+    def map_shape(
+        self, shape: Sequence[Expr], analyzer: Analyzer | None = None
+    ) -> tuple[Expr, ...]:
+        """The smallest shape that holds every final index."""
+        analyzer = analyzer or Analyzer()
+        domains = self.domains(shape)
+        result: list[Expr] = []
+        for index in self.final:
+            top = eval_set(index, domains, analyzer).max
+            if top is None:
+                raise IterMapError("a final index has no upper bound")
+            result.append(analyzer.simplify(add(top, 1)))
+        return tuple(result)
+
+    def inverse(self, shape: Sequence[Expr], analyzer: Analyzer | None = None) -> IndexMap:
+        """The map back, for a map that is one to one and onto on a buffer of this shape."""
+        analyzer = analyzer or Analyzer()
+        result = require_iter_map(self.final, self.domains(shape), None, analyzer, "bijective")
+        final_shape = self.map_shape(shape, analyzer)
+        return _inverted(self, result, shape, final_shape, analyzer)
+
+    def non_surjective_inverse(
+        self, shape: Sequence[Expr], analyzer: Analyzer | None = None
+    ) -> tuple[IndexMap, Expr]:
+        """The map back from `map_shape(shape)`, and where a final index has no initial one.
+
+        The predicate is over the initial variables of the inverse; it is false for a bijection.
+        """
+        analyzer = analyzer or Analyzer()
+        domains = self.domains(shape)
+        result = require_iter_map(
+            self.final, domains, None, analyzer, "bijective", pad=True
+        )
+        inverse = _inverted(self, result, shape, self.map_shape(shape, analyzer), analyzer)
+        return inverse, _padding(inverse, shape, self.map_shape(shape, analyzer), analyzer)
+
+
+def _ranges(variables: Sequence[Var], shape: Sequence[Expr]) -> dict[Var, Range]:
+    return {v: Range(const(0, v.type), cast_to(s, v.type))
+            for v, s in zip(variables, shape, strict=True)}  # fmt: skip
+
+
+def _inverted(
+    index_map: IndexMap,
+    result: IterMapResult,
+    shape: Sequence[Expr],
+    final_shape: Sequence[Expr],
+    analyzer: Analyzer,
+) -> IndexMap:
+    variables = tuple(Var(f"ax{k}", e.dtype) for k, e in enumerate(index_map.final))
+    solved = solve(result, variables)
+    inner = analyzer.copy()
+    for var, domain in _ranges(variables, final_shape).items():
+        inner.bind(var, domain)
+    exprs: list[Expr] = []
+    for var, size in zip(index_map.initial, shape, strict=True):
+        found = solved.get(var)
+        if found is None:  # an axis of one element
+            found = const(0, var.type)
+            if not analyzer.prove_equal(cast_to(size, var.type), const(1, var.type)):
+                raise IterMapError(f"the final indices do not depend on {var.name}")
+        exprs.append(inner.simplify(cast_to(found, var.type)))
+    return IndexMap(variables, tuple(exprs))
+
+
+def _padding(
+    inverse: IndexMap, shape: Sequence[Expr], final_shape: Sequence[Expr], analyzer: Analyzer
+) -> Expr:
+    inner = analyzer.copy()
+    for var, domain in _ranges(inverse.initial, final_shape).items():
+        inner.bind(var, domain)
+    outside: Expr = const(False, BOOL)
+    for value, size in zip(inverse.final, shape, strict=True):
+        outside = logical_or(outside, logical_or(value < 0, value >= size))
+    return inner.simplify(outside)
+
+
+def solve(result: IterMapResult, outputs: Sequence[Expr]) -> dict[Var, Expr]:
+    """The loop variables of a bijective map in terms of its outputs."""
+    values: dict[IterMark, Expr] = {}
+    order: list[IterMark] = []
+
+    def note(mark: IterMark, value: Expr) -> None:
+        values[mark] = add(values[mark], value) if mark in values else value
+
+    for item, output in zip(result.indices, outputs, strict=True):
+        if not item.args:
+            continue
+        split = item.args[0]
+        value = sub(output, cast_to(item.base, output.dtype))
+        note(split.source, mul(value, cast_to(split.lower_factor, output.dtype)))
+        _visit(split.source, order)
+    solved: dict[Var, Expr] = {}
+    for mark in reversed(order):  # fusions before what they are made of
+        value = values[mark]
+        source = mark.source
+        if isinstance(source, Var):
+            start = mark.start
+            solved[source] = value if start is None else add(value, cast_to(start, value.dtype))
+            continue
+        dtype = value.dtype
+        value = sub(value, cast_to(source.base, dtype))
+        for position, digit in enumerate(source.args):
+            part = floordiv(value, cast_to(digit.scale, dtype))
+            if position > 0:
+                part = floormod(part, cast_to(digit.extent, dtype))
+            note(digit.source, mul(part, cast_to(digit.lower_factor, dtype)))
+    return solved
+
+
+def _visit(mark: IterMark, order: list[IterMark]) -> None:
+    """Append the marks below `mark`, each after what it is made of."""
+    if mark in order:
+        return
+    if isinstance(mark.source, IterSum):
+        for digit in mark.source.args:
+            _visit(digit.source, order)
+    order.append(mark)
+
+
+def inverse_map(
+    indices: Sequence[Expr],
+    iters: Mapping[Var, Range],
+    outputs: Sequence[Expr],
+    analyzer: Analyzer,
+    predicate: Expr | None = None,
+) -> dict[Var, Expr]:
+    """The iterators in terms of `outputs`, which stand for the values of `indices`.
+
+    Raises:
+        IterMapError: the indices are no bijection of the iterators.
+    """
+    result = require_iter_map(indices, iters, predicate, analyzer, "bijective")
+    solved = solve(result, outputs)
+    for var, domain in iters.items():
+        solved.setdefault(var, domain.min)  # an iterator with one value
+    return {var: analyzer.simplify(solved[var]) for var in iters}

@@ -1,0 +1,237 @@
+"""Detection of iterator maps, and the checks behind its levels.
+
+- "independent": the indices are sums of digits of the loops and share no digit, so each index runs
+  through its values whatever the others are;
+- "surjective": moreover each index takes every value of an interval;
+- "bijective": moreover every digit of every loop is used, so no two iterations give the same point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from blockwright.arith.analyzer import Analyzer
+from blockwright.arith.form import Poly
+from blockwright.arith.itermark import (
+    IterMapError,
+    IterMapResult,
+    IterMark,
+    IterSplit,
+    IterSum,
+    mark_expr,
+    split_expr,
+)
+from blockwright.arith.iterparse import NotAffine, Parser
+from blockwright.arith.text import expr_text
+from blockwright.ir import LT, Expr, Range, Var, const, logical_or
+from blockwright.ir.dtype import BOOL
+
+Level = Literal["independent", "surjective", "bijective"]
+_PASSES = 4
+
+
+def detect_iter_map(
+    indices: Sequence[Expr],
+    iters: Mapping[Var, Range],
+    predicate: Expr | None,
+    analyzer: Analyzer,
+    level: Level = "surjective",
+    *,
+    pad: bool = False,
+) -> IterMapResult:
+    """The indices as sums of splits of the iterators, checked to be a map of the given level.
+
+    Args:
+        indices: expressions of the iterators and of symbols that stay fixed.
+        iters: iterators and their domains; extents may be symbolic products.
+        predicate: conditions `sum < bound` under which iterations count, joined by `and`.
+        analyzer: what is known about the symbols; conditions on the iterators are not used.
+        level: see the module's text.
+        pad: add points so that extents become multiples of divisors (`padding` says which).
+    """
+    parser = Parser(iters, analyzer, pad=pad)
+    errors: list[str] = []
+    if predicate is not None:
+        left = parser.constrain(predicate)
+        if left is not None:
+            errors.append(f"the condition {expr_text(left)} does not bound a fusion of loops")
+    sums: list[IterSum] = []
+    for _ in range(_PASSES):
+        periods = dict(parser.periods)
+        parser.padded.clear()
+        parser.padding.clear()
+        failed: list[str] = []
+        sums = [_parse(parser, index, level, failed) for index in indices]
+        if parser.periods == periods:
+            break
+    errors += failed  # pyright: ignore[reportPossiblyUnbound]
+    if not errors:
+        _check(parser, sums, indices, level, errors)
+    padding = _padding(parser) if not errors else const(False, BOOL)
+    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding)
+
+
+def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> IterSum:
+    try:
+        found = parser.parse(parser.analyzer.exact(index))
+        if level == "independent":
+            try:
+                return parser.fuse(found)
+            except NotAffine:
+                return found
+        whole = parser.fuse(found)
+    except NotAffine as problem:
+        errors.append(f"{expr_text(index)}: {problem}")
+        return IterSum((), parser.zero)
+    if whole.args and parser.poly(whole.args[0].scale) is not parser.space.one:
+        errors.append(f"{expr_text(index)}: takes only every "
+                      f"{expr_text(whole.args[0].scale)}th value")  # fmt: skip
+    return whole
+
+
+def _check(
+    parser: Parser, sums: list[IterSum], indices: Sequence[Expr], level: Level, errors: list[str]
+) -> None:
+    if level == "independent":
+        for item, index in zip(sums, indices, strict=True):
+            if not _separate_digits(parser, item):
+                errors.append(f"{expr_text(index)}: its summands overlap")
+    uses: dict[IterMark, list[IterSplit]] = {}
+    work = [split for item in sums for split in item.args]
+    while work:
+        split = work.pop()
+        if split.source not in uses and isinstance(split.source.source, IterSum):
+            work.extend(split.source.source.args)
+        uses.setdefault(split.source, []).append(split)
+    for mark, splits in uses.items():
+        problem = _chain(parser, mark, splits, level)
+        if problem is not None:
+            errors.append(problem)
+    _check_constraints(parser, uses, level, errors)
+    if level == "bijective" and not errors:
+        for var, mark in parser.marks.items():
+            if mark not in uses and parser.poly(mark.extent) is not parser.space.one:
+                errors.append(f"the loop {var.name} is not used")
+
+
+def _check_constraints(
+    parser: Parser, uses: dict[IterMark, list[IterSplit]], level: Level, errors: list[str]
+) -> None:
+    """A condition that couples iterators must concern a fusion that the indices use."""
+    if level == "independent":
+        return
+    for mark in parser.constrained:
+        assert isinstance(mark.source, IterSum)
+        if mark not in uses and any(d.source in uses for d in mark.source.args):
+            errors.append(f"the condition on {expr_text(mark_expr(mark))} couples loops that the "
+                          "indices use apart")  # fmt: skip
+
+
+def _separate_digits(parser: Parser, item: IterSum) -> bool:
+    """Whether different digits give different sums: each scale exceeds all that is below it."""
+    space, analyzer = parser.space, parser.analyzer
+    left = list(item.args)
+    reach = space.zero  # largest value of the digits taken so far
+    while left:
+        for split in left:
+            scale = parser.poly(split.scale)
+            others = [parser.poly(s.scale) for s in left if s is not split]
+            if all(analyzer.holds(space.sub(o, scale)) for o in others):
+                break
+        else:
+            return False
+        left.remove(split)
+        if not analyzer.holds(space.add(space.sub(scale, reach), space.const(-1))):
+            return False
+        count = space.add(parser.poly(split.extent), space.const(-1))
+        reach = space.add(reach, space.mul(scale, count))
+    return True
+
+
+def _chain(
+    parser: Parser, mark: IterMark, splits: list[IterSplit], level: Level
+) -> str | None:
+    """Why the splits of one mark share values or, for a bijection, leave some out."""
+    space = parser.space
+    left = [s for s in splits if parser.poly(s.extent) is not space.one]
+    expected = space.one
+    name = expr_text(mark_expr(mark))
+    while left:
+        found = _lowest_digit(parser, left)
+        if found is None:
+            return f"the digits used of {name} overlap: " + ", ".join(
+                expr_text(split_expr(s)) for s in splits
+            )
+        lower = parser.poly(found.lower_factor)
+        if parser.quotient(lower, expected) is None:
+            return f"the digits used of {name} overlap at {expr_text(split_expr(found))}"
+        if level == "bijective" and lower is not expected:
+            return f"values of {name} below {expr_text(found.lower_factor)} are not used"
+        left.remove(found)
+        expected = space.mul(lower, parser.poly(found.extent))
+    whole = parser.poly(mark.extent)
+    if level == "bijective" and not parser.same(expected, whole):
+        return f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart " \
+               f"{parser.text(expected)}"  # fmt: skip
+    return None if parser.quotient(whole, expected) is not None else (
+        f"{name} does not run through whole periods of {parser.text(expected)}"
+    )
+
+
+def _lowest_digit(parser: Parser, splits: list[IterSplit]) -> IterSplit | None:
+    for split in splits:
+        end = parser.space.mul(parser.poly(split.lower_factor), parser.poly(split.extent))
+        others = (s for s in splits if s is not split)
+        if all(parser.quotient(parser.poly(s.lower_factor), end) is not None for s in others):
+            return split
+    return None
+
+
+def _padding(parser: Parser) -> Expr:
+    """Where a padded mark lies outside the values it had before."""
+    result: Expr = const(False, BOOL)
+    for mark in parser.padding:
+        assert isinstance(mark.source, IterSum)
+        inner = mark.source.args[0]
+        value = split_expr(inner)
+        result = logical_or(result, value < const(0, value.dtype))
+        result = logical_or(result, LT(_below(inner), value))
+    return parser.analyzer.without(parser.variables).simplify(result)
+
+
+def _below(split: IterSplit) -> Expr:
+    return split.extent - 1
+
+
+def is_bijective(
+    indices: Sequence[Expr],
+    iters: Mapping[Var, Range],
+    predicate: Expr | None,
+    analyzer: Analyzer,
+) -> bool:
+    """Whether the indices number the iterations one to one."""
+    return detect_iter_map(indices, iters, predicate, analyzer, "bijective").ok
+
+
+def require_iter_map(
+    indices: Sequence[Expr],
+    iters: Mapping[Var, Range],
+    predicate: Expr | None,
+    analyzer: Analyzer,
+    level: Level = "surjective",
+    *,
+    pad: bool = False,
+) -> IterMapResult:
+    """As `detect_iter_map`, raising `IterMapError` when there are errors."""
+    result = detect_iter_map(indices, iters, predicate, analyzer, level, pad=pad)
+    if not result.ok:
+        raise IterMapError("; ".join(result.errors))
+    return result
+
+
+def extent_of(item: IterSum, analyzer: Analyzer) -> Poly:
+    """The number of values of a fused sum."""
+    if not item.args:
+        return analyzer.space.one
+    return analyzer.exact(item.args[0].extent)

@@ -1,0 +1,431 @@
+"""Index expressions to sums of splits.
+
+Each canonical summand of an index is a loop variable, a quotient or a remainder, times a factor
+without loop variables. The numerator of a quotient or remainder is fused into one mark: its splits
+must form a mixed-radix number, each scale being the product of the scale and extent before it.
+A predicate `sum < bound` fuses the sum into a mark of just `bound` values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+from blockwright.arith.analyzer import Analyzer
+from blockwright.arith.condition import conjuncts, test_of
+from blockwright.arith.form import Poly, Unit
+from blockwright.arith.itermark import IterMark, IterSplit, IterSum, split_expr
+from blockwright.arith.text import expr_text
+from blockwright.ir import Expr, Range, Var, uses_var
+from blockwright.ir.dtype import INT64, DType
+
+
+class NotAffine(Exception):
+    """An index that is no sum of splits; the message says why."""
+
+
+class Parser:
+    """Sums of splits over a set of iterators, marks shared among all indices.
+
+    Args:
+        analyzer: knows the domains of the iterators; not changed.
+        pad: whether a quotient may pad its numerator to a whole number of periods.
+    """
+
+    def __init__(self, iters: Mapping[Var, Range], analyzer: Analyzer, *, pad: bool) -> None:
+        analyzer = analyzer.without(iters)
+        for var, domain in iters.items():
+            analyzer.bind(var, domain)
+        self.analyzer = analyzer
+        self.space = analyzer.space
+        self.pad = pad
+        self.dtype: DType = max((v.type for v in iters), key=lambda t: t.bits, default=INT64)
+        self.one, self.zero = self.expr(self.space.one), self.expr(self.space.zero)
+        self.marks: dict[Var, IterMark] = {}
+        self.atoms: dict[int, Var] = {}
+        for var, domain in iters.items():
+            start = None if analyzer.exact(domain.min) is self.space.zero else domain.min
+            extent = analyzer.simplify(domain.extent)
+            self.marks[var] = IterMark(var, extent, start)
+            self.atoms[self.space.var_atom(var).id] = var
+        self.variables = frozenset(iters)
+        self.fused: dict[tuple[object, ...], IterMark] = {}
+        self.constrained: list[IterMark] = []
+        self.periods: dict[tuple[IterMark, Poly], Poly] = {}
+        self.padded: dict[tuple[IterMark, Poly], IterMark] = {}
+        self.padding: list[IterMark] = []
+
+    # ------------------------------------------------------------------ small helpers
+    def poly(self, expr: Expr) -> Poly:
+        return self.analyzer.lift(expr)
+
+    def expr(self, p: Poly) -> Expr:
+        return self.analyzer.lower(p, self.dtype)
+
+    def moves(self, p: Poly) -> bool:
+        """Whether the value depends on an iterator."""
+        return not self.variables.isdisjoint(p.variables(self.space))
+
+    def quotient(self, p: Poly, q: Poly) -> Poly | None:
+        """`p / q` when it is whole."""
+        if p is q:
+            return self.space.one
+        found = self.analyzer.floordiv(p, q)
+        return found if self.space.mul(found, q) is p else None
+
+    def same(self, p: Poly, q: Poly) -> bool:
+        if p is q:
+            return True
+        d = self.space.sub(p, q)
+        return not d.is_const and self.analyzer.holds(d) and self.analyzer.holds(
+            self.space.scale(d, -1)
+        )
+
+    def text(self, p: Poly) -> str:
+        return expr_text(self.expr(p))
+
+    # ------------------------------------------------------------------ sums
+    def parse(self, p: Poly) -> IterSum:
+        """The sum of splits that `p` is."""
+        base = self.space.zero
+        terms: dict[tuple[IterMark, Poly, Poly], Poly] = {}
+        for unit in self.analyzer.units(p):
+            moving = [a for a in unit.rest if self._atom_moves(a)]
+            value_moves = any(self.moves(q) for q in unit.operands)
+            if not moving and not value_moves:
+                base = self.space.add(base, _unit_poly(self.analyzer, unit))
+                continue
+            if len(moving) + value_moves > 1 or unit.kind in ("min", "max"):
+                raise NotAffine(f"{self.text(p)} is not a sum of loop variables times factors")
+            rest = list(unit.rest)
+            for a in moving:
+                rest.remove(a)
+            factor = self.space.monomial(tuple(rest), unit.coefficient)
+            found = self._value(unit, moving)
+            for split in found.args:
+                key = (split.source, self.poly(split.lower_factor), self.poly(split.extent))
+                scale = self.space.mul(self.poly(split.scale), factor)
+                terms[key] = self.space.add(terms.get(key, self.space.zero), scale)
+            base = self.space.add(base, self.space.mul(self.poly(found.base), factor))
+        args = tuple(
+            IterSplit(mark, self.expr(lower), self.expr(extent), self.expr(scale))
+            for (mark, lower, extent), scale in terms.items()
+            if scale is not self.space.zero and extent is not self.space.one
+        )
+        return IterSum(args, self.expr(base))
+
+    def _atom_moves(self, number: int) -> bool:
+        return not self.variables.isdisjoint(self.space.atoms[number].variables(self.space))
+
+    def _value(self, unit: Unit, moving: list[int]) -> IterSum:
+        if unit.kind == "mod":
+            return self._divide(*unit.operands, remainder=True)
+        atom = self.space.atoms[moving[0]]
+        if atom.kind == "var":
+            var = self.atoms[atom.id]
+            mark = self.marks[var]
+            base = self.zero if mark.start is None else mark.start
+            return IterSum((IterSplit(mark, self.one, mark.extent, self.one),), base)
+        if atom.kind == "div":
+            return self._divide(*atom.operands, remainder=False)
+        shown = self.text(self.space.monomial((atom.id,)))
+        raise NotAffine(f"{shown} is no quotient or remainder of loop variables")
+
+    # ------------------------------------------------------------------ quotients and remainders
+    def _divide(self, p: Poly, c: Poly, *, remainder: bool) -> IterSum:
+        if self.moves(c):
+            raise NotAffine(f"the divisor {self.text(c)} depends on a loop variable")
+        whole = self.fuse(self.parse(p))
+        base = self.poly(whole.base)
+        if not whole.args:
+            return IterSum((), self.expr(_divided(self.analyzer, base, c, remainder)))
+        split = whole.args[0]
+        scale = self.poly(split.scale)
+        ratio = self.quotient(scale, c)
+        if ratio is not None:  # scale * x is a multiple of c
+            rest = self.expr(_divided(self.analyzer, base, c, remainder))
+            if remainder:
+                return IterSum((), rest)
+            return IterSum((_scaled(split, self.expr(ratio)),), rest)
+        by = self.quotient(c, scale)
+        if by is None or not self.analyzer.holds(self.space.add(scale, self.space.const(-1))):
+            raise NotAffine(f"{self.text(p)} // {self.text(c)}: the scale {self.text(scale)} and "
+                            "the divisor do not divide one another")  # fmt: skip
+        shift = self.analyzer.floordiv(base, scale)  # (scale * x + base) // scale = x + shift
+        below = self.space.sub(base, self.space.mul(scale, shift))
+        split = _scaled(split, self.one)
+        if (
+            shift is not self.space.zero
+            or not self._divides(split, by)
+            or (self.pad and (split.source, shift) in self.periods)
+        ):
+            split = self._pad(split, shift, by, p, c)
+        found = self._digit(split, by, remainder)
+        if not remainder:
+            return IterSum((found,), self.zero)
+        return IterSum((_scaled(found, self.expr(scale)),), self.expr(below))
+
+    def _divides(self, split: IterSplit, by: Poly) -> bool:
+        return self.quotient(self.poly(split.extent), by) is not None
+
+    def _digit(self, split: IterSplit, by: Poly, remainder: bool) -> IterSplit:
+        """`split // by` or `split % by`, where `by` divides the extent."""
+        if remainder:
+            return IterSplit(split.source, split.lower_factor, self.expr(by), self.one)
+        lower = self.space.mul(self.poly(split.lower_factor), by)
+        extent = self.analyzer.floordiv(self.poly(split.extent), by)
+        return IterSplit(split.source, self.expr(lower), self.expr(extent), self.one)
+
+    def _pad(self, split: IterSplit, shift: Poly, by: Poly, p: Poly, c: Poly) -> IterSplit:
+        """A split over a mark that starts at a multiple of the period and ends at one."""
+        if not self.pad:
+            what = "starts inside" if shift is not self.space.zero else "is no multiple of"
+            raise NotAffine(f"{self.text(p)} // {self.text(c)}: the iterator over "
+                            f"{expr_text(split.extent)} values {what} a period of "
+                            f"{self.text(by)}")  # fmt: skip
+        top = self.space.mul(self.poly(split.extent), self.poly(split.lower_factor))
+        if top is not self.poly(split.source.extent):
+            raise NotAffine(f"{self.text(p)} // {self.text(c)}: a digit cannot be padded")
+        mark = split.source
+        lower = self.poly(split.lower_factor)
+        if lower is not self.space.one:  # pad the quotient, a mark of its own
+            mark = self._mark_of(IterSum((split,), self.zero), split.extent)
+        key = (mark, shift)
+        period = self._note_period(key, by)
+        found = self.padded.get(key)
+        if found is None:
+            found = self._padded_mark(mark, shift, period)
+            self.padded[key] = found
+            self.padding.append(found)
+        return IterSplit(found, self.one, found.extent, self.one)
+
+    def _note_period(self, key: tuple[IterMark, Poly], by: Poly) -> Poly:
+        known = self.periods.get(key)
+        if known is None or self.quotient(by, known) is not None:
+            known = by
+        elif self.quotient(known, by) is None:
+            if known.terms or by.terms:
+                raise NotAffine(f"periods {self.text(known)} and {self.text(by)} of one iterator "
+                                "do not divide one another")  # fmt: skip
+            known = self.space.const(_lcm(known.const, by.const))
+        self.periods[key] = known
+        return known
+
+    def _padded_mark(self, mark: IterMark, shift: Poly, period: Poly) -> IterMark:
+        space = self.space
+        start = self.analyzer.floordiv(shift, period)
+        shift = space.sub(shift, space.mul(start, period))
+        if start is not space.zero:
+            raise NotAffine("an iterator starts beyond its first period")
+        end = space.add(shift, self.poly(mark.extent))
+        count = self.analyzer.floordiv(space.add(end, space.sub(period, space.one)), period)
+        whole = IterSplit(mark, self.one, mark.extent, self.one)
+        return IterMark(IterSum((whole,), self.expr(shift)), self.expr(space.mul(count, period)))
+
+    # ------------------------------------------------------------------ fusing
+    def fuse(self, item: IterSum) -> IterSum:
+        """The same sum with at most one split; `NotAffine` when the scales leave gaps."""
+        if len(item.args) < 2:
+            return item
+        left = list(item.args)
+        lowest = self._lowest(left)
+        if lowest is None:
+            raise NotAffine(f"no scale of {_sum_text(item)} divides the others")
+        chain: list[IterSplit] = []
+        unit = self.poly(lowest.scale)
+        expected = unit
+        while left:
+            group = self._constraint_at(left, expected)
+            if group is not None:
+                split, used = group
+                for s in used:
+                    left.remove(s)
+            else:
+                split = self._next(left, expected)
+                if split is None:
+                    raise NotAffine(f"the scales of {_sum_text(item)} are no mixed radix: expected "
+                                    f"{self.text(expected)}")  # fmt: skip
+                left.remove(split)
+            chain.append(split)
+            expected = self.space.mul(self.poly(split.scale), self.poly(split.extent))
+        if len(chain) == 1:
+            return IterSum((chain[0],), item.base)
+        extent = self.quotient(expected, unit)
+        assert extent is not None
+        digits = tuple(_scaled(s, self.expr(self._ratio(s, unit))) for s in reversed(chain))
+        mark = self._mark_of(IterSum(digits, self.zero), self.expr(extent))
+        whole = IterSplit(mark, self.one, mark.extent, self.expr(unit))
+        return IterSum((whole,), item.base)
+
+    def _ratio(self, split: IterSplit, unit: Poly) -> Poly:
+        found = self.quotient(self.poly(split.scale), unit)
+        assert found is not None
+        return found
+
+    def _lowest(self, splits: Sequence[IterSplit]) -> IterSplit | None:
+        for candidate in splits:
+            scale = self.poly(candidate.scale)
+            if self.analyzer.bounds(scale)[0] is None or not self.analyzer.nonneg(scale):
+                continue
+            others = (s for s in splits if s is not candidate)
+            if all(self._above(s, scale) for s in others):
+                return candidate
+        return None
+
+    def _above(self, split: IterSplit, scale: Poly) -> bool:
+        ratio = self.quotient(self.poly(split.scale), scale)
+        return ratio is not None and ratio is not self.space.one and self.analyzer.nonneg(ratio)
+
+    def _next(self, splits: Sequence[IterSplit], expected: Poly) -> IterSplit | None:
+        for split in splits:
+            if self.poly(split.scale) is expected:
+                return split
+        for split in splits:
+            if self.same(self.poly(split.scale), expected):
+                return IterSplit(split.source, split.lower_factor, split.extent, split.scale)
+        return None
+
+    def _mark_of(self, item: IterSum, extent: Expr) -> IterMark:
+        key = tuple(
+            (s.source, self.poly(s.lower_factor), self.poly(s.extent), self.poly(s.scale))
+            for s in item.args
+        )
+        found = self.fused.get(key)
+        if found is None:
+            found = self.fused[key] = IterMark(item, extent)
+        return found
+
+    # ------------------------------------------------------------------ predicates
+    def constrain(self, predicate: Expr) -> Expr | None:
+        """Take `sum < bound` conditions into marks; the first condition that is no such bound."""
+        found: list[tuple[int, Poly, Poly]] = []
+        for part in conjuncts(predicate):
+            test = test_of(self.analyzer, part)
+            if test is None or test.kind != ">=":
+                if not self._trivial(part):
+                    return part
+                continue
+            if self.analyzer.holds(test.sum):
+                continue
+            moving, fixed = self._separate(test.sum)
+            if not moving.terms:
+                continue  # a condition on symbols alone
+            found.append((len(moving.terms), moving, fixed))
+        for _, moving, fixed in sorted(found, key=lambda f: f[0]):
+            if not self._bound_sum(moving, fixed):
+                return self.analyzer.lower(self.space.add(moving, fixed), self.dtype)
+        return None
+
+    def _trivial(self, part: Expr) -> bool:
+        """A condition that holds anyway, or says nothing about the iterators."""
+        return not uses_var(part, set(self.variables)) or self.analyzer.prove(part)
+
+    def _separate(self, p: Poly) -> tuple[Poly, Poly]:
+        """The part of a sum that depends on iterators, and the rest."""
+        moving = {m: c for m, c in p.terms if any(self._atom_moves(a) for a in m)}
+        fixed = {m: c for m, c in p.terms if m not in moving}
+        return self.space.make(moving, 0), self.space.make(fixed, p.const)
+
+    def _bound_sum(self, moving: Poly, fixed: Poly) -> bool:
+        """`moving + fixed >= 0`: an upper bound of `-moving`, or a lower bound of a variable."""
+        space = self.space
+        if len(moving.terms) == 1 and self._raise_start(moving, fixed):
+            return True
+        try:
+            whole = self.fuse(self.parse(space.scale(moving, -1)))
+        except NotAffine:
+            return False
+        split = whole.args[0]
+        scale = self.poly(split.scale)
+        mark = split.source
+        if not self._is_whole(split) or not self.analyzer.nonneg(scale):
+            return False
+        limit = space.sub(fixed, self.poly(whole.base))  # scale * x <= limit
+        bound = space.add(self.analyzer.floordiv(limit, scale), space.one)
+        extent = self.analyzer.minimum([self.poly(mark.extent), bound])
+        narrowed = IterMark(mark.source, self.expr(extent), mark.start)
+        if isinstance(mark.source, Var):
+            self.marks[mark.source] = narrowed
+            return True
+        for key, known in list(self.fused.items()):
+            if known is mark:
+                self.fused[key] = narrowed
+        self.constrained = [m for m in self.constrained if m is not mark]
+        self.constrained.append(narrowed)
+        return True
+
+    def _is_whole(self, split: IterSplit) -> bool:
+        lower, extent = self.poly(split.lower_factor), self.poly(split.extent)
+        return lower is self.space.one and extent is self.poly(split.source.extent)
+
+    def _raise_start(self, moving: Poly, fixed: Poly) -> bool:
+        """`c * var + fixed >= 0` with positive `c`: the variable starts later."""
+        space = self.space
+        (mono, c) = moving.terms[0]
+        var = self.atoms.get(mono[0]) if len(mono) == 1 else None
+        if var is None or c < 0:
+            return False
+        mark = self.marks[var]
+        start = space.zero if mark.start is None else self.poly(mark.start)
+        first = space.scale(self.analyzer.floordiv(fixed, space.const(c)), -1)
+        end = space.add(start, self.poly(mark.extent))
+        operands = [space.scale(p, -1) for p in (start, first)]
+        later = space.scale(self.analyzer.minimum(operands), -1)
+        self.marks[var] = IterMark(var, self.expr(space.sub(end, later)), self.expr(later))
+        return True
+
+    def _constraint_at(
+        self, splits: Sequence[IterSplit], expected: Poly
+    ) -> tuple[IterSplit, list[IterSplit]] | None:
+        """A constrained mark whose splits are all there, its lowest scale being `expected`."""
+        for mark in reversed(self.constrained):
+            assert isinstance(mark.source, IterSum)
+            used: list[IterSplit] = []
+            for digit in mark.source.args:
+                scale = self.space.mul(self.poly(digit.scale), expected)
+                match = next((s for s in splits if self._same_digit(s, digit)
+                              and self.poly(s.scale) is scale), None)  # fmt: skip
+                if match is None:
+                    break
+                used.append(match)
+            else:
+                return IterSplit(mark, self.one, mark.extent, self.expr(expected)), used
+        return None
+
+    def _same_digit(self, a: IterSplit, b: IterSplit) -> bool:
+        return (
+            a.source is b.source
+            and self.poly(a.lower_factor) is self.poly(b.lower_factor)
+            and self.poly(a.extent) is self.poly(b.extent)
+        )
+
+
+def _scaled(split: IterSplit, scale: Expr) -> IterSplit:
+    return IterSplit(split.source, split.lower_factor, split.extent, scale)
+
+
+def _divided(analyzer: Analyzer, p: Poly, c: Poly, remainder: bool) -> Poly:
+    q = analyzer.floordiv(p, c)
+    return analyzer.space.sub(p, analyzer.space.mul(q, c)) if remainder else q
+
+
+def _unit_poly(analyzer: Analyzer, unit: Unit) -> Poly:
+    space = analyzer.space
+    outer = space.monomial(unit.rest, unit.coefficient)
+    if unit.kind == "mono":
+        return outer
+    if unit.kind == "mod":
+        return space.mul(outer, _divided(analyzer, unit.operands[0], unit.operands[1], True))
+    operands = list(unit.operands)
+    if unit.kind == "min":
+        return space.mul(outer, analyzer.minimum(operands))
+    negated = [space.scale(p, -1) for p in operands]
+    return space.mul(outer, space.scale(analyzer.minimum(negated), -1))
+
+
+def _lcm(a: int, b: int) -> int:
+    return a * b // gcd(a, b)
+
+
+def _sum_text(item: IterSum) -> str:
+    return " + ".join(expr_text(split_expr(s)) for s in item.args)

@@ -1,0 +1,118 @@
+"""Objects on disk, keyed by everything that decides their contents.
+
+One file per object, under the user's cache directory or BLOCKWRIGHT_CACHE_DIR. Files appear
+complete or not at all, so any number of processes may share a directory. A file starts with a digest
+of what follows; one that does not match is ignored and replaced. When the directory grows beyond
+its limit, the files used longest ago go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+_MAGIC = b"BWOBJ1\0\0"
+_DIGEST = 16
+DEFAULT_LIMIT = 1 << 30
+_PRUNE_EVERY = 64
+
+
+def cache_directory() -> Path | None:
+    """Where objects are kept; None when BLOCKWRIGHT_CACHE_DIR is set to nothing."""
+    chosen = os.environ.get("BLOCKWRIGHT_CACHE_DIR")
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    base = os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base else Path.home() / ".cache"
+    return root / "blockwright" / "objects"
+
+
+class ObjectCache:
+    """Attributes: `directory` (None: nothing is kept), `limit` in bytes, `hits`, `misses`."""
+
+    def __init__(self, directory: Path | None, limit: int = DEFAULT_LIMIT) -> None:
+        self.directory, self.limit = directory, limit
+        self.hits = self.misses = 0
+        self._stored = 0
+
+    @staticmethod
+    def key(*parts: str) -> str:
+        """A name for the object that these texts decide."""
+        digest = hashlib.blake2b(digest_size=20)
+        for part in parts:
+            data = part.encode()
+            digest.update(len(data).to_bytes(8, "little"))
+            digest.update(data)
+        return digest.hexdigest()
+
+    def _path(self, key: str) -> Path | None:
+        return None if self.directory is None else self.directory / key[:2] / f"{key[2:]}.o"
+
+    def get(self, key: str) -> bytes | None:
+        """The object, or None when it is absent or damaged."""
+        path = self._path(key)
+        found = None if path is None else _read(path)
+        if found is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        assert path is not None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return found
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keeps an object. A full or read-only disk only means that nothing is kept."""
+        path = self._path(key)
+        if path is None:
+            return
+        with contextlib.suppress(OSError):
+            _write(path, data)
+            self._stored += 1
+            if self._stored % _PRUNE_EVERY == 1:
+                self.prune()
+
+    def prune(self) -> None:
+        """Removes files used longest ago until the directory is within its limit."""
+        if self.directory is None:
+            return
+        files: list[tuple[float, int, Path]] = []
+        for path in self.directory.glob("*/*.o"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                files.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files, key=lambda item: item[0]):
+            if total <= self.limit:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    head = len(_MAGIC) + _DIGEST
+    body = data[head:]
+    expected = _MAGIC + hashlib.blake2b(body, digest_size=_DIGEST).digest()
+    return body if data[:head] == expected else None
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with open(handle, "wb") as file:
+            file.write(_MAGIC + hashlib.blake2b(data, digest_size=_DIGEST).digest())
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,138 @@
+"""Lowered programs to one linked library, through the object cache and the compile workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from blockwright.build.cache import ObjectCache, cache_directory
+from blockwright.build.worker import Job
+from blockwright.build.workers import POOL, WorkerPool
+from blockwright.codegen import llvm
+from blockwright.codegen.calls import constant_symbol
+from blockwright.codegen.elf import DataSegment, Image, LinkOptions, link
+from blockwright.codegen.ffi_ir import runtime_ir
+from blockwright.codegen.function import (
+    Unit,
+    check_name,
+    emit_function,
+    symbol_of,
+    written_parameters,
+)
+from blockwright.codegen.scratch import scratch_ir
+from blockwright.codegen.threadpool import threadpool_ir
+from blockwright.ir import IRModule, PrimFunc, structural_equal, structural_hash
+from blockwright.support import BuildError
+from blockwright.target import Target
+
+
+class Compiled(msgspec.Struct, frozen=True, eq=False):
+    """What a library is made of.
+
+    Attributes:
+        target: what it was compiled for.
+        units: one per distinct function; duplicates share code.
+        objects: (name, object file) in link order; options, segments: how they are linked.
+        image: the linked library.
+    """
+
+    target: Target
+    units: tuple[Unit, ...]
+    objects: tuple[tuple[str, bytes], ...]
+    options: LinkOptions
+    segments: tuple[DataSegment, ...]
+    image: Image
+
+
+def compile_lowered(
+    module: IRModule, target: Target, *,
+    cache: ObjectCache | None = None, pool: WorkerPool | None = None, soname: str | None = None,
+) -> Compiled:  # fmt: skip
+    """Compiles and links all tensor programs of a lowered module.
+
+    Raises: BuildError (BW6xx); TargetError for a target that is no CPU.
+    """
+    if target.kind != "cpu":
+        raise BuildError(f"no library can be linked for {target.name}", code="BW602",
+                         help="choose a CPU target")  # fmt: skip
+    units = emit_units(module, target)
+    texts = [(u.name, u.text, u.pipeline) for u in units] + _support(units, target)
+    objects = _compile(texts, target, cache or ObjectCache(cache_directory()), pool or POOL)
+    options = LinkOptions(exports=[u.entry for u in units if u.entry], soname=soname)
+    segments = constant_segments(module.attrs.get("constants", {}))
+    image = link(objects, options, segments)
+    return Compiled(target, tuple(units), tuple(objects), options, segments, image)
+
+
+def emit_units(module: IRModule, target: Target) -> list[Unit]:
+    """LLVM text of every distinct function; private functions of equal structure become one."""
+    functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
+    written = written_parameters(module)
+    callees: dict[str, str] = {}
+    kept: dict[str, PrimFunc] = {}
+    groups: dict[int, list[str]] = {}
+    for name, func in functions.items():
+        check_name(name)
+        twin = None
+        if func.attrs.get("tir.is_private", False):
+            bare = func.replace(attrs=_without_name(func.attrs))
+            group = groups.setdefault(structural_hash(bare), [])
+            twin = next((n for n in group if structural_equal(
+                functions[n].replace(attrs=_without_name(functions[n].attrs)), bare)), None)  # fmt: skip
+            group.append(name)
+        callees[name] = callees[twin] if twin is not None else symbol_of(name)
+        if twin is None:
+            kept[name] = func
+    return [
+        emit_function(func, name, target, callees=callees, written=sorted(written[name]))
+        for name, func in kept.items()
+    ]
+
+
+def _without_name(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in attrs.items() if k != "global_symbol"}
+
+
+def _support(units: list[Unit], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
+    """Code that a library carries once: results and errors, scratch memory, the thread pool."""
+    head = f'target triple = "{target.triple}"\n'
+    parts: list[tuple[str, str, llvm.Pipeline]] = [
+        ("blockwright.runtime", head + runtime_ir(), "host"),
+    ]
+    if any("@bw_scratch_acquire(" in u.text for u in units):
+        parts.append(("blockwright.scratch", head + scratch_ir(), "host"))
+    if any("@bw_parallel_for(" in u.text for u in units):
+        name = target.arch.replace("_", "-")
+        parts.append(("blockwright.threads", head + threadpool_ir(name), "host"))
+    return parts
+
+
+def _compile(
+    texts: list[tuple[str, str, llvm.Pipeline]], target: Target, cache: ObjectCache,
+    pool: WorkerPool,
+) -> list[tuple[str, bytes]]:  # fmt: skip
+    cpu = llvm.cpu_name(target)
+    common = (target.triple, cpu, target.features, llvm.llvm_version(), str(llvm.EMITTER_VERSION))
+    keys = [ObjectCache.key(text, pipeline, *common) for _, text, pipeline in texts]
+    found = [cache.get(key) for key in keys]
+    missing = [i for i, data in enumerate(found) if data is None]
+    jobs = [
+        Job(texts[i][0], texts[i][1], target.triple, cpu, target.features, texts[i][2])
+        for i in missing
+    ]
+    for index, data in zip(missing, pool.compile(jobs), strict=True):
+        found[index] = data
+        cache.put(keys[index], data)
+    return [(name, data) for (name, _, _), data in zip(texts, found, strict=True) if data]
+
+
+def constant_segments(constants: Mapping[str, Any]) -> tuple[DataSegment, ...]:
+    """Arrays of the program as data of the library."""
+    out: list[DataSegment] = []
+    for name, array in constants.items():
+        data = np.ascontiguousarray(array)
+        out.append(DataSegment(constant_symbol(name), data.reshape(-1).view(np.uint8).data))
+    return tuple(out)

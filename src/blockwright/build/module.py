@@ -1,0 +1,153 @@
+"""`build` and the callable module it returns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from blockwright.build.compile import Compiled, compile_lowered
+from blockwright.codegen import llvm
+from blockwright.ir import IRModule, PrimFunc
+from blockwright.lower import lower
+from blockwright.runtime.arguments import NativeFunction
+from blockwright.runtime.library import load_image
+from blockwright.support import BuildError
+from blockwright.target import Target
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds per call: the median and the minimum of the samples, and the samples."""
+
+    median: float
+    min: float
+    samples: tuple[float, ...]
+
+
+class Module:
+    """Compiled functions, callable by name on NumPy, torch and other DLPack arrays.
+
+    Attributes: `target`; `compiled` (units, objects, image); `program`, the module it was made from.
+    """
+
+    def __init__(self, program: IRModule, compiled: Compiled) -> None:
+        self.program, self.compiled, self.target = program, compiled, compiled.target
+        self._functions: dict[str, NativeFunction] = {}
+        self._library: Any = None
+
+    @property
+    def library_bytes(self) -> bytes:
+        """The shared library, loadable by plain `tvm_ffi.load_module`."""
+        return b"".join(bytes(chunk) for chunk in self.compiled.image.chunks())
+
+    def names(self) -> tuple[str, ...]:
+        """Functions that can be called."""
+        return tuple(u.name for u in self.compiled.units if u.entry is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names()
+
+    def __getitem__(self, name: str) -> NativeFunction:
+        """The function of that name. Raises: BuildError BW603."""
+        found = self._functions.get(name)
+        if found is not None:
+            return found
+        unit = next((u for u in self.compiled.units if u.name == name and u.entry), None)
+        if unit is None:
+            raise BuildError(f"the module has no function {name!r}", code="BW603",
+                             help=f"functions: {', '.join(self.names()) or 'none'}")  # fmt: skip
+        function = NativeFunction(
+            self._loaded().function(name), name, unit.parameters, unit.written
+        )
+        self._functions[name] = function
+        return function
+
+    def __call__(self, *args: Any) -> Any:
+        """Calls the only function."""
+        names = self.names()
+        if len(names) != 1:
+            raise BuildError(f"the module has {len(names)} functions", code="BW603",
+                             help='call one by name: module["name"](…)')  # fmt: skip
+        return self[names[0]](*args)
+
+    def _loaded(self) -> Any:
+        if self._library is None:
+            if not self.target.is_host:
+                raise BuildError(f"code for {self.target.name} does not run on this machine",
+                                 code="BW604", help='build for target="native"')  # fmt: skip
+            self._library = load_image(self.compiled.image)
+        return self._library
+
+    def source(self, kind: Literal["llvm", "asm", "tir"] = "llvm", name: str | None = None) -> str:
+        """Generated text of one function or all of them."""
+        units = [u for u in self.compiled.units if name is None or u.name == name]
+        if not units:
+            raise BuildError(f"the module has no function {name!r}", code="BW603")
+        if kind == "tir":
+            chosen = [self.program[u.name] for u in units]
+            return "\n\n".join(f.script() for f in chosen)
+        if kind == "llvm":
+            return "\n".join(u.text for u in units)
+        if kind == "asm":
+            target = self.target
+            return "\n".join(
+                llvm.compile_assembly(u.text, target.triple, llvm.cpu_name(target),
+                                      target.features, u.pipeline, u.name)
+                for u in units
+            )  # fmt: skip
+        raise BuildError(f"no source of kind {kind!r}", code="BW605",
+                         help='choose "llvm", "asm" or "tir"')  # fmt: skip
+
+    def benchmark(self, name: str, *args: Any, repeat: int = 15, min_time: float = 0.005) -> Timing:
+        """Times calls: `repeat` samples, each of enough calls to last `min_time` seconds."""
+        function = self[name]
+        function(*args)
+        number = 1
+        while True:
+            start = time.perf_counter()
+            for _ in range(number):
+                function(*args)
+            spent = time.perf_counter() - start
+            if spent >= min_time:
+                break
+            number = max(number * 2, int(number * min_time / max(spent, 1e-9)))
+        samples: list[float] = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            for _ in range(number):
+                function(*args)
+            samples.append((time.perf_counter() - start) / number)
+        return Timing(statistics.median(samples), min(samples), tuple(samples))
+
+
+def as_module(program: PrimFunc | IRModule) -> IRModule:
+    """A function as a module of one."""
+    return IRModule({program.name: program}) if isinstance(program, PrimFunc) else program
+
+
+def build(
+    program: PrimFunc | IRModule, target: str | Target = "native", *, soname: str | None = None
+) -> Module:
+    """Compiles a tensor program, or a module of them, to native code.
+
+    Args:
+        program: scheduled or not; with or without blocks.
+        target: a `Target` or its name.
+
+    Raises:
+        BuildError: BW6xx, naming the function and the rule.
+    """
+    module = as_module(program)
+    chosen = Target(target)
+    functions = {
+        name: lower(f, chosen) if isinstance(f, PrimFunc) else f
+        for name, f in module.functions.items()
+    }
+    lowered = module.replace(functions=functions)
+    return Module(module, compile_lowered(lowered, chosen, soname=soname))

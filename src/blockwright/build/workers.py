@@ -1,0 +1,150 @@
+"""The pool of compile workers: one process per core, started when there is enough to do."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import msgspec
+
+from blockwright.build.worker import Answer, Job, read_message, run_job, write_message
+from blockwright.support import BuildError
+
+_WORTH_IT = 6
+"""Fewer jobs than this are compiled in this process: a worker needs some 0.3 s to start."""
+
+
+class _Worker:
+    """One process; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        package_root = str(Path(__file__).resolve().parents[2])
+        paths = [package_root, os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "blockwright.build.worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def compile(self, job: Job) -> bytes:
+        try:
+            write_message(cast(BinaryIO, self.process.stdin), msgspec.msgpack.encode(job))
+            body = read_message(cast(BinaryIO, self.process.stdout))
+        except OSError:
+            body = None
+        if body is None:
+            status = self.process.wait()
+            raise BuildError(f"the compile worker ended with status {status} while it compiled "
+                             f"{job.what}", code="BW641",
+                             help="compile again; if it happens again, please report the program"
+                             )  # fmt: skip
+        answer = msgspec.msgpack.decode(body, type=Answer)
+        if answer.message:
+            raise BuildError(answer.message, code=answer.code)
+        return answer.data
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self) -> None:
+        if self.alive():
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+class WorkerPool:
+    """Compiles many jobs at once. Workers live until `close` and are replaced when they die."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or len(os.sched_getaffinity(0))
+        self._idle: list[_Worker] = []
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+
+    def compile(self, jobs: Sequence[Job]) -> list[bytes]:
+        """Objects in the order of the jobs. Raises: the first BuildError; others are dropped."""
+        if self.count == 1 or len(jobs) < _WORTH_IT:
+            return [run_job(job) for job in jobs]
+        results: list[bytes | BaseException | None] = [None] * len(jobs)
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        # Long ones first: the last to finish decides.
+        for index in sorted(range(len(jobs)), key=lambda i: -len(jobs[i].text)):
+            waiting.put(index)
+        busy = [self._take() for _ in range(min(self.count, len(jobs)))]
+        threads = [
+            threading.Thread(target=self._serve, args=(w, jobs, waiting, results), daemon=True)
+            for w in busy
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            for worker in busy:
+                worker.stop()
+            raise
+        self._give_back(busy)
+        out: list[bytes] = []
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            assert result is not None
+            out.append(result)
+        return out
+
+    def _serve(
+        self, worker: _Worker, jobs: Sequence[Job], waiting: queue.SimpleQueue[int],
+        results: list[bytes | BaseException | None],
+    ) -> None:  # fmt: skip
+        while True:
+            try:
+                index = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                results[index] = worker.compile(jobs[index])
+            except BuildError as error:
+                results[index] = error
+                if not worker.alive():
+                    worker.__init__()  # type: ignore[misc]  # the next job gets a fresh process
+
+    def _take(self) -> _Worker:
+        with self._lock:
+            if self._owner != os.getpid():  # after fork, the pipes belong to the parent
+                self._idle, self._owner = [], os.getpid()
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.alive():
+                    return worker
+                worker.stop()
+        return _Worker()
+
+    def _give_back(self, workers: Sequence[_Worker]) -> None:
+        with self._lock:
+            self._idle.extend(workers)
+
+    def close(self) -> None:
+        """Ends all idle workers."""
+        with self._lock:
+            workers, self._idle = self._idle, []
+        if self._owner == os.getpid():
+            for worker in workers:
+                worker.stop()
+
+
+POOL = WorkerPool()
+atexit.register(POOL.close)

@@ -1,0 +1,175 @@
+"""The entry of a compiled function: takes packed arguments apart, checks them, calls the code.
+
+Every check is compiled in, so an artefact is safe to call from any language without this package.
+Order: how many arguments, kind, type, rank, device, extents, layout, then the symbolic sizes and
+overlap. Messages read "BW704: argument 2 `mask` of f: expected …, got …" and end with a remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright.codegen import ffi_ir, types
+from blockwright.codegen.abi_checks import Checker
+from blockwright.codegen.abi_symbols import Symbols
+from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter, Value, int_const
+from blockwright.codegen.ffi_ir import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
+from blockwright.codegen.signature import Signature, signature
+from blockwright.ir import Buffer, DType, PrimFunc, Var
+
+
+def emit_entry(
+    module: ModuleEmitter, func: PrimFunc, name: str, symbol: str, written: Sequence[int]
+) -> None:
+    """Adds `__tvm_ffi_<name>` to a module that defines `symbol`."""
+    module.add_global_once("bw.inline", ffi_ir.INLINE_IR)
+    params = [("ptr", "self"), ("ptr", "args"), ("i32", "count"), ("ptr", "result")]
+    e = FunctionEmitter(module, SYMBOL_PREFIX + name, "i32", params, "nounwind")
+    _Entry(e, func, name, symbol, written).emit()
+    e.finish()
+
+
+class _Entry:
+    def __init__(
+        self, e: FunctionEmitter, func: PrimFunc, name: str, symbol: str, written: Sequence[int]
+    ) -> None:
+        self.e, self.func, self.name, self.symbol = e, func, name, symbol
+        self.written = frozenset(written)
+        self.sign: Signature = signature(func)
+        self.outputs = {p for p, _ in self.sign.outputs}
+        self.inputs = [p for p in func.params if p not in self.outputs]
+        self.position = {p: i for i, p in enumerate(self.inputs)}
+        self.check = Checker(e, name)
+        self.symbols = Symbols(e, self.check)
+        self.data: dict[Var, Value] = {}
+        self.scalars: dict[Var, Value] = {}
+
+    def emit(self) -> None:
+        self.check.count(self.e.params[2], [_label(p) for p in self.inputs])
+        mapped = dict(self.sign.buffers)
+        for position, param in enumerate(self.inputs):
+            slot = self.e.offset(self.e.params[1], ANY_SIZE * position)
+            self.check.begin(position, _label(param))
+            if param in mapped:
+                self._tensor(slot, param, mapped[param])
+            else:
+                self.scalars[param] = self.symbols.known[param] = self._scalar(slot, param)
+        self.symbols.solve()
+        self.symbols.check_expressions()
+        self.symbols.check_bounds(self.func.attrs, self.sign.symbols)
+        self._overlap()
+        objects = self._allocate_outputs()
+        values = [self.data[p] for p, _ in self.sign.buffers]
+        values += [self.scalars[v] for v in self.sign.scalars]
+        values += [self.symbols.value(v) for v in self.sign.symbols]
+        status = self.e.call_local("i32", self.symbol, *values)
+        failed = self.e.compare("ne", status, int_const(0, "i32"))
+        with self.e.guarded(failed, likely=False):
+            for made in objects:
+                self.e.call("i32", "TVMFFIObjectDecRef", made)
+            self.e.ret(int_const(-1, "i32"))
+        self._return(objects)
+
+    # ---------------------------------------------------------------- arguments
+    def _tensor(self, slot: Value, param: Var, buffer: Buffer) -> None:
+        e, check = self.e, self.check
+        tensor = e.call_local("ptr", "bw_tensor_of", slot)
+        check.is_tensor(tensor, slot, buffer)
+        check.dtype(tensor, buffer)
+        check.rank(tensor, buffer)
+        check.device(tensor)
+        shape = e.load("ptr", e.offset(tensor, ffi_ir.DL_SHAPE), 8)
+        extents = [e.load("i64", e.offset(shape, 8 * axis), 8) for axis in range(buffer.ndim)]
+        self.symbols.bind_shape(buffer, extents, tensor)
+        if buffer.strides:
+            self.symbols.bind_strides(buffer, extents, tensor)
+        else:
+            check.contiguous(tensor)
+        if isinstance(buffer.elem_offset, Var):
+            self.symbols.known.setdefault(
+                buffer.elem_offset, int_const(0, types.value_type(buffer.elem_offset.dtype))
+            )
+        data = e.call_local("ptr", "bw_tensor_data", tensor)
+        check.aligned(data, extents, buffer)
+        self.data[param] = data
+
+    def _scalar(self, slot: Value, param: Var) -> Value:
+        e, dtype = self.e, param.dtype
+        kind = e.load("i32", slot, 8)
+        place = e.offset(slot, ANY_VALUE)
+        if dtype.is_handle:
+            allowed = (ffi_ir.OPAQUE_PTR, ffi_ir.NONE)
+            self.check.kind(kind, allowed, "an opaque pointer or None", slot)
+            return e.load("ptr", place, 8)
+        if dtype.is_float:
+            allowed = (ffi_ir.FLOAT, ffi_ir.INT, ffi_ir.BOOL)
+            self.check.kind(kind, allowed, f"a number ({dtype})", slot)
+            real = e.compare("eq", kind, int_const(ffi_ir.FLOAT, "i32"))
+            whole = e.convert("sitofp", e.load("i64", place, 8), "double")
+            value = e.select(real, e.load("double", place, 8), whole)
+            return types.cast(e, value, DType("float", 64), dtype)
+        self.check.kind(kind, (ffi_ir.INT, ffi_ir.BOOL), f"an integer ({dtype})", slot)
+        wide = e.load("i64", place, 8)
+        self.check.fits(wide, dtype)
+        return types.cast(e, wide, DType("int", 64), dtype)
+
+    def _overlap(self) -> None:
+        """Whatever is written must not share memory with another argument."""
+        if self.func.attrs.get("tir.noalias", True) is False:
+            return
+        passed = [(i, p, b) for i, (p, b) in enumerate(self.sign.buffers) if p in self.data]
+        checked: set[frozenset[int]] = set()
+        for i, param, buffer in passed:
+            if i not in self.written:
+                continue
+            for j, other, other_buffer in passed:
+                pair = frozenset((i, j))
+                if i == j or pair in checked:
+                    continue
+                checked.add(pair)
+                self.check.begin(self.position[param], _label(param))
+                self.check.disjoint(
+                    (self.data[param], self.symbols.byte_size(buffer)),
+                    (self.data[other], self.symbols.byte_size(other_buffer)),
+                    self.position[other], _label(other),
+                )  # fmt: skip
+
+    # ---------------------------------------------------------------- results
+    def _allocate_outputs(self) -> list[Value]:
+        """Fresh tensors for the outputs; the ones made are released when a later one fails."""
+        e = self.e
+        made: list[Value] = []
+        for param, buffer in self.sign.outputs:
+            shape = e.stack(8 * max(buffer.ndim, 1), 8)
+            for axis, extent in enumerate(buffer.shape):
+                e.store(self.symbols.index(extent), e.offset(shape, 8 * axis), 8)
+            place = e.stack(8, 8)
+            code = int_const(ffi_ir.dlpack_dtype(buffer.dtype.name), "i32")
+            rank = int_const(buffer.ndim, "i32")
+            status = e.call("i32", "bw_tensor_alloc", shape, rank, code, place)
+            with e.guarded(e.compare("ne", status, int_const(0, "i32")), likely=False):
+                for earlier in made:
+                    e.call("i32", "TVMFFIObjectDecRef", earlier)
+                e.ret(int_const(-1, "i32"))
+            tensor = e.load("ptr", place, 8)
+            made.append(tensor)
+            self.data[param] = e.load("ptr", e.offset(tensor, ffi_ir.TENSOR_DLTENSOR), 8)
+        return made
+
+    def _return(self, objects: list[Value]) -> None:
+        e, result = self.e, self.e.params[3]
+        if len(objects) == 1:
+            e.call("void", "bw_return_tensor", result, objects[0])
+        elif objects:
+            values = e.stack(ANY_SIZE * len(objects), 16)
+            for number, tensor in enumerate(objects):
+                slot = e.offset(values, ANY_SIZE * number)
+                e.store(int_const(ffi_ir.TENSOR), slot, 8)
+                e.store(tensor, e.offset(slot, ANY_VALUE), 8)
+            count = int_const(len(objects), "i32")
+            e.ret(e.call("i32", "bw_return_tuple", result, values, count))
+        e.ret(int_const(0, "i32"))
+
+
+def _label(param: Var) -> str:
+    return param.name.removesuffix("_handle")

@@ -1,0 +1,228 @@
+"""Argument checks of an entry: each one a test, and cold code that formats and raises the error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright.codegen import ffi_ir
+from blockwright.codegen.emitter import FunctionEmitter, Value, int_const
+from blockwright.ir import Buffer, DType, IntImm, Var
+from blockwright.ir.node import show
+
+_MESSAGE_SIZE = 768
+
+
+class Checker:
+    """Writes checks into an entry; `begin` says which argument the next ones are about."""
+
+    def __init__(self, e: FunctionEmitter, function: str) -> None:
+        self.e, self.function = e, function
+        self.subject = function
+        self._text = e.stack(_MESSAGE_SIZE, 16)
+
+    def begin(self, position: int, name: str) -> None:
+        self.subject = f"argument {position + 1} `{name}` of {self.function}"
+
+    def require(self, holds: Value, code: str, message: str, help: str, *numbers: Value) -> None:
+        """Raises unless `holds`; `message` is a printf format for i64 and string `numbers`."""
+        self.require_about(self.subject, holds, code, message, help, *numbers)
+
+    def require_about(
+        self, subject: str, holds: Value, code: str, message: str, help: str, *numbers: Value
+    ) -> None:
+        """The same with another subject."""
+        e = self.e
+        good, bad = e.fresh("ok"), e.fresh("bad")
+        e.branch_if(holds, good, bad, likely=True)
+        e.label(bad)
+        self.fail(f"{code}: {plain(subject)}: {message}\nhelp: {plain(help)}", code, *numbers)
+        e.label(good)
+
+    def fail(self, format: str, code: str, *numbers: Value) -> None:
+        """Formats, raises, returns."""
+        e = self.e
+        size = int_const(_MESSAGE_SIZE)
+        e.call("i32", "snprintf", self._text, size, e.module.string(format), *numbers,
+               variadic="ptr, i64, ptr")  # fmt: skip
+        kind = e.module.string(ffi_ir.error_kind(code))
+        e.ret(e.call("i32", "bw_raise", kind, self._text))
+
+    # ---------------------------------------------------------------- checks
+    def count(self, given: Value, names: Sequence[str]) -> None:
+        fine = self.e.compare("eq", given, int_const(len(names), "i32"))
+        listed = f" ({', '.join(names)})" if names else ""
+        self.require_about(
+            self.function, fine, "BW701",
+            f"expected {len(names)} argument{'s' * (len(names) != 1)}{plain(listed)}, got %lld",
+            "outputs that the function allocates are not passed",
+            self.e.convert("sext", given, "i64"),
+        )  # fmt: skip
+
+    def _kind_name(self, slot: Value) -> Value:
+        """Name of what an argument is, for messages."""
+        self.e.module.add_global_once("bw_kind_name", _KIND_NAME_IR)
+        return self.e.call_local("ptr", "bw_kind_name", self.e.load("i32", slot, 8))
+
+    def is_tensor(self, tensor: Value, slot: Value, buffer: Buffer) -> None:
+        e = self.e
+        good, bad = e.fresh("ok"), e.fresh("bad")
+        e.branch_if(e.compare("ne", tensor, Value("ptr", "null")), good, bad, likely=True)
+        e.label(bad)
+        text = (f"BW702: {plain(self.subject)}: expected a tensor of {buffer.dtype} with shape "
+                f"{plain(shape_text(buffer))}, got %s\n"
+                "help: pass an array that supports DLPack")  # fmt: skip
+        self.fail(text, "BW702", self._kind_name(slot))
+        e.label(good)
+
+    def kind(self, kind: Value, allowed: Sequence[int], expected: str, slot: Value) -> None:
+        e = self.e
+        fine = int_const(0, "i1")
+        for one in allowed:
+            fine = e.binary("or", fine, e.compare("eq", kind, int_const(one, "i32")))
+        good, bad = e.fresh("ok"), e.fresh("bad")
+        e.branch_if(fine, good, bad, likely=True)
+        e.label(bad)
+        text = (f"BW702: {plain(self.subject)}: expected {plain(expected)}, got %s\n"
+                "help: convert the value before the call")  # fmt: skip
+        self.fail(text, "BW702", self._kind_name(slot))
+        e.label(good)
+
+    def fits(self, value: Value, dtype: DType) -> None:
+        """An integer argument lies in the range of its parameter."""
+        if dtype.bits >= 64:
+            return
+        e = self.e
+        low = e.compare("sge", value, int_const(dtype.min_value))
+        high = e.compare("sle", value, int_const(dtype.max_value))
+        self.require(e.binary("and", low, high), "BW702",
+                     f"%lld does not fit {dtype} ({dtype.min_value} to {dtype.max_value})",
+                     "pass a number in range", value)  # fmt: skip
+
+    def dtype(self, tensor: Value, buffer: Buffer) -> None:
+        e = self.e
+        found = e.load("i32", e.offset(tensor, ffi_ir.DL_DTYPE), 4)
+        expected = int_const(ffi_ir.dlpack_dtype(buffer.dtype.name), "i32")
+        good, bad = e.fresh("ok"), e.fresh("bad")
+        e.branch_if(e.compare("eq", found, expected), good, bad, likely=True)
+        e.label(bad)
+        e.module.add_global_once("bw_dtype_name", _DTYPE_NAME_IR)
+        name = e.call_local("ptr", "bw_dtype_name", found)
+        bits = e.binary("and", e.binary("lshr", found, int_const(8, "i32")), int_const(255, "i32"))
+        lanes = e.binary("lshr", found, int_const(16, "i32"))
+        text = (f"BW703: {plain(self.subject)}: expected {buffer.dtype}, got %s (%d bits, "
+                f"%d lanes)\nhelp: convert the tensor to {buffer.dtype} first")  # fmt: skip
+        self.fail(text, "BW703", name, bits, lanes)
+        e.label(good)
+
+    def rank(self, tensor: Value, buffer: Buffer) -> None:
+        e = self.e
+        found = e.load("i32", e.offset(tensor, ffi_ir.DL_NDIM), 8)
+        fine = e.compare("eq", found, int_const(buffer.ndim, "i32"))
+        self.require(fine, "BW704",
+                     f"expected {buffer.ndim} dimensions, shape {plain(shape_text(buffer))}, "
+                     "got %lld dimensions", "reshape the tensor first",
+                     e.convert("sext", found, "i64"))  # fmt: skip
+
+    def device(self, tensor: Value) -> None:
+        e = self.e
+        found = e.load("i32", e.offset(tensor, ffi_ir.DL_DEVICE_TYPE), 8)
+        fine = e.compare("eq", found, int_const(ffi_ir.DEVICE_CPU, "i32"))
+        self.require(fine, "BW705", "expected memory of the CPU (device type 1), got type %lld",
+                     "move the tensor to the CPU first", e.convert("sext", found, "i64"))  # fmt: skip
+
+    def contiguous(self, tensor: Value) -> None:
+        fine = self.e.call_local("i1", "bw_tensor_is_contiguous", tensor)
+        self.require(fine, "BW706", "expected a contiguous row-major tensor, got other strides",
+                     "pass a contiguous copy")  # fmt: skip
+
+    def aligned(self, data: Value, extents: Sequence[Value], buffer: Buffer) -> None:
+        nbytes = buffer.dtype.nbytes
+        if nbytes == 1:
+            return
+        e = self.e
+        address = e.convert("ptrtoint", data, "i64")
+        low = e.binary("and", address, int_const(nbytes - 1))
+        fine = e.compare("eq", low, int_const(0))
+        for extent in extents:
+            fine = e.binary("or", fine, e.compare("eq", extent, int_const(0)))
+        self.require(fine, "BW706",
+                     f"expected memory aligned to {nbytes} bytes, got an address %lld bytes off",
+                     "pass an aligned copy", low)  # fmt: skip
+
+    def extent(self, axis: int, found: Value, expected: Value, text: str, code: str = "BW704"
+               ) -> None:  # fmt: skip
+        """Dimension `axis` has the expected size, which the program writes as `text`."""
+        fine = self.e.compare("eq", found, expected)
+        said = f"{plain(text)} = %lld" if not text.lstrip("-").isdigit() else "%lld"
+        self.require(fine, code, f"expected dimension {axis} to be {said}, got %lld",
+                     "pass tensors whose shapes agree", expected, found)  # fmt: skip
+
+    def disjoint(
+        self, a: tuple[Value, Value], b: tuple[Value, Value], position: int, name: str
+    ) -> None:
+        """Two ranges of memory (start, bytes) do not meet."""
+        e = self.e
+        (start_a, size_a), (start_b, size_b) = a, b
+        low_a, low_b = (e.convert("ptrtoint", s, "i64") for s in (start_a, start_b))
+        a_first = e.compare("ule", e.binary("add", low_a, size_a), low_b)
+        b_first = e.compare("ule", e.binary("add", low_b, size_b), low_a)
+        fine = e.binary("or", a_first, b_first)
+        for size in (size_a, size_b):
+            fine = e.binary("or", fine, e.compare("eq", size, int_const(0)))
+        self.require(fine, "BW706",
+                     f"it is written and overlaps argument {position + 1} `{plain(name)}`",
+                     "pass a copy of one of them")  # fmt: skip
+
+
+def shape_text(buffer: Buffer) -> str:
+    """A buffer's shape as the program writes it."""
+    return f"({', '.join(extent_text(d) for d in buffer.shape)})"
+
+
+def extent_text(extent: object) -> str:
+    if isinstance(extent, IntImm):
+        return str(extent.value)
+    if isinstance(extent, Var):
+        return extent.name
+    return show(extent)  # type: ignore[arg-type]
+
+
+def plain(text: str) -> str:
+    """Text for a printf format."""
+    return text.replace("%", "%%")
+
+
+def _name_table(function: str, names: dict[int, str], fallback: str, operand: str) -> str:
+    """A function that maps numbers to texts."""
+    lines: list[str] = []
+    cases: list[str] = []
+    blocks: list[str] = []
+    for number, text in {**names, -1: fallback}.items():
+        size, literal = ffi_ir.c_string(text)
+        label = "other" if number < 0 else f"n{number}"
+        lines.append(f"@{function}.{label} = private constant [{size} x i8] {literal}")
+        blocks.append(f"{label}:\n  ret ptr @{function}.{label}")
+        if number >= 0:
+            cases.append(f"i32 {number}, label %{label}")
+    return "\n".join(
+        [*lines, f"define internal ptr @{function}(i32 %word) cold noinline {{", "entry:",
+         operand, f"  switch i32 %kind, label %other [{' '.join(cases)}]", *blocks, "}"]
+    )  # fmt: skip
+
+
+_KIND_NAME_IR = _name_table(
+    "bw_kind_name",
+    {ffi_ir.NONE: "None", ffi_ir.INT: "an integer", ffi_ir.BOOL: "a bool",
+     ffi_ir.FLOAT: "a float", ffi_ir.OPAQUE_PTR: "an opaque pointer", ffi_ir.DTYPE: "a data type",
+     ffi_ir.DEVICE: "a device", ffi_ir.DLTENSOR_PTR: "a tensor", ffi_ir.RAW_STR: "a string",
+     ffi_ir.SMALL_STR: "a string", ffi_ir.STR: "a string", ffi_ir.FUNCTION: "a function",
+     ffi_ir.SHAPE: "a shape", ffi_ir.TENSOR: "a tensor", ffi_ir.ARRAY: "an array of values",
+     ffi_ir.MAP: "a map", ffi_ir.MODULE: "a module"},
+    "another object", "  %kind = add i32 %word, 0",
+)  # fmt: skip
+_DTYPE_NAME_IR = _name_table(
+    "bw_dtype_name",
+    {0: "int", 1: "uint", 2: "float", 3: "handle", 4: "bfloat", 5: "complex", 6: "bool",
+     10: "float8_e4m3fn", 12: "float8_e5m2"},
+    "another type", "  %kind = and i32 %word, 255",
+)  # fmt: skip

@@ -1,0 +1,163 @@
+"""Symbolic sizes at a function's entry: bound by extents, solved, compared, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from blockwright.codegen import types
+from blockwright.codegen.abi_checks import Checker, extent_text, plain
+from blockwright.codegen.context import Context, Options
+from blockwright.codegen.emitter import FunctionEmitter, Value, int_const
+from blockwright.codegen.expr import ExprCompiler
+from blockwright.ir import Add, Buffer, DType, Expr, IntImm, Mul, Sub, Var, build, collect
+from blockwright.support import BuildError
+
+_INT64 = DType("int", 64)
+
+
+class Symbols:
+    """Values of variables, and extents that are still to be compared."""
+
+    def __init__(self, e: FunctionEmitter, check: Checker) -> None:
+        self.e, self.check = e, check
+        self.context = Context(e, Options())
+        self.known = self.context.variables
+        self._expressions = ExprCompiler(self.context)
+        self._origin: dict[Var, str] = {}
+        self._pending: list[tuple[str, int, Expr, Value]] = []
+
+    def bind_shape(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
+        """Constant extents are compared, new symbols bound, known ones compared."""
+        for axis, (extent, found) in enumerate(zip(buffer.shape, extents, strict=True)):
+            self._bind(axis, extent, found)
+
+    def _bind(self, axis: int, extent: Expr, found: Value) -> None:
+        if isinstance(extent, IntImm):
+            self.check.extent(axis, found, int_const(extent.value), str(extent.value))
+        elif isinstance(extent, Var) and extent not in self.known:
+            if extent.dtype.bits < 64:
+                self.check.fits(found, extent.dtype)
+            self.known[extent] = types.cast(self.e, found, _INT64, extent.dtype)
+            self._origin[extent] = f"{self.check.subject.split(' of ')[0]} dimension {axis}"
+        elif isinstance(extent, Var):
+            first = self._origin.get(extent, "a scalar argument")
+            text = f"`{extent.name}` (from {first})"
+            self.check.extent(axis, found, self.index(extent), text, "BW709")
+        else:
+            self._pending.append((self.check.subject, axis, extent, found))
+
+    def bind_strides(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
+        """Strides in elements; a tensor without them is compact."""
+        e = self.e
+        table = e.load("ptr", e.offset(tensor, 32), 8)
+        present = e.compare("ne", table, Value("ptr", "null"))
+        compact = int_const(1)
+        for axis in reversed(range(buffer.ndim)):
+            step = compact
+            found = e.choose(present, lambda a=axis: e.load("i64", e.offset(table, 8 * a), 8),
+                             lambda s=step: s)  # fmt: skip
+            compact = e.binary("mul", compact, extents[axis])
+            stride = buffer.strides[axis]
+            if isinstance(stride, Var) and stride not in self.known:
+                self.known[stride] = types.cast(e, found, _INT64, stride.dtype)
+                continue
+            fine = e.compare("eq", found, self.index(stride))
+            self.check.require(fine, "BW706", f"expected stride {plain(extent_text(stride))} in dimension "
+                               f"{axis}, got %lld", "pass a contiguous copy", found)  # fmt: skip
+
+    def solve(self) -> None:
+        """Variables that only occur as `a * n + b` in an extent."""
+        for subject, axis, extent, found in self._pending:
+            unknown = [v for v in collect(extent, Var) if v not in self.known]
+            if len(unknown) != 1:
+                continue
+            linear = _linear(extent, unknown[0])
+            if linear is None or linear[0] == 0:
+                continue
+            self._solve_one(subject, axis, extent, found, unknown[0], linear)
+
+    def _solve_one(
+        self, subject: str, axis: int, extent: Expr, found: Value, var: Var,
+        linear: tuple[int, int],
+    ) -> None:  # fmt: skip
+        e, (factor, rest) = self.e, linear
+        moved = e.binary("sub", found, int_const(rest))
+        whole = e.compare("eq", e.binary("srem", moved, int_const(factor)), int_const(0))
+        self.check.require_about(
+            subject, whole, "BW704",
+            f"expected dimension {axis} to be {plain(extent_text(extent))}, got %lld",
+            f"no integer {var.name} gives this size", found,
+        )  # fmt: skip
+        quotient = e.binary("sdiv", moved, int_const(factor))
+        self.known[var] = types.cast(e, quotient, _INT64, var.dtype)
+
+    def check_expressions(self) -> None:
+        """Extents such as `2 * n`, once all symbols are known."""
+        for subject, axis, extent, found in self._pending:
+            self.check.subject = subject
+            self._require_known(extent)
+            self.check.extent(axis, found, self.index(extent), extent_text(extent))
+
+    def _require_known(self, expr: Expr) -> None:
+        missing = [v.name for v in collect(expr, Var) if v not in self.known]
+        if missing:
+            raise BuildError(f"size {extent_text(expr)} does not determine {', '.join(missing)}",
+                             code="BW623",
+                             help="use the variable alone as an extent of some buffer, or make it "
+                             "a scalar parameter")  # fmt: skip
+
+    def check_bounds(self, attrs: Mapping[str, Any], symbols: Sequence[Var]) -> None:
+        """Declared bounds of the symbolic sizes."""
+        e = self.e
+        for var in symbols:
+            value = self.index(var)
+            low = dict(attrs.get("tir_var_lower_bound", {})).get(var.name)
+            high = dict(attrs.get("tir_var_upper_bound", {})).get(var.name)
+            where = self._origin.get(var)
+            subject = f"size `{var.name}`" + (f" ({where})" if where else "")
+            if low is not None and int(low) > 0:
+                fine = e.compare("sge", value, int_const(int(low)))
+                self.check.require_about(subject, fine, "BW708", f"expected at least {low}, got %lld",
+                                         "pass larger tensors", value)  # fmt: skip
+            if high is not None:
+                fine = e.compare("sle", value, int_const(int(high)))
+                self.check.require_about(subject, fine, "BW708", f"expected at most {high}, got %lld",
+                                         "pass smaller tensors, or compile with a higher bound",
+                                         value)  # fmt: skip
+
+    def value(self, var: Var) -> Value:
+        """A symbol as the function takes it."""
+        if var not in self.known:
+            self._require_known(var)
+        return self.known[var]
+
+    def index(self, expr: Expr) -> Value:
+        """An integer expression of known symbols, 64 bits wide."""
+        self._require_known(expr)
+        return self._expressions.index(expr)
+
+    def byte_size(self, buffer: Buffer) -> Value:
+        total: Expr = build.const(buffer.dtype.nbytes * buffer.dtype.lanes, "int64")
+        for extent in buffer.shape:
+            total = build.mul(total, build.cast_to(extent, "int64"))
+        return self.index(total)
+
+
+def _linear(expr: Expr, var: Var) -> tuple[int, int] | None:
+    """(a, b) with expr = a * var + b, or None."""
+    if expr is var:
+        return 1, 0
+    if isinstance(expr, IntImm):
+        return 0, expr.value
+    if not isinstance(expr, (Add, Sub, Mul)):
+        return None
+    left, right = _linear(expr.a, var), _linear(expr.b, var)
+    if left is None or right is None:
+        return None
+    if isinstance(expr, Mul):
+        if left[0] and right[0]:
+            return None
+        return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
+    sign = 1 if isinstance(expr, Add) else -1
+    return left[0] + sign * right[0], left[1] + sign * right[1]

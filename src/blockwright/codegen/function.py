@@ -1,0 +1,171 @@
+"""Lowered tensor programs to LLVM modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from blockwright.codegen.abi import emit_entry
+from blockwright.codegen.context import Context, Memory, Options
+from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
+from blockwright.codegen.ffi_ir import SYMBOL_PREFIX
+from blockwright.codegen.function_attributes import function_attributes
+from blockwright.codegen.llvm import Pipeline
+from blockwright.codegen.parallel import emit_parallel
+from blockwright.codegen.signature import signature
+from blockwright.codegen.stmt import StmtCompiler
+from blockwright.ir import (
+    BufferLoad,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    Buffer,
+    IRModule,
+    PrimFunc,
+    StringImm,
+    walk,
+)
+from blockwright.support import BuildError
+from blockwright.target import Target
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """LLVM text of one function of a program.
+
+    Attributes:
+        name: of the function; symbol: of its code; entry: what the library exports, if anything.
+        text: the module; pipeline: how it is optimised.
+        parameters: argument names of the entry; written: which of them it writes.
+    """
+
+    name: str
+    symbol: str
+    entry: str | None
+    text: str
+    pipeline: Pipeline
+    parameters: tuple[str, ...]
+    written: tuple[int, ...]
+
+
+def symbol_of(name: str) -> str:
+    """The linker's name of a function's code; the prefix keeps clear of the C library's names."""
+    return f"bw.{name}"
+
+
+def options_of(func: PrimFunc, target: Target) -> Options:
+    """Numerical freedoms from the function's attributes."""
+    contract = func.attrs.get("tir.fp_contract", "on")
+    if contract not in ("on", "off"):
+        raise BuildError(f"tir.fp_contract is {contract!r}", code="BW620",
+                         help='use "on" or "off"')  # fmt: skip
+    return Options(
+        contract=contract == "on",
+        nnan=bool(func.attrs.get("tir.nnan", False)),
+        noalias=bool(func.attrs.get("tir.noalias", True)),
+        vector_bits=target.vector_bits,
+    )
+
+
+def emit_function(
+    func: PrimFunc, name: str, target: Target, *,
+    callees: Mapping[str, str] | None = None, written: Sequence[int] = (),
+) -> Unit:  # fmt: skip
+    """The LLVM module of one function and, unless it is private, its entry.
+
+    Arguments: `callees` maps names of functions it may call to their symbols; `written` are the
+    positions of buffer parameters that it writes.
+    """
+    module = ModuleEmitter(target.triple)
+    sign = signature(func)
+    options = options_of(func, target)
+    symbol = symbol_of(name)
+    noalias = "noalias" if options.noalias else ""
+    marks = [noalias] * len(sign.buffers) + [""] * (len(sign.types) - len(sign.buffers))
+    params = [(type_, f"a{i}") for i, type_ in enumerate(sign.types)]
+    attributes = function_attributes(module, options)
+    e = FunctionEmitter(module, symbol, "i32", params, attributes, "", marks)
+    context = Context(e, options, callees=callees or {})
+    for (_, buffer), value in zip(sign.buffers, e.params, strict=False):
+        context.buffers[buffer] = Memory(value, buffer.dtype.nbytes, buffer)
+    variables = e.params[len(sign.buffers) :]
+    for var, value in zip((*sign.scalars, *sign.symbols), variables, strict=True):
+        context.variables[var] = value
+    context.nonnegative.update(v for v in sign.symbols if v.dtype.is_int)
+    StmtCompiler(context, emit_parallel).function_body(func.body)
+    e.finish()
+    entry = None
+    names = [p.name.removesuffix("_handle") for p in func.params]
+    if not func.attrs.get("tir.is_private", False):
+        entry = SYMBOL_PREFIX + name
+        emit_entry(module, func, name, symbol, written)
+    host = bool(func.attrs.get("tir.is_host", False))
+    inputs = func.params[: len(func.params) - sign.num_outputs]
+    place = {p: i for i, (p, _) in enumerate(sign.buffers)}
+    positions = tuple(i for i, p in enumerate(inputs) if place.get(p, -1) in written)
+    return Unit(name, symbol, entry, module.render(), "host" if host else "kernel",
+                tuple(names[: len(inputs)]), positions)  # fmt: skip
+
+
+def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
+    """Positions of the buffer parameters each function writes, itself or through its callees."""
+    functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
+    known: dict[str, frozenset[int]] = {}
+
+    def visit(name: str, active: tuple[str, ...]) -> frozenset[int]:
+        if name in known:
+            return known[name]
+        if name in active:
+            raise BuildError(f"functions call each other in a circle: {' → '.join(active)}",
+                             code="BW621", help="tensor programs cannot recurse")  # fmt: skip
+        found = _written(functions[name], lambda callee: visit(callee, (*active, name)), functions)
+        known[name] = found
+        return found
+
+    for name in functions:
+        visit(name, ())
+    return known
+
+
+def _written(func: PrimFunc, callee_writes: Any, functions: Mapping[str, PrimFunc]
+             ) -> frozenset[int]:  # fmt: skip
+    root: dict[Buffer, int] = {b: i for i, (_, b) in enumerate(signature(func).buffers)}
+    out: set[int] = set()
+
+    def touch(expr: Any) -> None:
+        while isinstance(expr, Call) and expr.op in ("address_of", "tensor"):
+            expr = expr.args[0]
+        if isinstance(expr, BufferLoad) and expr.buffer in root:
+            out.add(root[expr.buffer])
+
+    for node in walk(func.body):
+        if isinstance(node, DeclBuffer):
+            source = node.source
+            if isinstance(source, Call) and source.op == "address_of":
+                place = source.args[0]
+                if isinstance(place, BufferLoad) and place.buffer in root:
+                    root[node.buffer] = root[place.buffer]
+        elif isinstance(node, BufferStore) and node.buffer in root:
+            out.add(root[node.buffer])
+        elif isinstance(node, Call) and node.op in ("call_extern", "call_packed", "atomic_add"):
+            for arg in node.args:
+                touch(arg)
+        elif isinstance(node, Call) and node.op == "call_global":
+            callee = node.args[0]
+            if isinstance(callee, StringImm) and callee.value in functions:
+                for position in callee_writes(callee.value):
+                    touch(node.args[1 + position])
+    return frozenset(out)
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*\Z")
+
+
+def check_name(name: str) -> None:
+    """Raises BW622 for a name that cannot be a symbol."""
+    if not _NAME.match(name):
+        raise BuildError(f"function name {name!r} cannot be exported", code="BW622",
+                         help="use letters, digits, underscores and dots")  # fmt: skip
+

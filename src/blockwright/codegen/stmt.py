@@ -1,0 +1,266 @@
+"""Statements to LLVM code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from blockwright.codegen import access, ffi_ir, integers, scratch
+from blockwright.codegen.context import Context, Memory
+from blockwright.codegen.emitter import Loop, Value, int_const
+from blockwright.codegen.expr import ExprCompiler
+from blockwright.ir import (
+    Allocate,
+    AssertStmt,
+    AttrStmt,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    LetStmt,
+    Node,
+    SeqStmt,
+    Stmt,
+    While,
+    build,
+    walk,
+)
+from blockwright.support import BuildError
+
+ParallelEmit = Callable[["StmtCompiler", For], None]
+
+
+class StmtCompiler:
+    """Writes statements at the end of a context's function."""
+
+    _table: ClassVar[dict[type[Stmt], Callable[[Any, Any], None]]] = {}
+
+    def __init__(self, context: Context, parallel: ParallelEmit) -> None:
+        self.context, self.e = context, context.e
+        self.expressions = ExprCompiler(context)
+        self.parallel = parallel
+        self._stack: set[Buffer] = set()
+        self._block: dict[Buffer, Value] = {}
+
+    # ---------------------------------------------------------------- function bodies
+    def function_body(self, body: Stmt, inner: Callable[[], None] | None = None) -> None:
+        """A whole body: memory whose size is known is taken first and given back at every exit."""
+        self._stack = scratch.stack_plan(body)
+        slots = scratch.block_plan(body, self._stack, set(self.context.variables))
+        if slots:
+            self._take_block(slots)
+        if inner is None:
+            self.run(body)
+        else:
+            inner()
+        if not self.e.terminated:
+            self.context.leave(int_const(0, "i32"))
+
+    def _take_block(self, slots: list[scratch.Slot]) -> None:
+        ends: dict[Buffer, Value] = {}
+        starts: dict[Buffer, Value] = {}
+        total: Value | None = None
+        for slot in slots:
+            start = int_const(0) if slot.after is None else ends[slot.after]
+            size = self.expressions.value(scratch.byte_count(slot.buffer))
+            end = self._sum(start, size)
+            starts[slot.buffer], ends[slot.buffer] = start, end
+            total = end if total is None else self._larger(total, end)
+        assert total is not None
+        block = self._acquire(total)
+        for buffer, start in starts.items():
+            self._block[buffer] = self.e.offset(block, start)
+
+    def _sum(self, a: Value, b: Value) -> Value:
+        known = _number(a), _number(b)
+        if known[0] is not None and known[1] is not None:
+            return int_const(known[0] + known[1])
+        return self.e.binary("add", a, b)
+
+    def _larger(self, a: Value, b: Value) -> Value:
+        known = _number(a), _number(b)
+        if known[0] is not None and known[1] is not None:
+            return int_const(max(known[0], known[1]))
+        return self.e.overloaded("smax", a, b)
+
+    def _acquire(self, nbytes: Value) -> Value:
+        """Scratch memory until the matching cleanup; leaves with an error when there is none."""
+        block = self.e.call("ptr", "bw_scratch_acquire", nbytes)
+        missing = self.e.compare("eq", block, Value("ptr", "null"))
+        with self.e.guarded(missing, likely=False):
+            text = "BW720: no memory for temporary buffers\nhelp: use smaller inputs"
+            self.raise_error("MemoryError", text)
+        self.context.cleanups.append(
+            lambda: void(self.e.call("void", "bw_scratch_release", block))
+        )
+        return block
+
+    def raise_error(self, kind: str, text: str) -> None:
+        """Raises through the FFI and leaves the function."""
+        strings = self.context.module
+        self.e.call("i32", "bw_raise", strings.string(kind), strings.string(text))
+        self.context.leave(int_const(-1, "i32"))
+
+    # ---------------------------------------------------------------- statements
+    def run(self, stmt: Stmt) -> None:
+        """Emits one statement; nothing after a jump."""
+        if self.e.terminated:
+            return
+        self.expressions.forget()
+        method = self._table.get(type(stmt))
+        if method is None:
+            raise BuildError(f"no code for {type(stmt).__name__}", code="BW613",
+                             help="lower the function before building it")  # fmt: skip
+        method(self, stmt)
+
+    def _seq(self, stmt: SeqStmt) -> None:
+        for part in stmt.seq:
+            self.run(part)
+
+    def _store(self, stmt: BufferStore) -> None:
+        access.store(self.expressions, stmt)
+
+    def _evaluate(self, stmt: Evaluate) -> None:
+        if not isinstance(stmt.value, IntImm):
+            self.expressions.value(stmt.value)
+
+    def _let(self, stmt: LetStmt) -> None:
+        self.context.variables[stmt.var] = self.expressions.value(stmt.value)
+        if stmt.var.dtype.is_int and integers.nonnegative(stmt.value, self.context.nonnegative):
+            self.context.nonnegative.add(stmt.var)
+        self.run(stmt.body)
+
+    def _attr(self, stmt: AttrStmt) -> None:
+        self.run(stmt.body)
+
+    def _if(self, stmt: IfThenElse) -> None:
+        condition = self.expressions.value(stmt.condition)
+        yes, no, join = (self.e.fresh(n) for n in ("if", "else", "fi"))
+        self.e.branch_if(condition, yes, join if stmt.else_case is None else no)
+        self.e.label(yes)
+        self.run(stmt.then_case)
+        self.e.branch(join)
+        if stmt.else_case is not None:
+            self.e.label(no)
+            self.run(stmt.else_case)
+            self.e.branch(join)
+        self.e.label(join)
+
+    def _assert(self, stmt: AssertStmt) -> None:
+        holds = self.expressions.value(stmt.condition)
+        failed = self.e.binary("xor", holds, int_const(1, "i1"))
+        with self.e.guarded(failed, likely=False):
+            coded = re.match(r"BW\d{3}: ", stmt.message)
+            text = stmt.message if coded else f"BW712: assertion failed: {stmt.message}"
+            self.raise_error(ffi_ir.error_kind(text[:5]), text)
+
+    # ---------------------------------------------------------------- loops
+    def _for(self, stmt: For) -> None:
+        if stmt.kind is ForKind.PARALLEL and not self.context.inside_parallel:
+            self.parallel(self, stmt)
+            return
+        if stmt.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
+            raise BuildError(f"no code for a {stmt.kind.value} loop", code="BW613",
+                             help="lower the function before building it")  # fmt: skip
+        count = integers.constant_of(stmt.extent)
+        if count is not None and count <= 0:
+            return
+        low = self.expressions.value(stmt.min)
+        if integers.nonnegative(stmt.min, self.context.nonnegative):
+            self.context.nonnegative.add(stmt.loop_var)
+        if count == 1 and not _jumps(stmt.body):
+            self.context.variables[stmt.loop_var] = low
+            self.run(stmt.body)
+            return
+        high = self.expressions.value(build.add(stmt.min, stmt.extent))
+        unroll = stmt.annotations.get("llvm.unroll")
+        times = unroll if isinstance(unroll, int) else None
+        with self.e.counted(low, high, nonempty=count is not None, unroll=times) as index:
+            self.context.variables[stmt.loop_var] = index
+            self.context.loop_depths.append(len(self.context.cleanups))
+            self.run(stmt.body)
+            self.context.loop_depths.pop()
+
+    def _while(self, stmt: While) -> None:
+        head, body, done = (self.e.fresh(n) for n in ("while", "body", "done"))
+        self.e.branch(head)
+        self.e.label(head)
+        self.expressions.forget()
+        self.e.branch_if(self.expressions.value(stmt.condition), body, done)
+        self.e.label(body)
+        self.e.loops.append(Loop(head, done))
+        self.context.loop_depths.append(len(self.context.cleanups))
+        self.run(stmt.body)
+        self.context.loop_depths.pop()
+        self.e.loops.pop()
+        self.e.branch(head)
+        self.e.label(done)
+
+    # ---------------------------------------------------------------- storage
+    def _allocate(self, stmt: Allocate) -> None:
+        buffer = stmt.buffer
+        if buffer in self._stack:
+            size = scratch.constant_bytes(buffer) or 0
+            pointer = self.e.stack(max(size, 1))
+        elif buffer in self._block:
+            pointer = self._block[buffer]
+        else:
+            self._allocate_now(stmt)
+            return
+        self.context.buffers[buffer] = Memory(pointer, scratch.ALIGNMENT, buffer)
+        self.run(stmt.body)
+
+    def _allocate_now(self, stmt: Allocate) -> None:
+        """Memory whose size is known only here."""
+        pointer = self._acquire(self.expressions.value(scratch.byte_count(stmt.buffer)))
+        self.context.buffers[stmt.buffer] = Memory(pointer, scratch.ALIGNMENT, stmt.buffer)
+        self.run(stmt.body)
+        cleanup = self.context.cleanups.pop()
+        if not self.e.terminated:
+            cleanup()
+
+    def _declare(self, stmt: DeclBuffer) -> None:
+        self.context.buffers[stmt.buffer] = self._view(stmt)
+        self.run(stmt.body)
+
+    def _view(self, stmt: DeclBuffer) -> Memory:
+        source, buffer = stmt.source, stmt.buffer
+        pointer = self.expressions.value(source)
+        if isinstance(source, Call) and source.op == "address_of":
+            place = source.args[0]
+            assert isinstance(place, BufferLoad)
+            memory = self.context.memory(place.buffer)
+            nbytes = place.buffer.dtype.nbytes * place.buffer.dtype.lanes
+            align = self.context.alignment(memory, access.flatten_index(place), nbytes)
+            return Memory(pointer, align, memory.root)
+        if isinstance(source, Call) and source.op == "constant_data":
+            return Memory(pointer, scratch.ALIGNMENT, buffer)
+        return Memory(pointer, buffer.dtype.nbytes, None)
+
+
+def void(_: Value) -> None:
+    """Drops a value; cleanups return nothing."""
+
+
+def _number(value: Value) -> int | None:
+    return int(value.text) if value.text.lstrip("-").isdigit() else None
+
+
+def _jumps(body: Node) -> bool:
+    return any(isinstance(n, Call) and n.op in ("break", "continue") for n in walk(body))
+
+
+StmtCompiler._table.update({  # pyright: ignore[reportPrivateUsage]
+    SeqStmt: StmtCompiler._seq, BufferStore: StmtCompiler._store,
+    Evaluate: StmtCompiler._evaluate, LetStmt: StmtCompiler._let, AttrStmt: StmtCompiler._attr,
+    IfThenElse: StmtCompiler._if, AssertStmt: StmtCompiler._assert, For: StmtCompiler._for,
+    While: StmtCompiler._while, Allocate: StmtCompiler._allocate,
+    DeclBuffer: StmtCompiler._declare,
+})  # fmt: skip

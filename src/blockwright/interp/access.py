@@ -1,0 +1,291 @@
+"""Element reads and writes: positions, bounds, initialisation, races; and addresses of elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.expr import ExprCompiler
+from blockwright.interp.lanes import Env, Fn, Site, pick
+from blockwright.interp.memory import Pointer, View, record
+from blockwright.ir import Buffer, BufferLoad, BufferStore, Call, Expr
+from blockwright.support import InterpretError
+
+
+class AccessCompiler(ExprCompiler):
+    """Adds memory to expressions."""
+
+    def position(self, buffer: Buffer, indices: tuple[Expr, ...], site: Site | None) -> Fn:
+        """Where in the view's data the elements are; without a site, bounds are not checked."""
+        slot = self._known(buffer)
+        fns, vector = self._indices(buffer, indices)
+        name = buffer.name
+
+        def at(env: Env) -> Any:
+            view: View = env[slot]
+            flat: Any = 0
+            for axis, fn in enumerate(fns):
+                index = fn(env)
+                if site is not None:
+                    extent = view.shape[axis]
+                    if type(index) is np.ndarray:
+                        # One comparison for both ends: negative numbers are huge when unsigned.
+                        if index.size and index.view(np.uint64).max() >= extent:
+                            raise _outside(env, site, name, view, [f(env) for f in fns], vector)
+                    elif not 0 <= index < extent:
+                        raise _outside(env, site, name, view, [f(env) for f in fns], vector)
+                flat = flat + index * view.strides[axis]
+            return _place(env[slot + 1], flat, view, vector)
+
+        return at
+
+    def _known(self, buffer: Buffer) -> int:
+        if buffer not in self.slots:
+            raise InterpretError(f"buffer {buffer.name} is used where nothing declares it",
+                                 code="BW757", span=buffer.span,
+                                 help="make it a parameter, or allocate it in an enclosing block"
+                                 )  # fmt: skip
+        return self.slots[buffer]
+
+    def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[list[Fn], bool]:
+        if len(indices) != buffer.ndim:
+            raise InterpretError(f"buffer {buffer.name} has {buffer.ndim} dimensions, the access "
+                                 f"has {len(indices)} indices", code="BW757")  # fmt: skip
+        vector = any(i.dtype.lanes > 1 for i in indices)
+        fns = [self.index(i) for i in indices]
+        if vector:
+            fns = [fn if i.dtype.lanes > 1 else _lifted(fn)
+                   for fn, i in zip(fns, indices, strict=True)]  # fmt: skip
+        return fns, vector
+
+    # ----------------------------------------------------------------------------------- reads
+    def _load(self, expr: BufferLoad) -> Fn:
+        buffer = expr.buffer
+        slot, site = self._known(buffer), self.site(expr)
+        if expr.predicate is not None:
+            return self._masked_load(expr, slot, site)
+        at = self.position(buffer, expr.indices, site)
+        name, lanes = buffer.name, expr.dtype.lanes
+
+        def load(env: Env) -> Any:
+            view: View = env[slot]
+            where = at(env)
+            shadow = view.shadow
+            if shadow is not None:
+                seen = shadow[where]
+                if (seen.min(initial=view.ones) if type(seen) is np.ndarray else seen) < view.ones:
+                    raise _unwritten(env, site, name, view, where, seen, lanes)
+            if env[1].levels:
+                _note(env, site, name, view, where, False)
+            return view.data[where]
+
+        return load
+
+    def _masked_load(self, expr: BufferLoad, slot: int, site: Site) -> Fn:
+        assert expr.predicate is not None
+        mask_of, places = self.condition(expr.predicate), self._masked_places(expr, site)
+        name, lanes, kind = expr.buffer.name, expr.dtype.lanes, expr.dtype.numpy()
+
+        def load(env: Env) -> Any:
+            view: View = env[slot]
+            mask, where = places(env, mask_of(env))
+            if view.shadow is not None:
+                seen = view.shadow[where]
+                if seen.min(initial=view.ones) < view.ones:
+                    raise _unwritten(env, site, name, view, where, seen, lanes)
+            if env[1].levels:
+                _note(env, site, name, view, where, False)
+            result = np.zeros(mask.shape, kind)
+            result[mask] = view.data[where]
+            return result
+
+        return load
+
+    def _masked_places(self, node: BufferLoad | BufferStore, site: Site) -> Any:
+        """(env, mask) → the mask over all elements, and the positions of the active ones."""
+        buffer = node.buffer
+        if buffer.dtype.lanes > 1:
+            raise InterpretError("a predicate on a buffer of vectors", code="BW757", span=node.span)
+        slot = self._known(buffer)
+        fns, _ = self._indices(buffer, node.indices)
+        name = buffer.name
+
+        def places(env: Env, mask: Any) -> tuple[Any, Any]:
+            view: View = env[slot]
+            parts = [np.asarray(fn(env)) for fn in fns]
+            base = np.asarray(env[slot + 1])
+            base = base[:, None] if base.ndim else base
+            mask, base, *parts = np.broadcast_arrays(mask, base, *parts)
+            flat = base[mask]
+            for part, extent, stride in zip(parts, view.shape, view.strides, strict=True):
+                active = part[mask]
+                if active.size and active.view(np.uint64).max() >= extent:
+                    raise _outside(env, site, name, view, [p[mask] for p in parts], False)
+                flat = flat + active * stride
+            return mask, flat
+
+        return places
+
+    # ---------------------------------------------------------------------------------- writes
+    def store(self, node: BufferStore) -> Fn:
+        buffer = node.buffer
+        slot, site, name = self._known(buffer), self.site(node), buffer.name
+        element = node.value.dtype.element
+        if element is not buffer.dtype.element:
+            raise InterpretError(f"a {element} is stored into {name}, which holds "
+                                 f"{buffer.dtype.element}", code="BW757", span=node.span,
+                                 help="cast the value")  # fmt: skip
+        value = self.value(node.value)
+        if node.predicate is not None:
+            return self._masked_store(node, slot, site, value)
+        at = self.position(buffer, node.indices, site)
+        scalar = node.value.dtype.lanes == 1
+        wide = BufferLoad(buffer, node.indices).dtype.lanes > 1
+
+        def store(env: Env) -> None:
+            view: View = env[slot]
+            new, where = value(env), at(env)
+            if type(new) is np.ndarray:
+                if scalar and wide:
+                    new = new[:, None]
+                if np.ndim(where) < new.ndim:  # the same element in every lane: the last one stays
+                    new = new[-1]
+            if env[1].levels:
+                _note(env, site, name, view, where, True)
+            if view.shadow is not None:
+                view.shadow[where] = view.ones
+            view.data[where] = new
+
+        return store
+
+    def _masked_store(self, node: BufferStore, slot: int, site: Site, value: Fn) -> Fn:
+        assert node.predicate is not None
+        mask_of, places = self.condition(node.predicate), self._masked_places(node, site)
+        name, scalar = node.buffer.name, node.value.dtype.lanes == 1
+
+        def store(env: Env) -> None:
+            view: View = env[slot]
+            new = value(env)
+            mask, where = places(env, mask_of(env))
+            if type(new) is np.ndarray and scalar:
+                new = new[:, None]
+            if env[1].levels:
+                _note(env, site, name, view, where, True)
+            if view.shadow is not None:
+                view.shadow[where] = view.ones
+            view.data[where] = np.broadcast_to(new, mask.shape)[mask]
+
+        return store
+
+    # ------------------------------------------------------------------------------- addresses
+    def pointer(self, expr: Expr) -> Fn:
+        """A closure that gives a `Pointer`; only outside lanes."""
+        if not (isinstance(expr, Call) and expr.op == "address_of"):
+            return self._compile(expr)
+        place = expr.args[0]
+        if not isinstance(place, BufferLoad):
+            raise InterpretError("address_of takes a buffer element", code="BW757", span=expr.span)
+        slot = self._known(place.buffer)
+        at = self.position(place.buffer, place.indices, None)
+
+        def address(env: Env) -> Pointer:
+            view: View = env[slot]
+            first = int(np.asarray(at(env)).reshape(-1)[0])
+            return Pointer(view.storage, first * view.size + view.phase)
+
+        return address
+
+    def atomic_add(self, expr: Call) -> Fn:
+        """Adds to an element and gives the old value; exempt from race detection."""
+        place = expr.args[0]
+        if isinstance(place, Call) and place.op == "address_of":
+            place = place.args[0]
+        if not isinstance(place, BufferLoad):
+            raise InterpretError("atomic_add takes the address of a buffer element", code="BW757",
+                                 span=expr.span)  # fmt: skip
+        total = BufferStore(place.buffer, place + expr.args[1], place.indices, span=expr.span)
+        read, write = self._load(place), self.store(total)
+
+        def add(env: Env) -> Any:
+            levels, env[1].levels = env[1].levels, []
+            try:
+                old = read(env)
+                write(env)
+            finally:
+                env[1].levels = levels
+            return old
+
+        return add
+
+
+def _lifted(fn: Fn) -> Fn:
+    def lift(env: Env) -> Any:
+        value = fn(env)
+        return value[:, None] if type(value) is np.ndarray else value
+
+    return lift
+
+
+def _place(base: Any, flat: Any, view: View, vector: bool) -> Any:
+    if view.lanes > 1:
+        flat = np.asarray(flat)[..., None] * view.lanes + np.arange(view.lanes)
+        if vector:
+            flat = flat.reshape(*flat.shape[:-2], -1)
+        return (base[:, None] if type(base) is np.ndarray else base) + flat
+    if vector and type(base) is np.ndarray:
+        base = base[:, None]
+    return base + flat
+
+
+def _outside(
+    env: Env, site: Site, name: str, view: View, indices: list[Any], vector: bool
+) -> InterpretError:
+    """The error for the first instance whose index is outside."""
+    arrays = [a.reshape(-1) for a in np.broadcast_arrays(*indices)]
+    width = np.broadcast_shapes(*(np.shape(i) for i in indices))[-1] if vector else 1
+    bad = np.zeros(arrays[0].shape, bool)
+    for array, extent in zip(arrays, view.shape, strict=True):
+        bad |= (array < 0) | (array >= extent)
+    first = int(np.argmax(bad))
+    index = ", ".join(str(int(a[first])) for a in arrays)
+    shape = ", ".join(map(str, view.shape))
+    return site.error(env, "BW751", f"{name}[{index}] is outside the buffer's shape ({shape})",
+                      first // max(width, 1),
+                      "guard the access with a predicate or if_then_else, or correct the index"
+                      )  # fmt: skip
+
+
+def _unwritten(
+    env: Env, site: Site, name: str, view: View, where: Any, seen: Any, lanes: int
+) -> InterpretError:
+    flat, bad = np.asarray(where).reshape(-1), np.asarray(seen).reshape(-1) < view.ones
+    first = int(np.argmax(bad))
+    lane = first // lanes
+    base = pick(env[_base_slot(env, view)], lane)
+    index = _coordinates(int(flat[first]) - int(base), view)
+    return site.error(env, "BW752", f"{name}[{index}] is read before it is written", lane,
+                      "write the element first, or give the reduction an init")  # fmt: skip
+
+
+def _base_slot(env: Env, view: View) -> int:
+    """The slot with the position of a view's element 0."""
+    return next(k for k, v in enumerate(env) if v is view) + 1
+
+
+def _coordinates(flat: int, view: View) -> str:
+    flat //= view.lanes
+    out: list[str] = []
+    for stride, extent in zip(view.strides, view.shape, strict=True):
+        out.append(str(flat // stride % max(extent, 1) if stride else 0))
+    return ", ".join(out)
+
+
+def _note(env: Env, site: Site, name: str, view: View, where: Any, writing: bool) -> None:
+    level = record(env[1].levels, view, where, writing)
+    if level is not None:
+        what = "written" if writing else "read"
+        raise site.error(env, "BW756", f"race: an element of {name} is {what} here while another "
+                         f"iteration of the parallel loop {level.name} touches it too",
+                         help="make the iterations independent, run the loop serially, or use "
+                         "an atomic operation")  # fmt: skip

@@ -1,0 +1,374 @@
+"""Expressions become Python closures `env -> value`, built once per function.
+
+Index expressions (docs/semantics.md, Integers) give Python ints or int64 arrays and do not wrap;
+all other expressions give NumPy values of their type. Vectors have their elements on the last axis,
+after the lane axis where there is one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from blockwright.interp import numeric, ops
+from blockwright.interp.lanes import Env, Fn, Site, compress, per_lane
+from blockwright.ir import (
+    OPS,
+    BinaryOp,
+    Broadcast,
+    Buffer,
+    BufferLoad,
+    Call,
+    Cast,
+    CompareOp,
+    Expr,
+    FloatImm,
+    IntImm,
+    Let,
+    Node,
+    Not,
+    Or,
+    Ramp,
+    Select,
+    Shuffle,
+    StringImm,
+    Var,
+)
+from blockwright.ir import expr as E
+from blockwright.support import InterpretError
+
+
+def _spread(value: Any) -> Any:
+    """A per-lane scalar, ready to meet vectors."""
+    return value[:, None] if type(value) is np.ndarray else value
+
+
+class ExprCompiler:
+    """Slots of one function and the closures of its expressions."""
+
+    _table: ClassVar[dict[type[Expr], str]] = {
+        BufferLoad: "_load", Call: "_call", Cast: "_cast", E.And: "_logical", Or: "_logical",
+        Not: "_not", Select: "_select", Let: "_let", Ramp: "_ramp", Broadcast: "_broadcast",
+        Shuffle: "_shuffle", StringImm: "_string", FloatImm: "_float",
+    }  # fmt: skip
+
+    def __init__(self) -> None:
+        self.slots: dict[Node, int] = {}
+        self.count = 2
+        self.defined: set[Var] = set()
+        self.values: set[Var] = set()  # integer variables that hold wrapping values
+        self.visible: list[tuple[str, int]] = []
+        self.block = ""
+        self._indexness: dict[Expr, bool] = {}
+
+    # ----------------------------------------------------------------------------------- names
+    def slot(self, node: Var | Buffer) -> int:
+        """The slot of a variable; of a buffer's view, with its position in the next slot."""
+        found = self.slots.get(node)
+        if found is None:
+            found = self.slots[node] = self.count
+            self.count += 2 if isinstance(node, Buffer) else 1
+        return found
+
+    def define(self, var: Var, is_value: bool = False) -> int:
+        self.defined.add(var)
+        if is_value:
+            self.values.add(var)
+        return self.slot(var)
+
+    def site(self, node: Node | None) -> Site:
+        return Site(tuple(self.visible), self.block, node.span if node is not None else None)
+
+    # ----------------------------------------------------------------------------------- kinds
+    def is_index(self, expr: Expr) -> bool:
+        """Whether an integer expression is made of loop variables, sizes and constants only."""
+        found = self._indexness.get(expr)
+        if found is None:
+            found = self._indexness[expr] = self._decide_index(expr)
+        return found
+
+    def _decide_index(self, expr: Expr) -> bool:
+        match expr:
+            case IntImm():
+                return expr.dtype.is_int
+            case Var():
+                return expr.dtype.is_int and expr not in self.values
+            case BinaryOp():
+                return self.is_index(expr.a) and self.is_index(expr.b)
+            case Cast():
+                wide = expr.type.is_int and min(expr.type.bits, expr.value.dtype.bits) >= 32
+                return wide and self.is_index(expr.value)
+            case Ramp():
+                return self.is_index(expr.base) and self.is_index(expr.stride)
+            case Broadcast():
+                return self.is_index(expr.value)
+            case Select():
+                return self.is_index(expr.true_value) and self.is_index(expr.false_value)
+            case Call(op="if_then_else"):
+                return self.is_index(expr.args[1]) and self.is_index(expr.args[2])
+            case Call(op="likely"):
+                return self.is_index(expr.args[0])
+            case Let():
+                if not self.is_index(expr.value):
+                    self.values.add(expr.var)
+                return expr.dtype.is_int and self.is_index(expr.body)
+            case _:
+                return False
+
+    def value(self, expr: Expr) -> Fn:
+        """A closure that gives a NumPy value of the expression's type."""
+        if not (expr.dtype.is_int and self.is_index(expr)):
+            return self._compile(expr)
+        dtype = expr.dtype.element
+        if isinstance(expr, IntImm):
+            fixed = numeric.from_index(expr.value, dtype)
+            return lambda env: fixed
+        exact = self._compile(expr)
+        return lambda env: numeric.from_index(exact(env), dtype)
+
+    def index(self, expr: Expr) -> Fn:
+        """A closure that gives a Python int or an int64 array."""
+        fn = self._compile(expr)
+        if self.is_index(expr):
+            return fn
+
+        def convert(env: Env) -> Any:
+            value = fn(env)
+            return value.astype(np.int64) if type(value) is np.ndarray else int(value)
+
+        return convert
+
+    def _compile(self, expr: Expr) -> Fn:
+        if isinstance(expr, IntImm):
+            number: Any = np.bool_(expr.value) if expr.dtype.is_bool else expr.value
+            return lambda env: number
+        if isinstance(expr, Var):
+            return self._var(expr)
+        if isinstance(expr, BinaryOp):
+            return self._binary(expr)
+        if isinstance(expr, CompareOp):
+            return self._compare(expr)
+        method = self._table.get(type(expr))
+        if method is None:
+            raise InterpretError(f"cannot run the expression {type(expr).__name__}",
+                                 code="BW757", span=expr.span)  # fmt: skip
+        return getattr(self, method)(expr)
+
+    # ------------------------------------------------------------------------------- the simple
+    def _var(self, expr: Var) -> Fn:
+        if expr not in self.defined:
+            raise InterpretError(f"variable {expr.name} is used where nothing defines it",
+                                 code="BW757", span=expr.span,
+                                 help="pass it as a scalar parameter or as a dimension of a buffer"
+                                 )  # fmt: skip
+        slot = self.slot(expr)
+        return lambda env: env[slot]
+
+    def _float(self, expr: FloatImm) -> Fn:
+        fixed = numeric.constant(expr.value, expr.dtype)
+        return lambda env: fixed
+
+    def _string(self, expr: StringImm) -> Fn:
+        text = expr.value
+        return lambda env: text
+
+    def _operands(self, a: Expr, b: Expr) -> tuple[Fn, Fn]:
+        if a.dtype.is_int and self.is_index(a) and self.is_index(b):
+            return self.index(a), self.index(b)
+        return self.value(a), self.value(b)
+
+    def _binary(self, expr: BinaryOp) -> Fn:
+        a, b = self._operands(expr.a, expr.b)
+        dtype, kind = expr.dtype, type(expr)
+        index = self.is_index(expr)
+        op = numeric.index_binary(kind) if index else numeric.value_binary(kind, dtype)
+        divides = kind in (E.Div, E.Mod, E.FloorDiv, E.FloorMod) and not dtype.is_float
+        if not divides:
+            return lambda env: op(a(env), b(env))
+        site, lanes = self.site(expr), dtype.lanes
+
+        def divide(env: Env) -> Any:
+            divisor = b(env)
+            try:
+                return op(a(env), divisor)
+            except numeric.ZeroDivisor:
+                zero = np.asarray(divisor).reshape(-1) == 0
+                raise site.error(env, "BW754", "integer division by zero",
+                                 int(np.argmax(zero)) // lanes) from None  # fmt: skip
+
+        return divide
+
+    def _compare(self, expr: CompareOp) -> Fn:
+        a, b = self._operands(expr.a, expr.b)
+        op = numeric.COMPARE[type(expr)]
+        return lambda env: op(a(env), b(env))
+
+    def _logical(self, expr: E.And | Or) -> Fn:
+        a, b = self._compile(expr.a), self._compile(expr.b)
+        if isinstance(expr, E.And):
+            return lambda env: a(env) & b(env)
+        return lambda env: a(env) | b(env)
+
+    def _not(self, expr: Not) -> Fn:
+        a = self._compile(expr.a)
+        return lambda env: np.logical_not(a(env))
+
+    def _cast(self, expr: Cast) -> Fn:
+        source, target = expr.value.dtype, expr.type.element
+        if source.is_handle or target.is_handle:
+            raise InterpretError("a handle cannot be cast", code="BW757", span=expr.span)
+        if source.is_int and self.is_index(expr.value):
+            exact = self.index(expr.value)
+            if target.is_int:
+                if self.is_index(expr):
+                    return exact  # index expressions are mathematical integers at every width
+                return lambda env: numeric.from_index(exact(env), target)
+        value = self.value(expr.value)
+        return lambda env: numeric.cast(value(env), source, target)
+
+    # ------------------------------------------------------------------------------- structure
+    def _branches(self, expr: Expr, a: Expr, b: Expr) -> tuple[Fn, Fn]:
+        if expr.dtype.is_int and self.is_index(expr):
+            return self.index(a), self.index(b)
+        return self.value(a), self.value(b)
+
+    def _select(self, expr: Select) -> Fn:
+        condition = self._compile(expr.condition)
+        a, b = self._branches(expr, expr.true_value, expr.false_value)
+        spread = expr.condition.dtype.lanes == 1 < expr.dtype.lanes
+
+        def select(env: Env) -> Any:
+            chosen, x, y = condition(env), a(env), b(env)
+            if type(chosen) is not np.ndarray:
+                return x if chosen else y
+            return np.where(_spread(chosen) if spread else chosen, x, y)
+
+        return select
+
+    def _lazy(self, expr: Call) -> Fn:
+        """`if_then_else`: each lane evaluates only the side it takes."""
+        if expr.args[0].dtype.lanes > 1:
+            return self._select(Select(*expr.args, span=expr.span))
+        condition = self._compile(expr.args[0])
+        a, b = self._branches(expr, expr.args[1], expr.args[2])
+        lanes = expr.dtype.lanes
+        index = expr.dtype.is_int and self.is_index(expr)
+        kind = np.dtype(np.int64) if index else expr.dtype.numpy()
+
+        def choose(env: Env) -> Any:
+            chosen = condition(env)
+            if type(chosen) is not np.ndarray:
+                return a(env) if chosen else b(env)
+            if chosen.all():
+                return a(env)
+            if not chosen.any():
+                return b(env)
+            result = np.empty((len(chosen), lanes) if lanes > 1 else len(chosen), kind)
+            result[chosen] = a(compress(env, chosen))
+            other = ~chosen
+            result[other] = b(compress(env, other))
+            return result
+
+        return choose
+
+    def _let(self, expr: Let) -> Fn:
+        is_value = not (expr.value.dtype.is_int and self.is_index(expr.value))
+        bound = self.value(expr.value) if is_value else self.index(expr.value)
+        slot = self.define(expr.var, is_value)
+        body, vector = self._compile(expr.body), expr.var.dtype.lanes > 1
+
+        def let(env: Env) -> Any:
+            env[slot] = per_lane(env, bound(env), vector)
+            return body(env)
+
+        return let
+
+    def _ramp(self, expr: Ramp) -> Fn:
+        index = self.is_index(expr)
+        kind = np.dtype(np.int64) if index else expr.dtype.numpy()
+        compile_part = self.index if index else self.value
+        base, stride = compile_part(expr.base), compile_part(expr.stride)
+        steps = np.arange(expr.lanes).astype(kind)
+        dtype = expr.dtype
+
+        def ramp(env: Env) -> Any:
+            value = _spread(base(env)) + _spread(stride(env)) * steps
+            return value if index else numeric.wrap_narrow(value, dtype)
+
+        return ramp
+
+    def _broadcast(self, expr: Broadcast) -> Fn:
+        index = expr.dtype.is_int and self.is_index(expr)
+        value = self.index(expr.value) if index else self.value(expr.value)
+        kind = np.dtype(np.int64) if index else expr.dtype.numpy()
+        lanes = expr.lanes
+
+        def broadcast(env: Env) -> Any:
+            one = value(env)
+            if type(one) is not np.ndarray:
+                return np.full(lanes, one, kind)
+            return np.broadcast_to(one[:, None], (len(one), lanes))
+
+        return broadcast
+
+    def _shuffle(self, expr: Shuffle) -> Fn:
+        parts = [(self.value(v), v.dtype.lanes) for v in expr.vectors]
+        picks, scalar = np.array(expr.indices), len(expr.indices) == 1
+
+        def shuffle(env: Env) -> Any:
+            vectors = [v(env) if n > 1 else np.asarray(v(env))[..., None] for v, n in parts]
+            lead = np.broadcast_shapes(*(v.shape[:-1] for v in vectors))
+            joined = np.concatenate([np.broadcast_to(v, (*lead, v.shape[-1])) for v in vectors], -1)
+            result = joined[..., picks]
+            return result[..., 0] if scalar else result
+
+        return shuffle
+
+    # ----------------------------------------------------------------------------------- calls
+    def _call(self, expr: Call) -> Fn:
+        if expr.op == "if_then_else":
+            return self._lazy(expr)
+        if expr.op == "likely" and expr.dtype.is_int and self.is_index(expr):
+            return self.index(expr.args[0])
+        if expr.op == "reinterpret" and not expr.dtype.is_handle:
+            value, target = self.value(expr.args[0]), expr.dtype
+            return lambda env: ops.reinterpret(value(env), target)
+        row = ops.PURE.get(expr.op)
+        if row is None:
+            return self._effect(expr)
+        return self._pure(expr, row)
+
+    def _effect(self, expr: Call) -> Fn:
+        known = "it has no meaning here" if expr.op in OPS else "no such row exists"
+        raise InterpretError(f"the interpreter cannot run operation {expr.op!r}: {known}",
+                             code="BW757", span=expr.span,
+                             help="replace it by operations the interpreter knows, for example "
+                             "through the tensor intrinsic's meaning")  # fmt: skip
+
+    def _pure(self, expr: Call, row: ops.Row) -> Fn:
+        args = [self.value(a) for a in expr.args]
+        dtype = expr.args[0].dtype
+        if not expr.op.startswith("vector_reduce"):
+            dtype = dtype.element
+        site, name = self.site(expr), expr.op
+
+        def call(env: Env) -> Any:
+            try:
+                return row(dtype, *[a(env) for a in args])
+            except ops.Unsupported as reason:
+                raise site.error(env, "BW757", f"the interpreter cannot run this {name}: {reason}"
+                                 ) from None  # fmt: skip
+            except ops.BadShift:
+                raise site.error(env, "BW759", f"{name} by an amount outside 0 … {dtype.bits - 1}"
+                                 ) from None  # fmt: skip
+
+        return call
+
+    def _load(self, expr: BufferLoad) -> Fn:
+        raise NotImplementedError
+
+    # Used by the statement compiler where the result steers control flow.
+    def condition(self, expr: Expr) -> Fn:
+        """A closure that gives a bool, or a bool array over the lanes."""
+        return self._compile(expr)

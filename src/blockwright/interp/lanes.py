@@ -1,0 +1,223 @@
+"""Environments and lanes: one interpreter for single instances and for many instances at once.
+
+An environment is a list. Slot 0 is the number of lanes, None when one instance runs; slot 1 is the
+run's state; the others hold variables, views and positions. With lanes, a value that differs
+between them is an array whose first axis is the lane; anything else is shared by all. Where lanes
+part (conditions, extents), the environment is compressed to the lanes concerned, so that nothing
+ever computes on an instance that does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.memory import Level
+from blockwright.ir import ForKind, IRModule
+from blockwright.support import InterpretError, Span
+
+Env = list[Any]
+Fn = Callable[[Env], Any]
+MAX_LANES = 1 << 18
+UNORDERED = (ForKind.PARALLEL, ForKind.VECTORIZED)
+
+
+class Site:
+    """Where in the program something happens: for errors."""
+
+    __slots__ = ("block", "span", "visible")
+
+    def __init__(self, visible: tuple[tuple[str, int], ...], block: str, span: Span | None) -> None:
+        self.visible = visible
+        self.block = block
+        self.span = span
+
+    def error(
+        self, env: Env, code: str, message: str, lane: int = 0, help: str | None = None
+    ) -> InterpretError:
+        """An error that names the block and the values of the surrounding variables."""
+        values = ", ".join(f"{name} = {pick(env[slot], lane)}" for name, slot in self.visible
+                           if env[slot] is not None)  # fmt: skip
+        notes = [f"in block {self.block!r}"] if self.block else []
+        if values:
+            notes.append(f"where {values}")
+        return InterpretError(message, code=code, span=self.span, notes=notes, help=help)
+
+
+def pick(value: Any, lane: int) -> Any:
+    """What one lane sees of a value."""
+    return value[min(lane, len(value) - 1)] if type(value) is np.ndarray else value
+
+
+class State:
+    """One run: options, open parallel loops, constants and Python functions it may call."""
+
+    def __init__(
+        self,
+        module: IRModule | None,
+        *,
+        vectorize: bool,
+        races: bool,
+        order: str | int | None,
+        packed: dict[str, Callable[..., Any]],
+    ) -> None:
+        self.module = module
+        self.vectorize = vectorize
+        self.races = races
+        self.packed = packed
+        self.reverse = order == "reverse"
+        self.random = np.random.default_rng(order) if isinstance(order, int) else None
+        self.levels: list[Level] = []
+        self.next_id = 1
+        self.failures: dict[Any, int] = {}
+        self.constants: dict[str, Any] = {}
+
+    def sequence(self, count: int, unordered: bool) -> Iterable[int]:
+        """Iteration numbers in the order in which this run takes them."""
+        if unordered and self.random is not None:
+            return [int(k) for k in self.random.permutation(count)]
+        return range(count - 1, -1, -1) if unordered and self.reverse else range(count)
+
+
+class Loop:
+    """A compiled loop header."""
+
+    __slots__ = ("extent", "jumps", "kind", "low", "name", "slot")
+
+    def __init__(
+        self, name: str, slot: int, low: Fn, extent: Fn, kind: ForKind, jumps: bool
+    ) -> None:
+        self.name = name
+        self.slot = slot
+        self.low = low
+        self.extent = extent
+        self.kind = kind
+        self.jumps = jumps
+
+
+class Break(Exception):
+    """Leaves the innermost loop."""
+
+
+class Continue(Exception):
+    """Goes on with the next iteration of the innermost loop."""
+
+
+class TooManyLanes(Exception):
+    """An expansion would exceed the limit."""
+
+
+def compress(env: Env, mask: Any) -> Env:
+    """The environment of the lanes where `mask` holds."""
+    chosen = np.flatnonzero(mask)
+    new = [v[chosen] if type(v) is np.ndarray else v for v in env]
+    new[0] = len(chosen)
+    return new
+
+
+def expand(env: Env, loops: Iterable[Loop], limit: int) -> Env:
+    """One lane per existing lane and iteration of the loops; no lanes when a loop is empty."""
+    new = list(env)
+    for loop in loops:
+        low, count, lanes = loop.low(new), loop.extent(new), new[0]
+        varies = type(count) is np.ndarray
+        top = max(0, int(count.max(initial=0)) if varies else int(count))
+        total = top if lanes is None else lanes * top
+        if total > limit:
+            raise TooManyLanes
+        steps = np.arange(top)
+        if lanes is None:
+            new = [np.broadcast_to(v, (top, *v.shape)) if type(v) is np.ndarray else v for v in new]
+            new[0], new[loop.slot] = top, low + steps
+            continue
+        keep = np.tile(steps, lanes)
+        new[loop.slot] = low
+        new = [np.repeat(v, top, axis=0) if type(v) is np.ndarray else v for v in new]
+        new[0], new[loop.slot] = total, new[loop.slot] + keep
+        if varies:
+            new = compress(new, keep < np.repeat(count, top))
+    return new
+
+
+def run_loop(env: Env, loop: Loop, body: Fn) -> None:
+    """The iterations of one loop in order, in lockstep over the lanes."""
+    state: State = env[1]
+    low, count = loop.low(env), loop.extent(env)
+    if type(count) is np.ndarray:
+        _run_ragged(env, loop, body, low, count)
+        return
+    unordered = loop.kind in UNORDERED
+    tracked = unordered and state.races and count > 1
+    if tracked:
+        level = Level(loop.name, state.next_id)
+        state.next_id += count
+        state.levels.append(level)
+        base = level.base
+        try:
+            for step in state.sequence(count, True):
+                level.current = base + step
+                env[loop.slot] = low + step
+                body(env)
+        finally:
+            state.levels.pop()
+        return
+    slot = loop.slot
+    if loop.jumps:
+        _run_with_jumps(env, slot, low, count, body)
+        return
+    for step in state.sequence(count, unordered):
+        env[slot] = low + step
+        body(env)
+
+
+def _run_with_jumps(env: Env, slot: int, low: Any, count: int, body: Fn) -> None:
+    for step in range(count):
+        env[slot] = low + step
+        try:
+            body(env)
+        except Continue:
+            continue
+        except Break:
+            break
+
+
+def _run_ragged(env: Env, loop: Loop, body: Fn, low: Any, count: Any) -> None:
+    """Lanes with different extents: each step runs the lanes that are not done yet.
+
+    Only proven independent lanes get here, so iterations of an unordered loop are tracked by their
+    number as in the plain case.
+    """
+    state: State = env[1]
+    tracked = loop.kind in UNORDERED and state.races
+    level = Level(loop.name, state.next_id)
+    top = int(count.max(initial=0))
+    state.next_id += max(top, 0)
+    if tracked:
+        state.levels.append(level)
+    try:
+        for step in range(top):
+            level.current = level.base + step
+            inner = compress(env, count > step)
+            start = low[count > step] if type(low) is np.ndarray else low
+            inner[loop.slot] = start + step
+            body(inner)
+    finally:
+        if tracked:
+            state.levels.pop()
+
+
+def run_loops(env: Env, loops: list[Loop], body: Fn, depth: int = 0) -> None:
+    """A loop nest in order."""
+    if depth == len(loops):
+        body(env)
+    else:
+        run_loop(env, loops[depth], lambda inner: run_loops(inner, loops, body, depth + 1))
+
+
+def per_lane(env: Env, value: Any, vector: bool) -> Any:
+    """A value as it may stand in the environment: a shared vector gets the lane axis."""
+    if vector and env[0] is not None and value.ndim == 1:
+        return np.broadcast_to(value, (env[0], *value.shape))
+    return value

@@ -1,0 +1,204 @@
+"""Memory of a running program: storage with shadows, typed views into it, and race detection.
+
+Every storage carries a shadow byte per byte that says whether it has been written; a view reads the
+shadow through an integer type of its own element's size, so that one gather answers for a whole
+element whatever types look at the same bytes. Races are found with three more shadows per parallel
+loop: last writer, last reader, and whether several iterations have read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blockwright.ir import DType
+
+Array = np.ndarray[Any, Any]
+_ONES = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
+
+
+class Storage:
+    """Bytes that one or more views look at.
+
+    Attributes:
+        raw: the bytes, shared with the caller's array for parameters.
+        written: one byte (0 or 1) per byte, or None when everything counts as initialised.
+        level: number of parallel loops open when it was made; only later loops can race on it.
+        owned: made by the program; the caller's arrays are not.
+    """
+
+    __slots__ = ("_shadow_views", "_typed", "granule", "level", "owned", "races", "raw", "written")
+
+    def __init__(
+        self, raw: Array, written: Array | None, granule: int, level: int, owned: bool
+    ) -> None:
+        self.raw = raw
+        self.written = written
+        self.granule = granule
+        self.level = level
+        self.owned = owned
+        self.races: dict[int, RaceShadow] = {}
+        self._typed: dict[tuple[str, int], Array] = {}
+        self._shadow_views: dict[tuple[int, int], Array] = {}
+
+    @classmethod
+    def fresh(cls, nbytes: int, granule: int, level: int) -> Storage:
+        return cls(np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), granule, level, True)
+
+    def typed(self, dtype: np.dtype[Any], phase: int) -> Array:
+        """All elements of `dtype` that start `phase` bytes after a multiple of its size."""
+        key = (dtype.str if dtype.kind != "V" else dtype.name, phase)
+        found = self._typed.get(key)
+        if found is None:
+            found = self._cut(self.raw, phase, dtype.itemsize).view(dtype)
+            self._typed[key] = found
+        return found
+
+    def shadow(self, size: int, phase: int) -> Array | None:
+        """The written-shadow as integers of `size` bytes; None when all is initialised."""
+        if self.written is None:
+            return None
+        found = self._shadow_views.get((size, phase))
+        if found is None:
+            found = self._cut(self.written, phase, size).view(f"u{size}")
+            self._shadow_views[size, phase] = found
+        return found
+
+    @staticmethod
+    def _cut(raw: Array, phase: int, size: int) -> Array:
+        return raw[phase : phase + (len(raw) - phase) // size * size]
+
+    def race_shadow(self, depth: int) -> RaceShadow:
+        found = self.races.get(depth)
+        if found is None:
+            found = self.races[depth] = RaceShadow(len(self.raw) // self.granule + 1)
+        return found
+
+    def refine(self, size: int) -> None:
+        """Make race granules at most `size` bytes; what was recorded stays."""
+        if size < self.granule:
+            for shadow in self.races.values():
+                shadow.repeat(self.granule // size)
+            self.granule = size
+
+
+class RaceShadow:
+    """Who touched each granule in one nesting depth of parallel loops; 0 is nobody."""
+
+    __slots__ = ("readers", "shared", "writers")
+
+    def __init__(self, count: int) -> None:
+        self.writers = np.zeros(count, np.int64)
+        self.readers = np.zeros(count, np.int64)
+        self.shared = np.zeros(count, np.int64)
+
+    def repeat(self, times: int) -> None:
+        self.writers = np.repeat(self.writers, times)
+        self.readers = np.repeat(self.readers, times)
+        self.shared = np.repeat(self.shared, times)
+
+
+class Level:
+    """One open parallel loop: ids from `base` on belong to it; `current` is the iteration."""
+
+    __slots__ = ("base", "current", "name")
+
+    def __init__(self, name: str, base: int) -> None:
+        self.name = name
+        self.base = base
+        self.current = base
+
+
+class View:
+    """A buffer at run time: where its elements are, its shape and element strides.
+
+    The position of element 0 (in elements of `data`) is kept beside the view, because it may differ
+    between lanes.
+    """
+
+    __slots__ = ("data", "dtype", "lanes", "ones", "phase", "shadow", "shape", "size", "storage",
+                 "strides")  # fmt: skip
+
+    def __init__(
+        self,
+        storage: Storage,
+        dtype: DType,
+        phase: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        self.storage = storage
+        self.dtype = dtype
+        element = dtype.numpy()
+        self.lanes = dtype.lanes
+        self.size = element.itemsize
+        self.phase = phase
+        self.shape = shape
+        self.strides = strides
+        self.data = storage.typed(element, phase)
+        self.shadow = storage.shadow(self.size, phase)
+        self.ones = _ONES[self.size]
+        if self.size < storage.granule:
+            storage.refine(self.size)
+
+    def reach(self) -> int:
+        """Elements from element 0 to one past the last."""
+        if any(n <= 0 for n in self.shape):
+            return 0
+        last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        return (last + 1) * self.lanes
+
+
+class Pointer:
+    """The address of an element: a storage and a byte offset."""
+
+    __slots__ = ("byte", "storage")
+
+    def __init__(self, storage: Storage, byte: int) -> None:
+        self.storage = storage
+        self.byte = byte
+
+
+def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major element strides."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 0)
+    return tuple(reversed(strides))
+
+
+def granules(view: View, at: Any) -> Any:
+    """Race granules touched by the elements at positions `at` of a view's data."""
+    storage = view.storage
+    start = (np.asarray(at) * view.size + view.phase) // storage.granule
+    count = -(-view.size // storage.granule)
+    if count == 1:
+        return start
+    return (start[..., None] + np.arange(count)).reshape(-1)
+
+
+def record(levels: list[Level], view: View, at: Any, writing: bool) -> Level | None:
+    """Note an access in every open parallel loop; the loop whose iterations race, if any."""
+    storage = view.storage
+    if storage.level >= len(levels):
+        return None
+    cells = granules(view, at)
+    for depth in range(storage.level, len(levels)):
+        level, shadow = levels[depth], storage.race_shadow(depth)
+        base, me = level.base, level.current
+        writers = shadow.writers[cells]
+        if np.any((writers >= base) & (writers != me)):
+            return level
+        readers = shadow.readers[cells]
+        others = (readers >= base) & (readers != me)
+        if writing:
+            if np.any(others | (shadow.shared[cells] == base)):
+                return level
+            shadow.writers[cells] = me
+        else:
+            shadow.shared[cells] = np.where(others, base, shadow.shared[cells])
+            shadow.readers[cells] = me
+    return None

@@ -1,0 +1,429 @@
+"""Which loops of a nest may run as lanes: decided from the addresses the nest really touches.
+
+A chain of loops directly inside each other is split into lane loops, whose iterations all run at
+once, and step loops, which stay in order. That is the written order up to a reordering of instances
+in different lanes, so it is exact when no two lanes touch the same element of anything the nest
+writes. The static part here finds the accesses of written buffers as functions of loop variables
+and refuses what cannot be followed; the dynamic part enumerates the addresses of these accesses and
+checks that each has one owner. No reasoning about index expressions is involved.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blockwright.interp.access import AccessCompiler
+from blockwright.interp.lanes import (
+    MAX_LANES,
+    Env,
+    Fn,
+    Loop,
+    State,
+    TooManyLanes,
+    expand,
+    run_loop,
+    run_loops,
+)
+from blockwright.interp.memory import View
+from blockwright.ir import (
+    AssertStmt,
+    AttrStmt,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    ForKind,
+    IfThenElse,
+    Let,
+    LetStmt,
+    Mutator,
+    Node,
+    SeqStmt,
+    Stmt,
+    Var,
+    add,
+    op_row,
+    uses_var,
+    walk,
+)
+from blockwright.ir import stmt as S
+from blockwright.support import InterpretError
+
+_LIMIT = 1 << 22  # addresses enumerated for one check
+_TRIES = 3  # failed checks after which a nest is left alone for the rest of the run
+
+
+class _Opaque(Exception):
+    """The nest does something that the analysis does not follow."""
+
+
+class _Access(NamedTuple):
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    loops: tuple[For, ...]  # loops inside the chain's body around the access
+    writes: bool
+
+
+class _Resolve(Mutator):
+    """Expressions in terms of loop variables and real buffers."""
+
+    def __init__(self, bindings: dict[Var, Expr], views: dict[Buffer, BufferRegion]) -> None:
+        super().__init__()
+        self.bindings = bindings
+        self.views = views
+
+    def rewrite_Var(self, node: Var) -> Node:
+        bound = self.bindings.get(node)
+        return node if bound is None else self(bound)
+
+    def rewrite_Buffer(self, node: Buffer) -> Node:
+        return node
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> Node:
+        buffer, indices = self.place(node.buffer, node.indices)
+        return BufferLoad(buffer, indices, node.predicate)
+
+    def place(
+        self, buffer: Buffer, indices: tuple[Expr, ...]
+    ) -> tuple[Buffer, tuple[Expr, ...]]:
+        indices = tuple(self(i) for i in indices)
+        source = self.views.get(buffer)
+        if source is None:
+            return buffer, indices
+        extra = len(source.region) - len(indices)
+        starts = tuple(self(r.min) for r in source.region)
+        moved = tuple(add(s, i) for s, i in zip(starts[extra:], indices, strict=True))
+        return self.place(source.buffer, (*starts[:extra], *moved))
+
+
+class _Collector:
+    """Accesses, bindings and private buffers of a nest's body."""
+
+    def __init__(self) -> None:
+        self.bindings: dict[Var, Expr] = {}
+        self.views: dict[Buffer, BufferRegion] = {}
+        self.private: set[Buffer] = set()
+        self.inner: set[Var] = set()
+        self.found: list[_Access] = []
+        self.sizes: list[Expr] = []  # must not vary between lanes
+        self._path: tuple[For, ...] = ()
+
+    def bind(self, var: Var, value: Expr) -> None:
+        if self.bindings.setdefault(var, value) is not value:
+            raise _Opaque  # one block object at two places
+        self.expr(value)
+
+    def expr(self, root: Expr) -> None:
+        for node in walk(root):
+            if isinstance(node, BufferLoad):
+                self.found.append(_Access(node.buffer, node.indices, self._path, False))
+            elif isinstance(node, Call) and op_row(node.op).kind != "pure":
+                raise _Opaque
+            elif isinstance(node, Let) and (
+                self.bindings.setdefault(node.var, node.value) is not node.value
+            ):
+                raise _Opaque
+
+    def stmt(self, node: Stmt) -> None:
+        match node:
+            case SeqStmt():
+                for part in node.seq:
+                    self.stmt(part)
+            case BufferStore():
+                self.found.append(_Access(node.buffer, node.indices, self._path, True))
+                parts = (node.value, *node.indices, node.predicate)
+                self._exprs(p for p in parts if p is not None)
+            case For():
+                self._loop(node)
+            case IfThenElse():
+                self.expr(node.condition)
+                self.stmt(node.then_case)
+                if node.else_case is not None:
+                    self.stmt(node.else_case)
+            case LetStmt():
+                self.bind(node.var, node.value)
+                self.stmt(node.body)
+            case AttrStmt():
+                self.stmt(node.body)
+            case Evaluate():
+                self.expr(node.value)
+            case AssertStmt():
+                self.expr(node.condition)
+            case S.Allocate():
+                self._allocate(node.buffer)
+                self.stmt(node.body)
+            case BlockRealize():
+                self._block(node)
+            case _:
+                raise _Opaque
+
+    def _exprs(self, exprs: Any) -> None:
+        for expr in exprs:
+            self.expr(expr)
+
+    def _loop(self, node: For) -> None:
+        if node.kind is ForKind.THREAD_BINDING:
+            raise _Opaque
+        self.expr(node.min)
+        self.expr(node.extent)
+        self.inner.add(node.loop_var)
+        outer, self._path = self._path, (*self._path, node)
+        self.stmt(node.body)
+        self._path = outer
+
+    def _allocate(self, buffer: Buffer) -> None:
+        self.private.add(buffer)
+        self.sizes.extend((*buffer.shape, *buffer.strides))
+
+    def _block(self, node: BlockRealize) -> None:
+        block = node.block
+        self.expr(node.predicate)
+        for iter_var, value in zip(block.iter_vars, node.iter_values, strict=True):
+            self.bind(iter_var.var, value)
+            self._exprs((iter_var.dom.min, iter_var.dom.extent))
+        for buffer in block.alloc_buffers:
+            self._allocate(buffer)
+        for match in block.match_buffers:
+            source = match.source
+            self.views[match.buffer] = source
+            extra = len(source.region) - match.buffer.ndim
+            for extent, rng in zip(match.buffer.shape, source.region[extra:], strict=True):
+                if isinstance(extent, Var):
+                    self.bind(extent, rng.extent)
+            self._exprs(r.min for r in source.region)
+            self.sizes.extend(r.extent for r in source.region)
+        if block.init is not None:
+            self.stmt(block.init)
+        self.stmt(block.body)
+
+
+class _Check(NamedTuple):
+    """One access of a written buffer, ready to enumerate."""
+
+    slot: int
+    at: Fn
+    loops: list[Loop]  # loops inside the body that the address depends on
+    steps: list[int]  # chain positions that the address depends on
+    writes: bool
+
+
+class Nest:
+    """A compiled chain of loops with what its lane check needs."""
+
+    def __init__(
+        self,
+        chain: list[Loop],
+        body: Fn,
+        checks: list[_Check],
+        read_only: list[int],
+        wanted: list[int],
+        depends: list[set[int]],
+        owner: int,
+    ) -> None:
+        self.chain = chain
+        self.body = body
+        self.checks = checks
+        self.read_only = read_only
+        self.wanted = wanted
+        self.depends = depends
+        self.owner = owner
+
+    def run(self, env: Env) -> bool:
+        """Run as lanes when that is exact; False when the caller must run the loops in order."""
+        state: State = env[1]
+        if not self.wanted or state.failures.get(self, 0) >= _TRIES:
+            return False
+        tried = False
+        for lanes in self._candidates():
+            verdict = self._try(env, lanes)
+            if verdict:
+                return True
+            tried = tried or verdict is False
+        if tried:
+            state.failures[self] = state.failures.get(self, 0) + 1
+        return False
+
+    def _candidates(self) -> list[list[int]]:
+        whole = self._closed(set(self.wanted))
+        fewer = [self._closed(set(whole) - {k}) for k in whole] if len(whole) > 1 else []
+        return [c for c in (whole, *fewer) if c]
+
+    def _closed(self, lanes: set[int]) -> list[int]:
+        """Without the loops whose bounds depend on a step loop."""
+        chosen: list[int] = []
+        for k in range(len(self.chain)):
+            if k in lanes and self.depends[k] <= set(chosen):
+                chosen.append(k)
+        return chosen
+
+    def _try(self, env: Env, lanes: list[int]) -> bool | None:
+        """True: done. False: not independent. None: nothing to gain here."""
+        while lanes:
+            try:
+                inner = expand(env, [self.chain[k] for k in lanes], MAX_LANES)
+            except TooManyLanes:
+                lanes = self._closed(set(lanes[1:]))
+                continue
+            if inner[0] == 0:
+                return True
+            if inner[0] < 2 * (env[0] or 1):
+                return None
+            inner[self.owner] = np.arange(inner[0])
+            try:
+                if not self._independent(inner, lanes):
+                    return False
+            except TooManyLanes:
+                lanes = self._closed(set(lanes[1:]))
+                continue
+            except InterpretError:
+                return False  # an index that only a guarded instance may compute
+            steps = [loop for k, loop in enumerate(self.chain) if k not in lanes]
+            run_loops(inner, steps, self.body)
+            return True
+        return None
+
+    def _independent(self, env: Env, lanes: list[int]) -> bool:
+        groups: dict[int, list[tuple[Any, Any, View]]] = {}
+        for check in self.checks:
+            steps = [self.chain[k] for k in check.steps if k not in lanes]
+            box = expand(env, [*steps, *check.loops], _LIMIT)
+            if box[0] == 0:
+                continue
+            where, owner = check.at(box), box[self.owner]
+            if type(where) is not np.ndarray:
+                return False  # every lane touches this one element
+            if where.ndim == 2:
+                owner = np.repeat(owner, where.shape[1])
+            view: View = env[check.slot]
+            groups.setdefault(id(view.storage), []).append((where.reshape(-1), owner, view))
+        return all(_one_owner(group) for group in groups.values()) and self._apart(env)
+
+    def _apart(self, env: Env) -> bool:
+        """No buffer that is only read shares memory with one that is written."""
+        spans = [(env[c.slot], *_extent(env, c.slot)) for c in self.checks if c.writes]
+        for slot in self.read_only:
+            view: View = env[slot]
+            low, high = _extent(env, slot)
+            for other, start, end in spans:
+                if view.storage is other.storage and low < end and start < high:
+                    return False
+        return True
+
+
+def _extent(env: Env, slot: int) -> tuple[int, int]:
+    """Bytes of the storage that a view covers, over all lanes."""
+    view: View = env[slot]
+    base = np.asarray(env[slot + 1])
+    low, high = int(base.min()), int(base.max()) + view.reach()
+    return low * view.size + view.phase, high * view.size + view.phase
+
+
+def _one_owner(group: list[tuple[Any, Any, View]]) -> bool:
+    if len({(view.size, view.phase) for _, _, view in group}) > 1:
+        return False
+    low = min(int(where.min()) for where, _, _ in group)
+    high = max(int(where.max()) for where, _, _ in group)
+    if high - low >= 4 * _LIMIT:
+        return False
+    owners = np.full(high - low + 1, -1, np.int64)
+    for where, owner, _ in group:
+        owners[where - low] = owner
+    return all(bool((owners[where - low] == owner).all()) for where, owner, _ in group)
+
+
+def chain_of(node: For) -> tuple[list[For], Stmt]:
+    """The loops directly inside each other from `node` on, and the innermost body."""
+    loops: list[For] = []
+    body: Stmt = node
+    while isinstance(body, For) and body.kind is not ForKind.THREAD_BINDING:
+        loops.append(body)
+        body = body.body
+    return loops, body
+
+
+def plan_nest(
+    compiler: AccessCompiler, loops: list[For], body: Stmt, chain: list[Loop], run_body: Fn,
+    headers: dict[For, Loop],
+) -> Nest | None:
+    """The nest with its checks; None when the static part cannot follow it."""
+    collector = _Collector()
+    try:
+        for loop in loops:
+            collector.expr(loop.min)
+            collector.expr(loop.extent)
+        collector.stmt(body)
+        return _plan(compiler, loops, chain, run_body, headers, collector)
+    except _Opaque:
+        return None
+
+
+def _plan(
+    compiler: AccessCompiler, loops: list[For], chain: list[Loop], run_body: Fn,
+    headers: dict[For, Loop], seen: _Collector,
+) -> Nest:
+    resolve = _Resolve(seen.bindings, seen.views)
+    chain_vars = [loop.loop_var for loop in loops]
+    local = {*chain_vars, *seen.inner}
+    if any(uses_var(resolve(size), local) for size in seen.sizes):
+        raise _Opaque
+    places = [(access, *resolve.place(access.buffer, access.indices)) for access in seen.found]
+    written = {buffer for access, buffer, _ in places if access.writes}
+    checks: list[_Check] = []
+    wanted = set(range(len(loops)))
+    for access, buffer, indices in places:
+        if buffer not in written or buffer in seen.private:
+            continue
+        used = _used(indices, local, written | seen.private)
+        inner = _with_bounds(access.loops, used, local, written | seen.private, resolve)
+        wanted &= {k for k, var in enumerate(chain_vars) if var in used}
+        checks.append(_Check(
+            compiler.slots[buffer], compiler.position(buffer, indices, None),
+            [headers[loop] for loop in inner],
+            [k for k, var in enumerate(chain_vars) if var in used], access.writes))  # fmt: skip
+    touched = {buffer for _, buffer, _ in places} - written - seen.private
+    depends = [
+        {k for k, var in enumerate(chain_vars) if uses_var(loop.min, var) or uses_var(loop.extent, var)}
+        for loop in loops
+    ]
+    owner = compiler.count
+    compiler.count += 1
+    return Nest(chain, run_body, checks, [compiler.slots[b] for b in touched], sorted(wanted),
+                depends, owner)  # fmt: skip
+
+
+def _used(exprs: tuple[Expr, ...], local: set[Var], hidden: set[Buffer]) -> set[Var]:
+    """Loop variables of resolved expressions, which must not read what the nest writes."""
+    used: set[Var] = set()
+    for expr in exprs:
+        for node in walk(expr):
+            if isinstance(node, Var) and node in local:
+                used.add(node)
+            elif isinstance(node, BufferLoad) and node.buffer in hidden:
+                raise _Opaque
+    return used
+
+
+def _with_bounds(
+    path: tuple[For, ...], used: set[Var], local: set[Var], hidden: set[Buffer], resolve: _Resolve
+) -> list[For]:
+    """The loops of a path that an address needs, with those their bounds need; extends `used`."""
+    needed: list[For] = []
+    for loop in reversed(path):
+        if loop.loop_var in used:
+            for bound in (loop.min, loop.extent):
+                resolved = resolve(bound)
+                used |= _used((resolved,), local, hidden)
+                if resolved is not bound:
+                    raise _Opaque  # the header computes from block iterators
+            needed.append(loop)
+    return needed[::-1]
+
+
+__all__ = ["Nest", "chain_of", "plan_nest", "run_loop"]

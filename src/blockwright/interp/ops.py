@@ -1,0 +1,243 @@
+"""What each builtin operation computes: one entry per pure row of `ir.op.OPS`.
+
+Functions of real numbers are evaluated by NumPy or `math` in float64 and rounded once to the type of
+the argument; for float64 itself the library's own result is taken, within the 4 units in the last
+place that docs/semantics.md allows. Entries take values (NumPy scalars or arrays) and the element
+type, and give values of the same type, or bool for the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.numeric import Value, fused, is_small, round_to, wrap_narrow
+from blockwright.ir import DType
+
+Row = Callable[..., Value]
+
+
+class Unsupported(Exception):
+    """An operation on a type it has no meaning for; carries the reason."""
+
+
+class BadShift(Exception):
+    """A shift amount outside the width."""
+
+
+def _per_element(fn: Callable[[float], float]) -> Callable[[Value], Value]:
+    lifted = np.frompyfunc(fn, 1, 1)
+    return lambda x: np.asarray(lifted(x)).astype(np.float64)[()]
+
+
+def _sigmoid(x: Value) -> Value:
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))[()]
+
+
+_REAL: dict[str, Callable[[Value], Value]] = {
+    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "expm1": np.expm1,
+    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "erf": _per_element(math.erf), "sigmoid": _sigmoid,
+}  # fmt: skip
+
+_REAL2: dict[str, Callable[[Value, Value], Value]] = {
+    "pow": np.power, "atan2": np.arctan2, "hypot": np.hypot,
+}  # fmt: skip
+
+_ROUNDING: dict[str, Callable[[Value], Value]] = {
+    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
+    "round": np.rint, "nearbyint": np.rint, "sqrt": np.sqrt,
+}  # fmt: skip
+
+
+def _need_float(name: str, dtype: DType) -> None:
+    if not dtype.is_float:
+        raise Unsupported(f"{name} needs a float, not {dtype}")
+
+
+def _need_int(name: str, dtype: DType) -> None:
+    if not (dtype.is_int or dtype.is_bool):
+        raise Unsupported(f"{name} needs an integer, not {dtype}")
+
+
+def _real(name: str, fn: Callable[..., Value]) -> Row:
+    def apply(dtype: DType, *args: Value) -> Value:
+        _need_float(name, dtype)
+        return round_to(fn(*(a.astype(np.float64) for a in args)), dtype)
+
+    return apply
+
+
+def _pow(dtype: DType, a: Value, b: Value) -> Value:
+    if dtype.is_float:
+        return round_to(np.power(a.astype(np.float64), b.astype(np.float64)), dtype)
+    _need_int("pow", dtype)
+    if np.any(np.less(b, 0)):
+        raise Unsupported("pow of integers needs an exponent that is not negative")
+    return wrap_narrow(np.power(a, b), dtype)
+
+
+def _rounding(name: str, fn: Callable[[Value], Value]) -> Row:
+    def apply(dtype: DType, x: Value) -> Value:
+        if not dtype.is_float:
+            if name == "sqrt":
+                raise Unsupported(f"sqrt needs a float, not {dtype}")
+            return x
+        if is_small(dtype):
+            return fn(x.astype(np.float32)).astype(dtype.numpy())
+        return fn(x)
+
+    return apply
+
+
+def _abs(dtype: DType, x: Value) -> Value:
+    if is_small(dtype):
+        return np.abs(x.astype(np.float32)).astype(dtype.numpy())
+    return wrap_narrow(np.abs(x), dtype) if dtype.is_int else np.abs(x)
+
+
+def _fmod(dtype: DType, a: Value, b: Value) -> Value:
+    _need_float("fmod", dtype)
+    if is_small(dtype):
+        return np.fmod(a.astype(np.float32), b.astype(np.float32)).astype(dtype.numpy())
+    return np.fmod(a, b)
+
+
+def _copysign(dtype: DType, a: Value, b: Value) -> Value:
+    _need_float("copysign", dtype)
+    return np.copysign(a, b)
+
+
+def _nextafter(dtype: DType, a: Value, b: Value) -> Value:
+    _need_float("nextafter", dtype)
+    return np.nextafter(a, b)
+
+
+def _unsigned(dtype: DType, x: Value) -> Value:
+    """The bits of an integer as an unsigned number."""
+    bits = np.asarray(x).view(f"u{dtype.numpy().itemsize}")
+    return bits & np.uint8((1 << dtype.bits) - 1) if dtype.bits < 8 else bits
+
+
+def _popcount(dtype: DType, x: Value) -> Value:
+    _need_int("popcount", dtype)
+    return np.bitwise_count(_unsigned(dtype, x)).astype(dtype.numpy())[()]
+
+
+_bit_length = np.frompyfunc(lambda v: int(v).bit_length(), 1, 1)
+
+
+def _clz(dtype: DType, x: Value) -> Value:
+    _need_int("clz", dtype)
+    lengths = np.asarray(_bit_length(_unsigned(dtype, x))).astype(np.int64)
+    return (dtype.bits - lengths).astype(dtype.numpy())[()]
+
+
+def _bitwise(name: str, fn: Callable[..., Value]) -> Row:
+    def apply(dtype: DType, *args: Value) -> Value:
+        _need_int(name, dtype)
+        return wrap_narrow(fn(*args), dtype) if dtype.is_int else fn(*args)
+
+    return apply
+
+
+def _shift(name: str, fn: Callable[[Value, Value], Value]) -> Row:
+    def apply(dtype: DType, a: Value, b: Value) -> Value:
+        if not dtype.is_int:
+            raise Unsupported(f"{name} needs an integer, not {dtype}")
+        if np.any(np.less(b, 0) | np.greater_equal(b, dtype.bits)):
+            raise BadShift
+        return wrap_narrow(fn(a, b), dtype)
+
+    return apply
+
+
+def _test(on_int: bool, fn: Callable[[Value], Value]) -> Row:
+    def apply(dtype: DType, x: Value) -> Value:
+        if not dtype.is_float:
+            return np.full(np.shape(x), on_int)[()]
+        return fn(x.astype(np.float32) if is_small(dtype) else x)
+
+    return apply
+
+
+def _exact_fma(a: float, b: float, c: float) -> float:
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return a * b + c
+    total = Fraction(a) * Fraction(b) + Fraction(c)
+    if total == 0:
+        return a * b + c if a == 0 or b == 0 else 0.0
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+_fma_double = np.frompyfunc(_exact_fma, 3, 1)
+
+
+def _fma(dtype: DType, a: Value, b: Value, c: Value) -> Value:
+    if dtype.is_int:
+        return wrap_narrow(a * b + c, dtype)
+    if dtype.bits == 64:
+        return np.asarray(_fma_double(a, b, c)).astype(np.float64)[()]
+    wide = fused(*(x.astype(np.float32) for x in (a, b, c)))
+    return wide.astype(dtype.numpy())
+
+
+def _by_halves(combine: Callable[[Value, Value], Value], x: Value) -> Value:
+    """Lanes combined half by half, the fixed order of compiled code; an odd last lane joins lane 0."""
+    while (lanes := x.shape[-1]) > 1:
+        half = lanes // 2
+        joined = combine(x[..., :half], x[..., half : 2 * half])
+        if lanes % 2:
+            joined[..., 0] = combine(joined[..., 0], x[..., -1])
+        x = joined
+    return x[..., 0]
+
+
+def _reduce(fn: Callable[[Value, Value], Value]) -> Row:
+    def apply(dtype: DType, x: Value) -> Value:
+        if dtype.lanes == 1:
+            return x
+        if is_small(dtype):
+            return _by_halves(fn, x.astype(np.float32)).astype(dtype.numpy())
+        result = _by_halves(fn, x)
+        return wrap_narrow(result, dtype) if dtype.is_int else result
+
+    return apply
+
+
+PURE: dict[str, Row] = {
+    **{name: _real(name, fn) for name, fn in _REAL.items()},
+    **{name: _real(name, fn) for name, fn in _REAL2.items()},
+    **{name: _rounding(name, fn) for name, fn in _ROUNDING.items()},
+    "pow": _pow, "abs": _abs, "fmod": _fmod, "copysign": _copysign, "nextafter": _nextafter,
+    "popcount": _popcount, "clz": _clz, "fma": _fma,
+    "bitwise_and": _bitwise("bitwise_and", np.bitwise_and),
+    "bitwise_or": _bitwise("bitwise_or", np.bitwise_or),
+    "bitwise_xor": _bitwise("bitwise_xor", np.bitwise_xor),
+    "bitwise_not": _bitwise("bitwise_not", np.invert),
+    "shift_left": _shift("shift_left", np.left_shift),
+    "shift_right": _shift("shift_right", np.right_shift),
+    "isnan": _test(False, np.isnan), "isinf": _test(False, np.isinf),
+    "isfinite": _test(True, np.isfinite),
+    "likely": lambda dtype, x: x,
+    "vector_reduce_add": _reduce(lambda a, b: a + b),
+    "vector_reduce_min": _reduce(np.minimum),
+    "vector_reduce_max": _reduce(np.maximum),
+}  # fmt: skip
+
+
+def reinterpret(value: Any, target: DType) -> Value:
+    """The same bits as another type of the same width."""
+    return np.asarray(value).view(target.numpy())[()]

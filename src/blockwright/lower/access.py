@@ -1,0 +1,219 @@
+"""Where a buffer is touched inside a statement, with the loops and conditions around each place.
+
+Allocation placement and compaction ask: which box is touched per iteration, and does an iteration
+read anything that it did not write itself?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from blockwright.arith import Analyzer, bound_region
+from blockwright.ir import (
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    Expr,
+    For,
+    Node,
+    Range,
+    Stmt,
+    Var,
+    add,
+    all_of,
+    const,
+    full_region,
+    logical_not,
+    substitute,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
+from blockwright.lower.rewrite import conjuncts
+
+Loop = tuple[Var, Range]
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """One place that touches the buffer.
+
+    Attributes:
+        region: what it touches, in terms of the loops.
+        reads, writes: how.
+        loops: the loops between the statement asked about and this place, outermost first.
+        guards: conditions under which the place runs.
+        opaque: reached in a way whose layout must not change (a tensor handed out).
+    """
+
+    region: tuple[Range, ...]
+    reads: bool
+    writes: bool
+    loops: tuple[Loop, ...]
+    guards: tuple[Expr, ...]
+    opaque: bool = False
+
+
+def find_accesses(root: Stmt, buffer: Buffer) -> list[Access]:
+    """All accesses of `buffer` in program order; the operands of a store come before it."""
+    finder = _Finder(buffer)
+    finder.visit(root)
+    return finder.found
+
+
+def touched_box(
+    accesses: Sequence[Access], buffer: Buffer, analyzer: Analyzer
+) -> tuple[Range, ...]:
+    """The smallest known box that all accesses stay in."""
+    boxes = [bound_region(access.region, dict(access.loops), analyzer,
+                          all_of(access.guards), buffer.shape) for access in accesses]  # fmt: skip
+    return tuple(_cover(ranges, analyzer) for ranges in zip(*boxes, strict=True))
+
+
+def _cover(ranges: Sequence[Range], analyzer: Analyzer) -> Range:
+    low, high = ranges[0].min, add(ranges[0].min, ranges[0].extent)
+    for rng in ranges[1:]:
+        low = E.Min(low, rng.min)
+        high = E.Max(high, add(rng.min, rng.extent))
+    return Range(analyzer.simplify(low), analyzer.simplify(E.Sub(high, low)))
+
+
+def largest(value: Expr, analyzer: Analyzer) -> int | None:
+    """A constant that the value never exceeds, through minima and sums where they hide it."""
+    bound = analyzer.const_bounds(value)[1]
+    if not isinstance(value, (E.Min, E.Max, E.Add)):
+        return bound
+    sides = [largest(value.a, analyzer), largest(value.b, analyzer)]
+    known = [side for side in sides if side is not None]
+    if isinstance(value, E.Min) and known:
+        return min(known) if bound is None else min(bound, *known)
+    if len(known) < 2 or bound is not None:
+        return bound
+    return max(known) if isinstance(value, E.Max) else sum(known)
+
+
+class _Finder:
+    """Walks in program order and keeps the loops, conditions and let values around."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self.found: list[Access] = []
+        self.loops: list[Loop] = []
+        self.guards: list[Expr] = []
+        self.lets: dict[Var, Expr] = {}
+        self.stated = 0  # depth of attributes that state what addresses reach
+
+    def visit(self, node: Node) -> None:
+        match node:
+            case For():
+                self.visit(node.min)
+                self.visit(node.extent)
+                domain = Range(self._inline(node.min), self._inline(node.extent))
+                self.loops.append((node.loop_var, domain))
+                self.visit(node.body)
+                self.loops.pop()
+            case S.IfThenElse():
+                self._branches(node.condition, node.then_case, node.else_case)
+            case Call(op="if_then_else"):
+                self._branches(*node.args)
+            case S.While():
+                self._branches(node.condition, node.body, None)
+            case S.LetStmt() | E.Let():
+                self.visit(node.value)
+                self.lets[node.var] = self._inline(node.value)
+                self.visit(node.body)
+            case BufferStore():
+                for child in (*node.indices, node.predicate, node.value):
+                    if child is not None:
+                        self.visit(child)
+                if node.buffer is self.buffer:
+                    self._add(node.indices, writes=True)
+            case BufferLoad():
+                for child in (*node.indices, node.predicate):
+                    if child is not None:
+                        self.visit(child)
+                if node.buffer is self.buffer:
+                    self._add(node.indices, writes=False)
+            case Call(op="address_of" | "tensor") if self._is_own(node.args[0]):
+                self._address(node)
+            case S.AttrStmt():
+                self._attribute(node)
+            case DeclBuffer():
+                self.visit(node.source)
+                self.visit(node.body)
+            case Buffer():
+                pass
+            case _:
+                for child in node.children():
+                    self.visit(child)
+
+    def _branches(self, condition: Expr, yes: Node, no: Node | None) -> None:
+        self.visit(condition)
+        inlined = self._inline(condition)
+        scalar = inlined.dtype.lanes == 1
+        parts = list(conjuncts(inlined)) if scalar else []
+        self.guards.extend(parts)
+        self.visit(yes)
+        del self.guards[len(self.guards) - len(parts) :]
+        if no is not None:
+            if scalar:
+                self.guards.append(logical_not(inlined))
+            self.visit(no)
+            if scalar:
+                self.guards.pop()
+
+    def _attribute(self, node: S.AttrStmt) -> None:
+        """A stated region counts as read and written; addresses inside are covered by it."""
+        region: BufferRegion | None = None
+        if node.key == TOUCHED_REGION:
+            region = node.node
+        elif node.key == MATCH_BUFFER:
+            region = node.node.source
+        if region is None or region.buffer is not self.buffer:
+            self.visit(node.body)
+            return
+        ranges = tuple(Range(self._inline(r.min), self._inline(r.extent)) for r in region.region)
+        self._record(ranges, reads=True, writes=True)
+        self.stated += 1
+        self.visit(node.body)
+        self.stated -= 1
+
+    def _is_own(self, target: Expr) -> bool:
+        return isinstance(target, BufferLoad) and target.buffer is self.buffer
+
+    def _address(self, node: Call) -> None:
+        if node.op == "tensor" or not self.stated:
+            whole = full_region(self.buffer).region
+            self._record(whole, reads=True, writes=True, opaque=node.op == "tensor")
+
+    def _add(self, indices: tuple[Expr, ...], *, writes: bool) -> None:
+        loops = len(self.loops)
+        region = tuple(self._point(self._inline(index)) for index in indices)
+        self._record(region, reads=not writes, writes=writes)
+        del self.loops[loops:]
+
+    def _point(self, index: Expr) -> Range:
+        """The range of one index; lanes of a vector index become an innermost loop."""
+        if isinstance(index, E.Broadcast):
+            index = index.value
+        if isinstance(index, E.Ramp):
+            lane = Var("lane", index.base.dtype)
+            self.loops.append((lane, Range(const(0, lane.dtype), const(index.lanes, lane.dtype))))
+            index = add(index.base, E.Mul(lane, index.stride))
+        if index.dtype.lanes > 1:  # lanes at unrelated places: a value without bounds
+            index = Var("anywhere", index.dtype.element)
+        return Range(index, const(1, index.dtype))
+
+    def _record(
+        self, region: tuple[Range, ...], *, reads: bool, writes: bool, opaque: bool = False
+    ) -> None:
+        self.found.append(
+            Access(region, reads, writes, tuple(self.loops), tuple(self.guards), opaque)
+        )
+
+    def _inline(self, value: Expr) -> Expr:
+        return substitute(value, self.lets) if self.lets else value

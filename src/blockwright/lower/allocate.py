@@ -1,0 +1,224 @@
+"""Allocations move to where they are needed and shrink to what is touched there.
+
+Before::
+
+    C_local = T.allocate((1024, 1024), scope="local")
+    for i0 in T.parallel(128):
+        for i, j in T.grid(8, 16):
+            C_local[i0 * 8 + i, j] = 0.0
+        ...
+
+After::
+
+    for i0 in T.parallel(128):
+        C_local = T.allocate((8, 16), scope="local")
+        for i, j in T.grid(8, 16):
+            C_local[i, j] = 0.0
+        ...
+
+`place_allocations` moves, `compact_buffers` shrinks, `hoist_allocations` later moves the small
+remainder out of serial loops again, where allocating once is enough.
+"""
+
+from __future__ import annotations
+
+from blockwright.arith import Analyzer
+from blockwright.ir import (
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    Expr,
+    For,
+    ForKind,
+    MatchBufferRegion,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+    const,
+    const_int,
+    free_vars,
+    is_const_int,
+    seq,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.access import Access, find_accesses, largest, touched_box
+from blockwright.lower.carried import private_to
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import Analysed, Scoped, Statements, mentions, vector_binary
+
+# ---------------------------------------------------------------------------------------- placing
+
+
+def place_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """Each allocation around the innermost statement that holds all uses of one lifetime."""
+    return func.replace(body=_Place(function_analyzer(func))(func.body))
+
+
+class _Place(Analysed, Statements):
+    def rewrite_For(self, node: For) -> Stmt:
+        with self.inside(node.loop_var, Range(node.min, node.extent)):
+            return self.descend(node)
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        node = node.replace(body=self(node.body))
+        return self._sink(node, node.body)
+
+    def _sink(self, node: Allocate, stmt: Stmt) -> Stmt:
+        """`stmt` with the allocation at its place somewhere inside."""
+        buffer = node.buffer
+        if isinstance(stmt, S.SeqStmt):
+            users = [i for i, part in enumerate(stmt.seq) if mentions(part, buffer)]
+            if not users:
+                return stmt
+            first, last = users[0], users[-1] + 1
+            if last - first == 1:
+                middle = self._sink(node, stmt.seq[first])
+            else:
+                middle = node.replace(body=seq(stmt.seq[first:last]))
+            return seq([*stmt.seq[:first], middle, *stmt.seq[last:]])
+        if not mentions(stmt, buffer):
+            return stmt
+        inner = self._into(node, stmt)
+        return node.replace(body=stmt) if inner is None else inner
+
+    def _into(self, node: Allocate, stmt: Stmt) -> Stmt | None:
+        """The statement with the allocation in its body; None when it must stay around it."""
+        buffer = node.buffer
+        match stmt:
+            case For():
+                if stmt.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
+                    return None
+                if mentions(stmt.min, buffer) or mentions(stmt.extent, buffer):
+                    return None
+                with self.inside(stmt.loop_var, Range(stmt.min, stmt.extent)):
+                    accesses = find_accesses(stmt.body, buffer)
+                    if not private_to(stmt, buffer, accesses, self.analyzer):
+                        return None
+                    return stmt.replace(body=self._sink(node, stmt.body))
+            case S.IfThenElse():
+                if stmt.else_case is not None or mentions(stmt.condition, buffer):
+                    return None
+                with self.analyzer.assume(stmt.condition):
+                    return stmt.replace(then_case=self._sink(node, stmt.then_case))
+            case S.LetStmt():
+                if mentions(stmt.value, buffer):
+                    return None
+                return stmt.replace(body=self._sink(node, stmt.body))
+            case Allocate():
+                return stmt.replace(body=self._sink(node, stmt.body))
+            case _:
+                return None
+
+
+# ------------------------------------------------------------------------------------- compacting
+
+_MOST_PADDED = 1 << 14
+"""Elements up to which memory is reserved for the largest tile instead of the actual one."""
+
+
+def compact_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """Each allocated buffer with the extents its accesses need where it is allocated."""
+    return func.replace(body=_Compact(function_analyzer(func))(func.body))
+
+
+class _Compact(Analysed):
+    def rewrite_For(self, node: For) -> Stmt:
+        with self.inside(node.loop_var, Range(node.min, node.extent)):
+            return self.descend(node)
+
+    def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:
+        with self.analyzer.assume(node.condition):
+            then_case = self(node.then_case)
+        else_case = None if node.else_case is None else self(node.else_case)
+        return node.replace(then_case=then_case, else_case=else_case)
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        node = self._compacted(node)
+        return node.replace(body=self(node.body))
+
+    def _compacted(self, node: Allocate) -> Allocate:
+        buffer = node.buffer
+        accesses = find_accesses(node.body, buffer)
+        if not accesses or buffer.strides or any(access.opaque for access in accesses):
+            return node
+        box = touched_box(accesses, buffer, self.analyzer)
+        local = _locals(accesses)
+        most = _MOST_PADDED if buffer.scope == "global" else None
+        ranges = tuple(_useful(rng, extent, self.analyzer, local, most)
+                       for rng, extent in zip(box, buffer.shape, strict=True))  # fmt: skip
+        same = (is_const_int(r.min, 0) and r.extent is n
+                for r, n in zip(ranges, buffer.shape, strict=True))  # fmt: skip
+        if all(same):
+            return node
+        new = buffer.replace(shape=tuple(rng.extent for rng in ranges))
+        starts = tuple(rng.min for rng in ranges)
+        body = _Rebase(buffer, new, starts)(node.body)
+        return node.replace(buffer=new, body=body)
+
+
+def _locals(accesses: list[Access]) -> set[Var]:
+    return {var for access in accesses for var, _ in access.loops}
+
+
+def _useful(
+    rng: Range, extent: Expr, analyzer: Analyzer, local: set[Var], most: int | None
+) -> Range:
+    """The touched range of one dimension, rounded up to a constant extent where one is known.
+
+    The full dimension where the range may be larger than it, or is not known outside the loops.
+    `most` bounds what rounding up may cost.
+    """
+    whole = Range(const(0, extent.dtype), extent)
+    if local & {*free_vars(rng.min), *free_vars(rng.extent)}:
+        return whole
+    full, bound = const_int(extent), const_int(rng.extent)
+    if bound is None:
+        if most is not None and analyzer.prove_equal(rng.extent, extent):
+            return whole
+        high = largest(rng.extent, analyzer)
+        bound = high if high is not None and (most is None or high <= most) else None
+    if bound is None or bound <= 0:
+        return rng if analyzer.prove(E.LE(rng.extent, extent)) else whole
+    if full is not None and bound >= full:
+        return whole
+    return Range(rng.min, const(bound, extent.dtype))
+
+
+class _Rebase(Scoped):
+    """Accesses of a buffer in coordinates that start at the box."""
+
+    def __init__(self, old: Buffer, new: Buffer, starts: tuple[Expr, ...]) -> None:
+        super().__init__()
+        self.old, self.new, self.starts = old, new, starts
+
+    def _moved(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(vector_binary(E.Sub, index, start)
+                     for index, start in zip(indices, self.starts, strict=True))  # fmt: skip
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
+        new = self.descend(node)
+        if node.buffer is not self.old:
+            return new
+        return new.replace(buffer=self.new, indices=self._moved(new.indices))
+
+    def rewrite_BufferStore(self, node: BufferStore) -> Stmt:
+        new = self.descend(node)
+        if node.buffer is not self.old:
+            return new
+        return new.replace(buffer=self.new, indices=self._moved(new.indices))
+
+    def rewrite_BufferRegion(self, node: BufferRegion) -> BufferRegion:
+        new = self.descend(node)
+        if node.buffer is not self.old:
+            return new
+        starts = self._moved(tuple(rng.min for rng in new.region))
+        region = tuple(Range(low, rng.extent) for low, rng in
+                       zip(starts, new.region, strict=True))  # fmt: skip
+        return BufferRegion(self.new, region)
+
+    def rewrite_MatchBufferRegion(self, node: MatchBufferRegion) -> MatchBufferRegion:
+        return node.replace(source=self(node.source))

@@ -1,0 +1,212 @@
+"""Whether the iterations of a loop need their own copy of a buffer, and no more than that.
+
+`private_to(loop, accesses)` is true when no iteration reads what another one wrote, so that the
+buffer may be allocated anew inside the loop. Either the iterations touch disjoint parts, or every
+read is covered by writes that come before it in the same iteration. What cannot be shown counts as
+carried: the buffer then stays outside and the program stays right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from blockwright.arith import Analyzer, bound_region
+from blockwright.ir import (
+    Buffer,
+    BufferLoad,
+    Expr,
+    For,
+    Range,
+    Var,
+    add,
+    all_of,
+    const,
+    const_int,
+    free_vars,
+    structural_equal,
+    sub,
+    substitute,
+)
+from blockwright.ir import expr as E
+from blockwright.lower.access import Access, Loop, largest, touched_box
+from blockwright.lower.rewrite import walk_code
+
+
+def private_to(
+    loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: Analyzer
+) -> bool:
+    """Whether `buffer` may live inside one iteration of `loop`.
+
+    Args:
+        accesses: all accesses of the buffer, none outside the loop; `loops` start inside it.
+        analyzer: knows the loop and what is around it.
+    """
+    if any(access.opaque for access in accesses):
+        return False
+    if _disjoint(loop, buffer, accesses, analyzer):
+        return True
+    return all(
+        any(_covers(write, read, analyzer) for write in accesses[:position] if write.writes)
+        for position, read in enumerate(accesses)
+        if read.reads
+    )
+
+
+def _disjoint(
+    loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: Analyzer
+) -> bool:
+    """In some dimension the box moves by at least its extent from one iteration to the next."""
+    one = const(1, loop.loop_var.dtype)
+    for rng in touched_box(accesses, buffer, analyzer):
+        after = substitute(rng.min, {loop.loop_var: E.Add(loop.loop_var, one)})
+        step = const_int(analyzer.simplify(E.Sub(after, rng.min)))
+        widest = largest(rng.extent, analyzer)
+        if step is not None and widest is not None and 0 < widest <= step:
+            return True
+    return False
+
+
+# ------------------------------------------------------------------------------------- coverage
+
+
+@dataclasses.dataclass
+class _Image:
+    """The elements a write reaches in one dimension: [low, low + size), and below each limit."""
+
+    low: Expr
+    size: Expr
+    index: Expr
+    limits: list[Expr]
+
+
+def _covers(write: Access, read: Access, analyzer: Analyzer) -> bool:
+    """Whether `write`, earlier in the program, surely wrote all that `read` reads."""
+    shared = 0
+    for a, b in zip(write.loops, read.loops, strict=False):
+        if a[0] is not b[0]:
+            break
+        shared += 1
+    inside = analyzer.copy()
+    for var, domain in write.loops[:shared]:
+        inside.bind(var, domain)
+    own = write.loops[shared:]
+    images = _images(write, own, inside)
+    if images is None:
+        return False
+    for guard in write.guards:
+        if not _harmless(guard, write, read, inside) and not _limits(guard, own, images, inside):
+            return False
+    box = bound_region(read.region, dict(read.loops[shared:]), inside, all_of(read.guards),
+                       tuple(Var("unbounded", r.min.dtype) for r in read.region))  # fmt: skip
+    return all(_contains(image, index, rng, read, inside)
+               for image, index, rng in zip(images, read.region, box, strict=True))  # fmt: skip
+
+
+def _images(
+    write: Access, loops: tuple[Loop, ...], analyzer: Analyzer
+) -> list[_Image] | None:
+    """The exact box of a write over its own loops; None when it has gaps or is not a box."""
+    used: set[Var] = set()
+    domains = dict(loops)
+    images: list[_Image] = []
+    for rng in write.region:
+        mine = [v for v in free_vars(rng.min) if v in domains]
+        if used & set(mine) or any(v in domains for v in free_vars(rng.extent)):
+            return None
+        used |= set(mine)
+        low = substitute(rng.min, {v: domains[v].min for v in mine})
+        steps: list[tuple[int, Var]] = []
+        for var in mine:
+            after = substitute(rng.min, {var: E.Add(var, const(1, var.dtype))})
+            step = const_int(analyzer.simplify(E.Sub(after, rng.min)))
+            if step is None or step <= 0:
+                return None
+            steps.append((step, var))
+        size = rng.extent
+        for step, var in sorted(steps, key=lambda pair: pair[0]):
+            if not analyzer.prove(E.LE(const(step, size.dtype), size)):
+                return None
+            extra = sub(domains[var].extent, 1)
+            size = add(size, E.Mul(extra, const(step, extra.dtype)))
+        images.append(_Image(low, size, rng.min, []))
+    return images
+
+
+def _harmless(guard: Expr, write: Access, read: Access, analyzer: Analyzer) -> bool:
+    """A condition of the write that takes nothing away from what the read needs.
+
+    It holds anyway; or the read has the same one; or it picks the first iteration of loops that
+    the written place does not depend on, as the initial value of a reduction does.
+    """
+    if any(isinstance(node, BufferLoad) for node in walk_code(guard)):
+        return False  # what it reads may change in between
+    loops = dict(write.loops)
+    mentioned = [v for v in free_vars(guard) if v in loops]
+    if not mentioned:
+        return analyzer.prove(guard) or any(structural_equal(guard, g) for g in read.guards)
+    placed = {v for rng in write.region for v in free_vars(rng.min)}
+    if isinstance(guard, E.EQ) and not placed & set(mentioned):
+        start = substitute(guard, {v: loops[v].min for v in mentioned})
+        return analyzer.prove(start)
+    shared = [v for v in mentioned if v in dict(read.loops)]
+    if len(shared) == len(mentioned):
+        return any(structural_equal(guard, g) for g in read.guards)
+    return False
+
+
+def _limits(
+    guard: Expr, loops: tuple[Loop, ...], images: list[_Image], analyzer: Analyzer
+) -> bool:
+    """Take `index < bound` of a dimension's index as a limit of its image."""
+    less = _less_than(guard)
+    if less is None:
+        return False
+    own = {var for var, _ in loops}
+    for image in images:
+        bound = analyzer.simplify(E.Add(E.Sub(less[1], less[0]), image.index))
+        if not own & set(free_vars(bound)):
+            image.limits.append(bound)
+            return True
+    return False
+
+
+def _less_than(guard: Expr) -> tuple[Expr, Expr] | None:
+    match guard:
+        case E.LT():
+            return guard.a, guard.b
+        case E.GT():
+            return guard.b, guard.a
+        case E.LE():
+            return guard.a, add(guard.b, 1)
+        case E.GE():
+            return guard.b, add(guard.a, 1)
+        case _:
+            return None
+
+
+def _contains(
+    image: _Image, index: Range, box: Range, read: Access, analyzer: Analyzer
+) -> bool:
+    if not analyzer.prove(E.LE(image.low, box.min)):
+        return False
+    stop = add(box.min, box.extent)
+    if not analyzer.prove(E.LE(stop, add(image.low, image.size))):
+        return False
+    return all(
+        analyzer.prove(E.LE(stop, limit)) or _stated(index, limit, read, analyzer)
+        for limit in image.limits
+    )
+
+
+def _stated(index: Range, limit: Expr, read: Access, analyzer: Analyzer) -> bool:
+    """The read's own conditions say that it stays below the limit."""
+    if const_int(index.extent) != 1:
+        return False
+    for guard in read.guards:
+        less = _less_than(guard)
+        if less is not None:
+            bound = analyzer.simplify(E.Add(E.Sub(less[1], less[0]), index.min))
+            if analyzer.prove(E.LE(bound, limit)):
+                return True
+    return False

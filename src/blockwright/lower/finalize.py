@@ -1,0 +1,90 @@
+"""The last touches and the check that the program is flat.
+
+Before::
+
+    for i in T.parallel(4):
+        for j in T.parallel(8): ...
+
+After::
+
+    for i in T.parallel(4):
+        for j in range(8): ...
+
+Annotations nobody reads any more are dropped, and what code generation does not take is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright.ir import (
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    For,
+    ForKind,
+    PrimFunc,
+    Stmt,
+)
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext
+from blockwright.lower.rewrite import Statements
+from blockwright.support import BuildError
+
+_KEPT = ("llvm.unroll",)
+
+
+def finalize(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function in flat form; attribute "lower.notes" lists wishes that were not met."""
+    func = func.replace(body=_Finish(context)(func.body))
+    notes: dict[str, Any] = {"lower.notes": tuple(context.notes)} if context.notes else {}
+    return func.replace(attrs={**func.attrs, **notes}) if notes else func
+
+
+class _Finish(Statements):
+    def __init__(self, context: LowerContext) -> None:
+        super().__init__()
+        self.context = context
+        self.parallel = False
+
+    def rewrite_For(self, node: For) -> Stmt:
+        kind = node.kind
+        if kind is ForKind.PARALLEL and self.parallel:
+            self.context.note(f"loop {node.loop_var.name} is serial: it is inside a parallel loop")
+            kind = ForKind.SERIAL
+        outer, self.parallel = self.parallel, self.parallel or kind is ForKind.PARALLEL
+        body = self(node.body)
+        self.parallel = outer
+        kept = {key: value for key, value in node.annotations.items() if key in _KEPT}
+        if body is node.body and kind is node.kind and kept == node.annotations:
+            return node
+        return node.replace(kind=kind, body=body, annotations=kept)
+
+
+def check_flat(func: PrimFunc) -> None:
+    """Raise BuildError BW601 when the function is not in the form code generation takes."""
+    shaped = set(func.buffers)
+    stack: list[Any] = [func.body]
+    while stack:
+        node = stack.pop()
+        problem = ""
+        if isinstance(node, (BlockRealize, S.Block)):
+            problem = "a block"
+        elif isinstance(node, For) and node.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
+            problem = f"a {node.kind.value} loop"
+        elif isinstance(node, (BufferLoad, BufferStore)) and len(node.indices) != 1:
+            problem = f"an access of {node.buffer.name} with {len(node.indices)} indices"
+        elif isinstance(node, (BufferLoad, BufferStore)) and node.buffer in shaped:
+            problem = f"a direct access of parameter buffer {node.buffer.name}"
+        if problem:
+            raise BuildError(f"{func.name} is not in flat form: it has {problem}", code="BW601",
+                             help="pass the function through blockwright.lower.lower")  # fmt: skip
+        if isinstance(node, S.DeclBuffer):
+            source = node.source
+            reaches = isinstance(source, Call) and source.op == "address_of"
+            stack.extend((node.body,) if reaches else (node.source, node.body))
+        elif not (isinstance(node, Call) and node.op == "tensor"):
+            stack.extend(n for n in node.children() if not isinstance(n, Buffer))
+

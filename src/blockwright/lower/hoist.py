@@ -1,0 +1,115 @@
+"""Allocations leave the loops that do not need their own.
+
+Before::
+
+    for i in T.parallel(8):
+        for k in range(4):
+            tmp = T.allocate((16,))
+            ...
+
+After::
+
+    for i in T.parallel(8):
+        tmp = T.allocate((16,))
+        for k in range(4):
+            ...
+"""
+
+from __future__ import annotations
+
+from blockwright.ir import (
+    Allocate,
+    Buffer,
+    For,
+    ForKind,
+    PrimFunc,
+    Stmt,
+    Var,
+    collect,
+    const,
+    const_int,
+    free_vars,
+)
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext
+from blockwright.lower.rewrite import Scoped, Statements, mentions
+
+
+def hoist_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """Allocations as far out as their size allows, inside the parallel loop that needs its own.
+
+    `local` buffers without a constant size, larger than the target's bound, or shared by the
+    iterations of a parallel loop become scratch memory.
+    """
+    limit = context.target.memory_scope("local")
+    hoist = _Hoist(context, limit.max_bytes if limit is not None else 0)
+    body = hoist(func.body)
+    return func.replace(body=hoist.wrap(body, hoist.pending))
+
+
+class _Hoist(Statements):
+    def __init__(self, context: LowerContext, local_bytes: int) -> None:
+        super().__init__()
+        self.context, self.local_bytes = context, local_bytes
+        self.pending: list[Allocate] = []
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        body = self(node.body)
+        if any(other.buffer is node.buffer for other in self.pending):
+            return body  # one block realized twice: the two lifetimes share the memory
+        buffer = self._scope(node.buffer, body)
+        if buffer is not node.buffer:
+            body = _Rename(node.buffer, buffer)(body)
+        self.pending.append(node.replace(buffer=buffer, body=S.Evaluate(const(0, "int32"))))
+        return body
+
+    def _scope(self, buffer: Buffer, body: Stmt) -> Buffer:
+        if buffer.scope != "local":
+            return buffer
+        size = const_int(buffer.shape[0])
+        why = ""
+        if size is None:
+            why = "its size is not a constant"
+        elif size * buffer.dtype.nbytes > self.local_bytes:
+            why = f"it has more than {self.local_bytes} bytes"
+        elif any(loop.kind is ForKind.PARALLEL and mentions(loop, buffer)
+                 for loop in collect(body, For)):  # fmt: skip
+            why = "the iterations of a parallel loop share it"
+        if not why:
+            return buffer
+        self.context.note(f"buffer {buffer.name} is in memory, not local: {why}")
+        return buffer.replace(scope="global")
+
+    def rewrite_For(self, node: For) -> Stmt:
+        outer, self.pending = self.pending, []
+        body = self(node.body)
+        kept = [a for a in self.pending
+                if node.kind is ForKind.PARALLEL or node.loop_var in _size_vars(a)]  # fmt: skip
+        self.pending = outer + [a for a in self.pending if a not in kept]
+        return node.replace(body=self.wrap(body, kept))
+
+    def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
+        outer, self.pending = self.pending, []
+        body = self(node.body)
+        kept = [a for a in self.pending if node.var in _size_vars(a)]
+        self.pending = outer + [a for a in self.pending if a not in kept]
+        return node.replace(body=self.wrap(body, kept))
+
+    def wrap(self, body: Stmt, allocations: list[Allocate]) -> Stmt:
+        for allocation in reversed(allocations):
+            body = allocation.replace(body=body)
+        return body
+
+
+def _size_vars(allocation: Allocate) -> set[Var]:
+    return {v for extent in allocation.buffer.shape for v in free_vars(extent)}
+
+
+class _Rename(Scoped):
+    def __init__(self, old: Buffer, new: Buffer) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+
+    def rewrite_Buffer(self, node: Buffer) -> Buffer:
+        return self.new if node is self.old else node
+

@@ -1,0 +1,179 @@
+"""Loops annotated `loop_partition` split into a part without bounds checks and a tail.
+
+Before::
+
+    for i in range(ceildiv(n, 16), annotations={"loop_partition": True}):
+        for j in range(16):
+            if i * 16 + j < n:
+                B[i * 16 + j] = A[i * 16 + j]
+
+After::
+
+    for i in range(n // 16):
+        for j in range(16):
+            B[i * 16 + j] = A[i * 16 + j]
+    for i_1 in range(ceildiv(n, 16) - n // 16):
+        for j in range(16):
+            if (i_1 + n // 16) * 16 + j < n:
+                ...
+
+A parallel loop stays one loop; its body chooses between the two forms. Conditions of `if`,
+`if_then_else` and `Select` count, and the comparisons hidden in `min` and `max` of indices.
+"""
+
+from __future__ import annotations
+
+from blockwright.arith import Analyzer, eval_set
+from blockwright.ir import (
+    BufferLoad,
+    Call,
+    Expr,
+    For,
+    ForKind,
+    Node,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+    add,
+    const,
+    const_int,
+    floordiv,
+    maximum,
+    minimum,
+    sub,
+    substitute,
+    uses_var,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import (
+    Analysed,
+    Instantiate,
+    Statements,
+    conjuncts,
+    sequence,
+    walk_code,
+)
+
+ANNOTATION = "loop_partition"
+
+
+def partition_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function with annotated loops split where their conditions are known to hold."""
+    return func.replace(body=_Partition(function_analyzer(func), context)(func.body))
+
+
+class _Partition(Analysed, Statements):
+    def __init__(self, analyzer: Analyzer, context: LowerContext) -> None:
+        super().__init__(analyzer)
+        self.context = context
+        self.bound: set[Var] = set()  # defined inside the loop at hand
+
+    def rewrite_For(self, node: For) -> Stmt:
+        with self.inside(node.loop_var, Range(node.min, node.extent)):
+            node = node.replace(body=self(node.body))
+            if not node.annotations.get(ANNOTATION):
+                return node
+            rest = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
+            node = node.replace(annotations=rest)
+            if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
+                return node
+            ends, settled = self._solve(node)
+        if not settled:
+            self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "
+                              "is a bound on the loop variable")  # fmt: skip
+            return node
+        return self._split(node, ends, settled)
+
+    def _solve(self, node: For) -> tuple[list[Expr], dict[Node, Node]]:
+        """First iterations at which conditions may fail, and what holds before them."""
+        self.bound = {node.loop_var}
+        ends: list[Expr] = []
+        settled: dict[Node, Node] = {}
+        domains: dict[Var, Range] = {}
+        for inner in walk_code(node.body):
+            if isinstance(inner, For):
+                domains[inner.loop_var] = Range(inner.min, inner.extent)
+            elif isinstance(inner, (S.LetStmt, E.Let)):
+                self.bound.add(inner.var)
+        for inner in walk_code(node.body):
+            for condition, whole, value in _conditions(inner):
+                end = self._end(condition, node.loop_var, domains)
+                if end is not None and whole not in settled:
+                    settled[whole] = value
+                    ends.append(end)
+        return ends, settled
+
+    def _end(self, condition: Expr, var: Var, domains: dict[Var, Range]) -> Expr | None:
+        """The least value of `var` at which `condition` may fail, when it holds below."""
+        room = _room(condition)
+        if room is None or not uses_var(room, var):
+            return None
+        if any(isinstance(part, BufferLoad) for part in walk_code(room)):
+            return None  # what it reads may change while the loop runs
+        after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
+        step = const_int(self.analyzer.simplify(E.Sub(after, room)))
+        if step is None or step >= 0:
+            return None
+        # room(var) = room(0) + step * var >= 0 for every value of the inner loops
+        start = substitute(room, {var: const(0, var.dtype)})
+        least = eval_set(start, domains, self.analyzer).min
+        if least is None:
+            return None
+        bound = floordiv(least, const(-step, least.dtype))
+        return None if uses_var(bound, {*domains, *self.bound}) else add(bound, 1)
+
+    def _split(self, node: For, ends: list[Expr], settled: dict[Node, Node]) -> Stmt:
+        stop = add(node.min, node.extent)
+        middle = stop
+        for end in ends:
+            middle = minimum(middle, end)
+        middle = self.analyzer.simplify(maximum(node.min, middle))
+        fast = Instantiate(settled, renew=False)(node.body)
+        if node.kind is ForKind.PARALLEL:
+            slow = Instantiate({})(node.body)
+            return node.replace(body=S.IfThenElse(E.LT(node.loop_var, middle), fast, slow))
+        var = Var(node.loop_var.name, node.loop_var.type)
+        main = node.replace(extent=self.analyzer.simplify(sub(middle, node.min)), body=fast)
+        left = self.analyzer.simplify(sub(stop, middle))
+        body = Instantiate({node.loop_var: var})(node.body)
+        tail = For(var, middle, left, node.kind, body, annotations=node.annotations)
+        return sequence([main, tail])
+
+
+def _conditions(node: Node) -> list[tuple[Expr, Node, Node]]:
+    """(condition, node it decides, what that node is where the condition holds)."""
+    true = const(True, "bool")
+    match node:
+        case S.IfThenElse():
+            tests = [node.condition]
+        case Call(op="if_then_else"):
+            tests = [node.args[0]]
+        case E.Select():
+            tests = [node.condition]
+        case E.Min() if node.dtype.is_int and node.dtype.lanes == 1:
+            return [(E.LE(node.a, node.b), node, node.a), (E.LE(node.b, node.a), node, node.b)]
+        case E.Max() if node.dtype.is_int and node.dtype.lanes == 1:
+            return [(E.GE(node.a, node.b), node, node.a), (E.GE(node.b, node.a), node, node.b)]
+        case _:
+            return []
+    return [(part, part, true) for test in tests for part in conjuncts(test)]
+
+
+def _room(condition: Expr) -> Expr | None:
+    """An integer that is not negative exactly where the condition holds."""
+    if not isinstance(condition, E.CompareOp) or not condition.a.dtype.is_int:
+        return None
+    match condition:
+        case E.LT():
+            return sub(sub(condition.b, condition.a), 1)
+        case E.LE():
+            return sub(condition.b, condition.a)
+        case E.GT():
+            return sub(sub(condition.a, condition.b), 1)
+        case E.GE():
+            return sub(condition.a, condition.b)
+        case _:
+            return None

@@ -1,0 +1,73 @@
+"""The lowering pipeline: a named list of passes from scheduled programs to flat loops.
+
+Flat form, which code generation takes: no blocks; serial and parallel loops only, none of the
+latter nested; one-dimensional buffers; vectors explicit. Each pass is a plain function
+`(PrimFunc, LowerContext) -> PrimFunc` in a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from blockwright.ir import PrimFunc
+from blockwright.lower.allocate import compact_buffers, place_allocations
+from blockwright.lower.blocks import lower_blocks
+from blockwright.lower.context import LowerContext, LowerOptions, Pass
+from blockwright.lower.finalize import finalize
+from blockwright.lower.flatten import flatten_buffers
+from blockwright.lower.hoist import hoist_allocations
+from blockwright.lower.partition import partition_loops
+from blockwright.lower.sanitize import insert_checks
+from blockwright.lower.simplify import simplify
+from blockwright.lower.unroll import unroll_loops
+from blockwright.lower.vectorize import vectorize_loops
+from blockwright.support import BuildError
+from blockwright.target import Target
+
+LOWERING: list[tuple[str, Pass]] = [
+    ("lower_blocks", lower_blocks),
+    ("simplify", simplify),
+    ("place_allocations", place_allocations),
+    ("compact_buffers", compact_buffers),
+    ("partition_loops", partition_loops),
+    ("insert_checks", insert_checks),
+    ("flatten_buffers", flatten_buffers),
+    ("simplify_flat", simplify),
+    ("vectorize_loops", vectorize_loops),
+    ("hoist_allocations", hoist_allocations),
+    ("unroll_loops", unroll_loops),
+    ("finalize", finalize),
+]
+"""Names and passes in order; `on_pass` reports under these names."""
+
+OnPass = Callable[[str, PrimFunc, PrimFunc], None]
+
+
+def lower(
+    func: PrimFunc,
+    target: Target | str = "native",
+    *,
+    options: LowerOptions | None = None,
+    on_pass: OnPass | None = None,
+) -> PrimFunc:
+    """The function in flat form.
+
+    Args:
+        func: a tensor program with a root block, scheduled or not.
+        target: what to lower for.
+        options: checks to insert, limits; see `LowerOptions`.
+        on_pass: called as `on_pass(name, before, after)` after every pass, for dumps and checks.
+
+    Raises:
+        BuildError: BW60x, BW61x; the message names the loop or buffer, the rule and the remedy.
+    """
+    context = LowerContext(Target(target), options or LowerOptions())
+    if context.target.kind != "cpu":
+        raise BuildError(f"programs cannot be lowered for {context.target} yet", code="BW602",
+                         help="choose a CPU target; see Target")  # fmt: skip
+    for name, pass_ in LOWERING:
+        after = pass_(func, context)
+        if on_pass is not None:
+            on_pass(name, func, after)
+        func = after
+    return func

@@ -1,0 +1,193 @@
+"""Run-time checks on request.
+
+Before::
+
+    B[i + 1] = A[i] / s[0]
+
+After (bounds, nan)::
+
+    assert 0 <= i + 1 and i + 1 < n, "B: index out of bounds in dimension 0"
+    B[i + 1] = A[i] / s[0]
+    assert not T.isnan(B[i + 1]), "B: NaN written"
+
+Checks that provably hold are left out. `uninit` keeps a flag per element of every allocated
+buffer. Checks run lane by lane, so vectorized loops run one iteration at a time under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blockwright.arith import Analyzer
+from blockwright.ir import (
+    Allocate,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    Expr,
+    For,
+    ForKind,
+    Node,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+    add,
+    all_of,
+    call,
+    compare,
+    const,
+    logical_not,
+    logical_or,
+    mul,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import Analysed, conjuncts, sequence
+
+
+def insert_checks(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function with the checks that `LowerOptions.sanitize` asks for."""
+    wanted = context.options.sanitize
+    if not wanted:
+        return func
+    return func.replace(body=_Checks(function_analyzer(func), context, wanted)(func.body))
+
+
+class _Checks(Analysed):
+    def __init__(
+        self, analyzer: Analyzer, context: LowerContext, wanted: tuple[str, ...]
+    ) -> None:
+        super().__init__(analyzer)
+        self.context, self.wanted = context, wanted
+        self.shadows: dict[Buffer, Buffer] = {}
+
+    def rewrite_For(self, node: For) -> Stmt:
+        checks = self._of_reads([node.min, node.extent])
+        with self.inside(node.loop_var, Range(node.min, node.extent)):
+            kind = node.kind
+            if kind is ForKind.VECTORIZED:
+                self.context.note(f"loop {node.loop_var.name} is not vectorized: it is checked")
+                kind = ForKind.SERIAL
+            loop = node.replace(kind=kind, body=self(node.body))
+        return sequence([*checks, loop])
+
+    def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:
+        with self.analyzer.assume(node.condition):
+            then_case = self(node.then_case)
+        else_case = None if node.else_case is None else self(node.else_case)
+        checks = self._of_reads([node.condition])
+        return sequence([*checks, S.IfThenElse(node.condition, then_case, else_case)])
+
+    def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:
+        return sequence([self(stmt) for stmt in node.seq])
+
+    def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
+        checks = self._of_reads([node.value])
+        return sequence([*checks, node.replace(body=self(node.body))])
+
+    def rewrite_Evaluate(self, node: S.Evaluate) -> Stmt:
+        return sequence([*self._of_reads([node.value]), node])
+
+    def rewrite_BufferStore(self, node: BufferStore) -> Stmt:
+        before = self._of_reads([node.value, *node.indices])
+        if "bounds" in self.wanted and node.predicate is None:
+            before += self._bounds(node.buffer, node.indices, ())
+        after: list[Stmt] = []
+        shadow = self.shadows.get(node.buffer)
+        if shadow is not None:
+            after.append(node.replace(buffer=shadow, value=_true(node.value.dtype.lanes)))
+        if "nan" in self.wanted and node.value.dtype.is_float and node.value.dtype.lanes == 1:
+            written = BufferLoad(node.buffer, node.indices)
+            fine = logical_not(call("isnan", written))
+            after.append(S.AssertStmt(fine, f"{node.buffer.name}: NaN written"))
+        return sequence([*before, node, *after])
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        if "uninit" not in self.wanted:
+            return node.replace(body=self(node.body))
+        buffer = node.buffer
+        shadow = Buffer(f"{buffer.name}_written", E.DType("bool", 1), buffer.shape)
+        self.shadows[buffer] = shadow
+        body = self(node.body)
+        inner = Allocate(shadow, sequence([_cleared(shadow), body]))
+        return node.replace(body=inner)
+
+    # --------------------------------------------------------------------------------- checks
+
+    def _of_reads(self, roots: list[Expr]) -> list[Stmt]:
+        checks: list[Stmt] = []
+        for root in roots:
+            for load, guards in _loads(root, ()):
+                if "bounds" in self.wanted and load.predicate is None:
+                    checks += self._bounds(load.buffer, load.indices, guards)
+                shadow = self.shadows.get(load.buffer)
+                if shadow is not None and load.dtype.lanes == 1:
+                    known = logical_or(_fails(guards), BufferLoad(shadow, load.indices))
+                    text = f"{load.buffer.name}: read before it is written"
+                    checks.append(S.AssertStmt(known, text))
+        return checks
+
+    def _bounds(
+        self, buffer: Buffer, indices: tuple[Expr, ...], guards: tuple[Expr, ...]
+    ) -> list[Stmt]:
+        checks: list[Stmt] = []
+        for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
+            for end in _ends(index):
+                inside = E.And(E.GE(end, const(0, end.dtype)), compare(E.LT, end, extent))
+                if guards:
+                    with self.analyzer.assume(all_of(guards)):
+                        known = self.analyzer.prove(inside)
+                else:
+                    known = self.analyzer.prove(inside)
+                if not known:
+                    text = f"{buffer.name}: index out of bounds in dimension {axis}"
+                    checks.append(S.AssertStmt(logical_or(_fails(guards), inside), text))
+        return checks
+
+
+def _true(lanes: int) -> Expr:
+    yes = const(True, "bool")
+    return yes if lanes == 1 else E.Broadcast(yes, lanes)
+
+
+def _fails(guards: tuple[Expr, ...]) -> Expr:
+    return logical_not(all_of(guards)) if guards else const(False, "bool")
+
+
+def _ends(index: Expr) -> list[Expr]:
+    """Scalars between which all lanes of an index lie; none for lanes at unrelated places."""
+    if isinstance(index, E.Broadcast):
+        return [index.value]
+    if isinstance(index, E.Ramp):
+        last = add(index.base, mul(index.stride, index.lanes - 1))
+        return [index.base, last]
+    return [index] if index.dtype.lanes == 1 else []
+
+
+def _loads(node: Node, guards: tuple[Expr, ...]) -> Iterator[tuple[BufferLoad, tuple[Expr, ...]]]:
+    """Loads of an expression with the conditions under which they happen."""
+    if isinstance(node, Call) and node.op in ("address_of", "tensor"):
+        return
+    if isinstance(node, Call) and node.op == "if_then_else":
+        condition, yes, no = node.args
+        yield from _loads(condition, guards)
+        yield from _loads(yes, (*guards, *conjuncts(condition)))
+        yield from _loads(no, (*guards, logical_not(condition)))
+        return
+    if isinstance(node, Buffer):
+        return
+    for child in node.children():
+        yield from _loads(child, guards)
+    if isinstance(node, BufferLoad):
+        yield node, guards
+
+
+def _cleared(shadow: Buffer) -> Stmt:
+    indices = tuple(Var(f"c{axis}", n.dtype) for axis, n in enumerate(shadow.shape))
+    body: Stmt = BufferStore(shadow, const(False, "bool"), indices)
+    for var, extent in reversed(list(zip(indices, shadow.shape, strict=True))):
+        body = For(var, const(0, var.dtype), extent, ForKind.SERIAL, body)
+    return body

@@ -1,0 +1,1 @@
+"""Operators of the graph level, one row each: `blockwright.ops.table.OPERATORS`."""

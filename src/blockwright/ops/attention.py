@@ -1,0 +1,214 @@
+"""Scaled dot-product attention as seven plain blocks; rules fuse and tile them.
+
+A query row that may attend to nothing gives 0: its largest score is -inf, which is replaced by 0
+before it is subtracted, so that all its powers are 0 and the guarded division leaves 0.
+"""
+
+# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.ops.common import (
+    accumulator,
+    at,
+    fold,
+    inputs,
+    require_kind,
+    result,
+    same_dtype,
+    tensors,
+    unknown,
+    wide,
+    widen,
+)
+from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
+from blockwright.ops.samples import bools, floats, values
+from blockwright.script.compute import Program, Tensor
+
+_ATTRS: dict[str, Any] = {"scale": None, "is_causal": False}
+_AXES = ("b", "h", "q", "k")
+
+
+def _check_mask(ctx: OpContext, mask: ir.TensorInfo, infos: Sequence[ir.TensorInfo]) -> None:
+    if mask.dtype is not None and not (mask.dtype.is_bool or mask.dtype.is_float):
+        raise ctx.error(f"the mask is {mask.dtype}; it must be bool (attend) or float (added)")
+    query, key = infos[0].shape, infos[1].shape
+    if mask.shape is None or query is None or key is None:
+        return
+    if len(mask.shape) > 4:
+        raise ctx.error(f"the mask has rank {len(mask.shape)}, more than 4")
+    scores = (*query[:3], key[2])
+    for dim, full in zip(reversed(mask.shape), reversed(scores), strict=False):
+        if not ir.is_const_int(dim, 1):
+            ctx.require_equal(dim, full, "the mask does not broadcast to the scores")
+
+
+def _group(ctx: OpContext, heads: ir.Expr, kv_heads: ir.Expr) -> ir.Expr:
+    """Query heads that share one key head."""
+    if ctx.equal(heads, kv_heads):
+        return ir.const(1, "int64")
+    if not ctx.equal(ir.floormod(heads, kv_heads), ir.const(0, "int64")):
+        raise ctx.error(f"{heads!r} query heads cannot share {kv_heads!r} key heads evenly")
+    return ctx.analyzer.simplify(ir.floordiv(heads, kv_heads))
+
+
+def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+    found = tensors(ctx, infos, 3, 4)
+    q, k, v = found[:3]
+    dtype = same_dtype(ctx, found[:3])
+    require_kind(ctx, dtype, "float")
+    for position, info in enumerate(found[:3]):
+        if info.rank not in (-1, 4):
+            raise ctx.error(
+                f"argument {position} has rank {info.rank}, not (batch, heads, length, size)"
+            )
+    if len(found) == 4:
+        _check_mask(ctx, found[3], found)
+    if q.shape is None or k.shape is None or v.shape is None:
+        return unknown(found, dtype, 4)
+    for other in (k.shape, v.shape):
+        ctx.require_equal(q.shape[0], other[0], "batch sizes differ")
+    ctx.require_equal(q.shape[3], k.shape[3], "head sizes of query and key differ")
+    ctx.require_equal(k.shape[1], v.shape[1], "key and value heads differ")
+    ctx.require_equal(k.shape[2], v.shape[2], "key and value lengths differ")
+    _group(ctx, q.shape[1], k.shape[1])
+    return result(found, (*q.shape[:3], v.shape[3]), dtype)
+
+
+def _scale(attrs: Attrs, size: ir.Expr, dtype: ir.DType) -> ir.Expr:
+    if attrs["scale"] is not None:
+        return ir.const(float(attrs["scale"]), dtype)
+    if isinstance(size, ir.IntImm):
+        return ir.const(1.0 / math.sqrt(max(size.value, 1)), dtype)
+    return ir.truediv(ir.const(1.0, dtype), ir.call("sqrt", ir.cast_to(size, dtype)))
+
+
+def _masked(
+    score: Any, index: Sequence[Any], mask: Tensor | None, is_causal: bool, dtype: ir.DType
+) -> Any:
+    """A score, -inf where attending is not allowed, with an additive mask added."""
+    nothing = ir.const(float("-inf"), dtype)
+    if mask is not None:
+        element: Any = at(mask, index)
+        if mask.dtype.is_bool:
+            score = ir.select(element, score, nothing)
+        else:
+            score = ir.add(score, ir.cast_to(element, dtype))
+    return ir.select(index[3] <= index[2], score, nothing) if is_causal else score
+
+
+def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+    dtype = known_dtype(ctx, infos[0], 0)
+    inner = accumulator(dtype)
+    program = Program(ctx.name)
+    q, k, v, *masks = inputs(ctx, program, infos)
+    mask = masks[0] if masks else None
+    batch, heads, length, size = q.shape
+    keys, rows = k.shape[2], (batch, heads, length)
+    group = _group(ctx, heads, k.shape[1])
+    scale = _scale(attrs, size, inner)
+
+    def head(h: Any) -> Any:
+        return ir.floordiv(h, group)
+
+    def dot(b: Any, h: Any, i: Any, j: Any, d: Any) -> Any:
+        return ir.mul(widen(q[b, h, i, d]), widen(k[b, head(h), j, d]))
+
+    square = (*rows, keys)
+    scores = fold(program, "S", square, (size,), dot, "sum", inner, (*_AXES, "d"))
+    allowed = program.compute(
+        "S_masked",
+        square,
+        lambda *i: _masked(ir.mul(scores[i], scale), i, mask, attrs["is_causal"], inner),
+        inner,
+        axes=_AXES,
+    )
+    largest = fold(
+        program, "M", rows, (keys,), lambda b, h, i, j: allowed[b, h, i, j], "max", inner, _AXES
+    )
+    lowest, zero = ir.const(float("-inf"), inner), ir.const(0.0, inner)
+
+    def power(b: Any, h: Any, i: Any, j: Any) -> Any:
+        top = largest[b, h, i]
+        shift = ir.select(ir.EQ(top, lowest), zero, top)
+        return ir.call("exp", ir.sub(allowed[b, h, i, j], shift))
+
+    powers = program.compute("P", square, power, inner, axes=_AXES)
+    total = fold(
+        program, "L", rows, (keys,), lambda b, h, i, j: powers[b, h, i, j], "sum", inner, _AXES
+    )
+
+    def weighted(b: Any, h: Any, i: Any, d: Any, j: Any) -> Any:
+        return ir.mul(powers[b, h, i, j], widen(v[b, head(h), j, d]))
+
+    out_shape = (*rows, v.shape[3])
+    sums = fold(program, "O", out_shape, (keys,), weighted, "sum", inner, ("b", "h", "q", "d", "k"))
+
+    def divided(b: Any, h: Any, i: Any, d: Any) -> Any:
+        share = ir.truediv(sums[b, h, i, d], total[b, h, i])
+        return ir.select(ir.EQ(total[b, h, i], zero), zero, share)
+
+    out = program.compute("out", out_shape, divided, dtype, axes=("b", "h", "q", "d"))
+    return program.finish([out])
+
+
+def _oracle(
+    q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: Any, is_causal: bool
+) -> Array:
+    group = q.shape[1] // k.shape[1]
+    wide_k, wide_v = (np.repeat(wide(t), group, axis=1) for t in (k, v))
+    factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
+    scores = np.einsum("bhqd,bhkd->bhqk", wide(q), wide_k) * factor
+    if mask is not None:
+        added = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else wide(mask)
+        scores = scores + added
+    if is_causal:
+        causal = np.tril(np.ones(scores.shape[-2:], np.bool_))
+        scores = np.where(causal, scores, -np.inf)
+    top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+    powers = np.exp(scores - np.where(top == -np.inf, 0.0, top))
+    total = powers.sum(-1, keepdims=True)
+    value = np.einsum("bhqk,bhkd->bhqd", powers, wide_v)
+    return np.where(total == 0, 0.0, value / np.where(total == 0, 1.0, total)).astype(q.dtype)
+
+
+_WHY = "weights carry the rounding of the scores, and their average cancels"
+
+
+def _case(*args: Any, tolerance: float = 16.0, absolute: float = 1e-5, **attrs: Any) -> Sample:
+    return Sample(args, attrs, tolerance, absolute, _WHY)
+
+
+_NONE_ALLOWED = values(*([True, False, True] * 2 + [False] * 3), dtype="bool", shape=(3, 1, 1, 3))
+
+ROWS: tuple[OpRow, ...] = (
+    OpRow(
+        "attention",
+        ("q", "k", "v", "mask?"),
+        _deduce,
+        _lower,
+        _oracle,
+        dict(_ATTRS),
+        ("aten.scaled_dot_product_attention.default",),
+        ("Attention",),
+        (
+            _case(floats(2, 3, 7, 4), floats(2, 3, 7, 4), floats(2, 3, 7, 4), scale=0.3),
+            _case(floats(2, 2, 3, 5), floats(2, 2, 7, 5), floats(2, 2, 7, 2), bools(2, 1, 3, 7)),
+            _case(floats(3, 2, 2, 4), floats(3, 2, 3, 4), floats(3, 2, 3, 4), _NONE_ALLOWED),
+            _case(floats(1, 4, 5, 3), floats(1, 2, 5, 3), floats(1, 2, 5, 3), is_causal=True),
+            _case(floats(1, 2, 3, 4), floats(1, 2, 5, 4), floats(1, 2, 5, 4), floats(3, 5)),
+            _case(floats(1, 1, 1, 1), floats(1, 1, 1, 1), floats(1, 1, 1, 1)),
+            _case(floats(1, 1, 2, 3), floats(1, 1, 0, 3), floats(1, 1, 0, 3)),
+            _case(*(floats(1, 2, 3, 4, dtype="float16"),) * 3, tolerance=4.0, absolute=1e-3),
+        ),
+        "softmax(q · kᵀ · scale + mask) · v for (batch, heads, length, size) tensors.",
+    ),
+)

@@ -1,0 +1,207 @@
+"""Matrix products: one reduction block each, so that schedules meet the plain loop nest."""
+
+# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.ops.common import (
+    accumulator,
+    at,
+    fold,
+    inputs,
+    require_kind,
+    result,
+    same_dtype,
+    tensors,
+    unknown,
+    wide,
+)
+from blockwright.ops.row import (
+    Array,
+    Attrs,
+    OpContext,
+    OpRow,
+    Sample,
+    broadcast_index,
+    broadcast_shapes,
+    known_dtype,
+)
+from blockwright.ops.samples import floats, ints
+from blockwright.script.compute import Program, Tensor
+
+_MATMUL: dict[str, Any] = {"out_dtype": None}
+
+
+def _out_type(attrs: Attrs, dtype: ir.DType | None) -> ir.DType | None:
+    return dtype if attrs["out_dtype"] is None else ir.dtype_of(attrs["out_dtype"])
+
+
+def _check_rank(ctx: OpContext, infos: Sequence[ir.TensorInfo]) -> None:
+    for position, info in enumerate(infos):
+        if info.rank == 0:
+            raise ctx.error(f"argument {position} is a scalar", "use multiply")
+
+
+def _deduce_matmul(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+    a, b = found = tensors(ctx, infos, 2, 2)
+    dtype = same_dtype(ctx, found)
+    require_kind(ctx, dtype, "number")
+    _check_rank(ctx, found)
+    if a.shape is None or b.shape is None:
+        if a.rank < 0 or b.rank < 0:
+            return unknown(found, _out_type(attrs, dtype), -1)
+        rank = max(a.rank, b.rank, 2) - (a.rank == 1) - (b.rank == 1)
+        return unknown(found, _out_type(attrs, dtype), rank)
+    depth = b.shape[-2] if b.rank > 1 else b.shape[0]
+    ctx.require_equal(a.shape[-1], depth, "the inner dimensions differ")
+    batch = broadcast_shapes(ctx, [a.shape[:-2], b.shape[:-2]])
+    rows = a.shape[-2:-1] if a.rank > 1 else ()
+    columns = b.shape[-1:] if b.rank > 1 else ()
+    return result(found, (*batch, *rows, *columns), _out_type(attrs, dtype))
+
+
+def _finish(program: Program, total: Tensor, dtype: ir.DType) -> ir.PrimFunc:
+    """The program that returns `total`, rounded when it was summed in a wider type."""
+    if total.dtype is dtype:
+        return program.finish([total])
+    out = program.compute("out", total.shape, lambda *i: total[i], dtype)
+    return program.finish([out])
+
+
+def _lower_matmul(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+    dtype = _out_type(attrs, known_dtype(ctx, infos[0], 0))
+    assert dtype is not None
+    inner = accumulator(dtype)
+    program = Program(ctx.name)
+    a, b = inputs(ctx, program, infos)
+    batch = broadcast_shapes(ctx, [a.shape[:-2], b.shape[:-2]])
+    has_row, has_column = len(a.shape) > 1, len(b.shape) > 1
+    shape = (*batch, *(a.shape[-2:-1] if has_row else ()), *(b.shape[-1:] if has_column else ()))
+
+    def term(*index: Any) -> Any:
+        lead, rest, k = index[: len(batch)], list(index[len(batch) : -1]), index[-1]
+        row = (rest.pop(0),) if has_row else ()
+        column = tuple(rest)
+        of_a = (*broadcast_index(a.shape[:-2], lead), *row, k)
+        of_b = (*broadcast_index(b.shape[:-2], lead), k, *column)
+        return ir.mul(ir.cast_to(a[of_a], inner), ir.cast_to(b[of_b], inner))
+
+    name = "out" if inner is dtype else "C"
+    return _finish(program, fold(program, name, shape, a.shape[-1:], term, "sum", inner), dtype)
+
+
+def _deduce_linear(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+    found = tensors(ctx, infos, 2, 3)
+    x, weight = found[0], found[1]
+    dtype = same_dtype(ctx, found)
+    require_kind(ctx, dtype, "number")
+    if x.rank == 0 or weight.rank not in (2, -1):
+        raise ctx.error("needs x of rank 1 or more and a weight of shape (out, in)")
+    if weight.shape is None or x.shape is None:
+        return unknown(found, dtype, x.rank)
+    ctx.require_equal(x.shape[-1], weight.shape[1], "x and weight disagree on the inner dimension")
+    if len(found) == 3 and found[2].shape is not None:
+        if found[2].rank != 1:
+            raise ctx.error(f"the bias has rank {found[2].rank}, not 1")
+        ctx.require_equal(found[2].shape[0], weight.shape[0], "bias and weight disagree")
+    return result(found, (*x.shape[:-1], weight.shape[0]), dtype)
+
+
+def _lower_linear(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+    dtype = known_dtype(ctx, infos[0], 0)
+    inner = accumulator(dtype)
+    program = Program(ctx.name)
+    x, weight, *bias = inputs(ctx, program, infos)
+    shape = (*x.shape[:-1], weight.shape[0])
+
+    def term(*index: Any) -> Any:
+        *lead, j, k = index
+        left, right = x[(*lead, k)], weight[j, k]
+        return ir.mul(ir.cast_to(left, inner), ir.cast_to(right, inner))
+
+    if not bias:
+        name = "out" if inner is dtype else "C"
+        return _finish(program, fold(program, name, shape, x.shape[-1:], term, "sum", inner), dtype)
+    total = fold(program, "C", shape, x.shape[-1:], term, "sum", inner)
+    out = program.compute(
+        "out", shape, lambda *i: ir.add(total[i], ir.cast_to(at(bias[0], i), inner)), dtype
+    )
+    return program.finish([out])
+
+
+def _matmul(a: Array, b: Array, *, out_dtype: Any) -> Array:
+    target = a.dtype if out_dtype is None else ir.dtype_of(out_dtype).numpy()
+    is_float = ir.dtype_of(target).is_float
+    value = (
+        np.matmul(wide(a), wide(b)) if is_float else np.matmul(a.astype(target), b.astype(target))
+    )
+    return np.asarray(value).astype(target)
+
+
+def _linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    value = wide(x) @ wide(weight).T
+    return np.asarray(value if bias is None else value + wide(bias)).astype(x.dtype)
+
+
+_SUM = "sums of products up to 9 in order cancel: the error scales with their sizes"
+
+
+def _case(*args: Any, **attrs: Any) -> Sample:
+    return Sample(args, attrs, 4.0, 2e-5, _SUM)
+
+
+ROWS: tuple[OpRow, ...] = (
+    OpRow(
+        "matmul",
+        ("a", "b"),
+        _deduce_matmul,
+        _lower_matmul,
+        _matmul,
+        dict(_MATMUL),
+        ("aten.matmul.default", "aten.mm.default", "aten.bmm.default"),
+        ("MatMul",),
+        (
+            _case(floats(7, 17), floats(17, 3)),
+            _case(floats(1, 1), floats(1, 1)),
+            _case(floats(3, 7, 5), floats(3, 5, 2)),
+            _case(floats(2, 1, 3, 4), floats(5, 4, 3)),
+            _case(floats(5), floats(5)),
+            _case(floats(5), floats(2, 5, 3)),
+            _case(floats(2, 3, 5), floats(5)),
+            _case(floats(3, 0), floats(0, 5)),
+            _case(floats(3, 5, dtype="float16"), floats(5, 3, dtype="float16")),
+            _case(ints(3, 5), ints(5, 7)),
+            _case(ints(3, 5, dtype="int8"), ints(5, 7, dtype="int8"), out_dtype="int32"),
+        ),
+        "Matrix product over the last two dimensions; leading ones broadcast.",
+    ),
+    OpRow(
+        "linear",
+        ("x", "weight", "bias?"),
+        _deduce_linear,
+        _lower_linear,
+        _linear,
+        {},
+        ("aten.linear.default",),
+        ("Gemm",),
+        (
+            _case(floats(3, 17), floats(7, 17), floats(7)),
+            _case(floats(17), floats(1, 17)),
+            _case(floats(2, 3, 5), floats(4, 5), floats(4)),
+            _case(floats(0, 3), floats(2, 3), floats(2)),
+            _case(
+                floats(3, 5, dtype="bfloat16"),
+                floats(4, 5, dtype="bfloat16"),
+                floats(4, dtype="bfloat16"),
+            ),
+        ),
+        "x · weightᵀ + bias for a weight of shape (out, in).",
+    ),
+)

@@ -1,0 +1,138 @@
+"""Reshapes: which dimensions of two shapes of one size correspond, symbolic ones included.
+
+A dimension is taken apart into an integer and a bag of symbolic factors, so that
+(b, s, 384) → (b, s, 12, 32) is seen to split the last dimension only, whatever b and s are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.ops.common import I64, ZERO, as_dim
+from blockwright.ops.row import OpContext
+
+
+class Product:
+    """An integer times symbolic factors."""
+
+    def __init__(self, dims: Sequence[ir.Expr] = ()) -> None:
+        self.number = 1
+        self.factors: list[ir.Expr] = []
+        for dim in dims:
+            self.multiply(dim)
+
+    def multiply(self, dim: ir.Expr) -> None:
+        """Times a dimension; products are taken apart."""
+        if isinstance(dim, ir.IntImm):
+            self.number *= dim.value
+        elif isinstance(dim, ir.Mul):
+            self.multiply(dim.a)
+            self.multiply(dim.b)
+        else:
+            self.factors.append(dim)
+
+    def expr(self) -> ir.Expr:
+        """The product as an expression."""
+        out: ir.Expr = as_dim(self.number)
+        for factor in self.factors:
+            out = ir.mul(factor, out) if ir.is_const_int(out) else ir.mul(out, factor)
+        return out
+
+    def without(self, other: Product, ctx: OpContext) -> tuple[list[ir.Expr], list[ir.Expr]]:
+        """Factors only here and only in `other`, after cancelling equal ones."""
+        mine, theirs = list(self.factors), list(other.factors)
+        for factor in list(mine):
+            match = next((f for f in theirs if f is factor or ctx.equal(f, factor)), None)
+            if match is not None:
+                mine = [f for f in mine if f is not factor] + [f for f in mine if f is factor][1:]
+                theirs = [f for f in theirs if f is not match] + [f for f in theirs if f is match][
+                    1:
+                ]
+        return mine, theirs
+
+    def same(self, other: Product, ctx: OpContext) -> bool:
+        """Whether the two are surely equal."""
+        mine, theirs = self.without(other, ctx)
+        if not mine and not theirs:
+            return self.number == other.number
+        return ctx.analyzer.prove_equal(self.expr(), other.expr())
+
+
+def resolve(
+    ctx: OpContext, shape: Sequence[ir.Expr], wanted: Sequence[ir.Expr]
+) -> tuple[ir.Expr, ...]:
+    """The wanted shape with a -1 replaced; raises when the numbers of elements differ."""
+    holes = [i for i, d in enumerate(wanted) if ir.is_const_int(d, -1)]
+    if len(holes) > 1:
+        raise ctx.error("more than one dimension is -1")
+    total = Product(shape)
+    if not holes:
+        known = Product(wanted)
+        if not total.same(known, ctx):
+            raise ctx.error(f"cannot turn shape {tuple(shape)!r} into {tuple(wanted)!r}: "
+                            f"{total.expr()!r} and {known.expr()!r} elements",
+                            "the number of elements must be the same")  # fmt: skip
+        return tuple(wanted)
+    known = Product([d for i, d in enumerate(wanted) if i != holes[0]])
+    mine, theirs = total.without(known, ctx)
+    if known.number == 0 or (not theirs and total.number % known.number and not mine):
+        raise ctx.error(f"-1 has no solution: {tuple(shape)!r} into {tuple(wanted)!r}")
+    rest = Product()
+    rest.number, rest.factors = total.number, mine
+    if not theirs and total.number % known.number == 0:
+        rest.number //= known.number
+        dim = rest.expr()
+    else:
+        below = Product()
+        below.number, below.factors = known.number, theirs
+        dim = ctx.analyzer.simplify(ir.floordiv(rest.expr(), below.expr()))
+    return tuple(dim if i == holes[0] else d for i, d in enumerate(wanted))
+
+
+Group = tuple[list[int], list[int]]
+
+
+def _groups(ctx: OpContext, source: Sequence[ir.Expr], target: Sequence[ir.Expr]) -> list[Group]:
+    """Smallest runs of source and target dimensions (without ones) with equal products."""
+    ins = [i for i, d in enumerate(source) if not ir.is_const_int(d, 1)]
+    outs = [i for i, d in enumerate(target) if not ir.is_const_int(d, 1)]
+    groups: list[Group] = []
+    while ins and outs:
+        left, right = [ins.pop(0)], [outs.pop(0)]
+        while True:
+            a = Product([source[i] for i in left])
+            b = Product([target[i] for i in right])
+            if a.same(b, ctx):
+                break
+            mine, theirs = a.without(b, ctx)
+            grow_left = (bool(theirs) and not mine) or (
+                bool(theirs) == bool(mine) and a.number < b.number
+            )
+            if (grow_left and ins) or not outs:
+                if not ins:
+                    break
+                left.append(ins.pop(0))
+            else:
+                right.append(outs.pop(0))
+        groups.append((left, right))
+    if ins or outs:  # sizes agree as a whole only: one group of everything
+        return [(list(range(len(source))), list(range(len(target))))]
+    return groups
+
+
+def source_index(
+    ctx: OpContext, source: Sequence[ir.Expr], target: Sequence[ir.Expr], indices: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Index into `source` of the element at `indices` of the same elements seen as `target`."""
+    out: list[Any] = [ZERO] * len(source)
+    for left, right in _groups(ctx, source, target):
+        linear: Any = indices[right[0]]
+        for position in right[1:]:
+            linear = ir.add(ir.mul(linear, target[position]), indices[position])
+        for order, position in enumerate(left):
+            below = Product([source[p] for p in left[order + 1 :]]).expr()
+            digit = linear if ir.is_const_int(below, 1) else ir.floordiv(linear, below)
+            out[position] = digit if order == 0 else ir.floormod(digit, source[position])
+    return tuple(ir.cast_to(i, I64) for i in out)

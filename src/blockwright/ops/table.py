@@ -1,0 +1,50 @@
+"""The operator table: the rows of all families under their names, in alphabetical order."""
+
+from __future__ import annotations
+
+from blockwright.ops import (
+    attention,
+    cast,
+    compare,
+    create,
+    elementwise_binary,
+    elementwise_unary,
+    embedding,
+    matmul,
+    move,
+    normalize,
+    reduce,
+    shape,
+    softmax,
+)
+from blockwright.ops.row import OpRow
+from blockwright.support import GraphError
+
+_FAMILIES = (
+    attention.ROWS,
+    cast.ROWS,
+    compare.ROWS,
+    create.ROWS,
+    elementwise_binary.ROWS,
+    elementwise_unary.ROWS,
+    embedding.ROWS,
+    matmul.ROWS,
+    move.ROWS,
+    normalize.ROWS,
+    reduce.ROWS,
+    shape.ROWS,
+    softmax.ROWS,
+)
+
+OPERATORS: dict[str, OpRow] = {
+    found.name: found for found in sorted((r for f in _FAMILIES for r in f), key=lambda r: r.name)
+}
+
+
+def row(name: str) -> OpRow:
+    """The row of an operator."""
+    try:
+        return OPERATORS[name]
+    except KeyError:
+        raise GraphError(f"unknown operator {name!r}", code="BW405",
+                         help="operators are rows of blockwright.ops.table") from None  # fmt: skip

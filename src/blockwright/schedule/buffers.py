@@ -1,0 +1,168 @@
+"""Which buffer an argument names, where it lives, which blocks touch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.analysis.regions import block_access_regions
+from blockwright.arith import Analyzer, IndexMap
+from blockwright.schedule.state import State
+
+
+def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
+    """The buffer at an index (or with a name) of a block's read or write regions."""
+    regions = block.reads if kind == "read" else block.writes
+    names = [r.buffer.name for r in regions]
+    if isinstance(which, str):
+        found = [r.buffer for r in regions if r.buffer.name == which]
+        if len(found) == 1:
+            return found[0]
+        state.fail(f"block {block.name} {kind}s no single buffer called {which!r}", code="BW320",
+                   guilty=[block], help=f"it {kind}s: {', '.join(names) or 'nothing'}")  # fmt: skip
+    if not 0 <= which < len(regions):
+        state.fail(f"block {block.name} has {len(regions)} {kind} regions, there is no number "
+                   f"{which}", code="BW320", guilty=[block],
+                   help=f"it {kind}s: {', '.join(names) or 'nothing'}")  # fmt: skip
+    return regions[which].buffer
+
+
+def home(state: State, buffer: ir.Buffer) -> ir.Block | None:
+    """The block that allocates a buffer; None for a parameter of the function."""
+    for block in state.tree.blocks:
+        if any(b is buffer for b in block.alloc_buffers):
+            return block
+    return None
+
+
+def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
+    """The allocating block; fails for parameters, whose form is the caller's affair."""
+    found = home(state, buffer)
+    if found is None:
+        state.fail(f"{buffer.name} is a parameter of the function", code="BW321", guilty=[block],
+                   help="cache_read or cache_write it first and change the copy")  # fmt: skip
+    return found
+
+
+def writers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
+    """Blocks directly in a scope that write a buffer, in program order."""
+    below = state.tree.child_blocks(scope)
+    return [b for b in below if any(r.buffer is buffer for r in b.writes)]
+
+
+def readers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
+    """Blocks directly in a scope that read a buffer, in program order."""
+    below = state.tree.child_blocks(scope)
+    return [b for b in below if any(r.buffer is buffer for r in b.reads)]
+
+
+def accesses_to(stmt: ir.Stmt, buffer: ir.Buffer) -> list[ir.BufferLoad | ir.BufferStore]:
+    """Loads and stores of one buffer below a statement."""
+    return [a for a in ir.accesses(stmt) if a.buffer is buffer]
+
+
+def rewrite_accesses(
+    root: ir.Stmt,
+    buffer: ir.Buffer,
+    fresh: ir.Buffer,
+    index: Callable[[tuple[ir.Expr, ...]], tuple[ir.Expr, ...]],
+) -> Any:
+    """`root` with every access of `buffer` made to `fresh` at mapped indices."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer:
+            return node.replace(buffer=fresh, indices=index(node.indices))
+        return None
+
+    return ir.rewrite_bottom_up(root, change)
+
+
+def as_index_map(value: Any, ndim: int, dtype: ir.DType) -> IndexMap:
+    """An index map from its function or record form."""
+    return value if isinstance(value, IndexMap) else IndexMap.from_func(value, ndim, dtype)
+
+
+def fresh_name(state: State, base: str) -> str:
+    """`base`, with a number when a block or buffer of that name exists."""
+    taken = {b.name for b in state.tree.blocks} | {b.name for b in state.func.buffers}
+    taken |= {b.name for block in state.tree.blocks for b in block.alloc_buffers}
+    name, number = base, 1
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    return name
+
+
+def copy_nest(
+    name: str,
+    target: ir.Buffer,
+    target_index: Callable[[Sequence[ir.Expr]], Sequence[ir.Expr]],
+    value: Callable[[Sequence[ir.Expr]], ir.Expr],
+    domain: Sequence[ir.Range],
+    analyzer: Analyzer,
+) -> tuple[ir.For | ir.BlockRealize, ir.Block]:
+    """A loop nest with one spatial block `target[target_index(v)] = value(v)` for v in a box.
+
+    Iterators run over [min, min + extent) of each range; loops start at 0.
+    """
+    from_zero: list[ir.Var] = []
+    iters: list[ir.IterVar] = []
+    bindings: list[ir.Expr] = []
+    for position, rng in enumerate(domain):
+        dtype = rng.extent.dtype
+        loop = ir.Var(f"ax{position}", dtype)
+        from_zero.append(loop)
+        last = analyzer.simplify(rng.min + rng.extent)
+        dom = ir.Range(ir.const(0, dtype), last)
+        iters.append(ir.IterVar(ir.Var(f"v{position}", dtype), dom))
+        bindings.append(analyzer.simplify(rng.min + loop))
+    variables = [it.var for it in iters]
+    store = ir.BufferStore(target, value(variables), tuple(target_index(variables)))
+    block = with_regions(ir.Block(name, tuple(iters), (), (), store), analyzer)
+    nest: Any = ir.BlockRealize(tuple(bindings), ir.const(True, "bool"), block)
+    for loop, rng in zip(reversed(from_zero), reversed(list(domain)), strict=True):
+        zero = ir.const(0, loop.dtype)
+        nest = ir.For(loop, zero, rng.extent, ir.ForKind.SERIAL, nest)
+    return nest, block
+
+
+def with_regions(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
+    """The block with its signature computed from its body."""
+    from_body = block_access_regions(block, analyzer)
+    return block.replace(reads=from_body[0], writes=from_body[1])
+
+
+def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
+    """Loops of a block that each bind exactly one iterator, in the block's own order.
+
+    Fails unless the nest is the block's alone, unsplit, without a predicate and all serial: the
+    form in which iterators can be exchanged wholesale.
+    """
+    realize = state.realize(block)
+    loops = state.tree.loops_above(block)
+    own: list[ir.For] = []
+    inner: ir.Stmt = realize
+    for loop in reversed(loops):
+        if loop.body is not inner or loop.kind is not ir.ForKind.SERIAL:
+            break
+        own.insert(0, loop)
+        inner = loop
+    variables = {loop.loop_var: loop for loop in own}
+    chosen: list[ir.For] = []
+    for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        loop = variables.get(value) if isinstance(value, ir.Var) else None
+        if loop is None or not ir.is_const_int(loop.min, 0) or any(c is loop for c in chosen):
+            state.fail(f"iterator {it.var.name} of {block.name} is not bound to a loop of its own",
+                       code="BW322", guilty=[block],
+                       help=f"use {step} before loops are split, fused or shared")  # fmt: skip
+        chosen.append(loop)
+    if not ir.is_const_int(realize.predicate, 1) or len(own) != len(chosen):
+        state.fail(f"{block.name} stands under loops or a predicate that bind no iterator",
+                   code="BW322", guilty=[block],
+                   help=f"use {step} before loops are split, fused or shared")  # fmt: skip
+    return chosen
+
+
+def nest_of(state: State, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:
+    """The outermost of a block's own loops, or its realize when it has none."""
+    return min(loops, key=lambda n: state.tree.order[n]) if loops else state.realize(block)

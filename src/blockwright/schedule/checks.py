@@ -1,0 +1,159 @@
+"""Requirements that several primitives share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.analysis import BlockKind, Scope
+from blockwright.schedule.state import State
+
+
+def require_plain_loop(state: State, loop: ir.For) -> None:
+    """The loop is serial and carries no annotation, so that rewriting it loses nothing."""
+    if loop.kind is not ir.ForKind.SERIAL:
+        state.fail(f"loop {loop.loop_var.name} is {loop.kind.value} already", code="BW312",
+                   guilty=[loop], help="choose kinds after the loops have their shape")  # fmt: skip
+    if loop.annotations:
+        state.fail(f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
+                   code="BW312", guilty=[loop], help="unannotate it first")  # fmt: skip
+
+
+def require_zero_start(state: State, loop: ir.For) -> None:
+    if not ir.is_const_int(loop.min, 0):
+        state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW312", guilty=[loop])
+
+
+def require_only_blocks(state: State, loop: ir.For) -> list[ir.Block]:
+    """Everything below the loop happens in blocks; returns them."""
+    stack: list[ir.Stmt] = [loop.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ir.For, ir.AttrStmt)):
+            stack.append(node.body)
+        elif isinstance(node, ir.SeqStmt):
+            stack += node.seq
+        elif isinstance(node, ir.IfThenElse):
+            stack += [node.then_case] + ([] if node.else_case is None else [node.else_case])
+        elif not isinstance(node, ir.BlockRealize):
+            state.fail(f"loop {loop.loop_var.name} holds statements outside blocks, whose effects "
+                       "no signature states", code="BW313", guilty=[loop, node],
+                       help="wrap the statements in a block")  # fmt: skip
+    return state.tree.child_blocks(loop)
+
+
+def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
+    """The block is complete, a reduction, or the update of one."""
+    kind = flow.kind(block)
+    if kind is BlockKind.OTHER:
+        state.fail(f"block {block.name} is neither complete nor a reduction: "
+                   f"{flow.why_other(block)}", code="BW314", guilty=[state.tree.realize(block)])  # fmt: skip
+    return kind
+
+
+def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
+    kind = flow.kind(block)
+    if kind is not BlockKind.COMPLETE:
+        why = flow.why_other(block) or f"it is a {kind.value}"
+        state.fail(f"block {block.name} is not complete: {why}", code="BW314",
+                   guilty=[state.tree.realize(block)])  # fmt: skip
+
+
+def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
+    """The block's iterators are bound by an iterator map."""
+    problems = flow.not_affine(block)
+    if problems:
+        state.fail(f"the iterators of block {block.name} are bound by no iterator map: "
+                   + "; ".join(problems), code="BW315", guilty=[state.tree.realize(block)],
+                   help="bind them to splits and fusions of loops")  # fmt: skip
+
+
+def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
+    """Each iteration of the loop stands on its own: what its blocks read from one another they
+    have written in the same iteration, and none reads what a later one writes."""
+    blocks = require_only_blocks(state, loop)
+    flow = state.data_flow(state.scope(loop))
+    inside = set(blocks)
+    for block in blocks:
+        require_known_kind(state, flow, block)
+        for region in block.reads:
+            writers = [w for w in flow.writers.get(region.buffer, ()) if w in inside]
+            before = [w for w in writers if flow.position[w] < flow.position[block]]
+            later = [w for w in writers if flow.position[w] > flow.position[block]]
+            if later:
+                state.fail(f"block {block.name} reads {region.buffer.name}, which block "
+                           f"{later[0].name} after it in the same loop writes", code="BW316",
+                           guilty=[state.tree.realize(block), state.tree.realize(later[0])])  # fmt: skip
+            if before and not any(flow.covers(w, block, region) for w in before):
+                state.fail(f"iterations of {loop.loop_var.name} depend on one another: block "
+                           f"{before[-1].name} does not write all of {region.buffer.name} that "
+                           f"block {block.name} reads in the same iteration", code="BW316",
+                           guilty=[state.tree.realize(block), state.tree.realize(before[-1])])  # fmt: skip
+    return blocks
+
+
+def require_concurrent(state: State, loop: ir.For, word: str, private: bool) -> None:
+    """The iterations of the loop may run in any order and at the same time.
+
+    `private`: a buffer that every iteration writes and that lives in the loop gets a copy each.
+    """
+    blocks = require_compact_flow(state, loop)
+    flow = state.data_flow(state.scope(loop))
+    inside = set(blocks)
+    for block in blocks:
+        realize = state.tree.realize(block)
+        bound = False
+        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            if not ir.uses_var(value, loop.loop_var):
+                continue
+            bound = True
+            if it.iter_type is not ir.IterType.SPATIAL:
+                state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
+                           f"{it.var.name} of block {block.name}, so it cannot be {word}",
+                           code="BW317", guilty=[loop, it],
+                           help="rfactor the loop, or choose a spatial one")  # fmt: skip
+        if bound and not flow.not_affine(block):
+            continue
+        for region in block.writes:
+            if not (private and _lives_in(flow, region.buffer, inside)):
+                state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
+                           f"{region.buffer.name} in block {block.name}, so it cannot be {word}",
+                           code="BW317", guilty=[loop, realize])  # fmt: skip
+
+
+def _lives_in(flow: Scope, buffer: ir.Buffer, inside: set[ir.Block]) -> bool:
+    """Whether a buffer is allocated by the scope and touched only by these blocks."""
+    users = [*flow.writers.get(buffer, ()), *flow.readers.get(buffer, ())]
+    return buffer in set(flow.block.alloc_buffers) and all(u in inside for u in users)
+
+
+def require_stage_pipeline(state: State, scope: ir.Block) -> Scope:
+    """All blocks of the scope are complete or reductions, and consumers are covered."""
+    flow = state.data_flow(scope)
+    for block in flow.blocks:
+        require_known_kind(state, flow, block)
+        problem = flow.uncovered(block)
+        if problem:
+            state.fail(problem, code="BW316", guilty=[state.tree.realize(block)])
+    return flow
+
+
+def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
+    """The loops lie on one path; returns the path from the outermost to the innermost of them."""
+    wanted = set(loops)
+    if len(wanted) != len(loops):
+        state.fail("a loop is given twice", code="BW304", guilty=loops)
+    inner = max(loops, key=lambda f: state.tree.order[f])
+    path: list[ir.For] = [inner]
+    for above in state.tree.ancestors(inner):
+        if wanted <= set(path):
+            break
+        if not isinstance(above, ir.For):
+            break
+        path.append(above)
+    missing = wanted - set(path)
+    if missing:
+        state.fail("the loops are not nested directly in one another", code="BW310",
+                   guilty=[inner, *missing],
+                   help="only loops with nothing else between them")  # fmt: skip
+    return path[::-1]

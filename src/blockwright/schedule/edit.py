@@ -1,0 +1,171 @@
+"""An edit in progress: replaced statements, changed buffers, and what becomes of blocks.
+
+Only the paths from the root to replaced statements are rebuilt. Every block that is rebuilt, by a
+substitution or because something below it changed, is noted in `forward`, so that handles survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from blockwright import ir
+from blockwright.analysis.regions import block_access_regions
+from blockwright.arith import Analyzer
+from blockwright.schedule.state import State, Step, Target
+
+
+class _Substitute(ir.Mutator):
+    """Replace variables and buffers; note blocks that change."""
+
+    def __init__(self, mapping: Mapping[Any, ir.Node], forward: dict[ir.Block, ir.Block]) -> None:
+        super().__init__()
+        self._memo.update(mapping)
+        self._forward = forward
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        new = self.descend(node)
+        if new is not node:
+            self._forward[node] = new
+        return new
+
+    def rewrite_SeqStmt(self, node: ir.SeqStmt) -> ir.Stmt:
+        new = self.descend(node)
+        return new if new is node else ir.seq(new.seq)
+
+
+class Edit:
+    """Collects changes to one function and builds the result once."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.tree = state.tree
+        self.forward: dict[ir.Block, ir.Block] = {}
+        self._replaced: dict[ir.Stmt, ir.Stmt | None] = {}
+        self._allocs: dict[ir.Block, tuple[list[ir.Buffer], set[ir.Buffer]]] = {}
+        self._touched: set[ir.Stmt] = set()
+        self._refresh = False
+        self._before: dict[ir.Stmt, list[ir.Stmt]] = {}
+        self._after: dict[ir.Stmt, list[ir.Stmt]] = {}
+
+    # ------------------------------------------------------------------ what to change
+    def substitute(self, stmt: ir.Stmt, mapping: Mapping[Any, ir.Node]) -> Any:
+        """`stmt` with variables or buffers replaced; blocks in it are forwarded."""
+        return _Substitute(mapping, self.forward)(stmt) if mapping else stmt
+
+    def replace(self, old: ir.Stmt, new: ir.Stmt | None) -> None:
+        """Put `new` where `old` stands; None takes the statement away with loops left empty."""
+        self._replaced[old] = new
+        self._touch(old)
+
+    def replace_block(self, old: ir.Block, new: ir.Block) -> None:
+        """Replace a block that keeps its identity for handles."""
+        self.forward[old] = new
+        self.replace(old, new)
+
+    def insert_before(self, stmt: ir.Stmt, new: ir.Stmt) -> None:
+        """Put `new` in front of `stmt`, which may itself be replaced or changed inside."""
+        self._before.setdefault(stmt, []).append(new)
+        self._touch(stmt)
+
+    def insert_after(self, stmt: ir.Stmt, new: ir.Stmt) -> None:
+        """Put `new` behind `stmt`, which may itself be replaced or changed inside."""
+        self._after.setdefault(stmt, []).append(new)
+        self._touch(stmt)
+
+    def allocate(self, block: ir.Block, *buffers: ir.Buffer) -> None:
+        self._allocs.setdefault(block, ([], set()))[0].extend(buffers)
+        self._touch(block)
+
+    def free(self, block: ir.Block, *buffers: ir.Buffer) -> None:
+        self._allocs.setdefault(block, ([], set()))[1].update(buffers)
+        self._touch(block)
+
+    def refresh_signatures(self) -> None:
+        """Recompute the regions of enclosing blocks, because accesses inside them change."""
+        self._refresh = True
+
+    def _touch(self, node: ir.Stmt) -> None:
+        self._touched.add(node)
+        for above in self.tree.ancestors(node):
+            if above in self._touched:
+                break
+            self._touched.add(above)
+
+    # ------------------------------------------------------------------ building
+    def finish(self, *results: Target) -> Step:
+        """The new function with handles for `results` (blocks given before or after the edit)."""
+        body = self._build(self.state.func.body)
+        assert body is not None
+        func = self.state.func.replace(body=body)
+        final = tuple(self.latest(r) if isinstance(r, ir.Block) else r for r in results)
+        return Step(func, self.forward, final)
+
+    def latest(self, block: ir.Block) -> ir.Block:
+        """What a block has become so far."""
+        while block in self.forward:
+            block = self.forward[block]
+        return block
+
+    def _build(self, node: ir.Stmt) -> ir.Stmt | None:
+        built = self._build_inner(node)
+        before, after = self._before.get(node, []), self._after.get(node, [])
+        if not before and not after:
+            return built
+        return ir.seq([*before, *([] if built is None else [built]), *after])
+
+    def _build_inner(self, node: ir.Stmt) -> ir.Stmt | None:
+        if node in self._replaced:
+            return self._replaced[node]
+        if node not in self._touched:
+            return node
+        if isinstance(node, ir.SeqStmt):
+            parts = [p for p in map(self._build, node.seq) if p is not None]
+            return ir.seq(parts) if parts else None
+        if isinstance(node, ir.Block):
+            return self._build_block(node)
+        lost = False
+
+        def rebuilt(child: ir.Node) -> ir.Node:
+            nonlocal lost
+            if not isinstance(child, ir.Stmt):
+                return child
+            new = self._build(child)
+            lost = lost or new is None
+            return child if new is None else new
+
+        result = node.map_children(rebuilt)
+        return None if lost else result
+
+    def _build_block(self, node: ir.Block) -> ir.Block:
+        body = self._build(node.body)
+        if body is None:
+            self.state.fail("nothing would be left in the enclosing block", code="BW311",
+                            guilty=[node], help="keep at least one block in it")  # fmt: skip
+        init = None if node.init is None else self._build(node.init)
+        added, freed = self._allocs.get(node, ((), ()))
+        kept = tuple(b for b in node.alloc_buffers if b not in freed)
+        new = node.replace(body=body, init=init, alloc_buffers=(*kept, *added))
+        if self._refresh and node is not self.state.func.root:
+            new = with_signature(new, self.state.analyzer(node))
+        self.forward[node] = new
+        return new
+
+
+def with_signature(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
+    """The block with its regions computed from its body."""
+    reads, writes = block_access_regions(block, analyzer)
+    return block.replace(reads=reads, writes=writes)
+
+
+def wrap_loops(body: ir.Stmt, loops: Iterable[tuple[ir.Var, ir.Expr]]) -> ir.Stmt:
+    """`body` in serial loops from zero, given outermost first."""
+    for var, extent in reversed(list(loops)):
+        zero = ir.const(0, extent.dtype)
+        body = ir.For(var, zero, extent, ir.ForKind.SERIAL, body)
+    return body
+
+
+def copy_loop(loop: ir.For, body: ir.Stmt) -> ir.For:
+    """The loop around another body."""
+    return loop.replace(body=body)

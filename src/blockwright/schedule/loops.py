@@ -1,0 +1,56 @@
+"""Helpers of the loop primitives: guards and simplified block bindings."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+
+
+def guarded(stmt: ir.Stmt, condition: ir.Expr) -> ir.Stmt:
+    """`stmt` where `condition` holds: blocks get it as predicate, other statements an `if`."""
+    if isinstance(stmt, ir.BlockRealize):
+        return stmt.replace(predicate=ir.logical_and(stmt.predicate, condition))
+    if isinstance(stmt, (ir.For, ir.SeqStmt)):
+        return stmt.map_children(
+            lambda c: guarded(c, condition) if isinstance(c, ir.Stmt) else c
+        )
+    return ir.IfThenElse(condition, stmt)
+
+
+def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer) -> ir.Stmt:
+    """`stmt` with the block bindings that mention changed variables simplified."""
+    if isinstance(stmt, ir.BlockRealize):
+        values = tuple(
+            analyzer.simplify(v) if ir.uses_var(v, changed) else v for v in stmt.iter_values
+        )
+        predicate = stmt.predicate
+        if not ir.is_const_int(predicate):
+            predicate = _simplified_condition(predicate, changed, analyzer)
+        return stmt.replace(iter_values=values, predicate=predicate)
+    if isinstance(stmt, ir.Block):
+        return stmt
+    if isinstance(stmt, ir.For):
+        inner = analyzer.copy()
+        inner.bind(stmt.loop_var, ir.Range(stmt.min, stmt.extent))
+        return stmt.replace(body=simplified_bindings(stmt.body, changed, inner))
+    return stmt.map_children(
+        lambda c: simplified_bindings(c, changed, analyzer) if isinstance(c, ir.Stmt) else c
+    )
+
+
+def _simplified_condition(
+    condition: ir.Expr, changed: set[ir.Var], analyzer: Analyzer
+) -> ir.Expr:
+    """Conjuncts that always hold are dropped; the others keep their form, operands simplified."""
+    if isinstance(condition, ir.And):
+        return ir.logical_and(
+            _simplified_condition(condition.a, changed, analyzer),
+            _simplified_condition(condition.b, changed, analyzer),
+        )
+    if not ir.uses_var(condition, changed):
+        return condition
+    if analyzer.prove(condition):
+        return ir.const(True, "bool")
+    if isinstance(condition, ir.CompareOp):
+        return type(condition)(analyzer.simplify(condition.a), analyzer.simplify(condition.b))
+    return condition

@@ -1,0 +1,106 @@
+"""cache_read: consumers read a copy of a buffer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.analysis.regions import relax_region
+from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class CacheRead(Primitive, frozen=True, eq=False):
+    """Copy a buffer into another storage scope and let consumers read the copy.
+
+    Args:
+        block: a consumer.
+        read_buffer_index: position among its read regions, or the buffer's name.
+        storage_scope: scope of the copy.
+        consumer_blocks: who reads the copy; default: every reader in the block's scope.
+
+    Requires: at most one block of the scope writes the buffer, and it stands before the consumers.
+    Returns: the copying block, placed behind the producer, or first in the scope.
+
+    Before:
+        for i, j in T.grid(128, 128):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    After `sch.cache_read("B", 0, "local")`:
+        A_local = T.alloc_buffer((128, 128), scope="local")
+        for ax0, ax1 in T.grid(128, 128):
+            with T.block("A_local"):
+                v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                A_local[v0, v1] = A[v0, v1]
+        for i, j in T.grid(128, 128):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A_local[vi, vj] * T.float32(2)
+    """
+
+    name: ClassVar[str] = "cache_read"
+    returns = "block"
+
+    block: BlockRV
+    read_buffer_index: int | str
+    storage_scope: str
+    consumer_blocks: tuple[BlockRV, ...] | None = None
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
+        scope = state.scope(block)
+        producers = [b for b in writers(state, scope, buffer) if b is not block]
+        if len(producers) > 1:
+            state.fail(f"{buffer.name} is written by several blocks", code="BW323",
+                       guilty=producers, help="cache_read needs a single producer")  # fmt: skip
+        consumers = readers(state, scope, buffer)
+        if self.consumer_blocks is not None:
+            chosen = {state.block(h) for h in self.consumer_blocks}
+            consumers = [b for b in consumers if b in chosen]
+        name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
+        cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
+        analyzer = state.analyzer(block)
+        domain = self._domain(state, scope, buffer, consumers)
+        nest, made = copy_nest(
+            name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain, analyzer
+        )
+        edit = Edit(state)
+        for consumer in consumers:
+            edit.replace_block(consumer, edit.substitute(consumer, {buffer: cache}))
+        edit.allocate(scope, cache)
+        self._place(state, edit, scope, nest, producers, consumers)
+        edit.refresh_signatures()
+        return edit.finish(made)
+
+    def _domain(
+        self, state: State, scope: ir.Block, buffer: ir.Buffer, consumers: list[ir.Block]
+    ) -> tuple[ir.Range, ...]:
+        """Everything in the root; inside another block, the part its signature states."""
+        if scope is not state.func.root:
+            for region in scope.reads:
+                if region.buffer is buffer:
+                    return relax_region(region, {}, state.analyzer(scope)).region
+        return ir.full_region(buffer).region
+
+    def _place(
+        self, state: State, edit: Edit, scope: ir.Block, nest: ir.Stmt,
+        producers: list[ir.Block], consumers: list[ir.Block],
+    ) -> None:  # fmt: skip
+        if not producers:
+            body = scope.body
+            edit.insert_before(body.seq[0] if isinstance(body, ir.SeqStmt) else body, nest)
+            return
+        stmt: ir.Stmt = state.realize(producers[0])
+        for above in state.tree.ancestors(stmt):
+            if isinstance(above, ir.SeqStmt) and all(
+                state.tree.is_below(c, above) for c in consumers
+            ):
+                edit.insert_after(stmt, nest)
+                return
+            stmt = above
+        state.fail("producer and consumers share no sequence", code="BW323", guilty=producers)

@@ -1,0 +1,86 @@
+"""cache_write: a block writes into a copy that is stored back afterwards."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class CacheWrite(Primitive, frozen=True, eq=False):
+    """Let a block write into another storage scope, and copy the result back behind it.
+
+    Args:
+        block: the only writer of the buffer in its scope.
+        write_buffer_index: position among its write regions, or the buffer's name.
+        storage_scope: scope of the copy.
+        consumer_blocks: blocks that read the copy instead of the buffer; default: none.
+
+    Returns: the block that copies back.
+
+    Before:
+        for i, j in T.grid(128, 128):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+    After `sch.cache_write("B", 0, "local")`:
+        B_local = T.alloc_buffer((128, 128), scope="local")
+        for i, j in T.grid(128, 128):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B_local[vi, vj] = A[vi, vj] * T.float32(2)
+        for ax0, ax1 in T.grid(128, 128):
+            with T.block("B_local"):
+                v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                B[v0, v1] = B_local[v0, v1]
+    """
+
+    name: ClassVar[str] = "cache_write"
+    returns = "block"
+
+    block: BlockRV
+    write_buffer_index: int | str
+    storage_scope: str
+    consumer_blocks: tuple[BlockRV, ...] | None = None
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        buffer = accessed_buffer(state, block, self.write_buffer_index, "write")
+        scope = state.scope(block)
+        others = [b for b in writers(state, scope, buffer) if b is not block]
+        if others:
+            state.fail(f"{buffer.name} is written by other blocks too", code="BW323",
+                       guilty=[block, *others])  # fmt: skip
+        whole = ir.full_region(buffer).region
+        if scope is not state.func.root:
+            whole = next((r.region for r in scope.writes if r.buffer is buffer), whole)
+        name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
+        cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
+        nest, made = copy_nest(
+            name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), whole,
+            state.analyzer(block),
+        )  # fmt: skip
+        edit = Edit(state)
+        edit.replace_block(block, edit.substitute(block, {buffer: cache}))
+        wanted = {state.block(h) for h in self.consumer_blocks or ()}
+        for reader in readers(state, scope, buffer):
+            if reader in wanted and reader is not block:
+                edit.replace_block(reader, edit.substitute(reader, {buffer: cache}))
+        edit.allocate(scope, cache)
+        edit.insert_after(self._nest(state, block, scope), nest)
+        edit.refresh_signatures()
+        return edit.finish(made)
+
+    def _nest(self, state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
+        """The statement of the scope's sequence in which the block stands."""
+        stmt: ir.Stmt = state.realize(block)
+        for above in state.tree.ancestors(stmt):
+            if above is scope or (isinstance(above, ir.SeqStmt) and above is scope.body):
+                return stmt
+            stmt = above
+        return stmt

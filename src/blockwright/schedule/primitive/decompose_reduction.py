@@ -1,0 +1,127 @@
+"""decompose_reduction: the initial value in a block of its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.buffers import fresh_name, with_regions
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class DecomposeReduction(Primitive, frozen=True, eq=False):
+    """Move a block's initial value in front of a loop.
+
+    Args:
+        block: a block with an `init`.
+        loop: a loop above it; no loop outside of it may bind a reduction iterator.
+
+    Returns: the block that initialises. The given block keeps its handle and becomes the update.
+
+    Before:
+        for i, j, k in T.grid(8, 8, 8):
+            with T.block("C"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    C[vi, vj] = T.float32(0)
+                C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+    After `sch.decompose_reduction("C", k)`:
+        for i, j in T.grid(8, 8):
+            with T.block("C_init"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = T.float32(0)
+            for k in range(8):
+                with T.block("C"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+    """
+
+    name: ClassVar[str] = "decompose_reduction"
+    returns = "block"
+
+    block: BlockRV
+    loop: LoopRV
+
+    def apply(self, state: State) -> Step:
+        block, loop = state.block(self.block), state.loop(self.loop)
+        if block.init is None:
+            state.fail(f"{block.name} has no initial value", code="BW331", guilty=[block],
+                       help="it may have been decomposed already")  # fmt: skip
+        loops = state.tree.loops_above(block)
+        if all(above is not loop for above in loops):
+            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW331",
+                       guilty=[loop, block])  # fmt: skip
+        position = next(k for k, above in enumerate(loops) if above is loop)
+        outside, inside = loops[:position], loops[position:]
+        reducing = _reduction_loops(state, block, loops)
+        for above in outside:
+            if above in reducing:
+                state.fail(f"loop {above.loop_var.name} outside of {loop.loop_var.name} binds a "
+                           "reduction iterator", code="BW331", guilty=[above, block],
+                           help="reorder the spatial loops outwards, or choose that loop")  # fmt: skip
+        nest, made = self._init_nest(state, block, [n for n in inside if n not in reducing])
+        edit = Edit(state)
+        update = with_regions(block.replace(init=None), state.analyzer(block))
+        edit.replace_block(block, update)
+        edit.insert_before(loop, nest)
+        edit.refresh_signatures()
+        return edit.finish(made)
+
+    def _init_nest(
+        self, state: State, block: ir.Block, loops: list[ir.For]
+    ) -> tuple[ir.Stmt, ir.Block]:
+        """The spatial iterators under copies of the spatial loops, with the predicate they state."""
+        assert block.init is not None
+        realize = state.realize(block)
+        renamed: dict[ir.Var, ir.Var] = {
+            n.loop_var: ir.Var(f"{n.loop_var.name}_init", n.loop_var.type) for n in loops
+        }
+        iters: list[ir.IterVar] = []
+        values: list[ir.Expr] = []
+        fresh: dict[ir.Var, ir.Var] = {}
+        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            if it.iter_type is ir.IterType.REDUCE:
+                continue
+            fresh[it.var] = ir.Var(it.var.name, it.var.type)
+            iters.append(it.replace(var=fresh[it.var]))
+            values.append(ir.substitute(value, renamed))
+        kept = [ir.substitute(c, renamed) for c in _conjuncts(realize.predicate)
+                if not _mentions(c, _reduction_loops(state, block, state.tree.loops_above(block)))]  # fmt: skip
+        name = fresh_name(state, f"{block.name}_init")
+        made = ir.Block(name, tuple(iters), (), (), ir.substitute(block.init, fresh))
+        made = with_regions(made, state.analyzer(block))
+        nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(kept), made)
+        for above in reversed(loops):
+            nest = ir.For(renamed[above.loop_var], above.min, above.extent, ir.ForKind.SERIAL, nest)
+        return nest, made
+
+
+def _conjuncts(condition: ir.Expr) -> list[ir.Expr]:
+    if isinstance(condition, ir.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [] if ir.is_const_int(condition, 1) else [condition]
+
+
+def _mentions(expr: ir.Expr, loops: list[ir.For]) -> bool:
+    return ir.uses_var(expr, {n.loop_var for n in loops})
+
+
+def _reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[ir.For]:
+    """Loops that bind reduction iterators; fails when one binds both kinds."""
+    realize = state.realize(block)
+    reducing: list[ir.For] = []
+    for loop in loops:
+        kinds = {
+            it.iter_type is ir.IterType.REDUCE
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True)
+            if ir.uses_var(value, loop.loop_var)
+        }
+        if kinds == {True, False}:
+            state.fail(f"loop {loop.loop_var.name} binds spatial and reduction iterators",
+                       code="BW331", guilty=[loop, block])  # fmt: skip
+        if kinds == {True}:
+            reducing.append(loop)
+    return reducing

@@ -1,0 +1,139 @@
+"""reindex: a copy of a buffer laid out by the iterators that access it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from blockwright import ir
+from blockwright.arith import detect_iter_map
+from blockwright.schedule.buffers import accesses_to, copy_nest, fresh_name, with_regions
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.primitive.transform_layout import named_buffer
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class Reindex(Primitive, frozen=True, eq=False):
+    """Access a buffer through a copy whose dimensions are the block's iterators.
+
+    Args:
+        block: the block; all its accesses of the buffer use the same indices.
+        buffer: ("read" | "write", position) or a name.
+
+    Requires: indices depend on iterators only; for a written buffer they are one to one in the
+    spatial iterators, and nobody else in the scope touches the buffer in between.
+    Returns: the copying block, before (read) or behind (write) the block.
+
+    Before:
+        for i, j, k in T.grid(8, 8, 8):
+            with T.block("C"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                C[vi, vj] = C[vi, vj] + A[vi // 4, vi % 4, vk] * B[vk, vj]
+    After `sch.reindex("C", ("read", 0))`:
+        for ax0, ax1 in T.grid(8, 8):
+            with T.block("A_reindex"):
+                v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                A_reindex[v0, v1] = A[v0 // 4, v0 % 4, v1]
+        … C[vi, vj] = C[vi, vj] + A_reindex[vi, vk] * B[vk, vj]
+    """
+
+    name: ClassVar[str] = "reindex"
+    returns = "block"
+
+    block: BlockRV
+    buffer: Any
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        buffer = named_buffer(state, block, self.buffer)
+        scope = state.scope(block)
+        written = any(r.buffer is buffer for r in block.writes)
+        indices = self._indices(state, block, buffer)
+        used = [
+            it for it in block.iter_vars if any(ir.uses_var(index, it.var) for index in indices)
+        ]
+        if written:
+            self._check_written(state, block, buffer, indices)
+        name = fresh_name(state, f"{buffer.name}_reindex")
+        shape = tuple(it.dom.extent for it in used)
+        copy = ir.Buffer(name, buffer.dtype, shape)
+        analyzer = state.analyzer(block)
+
+        def place(v: Any) -> tuple[ir.Expr, ...]:
+            mapping = {it.var: x for it, x in zip(used, v, strict=True)}
+            return tuple(ir.substitute(i, mapping) for i in indices)
+
+        domain = [ir.Range(ir.const(0, s.dtype), s) for s in shape]
+        if written:
+            nest, made = copy_nest(name, buffer, place, lambda v: ir.BufferLoad(copy, tuple(v)),
+                                   domain, analyzer)  # fmt: skip
+        else:
+            nest, made = copy_nest(name, copy, lambda v: v,
+                                   lambda v: ir.BufferLoad(buffer, place(v)), domain, analyzer)  # fmt: skip
+        own = tuple(it.var for it in used)
+        edit = Edit(state)
+        new = _redirect(block, buffer, copy, own)
+        edit.replace_block(block, with_regions(new, analyzer))
+        edit.allocate(scope, copy)
+        outer = _outermost(state, block, scope)
+        (edit.insert_after if written else edit.insert_before)(outer, nest)
+        edit.refresh_signatures()
+        return edit.finish(made)
+
+    def _indices(
+        self, state: State, block: ir.Block, buffer: ir.Buffer
+    ) -> tuple[ir.Expr, ...]:
+        found = accesses_to(block.body, buffer)
+        if block.init is not None:
+            found += accesses_to(block.init, buffer)
+        if not found:
+            state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW320",
+                       guilty=[block])  # fmt: skip
+        first = found[0].indices
+        if any(not ir.structural_equal(other.indices, first) for other in found[1:]):
+            state.fail(f"{block.name} accesses {buffer.name} at different indices", code="BW325",
+                       guilty=found)  # fmt: skip
+        iters = {it.var for it in block.iter_vars}
+        symbols = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
+        symbols |= set(state.func.params)
+        for index in first:
+            loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
+            if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
+                state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
+                           code="BW325", guilty=[block])  # fmt: skip
+        return first
+
+    def _check_written(
+        self, state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+    ) -> None:
+        spatial = {
+            it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL
+        }
+        result = detect_iter_map(indices, spatial, None, state.analyzer(block), "independent")
+        if not result.ok:
+            state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators",
+                       code="BW325", guilty=[block])  # fmt: skip
+
+
+def _redirect(
+    block: ir.Block, buffer: ir.Buffer, copy: ir.Buffer, own: tuple[ir.Expr, ...]
+) -> ir.Block:
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer:
+            return node.replace(buffer=copy, indices=own)
+        return None
+
+    body = ir.rewrite_bottom_up(block.body, change)
+    init = None if block.init is None else ir.rewrite_bottom_up(block.init, change)
+    return block.replace(body=body, init=init)
+
+
+def _outermost(state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
+    """The statement of the scope in which the block stands alone or with others."""
+    stmt: ir.Stmt = state.realize(block)
+    for above in state.tree.ancestors(stmt):
+        if above is scope or above is scope.body and isinstance(above, ir.SeqStmt):
+            return stmt
+        stmt = above
+    return stmt

@@ -1,0 +1,219 @@
+"""rfactor: partial results for every iteration of one reduction loop, combined afterwards."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.buffers import fresh_name, with_regions
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.primitive.decompose_reduction import _conjuncts, _reduction_loops
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.reduction import Reduction, reduction_of
+from blockwright.schedule.state import State, Step
+
+
+class Rfactor(Primitive, frozen=True, eq=False):
+    """Turn one reduction loop into a spatial axis of a buffer of partial results.
+
+    Args:
+        loop: a loop that binds reduction iterators of the only block below it.
+        factor_axis: where the new axis stands in the partial buffer; negative counts from behind.
+
+    Requires: the block is a sum, product, minimum, maximum, and, or with a neutral initial value.
+    The order of floating-point additions changes. A predicate on the reduction becomes a choice
+    between the term and the neutral value, so that every partial result is defined.
+    Returns: the block of partial results; the given block becomes the combination.
+
+    Before:
+        for i, k0, k1 in T.grid(8, 4, 16):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                vk = T.axis.reduce(64, k0 * 16 + k1)
+                with T.init():
+                    B[vi] = T.float32(0)
+                B[vi] = B[vi] + A[vi, vk]
+    After `sch.rfactor(k1, 1)`:
+        for i, k0, k1 in T.grid(8, 4, 16):
+            with T.block("B_rf"):
+                vk1, vi, vk0 = T.axis.remap("SSR", [k1, i, k0])
+                with T.init():
+                    B_rf[vi, vk1] = T.float32(0)
+                B_rf[vi, vk1] = B_rf[vi, vk1] + A[vi, vk0 * 16 + vk1]
+        for i, k1 in T.grid(8, 16):
+            with T.block("B"):
+                vk1, vi = T.axis.remap("RS", [k1, i])
+                with T.init():
+                    B[vi] = T.float32(0)
+                B[vi] = B[vi] + B_rf[vi, vk1]
+    """
+
+    name: ClassVar[str] = "rfactor"
+    returns = "block"
+
+    loop: LoopRV
+    factor_axis: int
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        below = state.tree.child_blocks(loop)
+        if len(below) != 1:
+            state.fail("there must be exactly one block below the loop", code="BW332",
+                       guilty=[loop, *below])  # fmt: skip
+        block = below[0]
+        reduction = reduction_of(state, block)
+        loops = state.tree.loops_above(block)
+        reducing = _reduction_loops(state, block, loops)
+        if loop not in reducing:
+            state.fail(f"loop {loop.loop_var.name} binds no reduction iterator", code="BW332",
+                       guilty=[loop, block])  # fmt: skip
+        rank = len(reduction.store.indices) + 1
+        if not -rank <= self.factor_axis < rank:
+            state.fail(f"factor_axis must be between {-rank} and {rank - 1}", code="BW332",
+                       guilty=[block])  # fmt: skip
+        return _Rfactor(state, block, reduction, loop, loops, reducing,
+                        self.factor_axis % rank).step()  # fmt: skip
+
+
+class _Rfactor:
+    def __init__(
+        self, state: State, block: ir.Block, reduction: Reduction, loop: ir.For,
+        loops: list[ir.For], reducing: list[ir.For], axis: int,
+    ) -> None:  # fmt: skip
+        self.state, self.block, self.reduction = state, block, reduction
+        self.loop, self.axis = loop, axis
+        self.realize = state.realize(block)
+        self.own = _own_chain(loops, self.realize)
+        if loop not in self.own:
+            state.fail("other statements share the loop's body", code="BW332", guilty=[loop])
+        self.reducing = reducing
+        self.analyzer = state.analyzer(block)
+        index_type = loop.loop_var.type
+        self.lane = ir.Var(f"v{loop.loop_var.name}", index_type)
+        buffer = reduction.store.buffer
+        shape = list(buffer.shape)
+        shape.insert(axis, loop.extent)
+        name = fresh_name(state, f"{buffer.name}_rf")
+        self.partial = ir.Buffer(name, buffer.dtype, tuple(shape), scope=buffer.scope)
+
+    def step(self) -> Step:
+        scope = self.state.scope(self.block)
+        partial_nest, made = self._partial()
+        final_nest, final = self._final()
+        edit = Edit(self.state)
+        edit.forward[self.block] = final
+        edit.replace(self.own[0], ir.seq([partial_nest, final_nest]))
+        edit.allocate(scope, self.partial)
+        edit.refresh_signatures()
+        return edit.finish(made)
+
+    def _split_predicate(self) -> tuple[list[ir.Expr], list[ir.Expr]]:
+        """Conditions without, and with, reduction loops."""
+        variables = {n.loop_var for n in self.reducing}
+        outer: list[ir.Expr] = []
+        inner: list[ir.Expr] = []
+        for condition in _conjuncts(self.realize.predicate):
+            (inner if ir.uses_var(condition, variables) else outer).append(condition)
+        return outer, inner
+
+    def _spatial(self) -> tuple[list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
+        iters: list[ir.IterVar] = []
+        values: list[ir.Expr] = []
+        renamed: dict[ir.Var, ir.Expr] = {}
+        for it, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
+            if it.iter_type is not ir.IterType.REDUCE:
+                fresh = ir.Var(it.var.name, it.var.type)
+                renamed[it.var] = fresh
+                iters.append(it.replace(var=fresh))
+                values.append(value)
+        return iters, values, renamed
+
+    def _partial(self) -> tuple[ir.Stmt, ir.Block]:
+        """The block that fills the partial buffer, over all loops."""
+        iters, values, renamed = self._spatial()
+        lane_dom = ir.Range(self.loop.min, self.loop.extent)
+        iters.insert(0, ir.IterVar(self.lane, lane_dom))
+        values.insert(0, self.loop.loop_var)
+        by_loop: dict[ir.Var, ir.Expr] = {self.loop.loop_var: self.lane}
+        for loop in self.reducing:
+            if loop is not self.loop:
+                var = ir.Var(f"v{loop.loop_var.name}", loop.loop_var.type)
+                by_loop[loop.loop_var] = var
+                dom = ir.Range(loop.min, loop.extent)
+                iters.append(ir.IterVar(var, dom, ir.IterType.REDUCE))
+                values.append(loop.loop_var)
+        for it, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
+            if it.iter_type is ir.IterType.REDUCE:
+                renamed[it.var] = ir.substitute(value, by_loop)
+        term = ir.substitute(self.reduction.term, renamed)
+        outer, inner = self._split_predicate()
+        if inner:
+            spatial_of = self._loops_to_iters(renamed)
+            guard = ir.all_of(ir.substitute(c, {**by_loop, **spatial_of}) for c in inner)
+            term = ir.if_then_else(guard, term, self.reduction.identity)
+        index = self._partial_index(renamed, self.lane)
+        element = ir.BufferLoad(self.partial, index)
+        store = ir.BufferStore(self.partial, self.reduction.combine(element, term), index)
+        init = ir.BufferStore(self.partial, self.reduction.identity, index)
+        name = fresh_name(self.state, f"{self.block.name}_rf")
+        made = ir.Block(name, tuple(iters), (), (), store, init, annotations=self.block.annotations)
+        made = with_regions(made, self.analyzer)
+        nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), made)
+        for loop in reversed(self.own):
+            nest = loop.replace(body=nest)
+        return nest, made
+
+    def _loops_to_iters(self, renamed: dict[ir.Var, ir.Expr]) -> dict[ir.Var, ir.Expr]:
+        """Loop variables that a spatial iterator equals: a predicate inside the block uses those."""
+        found: dict[ir.Var, ir.Expr] = {}
+        for it, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
+            if isinstance(value, ir.Var) and it.iter_type is not ir.IterType.REDUCE:
+                found[value] = renamed[it.var]
+        return found
+
+    def _partial_index(
+        self, renamed: dict[ir.Var, ir.Expr], lane: ir.Expr
+    ) -> tuple[ir.Expr, ...]:
+        index = [ir.substitute(i, renamed) for i in self.reduction.store.indices]
+        index.insert(self.axis, lane)
+        return tuple(index)
+
+    def _final(self) -> tuple[ir.Stmt, ir.Block]:
+        """The block that combines the partial results, over the spatial loops and the factor."""
+        iters, values, renamed = self._spatial()
+        lane = ir.Var(self.lane.name, self.lane.type)
+        dom = ir.Range(self.loop.min, self.loop.extent)
+        iters.insert(0, ir.IterVar(lane, dom, ir.IterType.REDUCE))
+        loops = [n for n in self.own if n not in self.reducing or n is self.loop]
+        fresh = {n.loop_var: ir.Var(n.loop_var.name, n.loop_var.type) for n in loops}
+        values = [ir.substitute(v, fresh) for v in [self.loop.loop_var, *values]]
+        index = tuple(ir.substitute(i, renamed) for i in self.reduction.store.indices)
+        buffer = self.reduction.store.buffer
+        term = ir.BufferLoad(self.partial, self._partial_index(renamed, lane))
+        value = self.reduction.combine(ir.BufferLoad(buffer, index), term)
+        store = ir.BufferStore(buffer, value, index)
+        init = ir.BufferStore(buffer, self.reduction.identity, index)
+        final = self.block.replace(iter_vars=tuple(iters), body=store, init=init)
+        final = with_regions(final, self.analyzer)
+        outer = [ir.substitute(c, fresh) for c in self._split_predicate()[0]]
+        nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), final)
+        for loop in reversed(loops):
+            plain = {} if loop is self.loop else loop.annotations
+            kind = ir.ForKind.SERIAL if loop is self.loop else loop.kind
+            nest = loop.replace(
+                loop_var=fresh[loop.loop_var], body=nest, kind=kind, annotations=plain
+            )
+        return nest, final
+
+
+def _own_chain(loops: list[ir.For], realize: ir.BlockRealize) -> list[ir.For]:
+    """The innermost run of loops that hold nothing but the block."""
+    own: list[ir.For] = []
+    inner: ir.Stmt = realize
+    for loop in reversed(loops):
+        if loop.body is not inner:
+            break
+        own.insert(0, loop)
+        inner = loop
+    return own

@@ -1,0 +1,46 @@
+"""set_scope: where a buffer is stored."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.buffers import accessed_buffer, require_home
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class SetScope(Primitive, frozen=True, eq=False):
+    """Store the buffer a block writes in another scope.
+
+    Args:
+        block: a block that writes the buffer.
+        buffer_index: position among the block's write regions, or the buffer's name.
+        storage_scope: "global", "local", "shared", …
+
+    Requires: the buffer is allocated in the program, not a parameter.
+
+    Before:
+        B = T.alloc_buffer((128, 128))
+    After `sch.set_scope("B", 0, "local")`:
+        B_local = T.alloc_buffer((128, 128), scope="local")
+    """
+
+    name: ClassVar[str] = "set_scope"
+
+    block: BlockRV
+    buffer_index: int | str
+    storage_scope: str
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        buffer = accessed_buffer(state, block, self.buffer_index, "write")
+        owner = require_home(state, block, buffer)
+        if buffer.scope == self.storage_scope:
+            return Step(state.func)
+        edit = Edit(state)
+        fresh: ir.Buffer = buffer.replace(scope=self.storage_scope)
+        edit.replace_block(owner, edit.substitute(owner, {buffer: fresh}))
+        return edit.finish()

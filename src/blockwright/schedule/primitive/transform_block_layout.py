@@ -1,0 +1,87 @@
+"""transform_block_layout: a block's iterators replaced by functions of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.arith import IndexMap, IterMapError
+from blockwright.schedule.buffers import as_index_map, nest_of, trivial_loops, with_regions
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import AnyIndexMap, Primitive
+from blockwright.schedule.state import State, Step
+
+
+class TransformBlockLayout(Primitive, frozen=True, eq=False):
+    """Run a block over new iterators that are a one-to-one function of its old ones.
+
+    Args:
+        block: a block under loops of its own, one for each iterator.
+        index_map: from the old iterators to the new; each result uses either only spatial or only
+            reduction iterators.
+
+    Requires: the map is one to one and onto; each loop binds one iterator, without a predicate.
+
+    Before:
+        for i, j in T.grid(128, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + T.float32(1)
+    After `sch.transform_block_layout("B", lambda i, j: (i * 16 + j,))`:
+        for ax0 in range(2048):
+            with T.block("B"):
+                v0 = T.axis.spatial(2048, ax0)
+                B[v0 // 16, v0 % 16] = A[v0 // 16, v0 % 16] + T.float32(1)
+    """
+
+    name: ClassVar[str] = "transform_block_layout"
+
+    block: BlockRV
+    index_map: AnyIndexMap
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        loops = trivial_loops(state, block, self.name)
+        analyzer = state.analyzer(block)
+        extents = [it.dom.extent for it in block.iter_vars]
+        dtype = extents[0].dtype if extents else ir.dtype_of("int64")
+        mapping = as_index_map(self.index_map, len(extents), dtype)
+        try:
+            inverse = mapping.inverse(extents, analyzer)
+            shape = mapping.map_shape(extents, analyzer)
+        except IterMapError as error:
+            state.fail(f"the index map is not one to one and onto: {error}", code="BW324",
+                       guilty=[block], help="each point of the domain needs one place")  # fmt: skip
+        kinds = self._kinds(state, block, mapping)
+        fresh = [
+            ir.IterVar(ir.Var(f"v{k}", dtype), ir.Range(ir.const(0, dtype), extent), kind)
+            for k, (extent, kind) in enumerate(zip(shape, kinds, strict=True))
+        ]
+        known = state.analyzer(block)
+        for it in fresh:
+            known.bind(it.var, it.dom)
+        old = inverse.apply([it.var for it in fresh], known)
+        values = {it.var: v for it, v in zip(block.iter_vars, old, strict=True)}
+        edit = Edit(state)
+        body = edit.substitute(block.body, values)
+        init = None if block.init is None else edit.substitute(block.init, values)
+        new = with_regions(block.replace(iter_vars=tuple(fresh), body=body, init=init), known)
+        edit.forward[block] = new
+        variables = [ir.Var(f"ax{k}", dtype) for k in range(len(fresh))]
+        nest: ir.Stmt = ir.BlockRealize(tuple(variables), ir.const(True, "bool"), new)
+        for var, extent in reversed(list(zip(variables, shape, strict=True))):
+            nest = ir.For(var, ir.const(0, dtype), extent, ir.ForKind.SERIAL, nest)
+        edit.replace(nest_of(state, block, loops), nest)
+        return edit.finish()
+
+    def _kinds(self, state: State, block: ir.Block, mapping: IndexMap) -> list[ir.IterType]:
+        kind_of = {v: it.iter_type for v, it in zip(mapping.initial, block.iter_vars, strict=True)}
+        kinds: list[ir.IterType] = []
+        for index in mapping.final:
+            used = {kind_of[v] for v in ir.free_vars(index) if v in kind_of}
+            if len(used) > 1:
+                state.fail("a new iterator would mix spatial and reduction iterators",
+                           code="BW324", guilty=[block])  # fmt: skip
+            kinds.append(used.pop() if used else ir.IterType.SPATIAL)
+        return kinds

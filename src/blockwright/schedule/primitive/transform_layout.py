@@ -1,0 +1,86 @@
+"""transform_layout: the elements of a buffer in another order."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from blockwright import ir
+from blockwright.arith import IterMapError
+from blockwright.schedule.buffers import (
+    accessed_buffer,
+    as_index_map,
+    require_home,
+    rewrite_accesses,
+    with_regions,
+)
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import AnyIndexMap, Primitive
+from blockwright.schedule.state import State, Step
+
+
+class TransformLayout(Primitive, frozen=True, eq=False):
+    """Store a buffer so that element `i` lies at `index_map(i)`.
+
+    Args:
+        block: a block that reads or writes the buffer.
+        buffer: ("read" | "write", position) or a name.
+        index_map: from old indices to new ones, one to one; elements of the new shape that no old
+            index reaches stay unused.
+
+    Requires: the buffer is allocated in the program, not a parameter; every access of it is an
+    element access.
+
+    Before:
+        B = T.alloc_buffer((128, 128))
+        B[vi, vj] = A[vi, vj]
+    After `sch.transform_layout("B", ("write", 0), lambda i, j: (i // 16, j, i % 16))`:
+        B = T.alloc_buffer((8, 128, 16))
+        B[vi // 16, vj, vi % 16] = A[vi, vj]
+    """
+
+    name: ClassVar[str] = "transform_layout"
+
+    block: BlockRV
+    buffer: Any
+    index_map: AnyIndexMap
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        buffer = named_buffer(state, block, self.buffer)
+        owner = require_home(state, block, buffer)
+        dtype = buffer.shape[0].dtype if buffer.shape else ir.dtype_of("int64")
+        mapping = as_index_map(self.index_map, buffer.ndim, dtype)
+        analyzer = state.analyzer(block)
+        try:
+            shape = mapping.map_shape(buffer.shape, analyzer)
+            mapping.non_surjective_inverse(buffer.shape, analyzer)
+        except IterMapError as error:
+            state.fail(f"the index map is not one to one: {error}", code="BW324", guilty=[block],
+                       help="map each element to a place of its own")  # fmt: skip
+        fresh = buffer.replace(shape=shape, strides=())
+        edit = Edit(state)
+        for inner in state.tree.blocks:
+            touches = any(r.buffer is buffer for r in (*inner.reads, *inner.writes))
+            if inner is owner or not touches or state.tree.child_blocks(inner):
+                continue
+            known = state.analyzer(inner)
+            for it in inner.iter_vars:
+                known.bind(it.var, it.dom)
+            new = rewrite_accesses(inner, buffer, fresh, lambda i, k=known: mapping.apply(i, k))
+            edit.replace_block(inner, with_regions(new, known))
+        edit.free(owner, buffer)
+        edit.allocate(owner, fresh)
+        edit.refresh_signatures()
+        return edit.finish()
+
+
+def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
+    """The buffer that ("read" | "write", position) or a name means."""
+    if isinstance(which, tuple) and len(which) == 2 and which[0] in ("read", "write"):
+        return accessed_buffer(state, block, which[1], which[0])
+    if isinstance(which, str):
+        kind = "write" if any(r.buffer.name == which for r in block.writes) else "read"
+        return accessed_buffer(state, block, which, kind)
+    state.fail(f"{which!r} names no buffer", code="BW320", guilty=[block],
+               help='write ("read", 0), ("write", 0) or the name')  # fmt: skip

@@ -1,0 +1,78 @@
+"""Copies with definitions of their own: every variable, buffer and block unique in the copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright import ir
+from blockwright.analysis.tree import child_stmts
+
+
+class _Renew(ir.Mutator):
+    """Copies a statement; loop variables, iterators, lets and allocated buffers become new ones."""
+
+    def rewrite_Var(self, node: ir.Var) -> ir.Var:
+        return node
+
+    def _fresh(self, var: ir.Var) -> None:
+        self._memo[var] = ir.Var(var.name, var.type)
+
+    def rewrite_For(self, node: ir.For) -> Any:
+        self._fresh(node.loop_var)
+        return self.descend(node)
+
+    def rewrite_LetStmt(self, node: ir.LetStmt) -> Any:
+        self._fresh(node.var)
+        return self.descend(node)
+
+    def rewrite_Let(self, node: ir.Let) -> Any:
+        self._fresh(node.var)
+        return self.descend(node)
+
+    def rewrite_Allocate(self, node: ir.Allocate) -> Any:
+        self._memo[node.buffer] = node.buffer.map_children(self).replace()
+        return self.descend(node)
+
+    def rewrite_DeclBuffer(self, node: ir.DeclBuffer) -> Any:
+        self._memo[node.buffer] = node.buffer.map_children(self).replace()
+        return self.descend(node)
+
+    def rewrite_Block(self, node: ir.Block) -> Any:
+        for it in node.iter_vars:
+            self._fresh(it.var)
+        for buffer in node.alloc_buffers:
+            self._memo[buffer] = buffer.map_children(self).replace()
+        for match in node.match_buffers:
+            self._memo[match.buffer] = match.buffer.map_children(self).replace()
+        return self.descend(node)
+
+
+def copied(stmt: ir.Stmt) -> Any:
+    """A copy of a statement in which every definition is new; free variables stay."""
+    return _Renew()(stmt)
+
+
+def renewed(func: ir.PrimFunc) -> ir.PrimFunc:
+    """The function with each definition made once, if some statement object occurs twice."""
+    seen: set[int] = set()
+    stack: list[ir.Stmt] = [func.body]
+    shared = False
+    while stack:
+        node = stack.pop()
+        defines = isinstance(node, (ir.For, ir.Block, ir.LetStmt))
+        shared = shared or (defines and id(node) in seen)
+        seen.add(id(node))
+        stack.extend(child_stmts(node))
+    if not shared:
+        return func
+    return func.replace(body=_RenewEach()(func.body))
+
+
+class _RenewEach(_Renew):
+    """As `_Renew`, but forgets statements, so that each occurrence gets definitions of its own."""
+
+    def __call__(self, node: Any) -> Any:
+        result = super().__call__(node)
+        if isinstance(node, ir.Stmt):
+            self._memo.pop(node, None)
+        return result

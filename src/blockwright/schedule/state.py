@@ -1,0 +1,117 @@
+"""What a primitive sees: the function, its tree, the nodes behind handles, known facts, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import NoReturn
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis import Scope, Tree, facts_at, symbol_facts
+from blockwright.arith import Analyzer
+from blockwright.ir.printer import script
+from blockwright.schedule.handle import BlockRV, Handle, LoopRV
+from blockwright.support import ScheduleError
+
+Target = ir.Block | ir.Var
+"""What a handle stands for: a block node, or the variable of a loop."""
+
+
+class Step(msgspec.Struct):
+    """What a primitive did.
+
+    Attributes:
+        func: the new program; the same object when nothing changed.
+        forward: blocks that became other blocks.
+        results: what the returned handles stand for in the new program.
+    """
+
+    func: ir.PrimFunc
+    forward: dict[ir.Block, ir.Block] = {}
+    results: tuple[Target, ...] = ()
+
+
+class State:
+    """One function at one step of a schedule."""
+
+    def __init__(
+        self, func: ir.PrimFunc, resolve: Callable[[Handle], Target], step_name: str
+    ) -> None:
+        self.func = func
+        self._resolve = resolve
+        self.step_name = step_name
+        self._scopes: dict[ir.Block, Scope] = {}
+
+    @cached_property
+    def tree(self) -> Tree:
+        return Tree(self.func)
+
+    # ------------------------------------------------------------------ handles
+    def block(self, handle: BlockRV) -> ir.Block:
+        found = self._resolve(handle)
+        assert isinstance(found, ir.Block)
+        return found
+
+    def loop(self, handle: LoopRV) -> ir.For:
+        found = self._resolve(handle)
+        assert isinstance(found, ir.Var)
+        return self.tree.loops[found]
+
+    def stmt(self, handle: Handle) -> ir.Block | ir.For:
+        return self.block(handle) if isinstance(handle, BlockRV) else self.loop(handle)
+
+    def realize(self, block: ir.Block) -> ir.BlockRealize:
+        """The realize of a block; the root block has none that could be scheduled."""
+        if block is self.func.root:
+            self.fail("the root block cannot be moved or changed", code="BW311", guilty=[block],
+                      help="name a block inside it")  # fmt: skip
+        return self.tree.realize(block)
+
+    def scope(self, node: ir.Stmt) -> ir.Block:
+        """The block in whose body a block or loop stands."""
+        found = self.tree.scope(node)
+        if found is None:
+            self.fail("the root block stands in no scope", code="BW311", guilty=[node])
+        return found
+
+    # ------------------------------------------------------------------ facts
+    def analyzer(self, at: ir.Stmt | None = None) -> Analyzer:
+        """What is known at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
+        return symbol_facts(self.func) if at is None else facts_at(self.tree, at)
+
+    def data_flow(self, scope: ir.Block) -> Scope:
+        """Producers and consumers among the blocks of a scope."""
+        found = self._scopes.get(scope)
+        if found is None:
+            found = self._scopes[scope] = Scope(self.tree, scope)
+        return found
+
+    # ------------------------------------------------------------------ errors
+    def fail(
+        self,
+        rule: str,
+        *,
+        code: str = "BW310",
+        guilty: Sequence[ir.Node] = (),
+        help: str | None = None,
+    ) -> NoReturn:
+        """Raise a `ScheduleError` that shows the program with the guilty nodes underlined."""
+        raise schedule_error(self.step_name, rule, code, self.func, guilty, help)
+
+
+def schedule_error(
+    step: str,
+    rule: str,
+    code: str,
+    func: ir.PrimFunc | None,
+    guilty: Iterable[ir.Node] = (),
+    help: str | None = None,
+) -> ScheduleError:
+    """An error whose first line names the step and the rule; the program follows as a note."""
+    marks = list(guilty)
+    notes: list[str] = []
+    if func is not None and marks:
+        notes.append("the program, which stays as it is:\n" + script(func, marks=marks))
+    return ScheduleError(f"{step}: {rule}", code=code, help=help, notes=notes)

@@ -1,0 +1,109 @@
+"""The `R` dialect: graph functions in the classic spelling.
+
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+        with R.dataflow():
+            y = R.exp(x)
+            R.output(y)
+        return y
+
+Besides the names below, every name is a graph operator: `R.nn.gelu(x)` calls "nn.gelu".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import DType, dtype_of
+from blockwright.script.core import (
+    Reporter,
+    caller_environment,
+    decorated_function,
+    in_module_class,
+)
+from blockwright.script.relax.infos import Callable_ as Callable
+from blockwright.script.relax.infos import Object, Prim, Shape, Tensor, Tuple
+from blockwright.script.relax.parser import RelaxParser
+from blockwright.script.relax.values import (
+    ExternFunc,
+    OpName,
+    call_dps_library,
+    call_packed,
+    call_pure_packed,
+    call_tir,
+    call_tir_inplace,
+    const,
+    constant,
+    constant_table,
+    dataflow,
+    match_cast,
+    op,
+    output,
+    prim_value,
+    shape,
+)
+from blockwright.script.relax.values import str_ as str  # noqa: A004
+from blockwright.script.relax.values import tuple_ as tuple  # noqa: A004
+from blockwright.script.tir import DeferredFunction
+from blockwright.script.tir.parser import ModuleRef
+
+call_dps_packed = call_dps_library
+outputs = output
+
+__all__ = [
+    "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_dps_library",
+    "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "const",
+    "constant", "constant_table", "dataflow", "func_attr", "function", "match_cast", "op",
+    "output", "outputs", "prim_value", "shape", "str", "tuple",
+]  # fmt: skip
+
+
+class FunctionOptions:
+    """`@R.function` with or without arguments; the parser reads the options."""
+
+    def __init__(self, private: bool = False, pure: bool = True) -> None:
+        self.private, self.pure = private, pure
+
+    def __call__(self, func: Any = None, *, private: bool = False, pure: bool = True,
+                 check_well_formed: bool = True) -> Any:  # fmt: skip
+        """Parse a function into a `GraphFunction`.
+
+        `private` functions get no name of their own; `pure=False` states effects.
+        """
+        if func is None:
+            return FunctionOptions(private, pure)
+        return self._parse(func)
+
+    def _parse(self, func: FunctionType) -> ir.GraphFunction | DeferredFunction:
+        frame, env = caller_environment(2)
+        if in_module_class(func, frame):
+            return DeferredFunction(func)
+        script = decorated_function(func, env)
+        script.env = {"cls": ModuleRef(), **script.env}
+        reporter = Reporter(script)
+        parser = RelaxParser(script, reporter)
+        result = parser.function(script.node, self.private, self.pure)  # type: ignore[arg-type]
+        if result is None:
+            reporter.fail()
+        return result
+
+
+function = FunctionOptions()
+
+
+def func_attr(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Attributes of the function."""
+    return dict(attrs)
+
+
+def dtype(name: Any) -> DType:
+    return dtype_of(name)
+
+
+def __getattr__(name: Any) -> OpName:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return OpName(name)

@@ -1,0 +1,109 @@
+"""Expressions of the `R` dialect."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import Expr, GraphCall, GraphExpr, OpRef, TensorInfo
+from blockwright.script.core import Evaluator, Problem
+from blockwright.script.relax.values import OpName, as_graph, const, graph_call
+from blockwright.script.tir.parser import FunctionRef
+from blockwright.support import ScriptError
+
+_OPERATORS: dict[type[ast.AST], str] = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
+    ast.FloorDiv: "floor_divide", ast.Mod: "mod", ast.Pow: "power", ast.MatMult: "matmul",
+    ast.Eq: "equal", ast.NotEq: "not_equal", ast.Lt: "less", ast.LtE: "less_equal",
+    ast.Gt: "greater", ast.GtE: "greater_equal", ast.USub: "negative",
+    ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",
+}  # fmt: skip
+
+
+class RelaxEvaluator(Evaluator):
+    """Operators on graph values are operator calls; `cls.f` is a function of the module."""
+
+    def is_ir(self, value: Any) -> bool:
+        return isinstance(value, (Expr, GraphExpr))
+
+    def eval_Name(self, node: ast.Name) -> Any:
+        return self._global(super().eval_Name(node), node)
+
+    def _global(self, value: Any, node: ast.AST) -> Any:
+        """Functions of the module are graph values here."""
+        if isinstance(value, FunctionRef):
+            return ir.GlobalVar(value.name, span=self.span(node))
+        return value
+
+    def attribute(self, value: Any, name: str, node: ast.Attribute) -> Any:
+        return self._global(super().attribute(value, name, node), node)
+
+    def subscript(self, value: Any, index: Any, node: ast.Subscript) -> Any:
+        if not isinstance(value, GraphExpr):
+            return value[index]
+        if not isinstance(index, int) or isinstance(value.info, TensorInfo):
+            raise ScriptError("only tuples are subscripted, with a constant", code="BW107",
+                              help="elements of tensors are taken with R.take or R.strided_slice")  # fmt: skip
+        return ir.TupleGetItem(value, index, span=self.span(node))
+
+    def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:
+        if isinstance(a, GraphExpr) or isinstance(b, GraphExpr):
+            return self._operator(op, a, b, node)
+        return super().binary(op, a, b, node)
+
+    def compare(self, op: ast.cmpop, a: Any, b: Any, node: ast.Compare) -> Any:
+        if isinstance(a, GraphExpr) or isinstance(b, GraphExpr):
+            return self._operator(op, a, b, node)
+        return super().compare(op, a, b, node)
+
+    def _operator(self, op: ast.AST, a: Any, b: Any, node: ast.AST) -> GraphCall:
+        name = _OPERATORS.get(type(op))
+        if name is None:
+            raise Problem("BW104", f"`{type(op).__name__}` has no meaning on graph values", node)
+        args = tuple(as_graph(_scalar(x, y)) for x, y in ((a, b), (b, a)))
+        return GraphCall(OpRef(name), args, span=self.span(node))
+
+    def eval_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        value = self.eval(node.operand)
+        if not isinstance(value, GraphExpr):
+            return super().eval_UnaryOp(node)
+        if not isinstance(node.op, ast.USub):
+            raise Problem("BW104", "this operator has no meaning on graph values", node)
+        return GraphCall(OpRef("negative"), (value,), span=self.span(node))
+
+    def eval_BoolOp(self, node: ast.BoolOp) -> Any:
+        if any(isinstance(self.eval(v), GraphExpr) for v in node.values):
+            raise Problem("BW104", "`and` and `or` have no meaning on graph values", node,
+                          "write R.logical_and(x, y)")  # fmt: skip
+        return super().eval_BoolOp(node)
+
+    def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if isinstance(func, OpName):
+            for item in node.keywords:  # a string that names a type is a type
+                literal = isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
+                if literal and item.arg is not None and item.arg.endswith("dtype"):
+                    kwargs[item.arg] = ir.dtype_of(kwargs[item.arg])
+        if isinstance(func, (ir.PrimFunc, ir.GraphFunction)):
+            func = as_graph(func)
+        if isinstance(func, GraphExpr):
+            infos = kwargs.pop("out_sinfo", kwargs.pop("sinfo_args", None))
+            value: Any = graph_call(func, args, kwargs, infos)
+        else:
+            value = func(*args, **kwargs)
+        if isinstance(value, GraphCall) and value.span is None:
+            return value.replace(span=self.span(node))
+        return value
+
+    def is_callable(self, value: Any) -> bool:
+        return callable(value) or isinstance(value, (GraphExpr, ir.PrimFunc))
+
+
+def _scalar(value: Any, other: Any) -> Any:
+    """A Python number beside a tensor is a constant of the tensor's type."""
+    if not isinstance(value, (int, float)):
+        return value
+    info = other.info if isinstance(other, GraphExpr) else None
+    return const(value, info.dtype if isinstance(info, TensorInfo) else None)
+
+

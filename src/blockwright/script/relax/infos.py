@@ -1,0 +1,148 @@
+"""Annotations of the `R` dialect: `R.Tensor((n, 4), "float32")` and the like.
+
+In a signature Python knows no symbols yet, so dimensions may be strings such as "n" or "n * 2".
+The parser at work resolves them; it is found through `symbols`, one resolver per thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import DType, Expr, Info, dtype_of
+from blockwright.support import ScriptError
+
+Resolver = Callable[[str], Expr]
+_local = threading.local()
+
+# Python evaluates annotations before the parser reads them, and helpers may prepare annotations
+# outside functions: text stands as a placeholder until a parser takes the annotation in.
+_unresolved: weakref.WeakKeyDictionary[ir.Var, str] = weakref.WeakKeyDictionary()
+
+
+@contextmanager
+def symbols(resolver: Resolver) -> Iterator[None]:
+    """Let `resolver` give the meaning of dimensions that are strings."""
+    before: Resolver | None = getattr(_local, "resolver", None)
+    _local.resolver = resolver
+    try:
+        yield
+    finally:
+        _local.resolver = before
+
+
+def dimension(value: Any) -> Expr:
+    """A dimension: an expression, an int (int64), or the text of one."""
+    if isinstance(value, str):
+        resolver: Resolver | None = getattr(_local, "resolver", None)
+        if resolver is None:
+            placeholder = ir.Var(value, dtype_of("int64"))
+            _unresolved[placeholder] = value
+            return placeholder
+        return resolver(value)
+    expr = ir.as_expr(value, None if isinstance(value, Expr) else dtype_of("int64"))
+    if not expr.dtype.is_int:
+        raise ScriptError(f"a dimension is an integer, not {expr.dtype}", code="BW107")
+    return expr
+
+
+def dimensions(values: Sequence[Any]) -> tuple[Expr, ...]:
+    return tuple(dimension(v) for v in values)
+
+
+class _Factory:
+    """An annotation that may be written with or without arguments."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Info:
+        raise NotImplementedError
+
+    def __getitem__(self, args: Any) -> Info:
+        return self(*args) if isinstance(args, tuple) else self(args)
+
+
+class _Tensor(_Factory):
+    """`R.Tensor(shape, dtype)`; the shape or the type may be unknown."""
+
+    def __call__(
+        self, shape: Any = None, dtype: str | DType | None = None, ndim: int = -1,
+        device: str = "", vdevice: str = "",
+    ) -> Info:  # fmt: skip
+        if isinstance(shape, (str, DType)) and dtype is None:
+            shape, dtype = None, shape
+        dims = None
+        if shape is not None:
+            dims = shape.values if isinstance(shape, ir.ShapeExpr) else dimensions(tuple(shape))
+            if ndim not in (-1, len(dims)):
+                raise ScriptError(f"{len(dims)} dimensions, but ndim={ndim}", code="BW107")
+        return ir.TensorInfo(dims, None if dtype is None else dtype_of(dtype), ndim,
+                             device or vdevice)  # fmt: skip
+
+    def __getitem__(self, args: Any) -> Info:
+        plain = isinstance(args, tuple) and any(isinstance(a, (tuple, list)) for a in args)
+        return self(*args) if plain else self(args)
+
+
+class _Shape(_Factory):
+    """`R.Shape([n, 4])` or `R.Shape(ndim=2)`."""
+
+    def __call__(self, values: Any = None, ndim: int = -1) -> Info:
+        return ir.ShapeInfo(None if values is None else dimensions(tuple(values)), ndim)
+
+
+class _Prim(_Factory):
+    """`R.Prim("int64")` or `R.Prim(value=n)`."""
+
+    def __call__(self, dtype: str | DType | None = None, value: Any = None) -> Info:
+        known = None if value is None else dimension(value)
+        if known is None and dtype is None:
+            raise ScriptError("R.Prim needs a type or a value", code="BW106")
+        return ir.PrimInfo(known.dtype if known is not None else dtype_of(dtype or "int64"), known)
+
+
+class _Tuple(_Factory):
+    """`R.Tuple(a, b)`."""
+
+    def __call__(self, *fields: Any) -> Info:
+        items = fields[0] if len(fields) == 1 and isinstance(fields[0], (list, tuple)) else fields
+        return ir.TupleInfo(tuple(as_info(f) for f in items))
+
+
+class _Object(_Factory):
+    """`R.Object`: any runtime value."""
+
+    def __call__(self) -> Info:
+        return ir.ObjectInfo()
+
+
+class _Callable(_Factory):
+    """`R.Callable((a, b), result)`; without parameters, any function with that result."""
+
+    def __call__(self, params: Any = None, ret: Any = None, pure: bool = True,
+                 purity: bool = True) -> Info:  # fmt: skip
+        known = None if params is None else tuple(as_info(p) for p in params)
+        result = ir.ObjectInfo() if ret is None else as_info(ret)
+        return ir.CallableInfo(known, result, pure and purity)
+
+
+def as_info(value: Any) -> Info:
+    """An annotation value: `R.Tensor(…)`, or the bare `R.Tensor`."""
+    if isinstance(value, _Factory):
+        return value()
+    if isinstance(value, Info):
+        resolver: Resolver | None = getattr(_local, "resolver", None)
+        if resolver is None or not _unresolved:
+            return value
+        pending = [v for v in ir.collect(value, ir.Var) if v in _unresolved]
+        return ir.substitute(value, {v: resolver(_unresolved[v]) for v in pending})
+    raise ScriptError("expected an annotation", code="BW112",
+                      help='write R.Tensor((n, 4), "float32"), R.Shape, R.Tuple(…), R.Object, …')  # fmt: skip
+
+
+Tensor, Shape, Prim, Tuple = _Tensor(), _Shape(), _Prim(), _Tuple()
+Object, Callable_ = _Object(), _Callable()
+for _factory in (_Factory, _Tensor, _Shape, _Prim, _Tuple, _Object, _Callable):
+    _factory.__module__ = __name__

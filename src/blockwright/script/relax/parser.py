@@ -1,0 +1,437 @@
+"""The parser of the `R` dialect.
+
+Nested operator calls are bound to fresh variables, so that every operand is a variable, a constant,
+a shape or a tuple of such. Declared annotations are kept; nothing is deduced here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from blockwright import ir
+from blockwright.ir import Expr, GraphCall, GraphExpr, GraphFunction, GraphVar, Info, Var
+from blockwright.script.core import POISON, Problem, Reporter, Script
+from blockwright.script.relax.evaluator import RelaxEvaluator
+from blockwright.script.relax.infos import as_info, symbols
+from blockwright.script.relax.values import (
+    DataflowMarker,
+    MatchCastValue,
+    OpName,
+    OutputMarker,
+    as_graph,
+    tuple_,
+)
+from blockwright.script.tir.parser import FunctionRef
+from blockwright.support import ScriptError
+
+
+
+class Sequence:
+    """Binding blocks being built."""
+
+    def __init__(self) -> None:
+        self.blocks: list[ir.BindingBlock] = []
+        self.bindings: list[ir.Binding] = []
+        self.result: GraphExpr | None = None
+
+    def close(self, dataflow: bool) -> None:
+        """End the current block; only a dataflow block may be empty."""
+        if self.bindings or dataflow:
+            self.blocks.append(ir.BindingBlock(tuple(self.bindings), dataflow))
+        self.bindings = []
+
+    def finish(self, body: GraphExpr) -> ir.SeqExpr:
+        self.close(dataflow=False)
+        return ir.SeqExpr(tuple(self.blocks), body)
+
+
+class RelaxParser(RelaxEvaluator):
+    """Parses one function and the functions nested in it."""
+
+    _statements: ClassVar[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {}
+
+    def __init__(self, script: Script, reporter: Reporter) -> None:
+        super().__init__(script, reporter)
+        self.sequence = Sequence()
+        self.attrs: dict[str, Any] = {}
+        self.outputs: set[str] | None = None  # names that leave the dataflow block, when in one
+        self._symbol_types: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+
+    # ----------------------------------------------------------------------------------- functions
+    def function(
+        self, node: ast.FunctionDef, private: bool = False, pure: bool = True, nested: bool = False
+    ) -> GraphFunction | None:
+        """The function, or None when problems were reported."""
+        before = len(self.reporter.found)
+        saved = (self.sequence, self.attrs, self.outputs, self._symbol_types)
+        self.sequence, self.attrs, self.outputs = Sequence(), {}, None
+        self._symbol_types = _declared_types(node)
+        result: GraphFunction | None = None
+        self.scopes.append({})
+        try:
+            with symbols(self._symbol), self.reporter.statement(node):
+                params = [p for p in map(self._param, self._plain_args(node.args)) if p is not None]
+                returns = None if node.returns is None else self._info(node.returns)
+                self._body_of_function(node)
+                if len(self.reporter.found) == before and self.sequence.result is not None:
+                    attrs = self._attributes(node.name, private or nested)
+                    body = self.sequence.finish(self.sequence.result)
+                    result = GraphFunction(tuple(params), body, returns, attrs, pure,
+                                           span=self.span(node))  # fmt: skip
+        finally:
+            self.scopes.pop()
+            self.sequence, self.attrs, self.outputs, self._symbol_types = saved
+        return result
+
+    def _attributes(self, name: str, anonymous: bool) -> dict[str, Any]:
+        attrs = dict(self.attrs)
+        if attrs.get("global_symbol", name) is None:
+            del attrs["global_symbol"]
+        elif not anonymous:
+            attrs.setdefault("global_symbol", name)
+        return attrs
+
+    def _plain_args(self, args: ast.arguments) -> list[ast.arg]:
+        extra = [*args.posonlyargs, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
+        for arg in extra:
+            self.reporter.add(Problem("BW112", "a parameter is a plain name with a type", arg))
+        for default in args.defaults:
+            self.reporter.add(Problem("BW112", "a parameter has no default value", default))
+        return args.args
+
+    def _param(self, arg: ast.arg) -> GraphVar | None:
+        self.bind(arg.arg, POISON)
+        with self.reporter.statement(arg):
+            info = None if arg.annotation is None else self._info(arg.annotation)
+            param = GraphVar(arg.arg, info=info, span=self.span(arg))
+            self.bind(arg.arg, param)
+            return param
+        return None
+
+    def _info(self, node: ast.expr) -> Info:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node = _parse_text(node.value, node)
+        try:
+            return as_info(self.eval(node))
+        except ScriptError as error:
+            raise Problem(error.code, error.message, node, error.help) from None
+
+    def _body_of_function(self, node: ast.FunctionDef) -> None:
+        body = node.body
+        first = body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            body = body[1:]
+        if not body or not isinstance(body[-1], ast.Return):
+            self.reporter.add(Problem("BW103", "a graph function ends with `return`", node,
+                                      "return the value of the function on the last line"))  # fmt: skip
+        self.body(body)
+
+    # ------------------------------------------------------------------------------------- symbols
+    def _symbol(self, text: str) -> Expr:
+        """A dimension given as text; names in it that are new become symbols."""
+        try:
+            tree = ast.parse(text.strip(), mode="eval").body
+        except SyntaxError:
+            raise ScriptError(f"{text!r} is not a dimension", code="BW107",
+                              help='write "n" or "n * 2"') from None  # fmt: skip
+        for part in ast.walk(tree):
+            if isinstance(part, ast.Name) and not self._is_known(part.id):
+                kind = self._symbol_types.get(part.id, "int64")
+                self.bind(part.id, Var(part.id, ir.dtype_of(kind)))
+        value = self.eval(tree)
+        return ir.as_expr(value, None if isinstance(value, Expr) else ir.dtype_of("int64"))
+
+    def _is_known(self, name: str) -> bool:
+        if any(name in scope for scope in self.scopes):
+            return True
+        return isinstance(self.script.env.get(name), Expr) or name in ("T", "R", "I")
+
+    # ---------------------------------------------------------------------------------- statements
+    def body(self, nodes: Iterable[ast.stmt]) -> None:
+        for node in nodes:
+            done = False
+            with self.reporter.statement(node):
+                if self.sequence.result is not None:
+                    raise Problem("BW103", "nothing follows `return`", node)
+                method = self._statements.get(type(node))
+                if method is None:
+                    raise Problem("BW103", f"`{_word(node)}` is not a statement of the R dialect",
+                                  node)  # fmt: skip
+                method(self, node)
+                done = True
+            if not done:
+                for name in _defined(node):
+                    self.bind(name, POISON)
+
+    def emit(self, name: str, value: GraphExpr, info: Info | None, node: ast.AST) -> GraphVar:
+        """Bind a value to a new variable."""
+        value = self.normal(value, node, top=True)
+        if info is not None and value.info is None and not isinstance(value, GraphVar):
+            value = value.replace(info=info)
+        local = self.outputs is not None and name not in self.outputs
+        var = GraphVar(name, local, info=info, span=self.span(node))
+        self.sequence.bindings.append(ir.VarBinding(var, value, span=self.span(node)))
+        return var
+
+    def normal(self, value: GraphExpr, node: ast.AST, top: bool = False) -> GraphExpr:
+        """The value with nested calls bound to variables of their own."""
+        if isinstance(value, GraphCall):
+            call = value.replace(args=tuple(self.normal(a, node) for a in value.args))
+            if all(a is b for a, b in zip(call.args, value.args, strict=True)):
+                call = value
+            return call if top else self.emit(self._fresh("lv"), call, call.info, node)
+        if isinstance(value, ir.TupleExpr):
+            fields = tuple(self.normal(f, node) for f in value.fields)
+            same = all(a is b for a, b in zip(fields, value.fields, strict=True))
+            return value if same else value.replace(fields=fields)
+        if isinstance(value, ir.TupleGetItem):
+            inner = self.normal(value.tuple_value, node)
+            return value if inner is value.tuple_value else value.replace(tuple_value=inner)
+        return value
+
+    def _fresh(self, base: str) -> str:
+        self._counts[base] += 1
+        return f"{base}_{self._counts[base] - 1}" if self._counts[base] > 1 else base
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if len(node.targets) != 1:
+            raise Problem("BW103", "one assignment at a time", node)
+        self.assign(node.targets[0], self.eval(node.value), None, node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is None:
+            raise Problem("BW103", "an annotated name needs a value", node)
+        info = self._info(node.annotation)
+        value = self.eval(node.value)
+        if not isinstance(value, (GraphExpr, MatchCastValue, OpName)):
+            value = as_graph(value)
+        self.assign(node.target, value, info, node)
+
+    def assign(self, target: ast.expr, value: Any, info: Info | None, node: ast.stmt) -> None:
+        """Graph values become bindings; other values are names of the script only."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            self._unpack(target, value, node)
+            return
+        if not isinstance(target, ast.Name):
+            raise Problem("BW103", "graph values do not change; bind a new name", target)
+        if isinstance(value, MatchCastValue):
+            self.bind(target.id, self._match_cast(target.id, value, info, node))
+            return
+        if isinstance(value, Var) and value.name == "":
+            self.bind(target.id, self._symbol_named(target.id, value, node))
+            return
+        graphs = (GraphExpr, FunctionRef, OpName)
+        whole = isinstance(value, (tuple, list)) and any(isinstance(v, graphs) for v in value)
+        if isinstance(value, graphs) or whole:
+            self.bind(target.id, self.emit(target.id, as_graph(value), info, node))
+        else:
+            self.bind(target.id, value)
+
+    def _unpack(self, target: ast.Tuple | ast.List, value: Any, node: ast.stmt) -> None:
+        if isinstance(value, GraphExpr) and not isinstance(value, ir.TupleExpr):
+            if not isinstance(value, GraphVar):
+                value = self.emit(self._fresh("lv"), value, None, node)
+            items: list[Any] = [ir.TupleGetItem(value, k) for k in range(len(target.elts))]
+        else:
+            items = list(value.fields if isinstance(value, ir.TupleExpr) else value)
+        if len(items) != len(target.elts):
+            raise Problem("BW106", f"{len(target.elts)} names on the left, {len(items)} values on "
+                          "the right", node)  # fmt: skip
+        for part, item in zip(target.elts, items, strict=True):
+            self.assign(part, item, None, node)
+
+    def _match_cast(
+        self, name: str, cast: MatchCastValue, info: Info | None, node: ast.stmt
+    ) -> GraphVar:
+        value = self.normal(cast.value, node)
+        local = self.outputs is not None and name not in self.outputs
+        var = GraphVar(name, local, info=cast.pattern if info is None else info,
+                       span=self.span(node))  # fmt: skip
+        self.sequence.bindings.append(
+            ir.MatchCast(var, value, cast.pattern, span=self.span(node))
+        )
+        return var
+
+    def _symbol_named(self, name: str, made: Var, node: ast.AST) -> Var:
+        """`n = T.int64()`: the symbol "n" of the signature, or a new one."""
+        known = next((s[name] for s in reversed(self.scopes) if name in s), None)
+        if isinstance(known, Var):
+            if known.type is not made.type:
+                raise Problem("BW107", f"symbol {name!r} is {known.type}, not {made.type}", node)
+            return known
+        return Var(name, made.type, span=self.span(node))
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        value = self.eval(node.value)
+        if isinstance(value, GraphCall):
+            self.emit("_", value, None, node)
+        elif isinstance(value, OutputMarker):
+            if self.outputs is None:
+                raise Problem("BW108", "R.output stands outside a dataflow block", node)
+        elif isinstance(value, (GraphExpr, MatchCastValue)):
+            raise Problem("BW103", "this value is thrown away", node, "bind it to a name")
+        elif isinstance(value, dict):
+            self.attrs.update(value)
+
+    def visit_With(self, node: ast.With) -> None:
+        call = node.items[0].context_expr
+        marker = self.eval(call)
+        if len(node.items) != 1 or not isinstance(marker, DataflowMarker):
+            raise Problem("BW103", f"`with {ast.unparse(call)}` is not part of the dialect", call,
+                          "write with R.dataflow():")  # fmt: skip
+        if self.outputs is not None:
+            raise Problem("BW108", "dataflow blocks do not nest", node)
+        self.sequence.close(dataflow=False)
+        self.outputs = _output_names(node.body)
+        self.scopes.append({})
+        try:
+            self.body(node.body)
+            inner = self.scopes[-1]
+            for name in sorted(self.outputs - inner.keys()):
+                self.reporter.add(Problem("BW102", f"{name!r} is not defined in the dataflow block",
+                                          node.body[-1]))  # fmt: skip
+            kept = {k: v for k, v in inner.items()
+                    if k in self.outputs or v is POISON or not isinstance(v, GraphVar)}  # fmt: skip
+        finally:
+            self.scopes.pop()
+            self.outputs = None
+        self.sequence.close(dataflow=True)
+        self.scopes[-1].update(kept)
+
+    def visit_If(self, node: ast.If) -> None:
+        condition = self.eval(node.test)
+        if not isinstance(condition, GraphExpr):
+            self.body(node.body if condition else node.orelse)
+            return
+        if self.outputs is not None:
+            raise Problem("BW108", "a dataflow block has no `if`", node,
+                          "end the dataflow block before it")  # fmt: skip
+        condition = self.normal(condition, node)
+        then, name, info = self._branch(node.body, node)
+        other, other_name, other_info = self._branch(node.orelse, node)
+        if name != other_name:
+            raise Problem("BW103", f"the branches end with {name!r} and {other_name!r}", node,
+                          "both end by assigning the same name, the value of the `if`")  # fmt: skip
+        info = info if info is not None else other_info
+        self.bind(name, self.emit(name, ir.If(condition, then, other), info, node))
+
+    def _branch(
+        self, body: list[ast.stmt], node: ast.If
+    ) -> tuple[ir.SeqExpr, str, Info | None]:
+        """The bindings of a branch; the last assignment is its value."""
+        last = body[-1] if body else None
+        target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
+        value_node: Any = getattr(last, "value", None)
+        if not isinstance(target, ast.Name) or value_node is None:
+            raise Problem("BW103", "a branch ends by assigning the value of the `if`", node,
+                          "if c: y = … else: y = …")  # fmt: skip
+        with self._inner() as sequence:
+            self.body(body[:-1])
+            with self.reporter.statement(value_node):
+                info = self._info(last.annotation) if isinstance(last, ast.AnnAssign) else None
+                value = as_graph(self.eval(value_node))
+                if isinstance(value, GraphCall):
+                    value = self.emit(target.id, value, info, value_node)
+                return sequence.finish(self.normal(value, value_node)), target.id, info
+        raise Problem("BW103", "this branch has no value", node)
+
+    @contextmanager
+    def _inner(self) -> Iterator[Sequence]:
+        saved, self.sequence = self.sequence, Sequence()
+        self.scopes.append({})
+        try:
+            yield self.sequence
+        finally:
+            self.scopes.pop()
+            self.sequence = saved
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        pure = True
+        for decorator in node.decorator_list:
+            options = self.eval(decorator)
+            pure = pure and getattr(options, "pure", True)
+        function = self.function(node, pure=pure, nested=True)
+        if function is None:
+            self.bind(node.name, POISON)
+            return
+        infos = [p.info for p in function.params]
+        info = None
+        if function.ret_info is not None and all(i is not None for i in infos):
+            known = tuple(i for i in infos if i is not None)
+            info = ir.CallableInfo(known, function.ret_info, pure)
+        self.bind(node.name, self.emit(node.name, function, info, node))
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if self.outputs is not None:
+            raise Problem("BW108", "`return` stands inside a dataflow block", node)
+        value = self.eval(node.value) if node.value is not None else tuple_()
+        result = as_graph(value)
+        if isinstance(result, GraphCall):
+            result = self.emit(self._fresh("gv"), result, None, node)
+        self.sequence.result = self.normal(result, node)
+
+    def visit_Pass(self, node: ast.Pass) -> None:
+        """Nothing."""
+
+
+def _parse_text(text: str, place: ast.expr) -> ast.expr:
+    tree = ast.parse(text, mode="eval").body
+    for part in ast.walk(tree):
+        ast.copy_location(part, place)
+    return tree
+
+
+def _declared_types(node: ast.FunctionDef) -> dict[str, str]:
+    """Types of symbols declared in a body as `n = T.int32()`, which the signature mentions."""
+    out: dict[str, str] = {}
+    for stmt in node.body:
+        if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
+            call = stmt.value
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and not call.args:
+                kind = call.func.attr
+                if kind.startswith(("int", "uint")) and kind[-1].isdigit():
+                    out[stmt.targets[0].id] = kind
+    return out
+
+
+def _output_names(body: list[ast.stmt]) -> set[str]:
+    """Names listed in the `R.output(…)` of a dataflow block."""
+    out: set[str] = set()
+    for stmt in body:
+        call = stmt.value if isinstance(stmt, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            if call.func.attr in ("output", "outputs"):
+                out |= {a.id for a in call.args if isinstance(a, ast.Name)}
+    return out
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """Names that a statement defines for the statements after it."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.FunctionDef):
+        return [node.name]
+    elif isinstance(node, ast.If):
+        return [name for part in node.body[-1:] + node.orelse[-1:] for name in _defined(part)]
+    return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+
+
+def _word(node: ast.stmt) -> str:
+    words = {"AsyncFunctionDef": "async def", "ClassDef": "class", "ImportFrom": "import",
+             "AugAssign": "x += …"}  # fmt: skip
+    return words.get(type(node).__name__, type(node).__name__.lower())
+
+
+RelaxParser._statements.update({  # pyright: ignore[reportPrivateUsage]
+    getattr(ast, name.removeprefix("visit_")): method
+    for name, method in vars(RelaxParser).items()
+    if name.startswith("visit_")
+})  # fmt: skip

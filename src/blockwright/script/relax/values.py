@@ -1,0 +1,247 @@
+"""Graph values of the `R` dialect: operator calls by name, constants, special calls.
+
+Any name is an operator: `R.nn.gelu(x, approximate="none")` is the call of "nn.gelu" with that
+attribute. Whether the operator exists is checked by the graph room, which knows the table.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.ir import DType, Expr, GraphCall, GraphExpr, Info, OpRef, dtype_of
+from blockwright.script.relax.infos import as_info, dimension, dimensions
+from blockwright.script.tir.parser import FunctionRef
+from blockwright.support import ScriptError
+
+_local = threading.local()
+
+
+@contextmanager
+def constant_table(table: Mapping[str, Any] | None) -> Iterator[None]:
+    """Arrays that `R.constant` and `I.constant` refer to by name."""
+    before: Mapping[str, Any] | None = getattr(_local, "constants", None)
+    _local.constants = table
+    try:
+        yield
+    finally:
+        _local.constants = before
+
+
+def named_array(name: str) -> Any:
+    """The array that the table given to the parser has under `name`."""
+    table: Mapping[str, Any] | None = getattr(_local, "constants", None)
+    if table is None or name not in table:
+        raise ScriptError(f"constant {name!r} was not given with the text", code="BW114",
+                          help="pass from_source(text, constants={name: array})")  # fmt: skip
+    return table[name]
+
+
+class MatchCastValue:
+    """`R.match_cast(value, pattern)` before it is bound."""
+
+    def __init__(self, value: GraphExpr, pattern: Info) -> None:
+        self.value, self.pattern = value, pattern
+
+
+class DataflowMarker:
+    """`R.dataflow()`."""
+
+
+class OutputMarker:
+    """`R.output(…)`: which values leave a dataflow block; the parser reads the names."""
+
+
+def as_graph(value: Any) -> GraphExpr:
+    """A script value as a graph expression."""
+    if isinstance(value, GraphExpr):
+        return value
+    if isinstance(value, OpName):
+        return OpRef(value.op_name)
+    if isinstance(value, FunctionRef):
+        return ir.GlobalVar(value.name)
+    if isinstance(value, (ir.PrimFunc, ir.GraphFunction)):
+        return ir.GlobalVar(value.name)
+    if isinstance(value, MatchCastValue):
+        raise ScriptError("R.match_cast is bound to a name of its own", code="BW108",
+                          help="write y = R.match_cast(x, …) first")  # fmt: skip
+    if isinstance(value, Expr):
+        return prim_value(value)
+    if isinstance(value, bool):
+        return ir.PrimValue(ir.const(value, "bool"), info=ir.PrimInfo(dtype_of("bool")))
+    if isinstance(value, int):
+        return prim_value(value)
+    if isinstance(value, float):
+        return prim_value(ir.const(value, "float64"))
+    if isinstance(value, str):
+        return ir.StringValue(value)
+    if isinstance(value, np.ndarray):
+        return _constant(value, "")
+    if isinstance(value, (tuple, list)):
+        if value and all(isinstance(v, (int, Expr)) for v in value):
+            return shape(value)
+        return tuple_(*value)
+    raise ScriptError(f"{type(value).__name__} is not a graph value", code="BW107",
+                      help="scalars: R.const(2.0, \"float32\"); attributes: by keyword")  # fmt: skip
+
+
+class OpName:
+    """An operator, or the dotted beginning of its name."""
+
+    def __init__(self, name: str) -> None:
+        self.op_name = name
+
+    def __getattr__(self, part: str) -> OpName:
+        if part.startswith("__"):
+            raise AttributeError(part)
+        return OpName(f"{self.op_name}.{part}")
+
+    def __call__(self, *args: Any, out_sinfo: Any = None, sinfo_args: Any = None,
+                 **attrs: Any) -> GraphCall:  # fmt: skip
+        return graph_call(OpRef(self.op_name), args, attrs, out_sinfo, sinfo_args)
+
+
+def graph_call(
+    op: GraphExpr, args: Sequence[Any], attrs: Mapping[str, Any], out_sinfo: Any = None,
+    sinfo_args: Any = None,
+) -> GraphCall:  # fmt: skip
+    """A call with converted arguments; keywords are attributes."""
+    for key, value in attrs.items():
+        if isinstance(value, (GraphExpr, OpName, MatchCastValue)):
+            raise ScriptError(f"{key!r} is a graph value, attributes are plain data", code="BW106",
+                              help="pass graph values by position")  # fmt: skip
+    infos = _infos(sinfo_args if out_sinfo is None else out_sinfo)
+    return GraphCall(op, tuple(as_graph(a) for a in args), dict(attrs), infos)
+
+
+def _infos(value: Any) -> tuple[Info, ...]:
+    if value is None:
+        return ()
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return tuple(as_info(v) for v in items)
+
+
+def _argument_tuple(args: Any) -> GraphExpr:
+    """The arguments of a destination-passing call: always one tuple."""
+    value = as_graph(tuple_(*args) if isinstance(args, (list, tuple)) else args)
+    whole = isinstance(value, ir.TupleExpr) or isinstance(value.info, ir.TupleInfo)
+    return value if whole else tuple_(value)
+
+
+def _tir_call(name: str, func: Any, args: Any, out_sinfo: Any, tir_vars: Any, dtype: Any,
+              attrs: dict[str, Any]) -> GraphCall:  # fmt: skip
+    if dtype is not None:  # early spelling: a shape and a type instead of an annotation
+        dims = out_sinfo.values if isinstance(out_sinfo, ir.ShapeExpr) else dimensions(out_sinfo)
+        out_sinfo = ir.TensorInfo(dims, dtype_of(dtype))
+    operands = [as_graph(func), _argument_tuple(args)]
+    if tir_vars is not None:
+        operands.append(tir_vars if isinstance(tir_vars, GraphExpr) else shape(tir_vars))
+    infos = _infos(out_sinfo)
+    if not infos:
+        raise ScriptError(f"R.{name} needs out_sinfo, the annotation of the result", code="BW106")
+    return GraphCall(OpRef(name), tuple(operands), attrs, infos)
+
+
+def call_tir(func: Any, args: Any, out_sinfo: Any = None, tir_vars: Any = None,
+             dtype: Any = None) -> GraphCall:  # fmt: skip
+    """Call a tensor program that writes fresh outputs of the given annotation."""
+    return _tir_call("call_tir", func, args, out_sinfo, tir_vars, dtype, {})
+
+
+def call_tir_inplace(func: Any, args: Any, inplace_indices: Any = None, out_sinfo: Any = None,
+                     tir_vars: Any = None) -> GraphCall:  # fmt: skip
+    """Call a tensor program that overwrites the arguments at `inplace_indices`."""
+    if inplace_indices is None:
+        raise ScriptError("R.call_tir_inplace needs inplace_indices", code="BW106")
+    attrs = {"inplace_indices": inplace_indices}
+    return _tir_call("call_tir_inplace", func, args, out_sinfo, tir_vars, None, attrs)
+
+
+def call_dps_library(func: Any, args: Any, out_sinfo: Any = None, **attrs: Any) -> GraphCall:
+    """Call a registered library function that writes its outputs into memory it is given."""
+    infos = _infos(out_sinfo)
+    if not infos:
+        raise ScriptError("R.call_dps_library needs out_sinfo", code="BW106")
+    return GraphCall(OpRef("call_dps_library"), (_extern(func), _argument_tuple(args)), attrs, infos)
+
+
+def _extern(func: Any) -> GraphExpr:
+    return ir.ExternFunc(func) if isinstance(func, str) else as_graph(func)
+
+
+def call_packed(func: Any, *args: Any, sinfo_args: Any = None, **attrs: Any) -> GraphCall:
+    """Call a registered function that may have effects."""
+    return graph_call(OpRef("call_packed"), (_extern(func), *args), attrs, sinfo_args)
+
+
+def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None, **attrs: Any) -> GraphCall:
+    """Call a registered function that has no effects."""
+    return graph_call(OpRef("call_pure_packed"), (_extern(func), *args), attrs, sinfo_args)
+
+
+def match_cast(value: Any, pattern: Any) -> MatchCastValue:
+    """The value, checked at run time to have the annotation; binds new symbols."""
+    return MatchCastValue(as_graph(value), as_info(pattern))
+
+
+def _constant(data: np.ndarray[Any, Any], name: str) -> ir.Constant:
+    dims = tuple(ir.const(int(d), "int64") for d in data.shape)
+    return ir.Constant(data, name, info=ir.TensorInfo(dims, dtype_of(data.dtype)))
+
+
+def const(value: Any, dtype: str | DType | None = None, shape: Any = None,
+          name: str = "") -> ir.Constant:  # fmt: skip
+    """A constant spelled out."""
+    if dtype is None and not isinstance(value, np.ndarray):
+        first = np.asarray(value).dtype.kind
+        dtype = {"f": "float32", "b": "bool"}.get(first, "int32")
+    kind = None if dtype is None else dtype_of(dtype).numpy()
+    data = np.asarray(value, dtype=kind)
+    return _constant(data if shape is None else data.reshape(shape), name)
+
+
+def constant(key: str, name: str | None = None) -> ir.Constant:
+    """A constant kept beside the text, by name."""
+    return _constant(named_array(key), key if name is None else name)
+
+
+def prim_value(value: Any) -> ir.PrimValue:
+    """A scalar of the tensor level as a graph value."""
+    expr = dimension(value) if isinstance(value, (int, str)) else ir.as_expr(value)
+    return ir.PrimValue(expr, info=ir.PrimInfo(expr.dtype, expr))
+
+
+def shape(values: Sequence[Any]) -> ir.ShapeExpr:
+    """A shape as a graph value."""
+    dims = dimensions(tuple(values))
+    return ir.ShapeExpr(dims, info=ir.ShapeInfo(dims, len(dims)))
+
+
+def str_(value: str) -> ir.StringValue:
+    return ir.StringValue(value)
+
+
+def tuple_(*fields: Any) -> ir.TupleExpr:
+    return ir.TupleExpr(tuple(as_graph(f) for f in fields))
+
+
+def op(name: str) -> OpName:
+    """An operator whose name is not spelled with identifiers."""
+    return OpName(name)
+
+
+def ExternFunc(name: str) -> ir.ExternFunc:
+    return ir.ExternFunc(name)
+
+
+def dataflow() -> DataflowMarker:
+    return DataflowMarker()
+
+
+def output(*values: Any) -> OutputMarker:
+    return OutputMarker()

@@ -1,0 +1,400 @@
+"""Vectorizing, unrolling, partitioning, simplification and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.ir import PrimFunc
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower import LOWERING, LowerOptions, lower
+from blockwright.script import tir as T
+from blockwright.support import BuildError, OptionError
+
+Check = Callable[..., PrimFunc]
+RNG = np.random.default_rng(1)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+def stores(func: PrimFunc) -> list[S.BufferStore]:
+    return ir.collect(func.body, S.BufferStore)
+
+
+def test_contiguous_accesses_become_ramps(same_result: Check) -> None:
+    @T.prim_func
+    def scale(A: T.Buffer((4, 64)), s: T.Buffer((4,)), B: T.Buffer((4, 64))):
+        for i, j0 in T.grid(4, 4):
+            for j in T.vectorized(16):
+                B[i, j0 * 16 + j] = T.exp(A[i, j0 * 16 + j]) * s[i]
+
+    lowered = same_result(scale, normal(4, 64), normal(4), normal(4, 64))
+    (store,) = stores(lowered)
+    (index,) = store.indices
+    assert isinstance(index, E.Ramp)
+    assert ir.const_int(index.stride) == 1
+    assert index.lanes == 16
+    assert isinstance(store.value, E.Mul)
+    assert isinstance(store.value.b, E.Broadcast)  # one scalar load for all lanes
+    assert store.value.b.value.dtype.lanes == 1
+
+
+def test_fused_and_split_indices_stay_contiguous(same_result: Check) -> None:
+    @T.prim_func
+    def fused(A: T.Buffer((8, 32)), B: T.Buffer((8, 32))):
+        for f in range(16):
+            for v in T.vectorized(16):
+                B[(f * 16 + v) // 32, (f * 16 + v) % 32] = A[(f * 16 + v) // 32, (f * 16 + v) % 32]
+
+    lowered = same_result(fused, normal(8, 32), normal(8, 32))
+    (store,) = stores(lowered)
+    assert isinstance(store.indices[0], E.Ramp)
+    assert isinstance(store.value.indices[0], E.Ramp)  # type: ignore[attr-defined]
+
+
+def test_strided_and_indirect_accesses_gather(same_result: Check) -> None:
+    @T.prim_func
+    def gather(A: T.Buffer((8, 16)), ids: T.Buffer((16,), "int32"), B: T.Buffer((16,))):
+        for v in T.vectorized(8):
+            B[v] = A[v, 3]
+        for v in T.vectorized(8):
+            B[v + 8] = A[0, ids[v]]
+
+    ids = RNG.integers(0, 16, 16).astype("int32")
+    lowered = same_result(gather, normal(8, 16), ids, normal(16))
+    first = stores(lowered)[0].value.indices[0]  # type: ignore[attr-defined]
+    assert isinstance(first, E.Ramp)
+    assert ir.const_int(first.stride) == 16
+
+
+def test_tails_are_masked(same_result: Check) -> None:
+    @T.prim_func
+    def tail(a: T.handle, s: T.Buffer((1,)), b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n,))
+        B = T.match_buffer(b, (n,))
+        for i in range((n + T.int64(7)) // T.int64(8)):
+            for v in T.vectorized(T.int64(8)):
+                if i * T.int64(8) + v < n:
+                    B[i * T.int64(8) + v] = A[i * T.int64(8) + v] * s[0]
+                else:
+                    T.evaluate(0)
+
+    for n in (8, 13, 3):
+        lowered = same_result(tail, normal(n), normal(1), normal(n))
+    (store,) = stores(lowered)
+    assert store.predicate is not None
+    loads = ir.collect(store.value, E.BufferLoad)
+    assert [load.predicate is not None for load in loads] == [True, False]
+
+
+def test_choices_per_lane_read_only_what_they_take(same_result: Check) -> None:
+    @T.prim_func
+    def pad(A: T.Buffer((14,)), B: T.Buffer((16,))):
+        for v in T.vectorized(16):
+            B[v] = T.if_then_else(v >= 1 and v < 15, A[v - 1], T.float32(0))
+
+    same_result(pad, normal(14), normal(16))
+
+
+def test_both_branches_by_lane(same_result: Check) -> None:
+    @T.prim_func
+    def branch(A: T.Buffer((16,)), B: T.Buffer((16,))):
+        for v in T.vectorized(16):
+            if A[v] > T.float32(0):
+                B[v] = A[v]
+            else:
+                B[v] = A[v] * T.float32(0.5)
+
+    same_result(branch, normal(16), normal(16))
+
+
+def test_masked_lanes_divide_by_no_zero(same_result: Check) -> None:
+    @T.prim_func
+    def divide(a: T.Buffer((8,), "int32"), b: T.Buffer((8,), "int32"), c: T.Buffer((8,), "int32")):
+        for v in T.vectorized(8):
+            if b[v] != 0:
+                c[v] = a[v] // b[v]
+
+    a = np.arange(8, dtype="int32")
+    lowered = same_result(divide, a, a % 3, a)
+    assert ir.collect(lowered.body, E.Select)
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "min"])
+def test_reductions_over_lanes(same_result: Check, op: str) -> None:
+    combine = {"sum": lambda a, b: a + b, "max": ir.maximum, "min": ir.minimum}[op]
+
+    @T.prim_func
+    def reduce(A: T.Buffer((4, 16)), B: T.Buffer((4,))):
+        for i in range(4):
+            for v in T.vectorized(16):
+                if v < 11:
+                    B[i] = combine(B[i], A[i, v])
+
+    lowered = same_result(reduce, normal(4, 16), normal(4))
+    assert any(call.op.startswith("vector_reduce") for call in ir.collect(lowered.body, ir.Call))
+
+
+def test_other_reductions_over_lanes_are_refused() -> None:
+    @T.prim_func
+    def chain(A: T.Buffer((16,)), B: T.Buffer((1,))):
+        for v in T.vectorized(16):
+            B[0] = B[0] * T.float32(0.5) + A[v]
+
+    with pytest.raises(BuildError, match="same element of B") as info:
+        lower(chain, "x86-64")
+    assert info.value.code == "BW611"
+
+
+def test_loops_of_unknown_length_are_refused() -> None:
+    @T.prim_func
+    def vector(a: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (n,))
+        for v in T.vectorized(n):
+            A[v] = T.float32(0)
+
+    with pytest.raises(BuildError, match="split the loop") as info:
+        lower(vector, "x86-64")
+    assert info.value.code == "BW610"
+
+
+def test_what_has_no_vector_form_runs_serially_with_a_note(same_result: Check) -> None:
+    @T.prim_func
+    def temporary(A: T.Buffer((8,)), B: T.Buffer((8,)), t: T.Buffer((1,))):
+        for v in T.vectorized(8):
+            t[0] = A[v]
+            B[v] = t[0] + T.float32(1)
+
+    lowered = same_result(temporary, normal(8), normal(8), normal(1))
+    assert lowered.attrs["lower.notes"] == (
+        "loop v is not vectorized: all iterations store to one element of t",)  # fmt: skip
+
+
+def test_temporaries_of_one_iteration_become_vectors(same_result: Check) -> None:
+    @T.prim_func
+    def temporary(A: T.Buffer((2, 8)), B: T.Buffer((2, 8))):
+        t = T.alloc_buffer((2, 8), scope="local")
+        for i in range(2):
+            for v in T.vectorized(8):
+                with T.block("t"):
+                    vi, vv = T.axis.remap("SS", [i, v])
+                    t[vi, vv] = A[vi, vv] * A[vi, vv]
+                with T.block("B"):
+                    vi, vv = T.axis.remap("SS", [i, v])
+                    B[vi, vv] = t[vi, vv] + T.float32(1)
+
+    lowered = same_result(temporary, normal(2, 8), normal(2, 8))
+    assert all(isinstance(store.indices[0], E.Ramp) for store in stores(lowered))
+
+
+@pytest.mark.parametrize("extent", [64, 96, 200, 131])
+def test_long_vectors_are_cut(same_result: Check, extent: int) -> None:
+    @T.prim_func
+    def long(A: T.Buffer((extent,)), B: T.Buffer((extent,))):
+        for v in T.vectorized(extent):
+            B[v] = A[v] + T.float32(1)
+
+    lowered = same_result(long, normal(extent), normal(extent))
+    lanes = [store.value.dtype.lanes for store in stores(lowered)]
+    assert max(lanes) <= 64
+    assert all(isinstance(store.indices[0], E.Ramp) for store in stores(lowered))
+
+
+def test_unrolled_loops_become_copies(same_result: Check) -> None:
+    @T.prim_func
+    def unrolled(A: T.Buffer((4, 6)), B: T.Buffer((4, 6))):
+        for i in range(4):
+            for j in T.unroll(6):
+                for k in range(2):
+                    if j < 3:
+                        B[i, j] = A[i, j] + T.Cast("float32", k)
+                    else:
+                        B[i, j] = A[i, j] * T.float32(2)
+
+    lowered = same_result(unrolled, normal(4, 6), normal(4, 6))
+    inner = [loop for loop in ir.loops(lowered.body) if loop.loop_var.name == "k"]
+    assert len(inner) == 6
+    assert len({loop.loop_var for loop in inner}) == 6  # every copy defines its own
+    assert not ir.collect(lowered.body, S.IfThenElse)
+
+
+def test_pragmas_unroll_small_loops_only(same_result: Check) -> None:
+    @T.prim_func
+    def pragma(A: T.Buffer((8, 4)), B: T.Buffer((8, 4))):
+        for i in T.serial(8, annotations={"pragma_auto_unroll_max_step": 4}):
+            for j in range(4):
+                B[i, j] = A[i, j]
+
+    lowered = same_result(pragma, normal(8, 4), normal(8, 4))
+    assert len(ir.loops(lowered.body)) == 1
+    assert len(stores(lowered)) == 4
+
+
+def test_unrolling_has_limits() -> None:
+    @T.prim_func
+    def huge(A: T.Buffer((100000,))):
+        for i in T.unroll(100000):
+            A[i] = T.float32(0)
+
+    @T.prim_func
+    def unknown(a: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (n,))
+        for i in T.unroll(n):
+            A[i] = T.float32(0)
+
+    with pytest.raises(BuildError, match="100000 statements") as info:
+        lower(huge, "x86-64")
+    assert info.value.code == "BW615"
+    with pytest.raises(BuildError, match="not a constant") as info:
+        lower(unknown, "x86-64")
+    assert info.value.code == "BW614"
+
+
+@pytest.mark.parametrize("n", [64, 61, 5, 16])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_partition_takes_checks_out_of_the_main_part(
+    same_result: Check, n: int, parallel: bool
+) -> None:
+    loop = T.parallel if parallel else T.serial
+
+    @T.prim_func
+    def tail(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n,))
+        B = T.match_buffer(b, (n,))
+        for i in loop((n + T.int64(15)) // T.int64(16), annotations={"loop_partition": True}):
+            for v in T.vectorized(T.int64(16)):
+                if i * T.int64(16) + v < n:
+                    B[i * T.int64(16) + v] = A[T.min(i * T.int64(16) + v, n - T.int64(1))]
+
+    lowered = same_result(tail, normal(n), normal(n))
+    masks = [store.predicate is not None for store in stores(lowered)]
+    assert masks == [False, True]
+
+
+def test_partition_of_constant_ranges(same_result: Check) -> None:
+    @T.prim_func
+    def pad(A: T.Buffer((10,)), B: T.Buffer((16,))):
+        for i in T.serial(16, annotations={"loop_partition": True}):
+            B[i] = T.if_then_else(i < 10, A[i], T.float32(0))
+
+    lowered = same_result(pad, normal(10), normal(16))
+    assert [ir.const_int(loop.extent) for loop in ir.loops(lowered.body)] == [10, 6]
+    assert "if_then_else" not in lowered.script()
+
+
+def test_loops_of_one_iteration_and_dead_code_vanish(same_result: Check) -> None:
+    @T.prim_func
+    def trivial(A: T.Buffer((8,)), B: T.Buffer((8,))):
+        for i, j in T.grid(8, 1):
+            for k in range(0):
+                B[k] = T.float32(7)
+            if i + j < 0:
+                B[i] = T.float32(9)
+            B[i + j] = A[i * 1 + j + 0]
+
+    lowered = same_result(trivial, normal(8), normal(8))
+    assert len(ir.loops(lowered.body)) == 1
+    assert len(stores(lowered)) == 1
+
+
+def test_scalars_and_strided_parameters(same_result: Check) -> None:
+    @T.prim_func
+    def total(A: T.Buffer((6,)), B: T.Buffer(())):
+        B[()] = T.float32(0)
+        for i in range(6):
+            B[()] = B[()] + A[i]
+
+    same_result(total, normal(6), np.zeros((), "float32"))
+
+    @T.prim_func
+    def strided(a: T.handle, B: T.Buffer((3, 4))):
+        A = T.match_buffer(a, (3, 4), strides=[10, 1])
+        for i, j in T.grid(3, 4):
+            B[i, j] = A[i, j]
+
+    flat = lower(strided, "x86-64").script()
+    assert "i * 10 + j" in flat
+    assert "(24,)" in flat  # (3 - 1) * 10 + (4 - 1) * 1 + 1
+
+
+def test_indices_of_large_buffers_are_wide() -> None:
+    @T.prim_func
+    def large(A: T.Buffer((100000, 100000), "int8")):
+        for i, j in T.grid(100000, 100000):
+            A[i, j] = T.int8(0)
+
+    (store,) = stores(lower(large, "x86-64"))
+    assert store.indices[0].dtype.bits == 64
+
+
+def test_checks_catch_what_they_look_for(run: Callable[..., Any]) -> None:
+    @T.prim_func
+    def shifted(A: T.Buffer((8,)), k: T.Buffer((1,), "int32"), B: T.Buffer((8,))):
+        for i in range(8):
+            B[i] = T.if_then_else(i + k[0] < 9, A[i + k[0]], T.float32(0))
+
+    checked = lower(shifted, "x86-64", options=LowerOptions(sanitize=("bounds",)))
+    one, two = np.array([0], "int32"), np.array([1], "int32")
+    run(checked, normal(8), one, normal(8))
+    with pytest.raises(Exception, match="A: index out of bounds in dimension 0"):
+        run(checked, normal(8), two, normal(8))
+
+    @T.prim_func
+    def root(A: T.Buffer((8,)), B: T.Buffer((8,))):
+        for i in T.vectorized(8):
+            B[i] = T.sqrt(A[i])
+
+    checked = lower(root, "x86-64", options=LowerOptions(sanitize=("nan",)))
+    run(checked, np.ones(8, "float32"), normal(8))
+    with pytest.raises(Exception, match="B: NaN written"):
+        run(checked, -np.ones(8, "float32"), normal(8))
+
+    @T.prim_func
+    def partly(A: T.Buffer((8,)), k: T.Buffer((1,), "int32"), B: T.Buffer((8,))):
+        t = T.alloc_buffer((8,))
+        for i in range(8):
+            if i < k[0]:
+                t[i] = A[i]
+        for i in range(8):
+            B[i] = t[i]
+
+    checked = lower(partly, "x86-64", options=LowerOptions(sanitize=("uninit",)))
+    run(checked, normal(8), np.array([8], "int32"), normal(8))
+    with pytest.raises(Exception, match="t: read before it is written"):
+        run(checked, normal(8), np.array([7], "int32"), normal(8))
+    with pytest.raises(OptionError, match="unknown sanitizer 'luck'"):
+        LowerOptions(sanitize=("luck",))
+
+
+def test_checks_that_provably_hold_are_left_out() -> None:
+    @T.prim_func
+    def copy(A: T.Buffer((8,)), B: T.Buffer((8,))):
+        for i in range(8):
+            B[i] = A[7 - i]
+
+    checked = lower(copy, "x86-64", options=LowerOptions(sanitize=("bounds",)))
+    assert not ir.collect(checked.body, S.AssertStmt)
+
+
+def test_every_pass_reports_under_its_name() -> None:
+    @T.prim_func
+    def copy(A: T.Buffer((8,)), B: T.Buffer((8,))):
+        for i in range(8):
+            B[i] = A[i]
+
+    seen: list[str] = []
+    lower(copy, "x86-64", on_pass=lambda name, before, after: seen.append(name))
+    assert seen == [name for name, _ in LOWERING]
+    with pytest.raises(BuildError, match="choose a CPU target"):
+        lower(copy, "cuda-sm_90a")
