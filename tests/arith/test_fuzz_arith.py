@@ -91,7 +91,7 @@ class World:
             self.k: Range(const(self.k_low), const(k_size)),
         }
         axes = [range(a, b + 1) for a, b in self.symbols.values()]
-        axes += [range(i_size), range(0, 28), range(self.k_low, self.k_low + k_size)]
+        axes += [range(i_size), range(28), range(self.k_low, self.k_low + k_size)]
         grid = np.meshgrid(*[np.array(a, dtype=np.int64) for a in axes], indexing="ij")
         names = (*self.symbols, self.i, self.j, self.k)
         values = {v: g.reshape(-1) for v, g in zip(names, grid, strict=True)}

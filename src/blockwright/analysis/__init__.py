@@ -10,6 +10,7 @@ from blockwright.analysis.regions import (
 )
 from blockwright.analysis.scope import BlockKind, Scope, facts_at
 from blockwright.analysis.tree import Tree, child_stmts
+from blockwright.analysis.well_formed import check_well_formed, find_problems
 
 __all__ = [
     "BlockKind",
@@ -18,10 +19,12 @@ __all__ = [
     "Tree",
     "block_access_regions",
     "block_pattern",
+    "check_well_formed",
     "child_stmts",
     "clip_region",
     "compute_pattern",
     "facts_at",
+    "find_problems",
     "relax_region",
     "stmt_access_regions",
     "symbol_facts",

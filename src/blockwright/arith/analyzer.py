@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 from blockwright.arith import bounds as bounds_rules
 from blockwright.arith.condition import (
@@ -16,22 +15,17 @@ from blockwright.arith.condition import (
     render_test,
     test_of,
 )
-from blockwright.arith.divide import floordiv, minimum
-from blockwright.arith.form import UNKNOWN, Atom, Bounds, Poly, Space, Unit, is_index
-from blockwright.arith.lift import exact, lift, opaque_bounds
+from blockwright.arith.form import UNKNOWN, Bounds, Poly, is_index
+from blockwright.arith.knowledge import Knowledge
 from blockwright.arith.prove import entails
 from blockwright.arith.querylog import record, recording
-from blockwright.arith.quick import nonneg
-from blockwright.arith.regroup import regroup
-from blockwright.arith.render import render
-from blockwright.arith.rewrite import lanes_of, rewrite
+from blockwright.arith.rewrite import lanes_of
 from blockwright.arith.state import State
 from blockwright.arith.text import expr_text
 from blockwright.ir import EQ, CompareOp, Expr, IntImm, Not, Range, Var, uses_var
-from blockwright.ir.dtype import DType
-from blockwright.support import IRError
 
-class Analyzer:
+
+class Analyzer(Knowledge):
     """Simplifies and proves under the ranges, equalities and conditions it was told.
 
     A bound variable is taken to exist: a range is never empty, so `bind(i, Range(0, n))` also
@@ -42,14 +36,9 @@ class Analyzer:
     """
 
     def __init__(self, ranges: Mapping[Var, Range] | None = None) -> None:
-        self._space = Space()
-        self._state = State()
+        super().__init__()
         for var, domain in (ranges or {}).items():
             self.bind(var, domain)
-
-    @property
-    def space(self) -> Space:
-        return self._space
 
     def copy(self) -> Analyzer:
         """An analyzer that knows the same and learns on its own."""
@@ -70,314 +59,7 @@ class Analyzer:
                 other._learn((kind, var, value))
         return other
 
-    # ------------------------------------------------------------------ learning
-    def bind(self, var: Var, value: Range | Expr) -> None:
-        """Tell the domain of a variable, or that it equals an expression."""
-        if isinstance(value, Range):
-            if is_index(var.type):
-                self._learn(("range", var, value))
-        else:
-            self._learn(("equal", var, value))
-
-    def bind_bounds(self, var: Var, low: int | None = None, high: int | None = None) -> None:
-        """Tell inclusive constant bounds of a variable."""
-        self._learn(("bounds", var, (low, high)))
-
-    def learn(self, condition: Expr) -> None:
-        """Tell a condition that holds from now on."""
-        self._learn(("true", None, condition))
-
-    @contextmanager
-    def assume(self, condition: Expr) -> Generator[None]:
-        """Let a condition hold inside the `with` block."""
-        before = self._state
-        self._state = before.copy()
-        try:
-            self.learn(condition)
-            yield
-        finally:
-            self._state = before
-
-    def _learn(self, entry: tuple[str, Var | None, object]) -> None:
-        state = self._state
-        state.entries.append(entry)
-        if self._apply(entry):
-            entries = state.entries
-            fresh = State()
-            fresh.equal, fresh.exact, fresh.entries = state.equal, state.exact, entries
-            self._state = fresh
-            for known in entries:
-                self._apply(known)
-        self._state.reset()
-
-    def _apply(self, entry: tuple[str, Var | None, object]) -> bool:
-        """Take one entry into the state; True when an equality makes earlier sums outdated."""
-        kind, var, value = entry
-        state = self._state
-        if kind == "true":
-            assert isinstance(value, Expr)
-            return self._apply_condition(value)
-        assert var is not None
-        if kind == "equal":
-            assert isinstance(value, Expr)
-            return is_index(var.type) and self._equate(var, self.exact(value))
-        if kind == "bounds":
-            low, high = value  # type: ignore[misc]
-            for limit, sign in ((low, 1), (high, -1)):
-                if limit is not None:
-                    p = self._space.scale(self.lift(var), sign)
-                    self._fact(self._space.add(p, self._space.const(-sign * limit)))
-            return False
-        assert isinstance(value, Range)
-        return self._apply_range(state, var, value)
-
-    def _apply_range(self, state: State, var: Var, domain: Range) -> bool:
-        space = self._space
-        low, extent = self.exact(domain.min), self.exact(domain.extent)
-        plain = not low.terms and not extent.terms and extent.const > 1
-        if plain and var not in state.equal:
-            atom = space.var_atom(var)
-            state.narrow(atom.id, (low.const, low.const + extent.const - 1))
-            state.atom_bounds.clear()
-            state.bounds.clear()
-            return False
-        self._fact(space.add(extent, space.const(-1)))
-        if not extent.terms and extent.const == 1 and var not in low.variables(space):
-            return self._equate(var, low)
-        p = self.lift(var)
-        self._fact(space.sub(p, low))
-        high = space.add(space.add(low, extent), space.const(-1))
-        self._fact(space.sub(high, p))
-        if var not in state.equal:
-            state.limits[var] = (low, high)
-        return False
-
-    def _apply_condition(self, condition: Expr) -> bool:
-        again = False
-        for part in conjuncts(condition):
-            piece = part
-            if isinstance(piece, Not) and isinstance(piece.a, CompareOp):
-                piece = inverse(piece.a)
-            test = test_of(self, piece)
-            if test is None:
-                self._state.true.add(rewrite(self, piece))
-                continue
-            if test.kind == ">=":
-                self._fact(test.sum)
-            elif test.kind == "==":
-                again = self._learn_equality(test.sum) or again
-            else:
-                self._state.true.add(render_test(self, test))
-                self._exclude(test.sum)
-        return again
-
-    def _exclude(self, p: Poly) -> None:
-        """`p` is not 0: a bound next to 0 moves."""
-        space = self._space
-        for sign in (1, -1):
-            q = space.scale(p, sign)
-            if self.nonneg(q):
-                self._fact(space.add(q, space.const(-1)))
-
-    def _learn_equality(self, p: Poly) -> bool:
-        """`p == 0`: solve for a variable, or note divisibility, or keep both inequalities."""
-        space = self._space
-        for mono, c in sorted(p.terms, reverse=True):
-            atom = space.atoms[mono[0]]
-            if len(mono) > 1 or atom.kind != "var" or abs(c) != 1:
-                continue
-            rest = space.scale(space.sub(p, space.monomial(mono, c)), -c)
-            var = atom.node
-            assert isinstance(var, Var)
-            if var not in rest.variables(space):
-                return self._equate(var, rest)
-            divided = self._divisor(rest, var)
-            if divided is not None:
-                return self._equate(var, rest, divided)
-        self._fact(p)
-        self._fact(space.scale(p, -1))
-        return False
-
-    def _divisor(self, p: Poly, var: Var) -> tuple[int, int] | None:
-        """`(atom, c)` when `p` is `c * (var // c)`."""
-        if len(p.terms) != 1 or p.const or len(p.terms[0][0]) != 1:
-            return None
-        number, c = p.terms[0][0][0], p.terms[0][1]
-        atom = self._space.atoms[number]
-        if atom.kind != "div" or c <= 0:
-            return None
-        n, by = atom.operands
-        same = n is self._space.var(var) and not by.terms and by.const == c
-        return (number, c) if same else None
-
-    def _equate(self, var: Var, value: Poly, divided: tuple[int, int] | None = None) -> bool:
-        state, space = self._state, self._space
-        if state.equal.get(var) is value or value is space.var(var):
-            return False
-        if divided is None and (var in value.variables(space) or var in state.equal):
-            difference = space.sub(self.lift(var), value)
-            self._fact(difference)
-            self._fact(space.scale(difference, -1))
-            return False
-        state.equal[var] = value
-        if divided is not None:
-            state.exact[divided[0]] = (var, divided[1])
-        for other, p in list(state.equal.items()):
-            if other is not var and var in p.variables(space):
-                state.equal[other] = self._replaced(p)
-        return True
-
-    def _replaced(self, p: Poly) -> Poly:
-        """`p` with known equalities put in."""
-        self._state.reset()
-        dtype = DType("int", 64)
-        return self.lift(render(self, p, dtype))
-
-    def _fact(self, p: Poly) -> None:
-        """`p >= 0`: bounds of its atoms follow, and it joins the facts."""
-        state, space = self._state, self._space
-        for mono, c in p.terms:
-            if len(mono) != 1:
-                continue
-            rest = space.sub(p, space.monomial(mono, c))
-            high = self.bounds(rest)[1]
-            if high is not None:  # c * atom >= -rest >= -high
-                found: Bounds = (-(high // c), None) if c > 0 else (None, high // -c)
-                state.narrow(mono[0], found)
-            atom = space.atoms[mono[0]]
-            if atom.kind == "var" and c in (1, -1) and rest.terms:
-                self._limit(atom, rest, c)
-        if len(p.terms) > 1 and p not in state.facts:
-            state.facts = (*state.facts, p)
-        state.bounds.clear()
-        state.atom_bounds.clear()
-        state.signs.clear()
-        state.units.clear()
-
-    def _limit(self, atom: Atom, rest: Poly, c: int) -> None:
-        var = atom.node
-        assert isinstance(var, Var)
-        low, high = self._state.limits.get(var, (None, None))
-        newer = all(a.id < atom.id for m, _ in rest.terms for a in map(self._atom_at, m))
-        if not newer or var in rest.variables(self._space):
-            return  # limits lead to older variables only, so replacing by them ends
-        if c > 0 and low is None:
-            self._state.limits[var] = (self._space.scale(rest, -1), high)
-        elif c < 0 and high is None:
-            self._state.limits[var] = (low, rest)
-
-    def _atom_at(self, number: int) -> Atom:
-        return self._space.atoms[number]
-
-    # ------------------------------------------------------------------ context of the rules
-    def floordiv(self, p: Poly, c: Poly) -> Poly:
-        found = self._state.quotients.get((p, c))
-        if found is None:
-            found = self._state.quotients[p, c] = floordiv(self, p, c)
-        return found
-
-    def minimum(self, operands: list[Poly]) -> Poly:
-        return minimum(self, operands)
-
-    def bounds(self, p: Poly) -> Bounds:
-        found = self._state.bounds.get(p)
-        if found is None:
-            found = self._state.bounds[p] = bounds_rules.poly_bounds(self, p)
-        return found
-
-    def atom_bounds(self, atom: Atom) -> Bounds:
-        found = self._state.atom_bounds.get(atom.id)
-        if found is None:
-            found = self._state.known.get(atom.id, UNKNOWN)
-            if atom.kind == "div":
-                found = bounds_rules.tighter(found, bounds_rules.div_bounds(self, *atom.operands))
-            elif atom.kind == "min":
-                found = bounds_rules.tighter(found, bounds_rules.min_bounds(self, atom))
-            elif atom.kind == "opaque":
-                found = bounds_rules.tighter(found, opaque_bounds(self, atom))
-            self._state.atom_bounds[atom.id] = found
-        return found
-
-    def nonneg(self, p: Poly) -> bool:
-        found = self._state.signs.get(p)
-        if found is None:
-            found = self._state.signs[p] = nonneg(self, p)
-        return found
-
-    def known_nonneg(self, p: Poly) -> bool:
-        """As `nonneg`, with elimination over the facts where there are any."""
-        return self._entails(p) if self._state.facts else self.nonneg(p)
-
-    def knows(self, var: Var) -> bool:
-        """Whether a range or an equality of the variable was told."""
-        state = self._state
-        atom = self._space.var_atom(var).id
-        return var in state.limits or var in state.equal or atom in state.known
-
-    def holds(self, p: Poly) -> bool:
-        """Whether `p >= 0` surely holds."""
-        return self._entails(p)
-
-    def _entails(self, p: Poly) -> bool:
-        found = self._state.proofs.get(p)
-        if found is None:
-            found = self._state.proofs[p] = entails(self, p)
-        return found
-
-    def units(self, p: Poly) -> tuple[Unit, ...]:
-        found = self._state.units.get(p)
-        if found is None:
-            found = self._state.units[p] = regroup(self, p)
-        return found
-
-    def limits(self, var: Var) -> tuple[Poly | None, Poly | None]:
-        return self._state.limits.get(var, (None, None))
-
-    def const_limits(self, var: Var) -> tuple[Poly | None, Poly | None]:
-        low, high = self.atom_bounds(self._space.var_atom(var))
-        const = self._space.const
-        return None if low is None else const(low), None if high is None else const(high)
-
-    def facts(self) -> tuple[Poly, ...]:
-        return self._state.facts
-
-    def lift(self, expr: Expr) -> Poly:
-        found = self._state.lifted.get(expr)
-        if found is None:
-            if not is_index(expr.dtype):
-                raise IRError(f"{expr_text(expr)} has type {expr.dtype}, not an index type",
-                              help="index arithmetic is over int32 and int64")  # fmt: skip
-            found = self._state.lifted[expr] = lift(self, expr)
-        return found
-
-    def exact(self, expr: Expr) -> Poly:
-        return exact(self, self.lift(expr), expr.dtype)
-
-    def lower(self, p: Poly, dtype: DType) -> Expr:
-        key = (p, dtype)
-        found = self._state.lowered.get(key)
-        if found is None:
-            found = self._state.lowered[key] = render(self, p, dtype)
-        return found
-
-    def is_true(self, condition: Expr) -> bool:
-        return condition in self._state.true
-
-    def equality(self, var: Var) -> Poly | None:
-        return self._state.equal.get(var)
-
-    def exact_division(self, atom: int) -> tuple[Var, int] | None:
-        return self._state.exact.get(atom)
-
     # ------------------------------------------------------------------ questions
-    def simplify(self, expr: Expr) -> Expr:
-        """An equal expression in canonical form; equal index expressions give one object."""
-        found = self._state.simple.get(expr)
-        if found is None:
-            found = self._state.simple[expr] = rewrite(self, expr)
-            self._state.simple[found] = found
-        return found
-
     def prove(self, condition: Expr) -> bool:
         """Whether the condition surely holds."""
         holds = self._prove(condition, ())

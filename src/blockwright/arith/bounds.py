@@ -44,8 +44,8 @@ def multiplied(a: Bounds, b: Bounds) -> Bounds:
         return (a[0] * b[0], high)
     if a[0] >= 0:
         a, b = b, a
-    assert a[0] is not None and a[0] < 0  # a may be negative, b is not
-    low = None if b[1] is None else a[0] * b[1]
+    least = a[0]  # a may be negative, b is not
+    low = None if least is None or b[1] is None else least * b[1]
     high = None if a[1] is None or b[1] is None else a[1] * b[1]
     return (low, high)
 

@@ -53,7 +53,22 @@ def test_of(ctx: Rewriter, expr: Expr) -> Test | None:
     d = space.sub(ctx.exact(large), ctx.exact(small))
     if isinstance(expr, (LT, GT)):
         d = space.add(d, space.const(-1))
-    return Test(">=", d, expr.a.dtype)
+    return Test(">=", _without_quotient(ctx, d), expr.a.dtype)
+
+
+def _without_quotient(ctx: Rewriter, d: Poly) -> Poly:
+    """`k - n // c >= 0` is `k * c + c - 1 - n >= 0`, and `n // c - k >= 0` is `n - k * c >= 0`."""
+    space = ctx.space
+    while len(d.terms) == 1 and abs(d.terms[0][1]) == 1 and len(d.terms[0][0]) == 1:
+        atom = space.atoms[d.terms[0][0][0]]
+        if atom.kind != "div" or atom.operands[1].terms or atom.operands[1].const < 1:
+            break
+        n, c = atom.operands[0], atom.operands[1].const
+        if d.terms[0][1] < 0:
+            d = space.sub(space.const(d.const * c + c - 1), n)
+        else:
+            d = space.add(n, space.const(d.const * c))
+    return d
 
 
 def negated(ctx: Rewriter, test: Test) -> Test:
@@ -74,15 +89,10 @@ def decide(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool | 
             return True
         return False if nonneg(space.add(minus, space.const(-1))) else None
     equal: bool | None = None
-    low, high = ctx.bounds(d)
-    step = 0
-    for _, c in d.terms:
-        step = gcd(step, c)
+    step = gcd(*(c for _, c in d.terms))
     if not d.terms:
         equal = d.const == 0
-    elif (low is not None and low > 0) or (high is not None and high < 0) or d.const % step:
-        equal = False
-    elif nonneg(space.add(d, space.const(-1))) or nonneg(space.add(minus, space.const(-1))):
+    elif d.const % step or any(nonneg(space.add(p, space.const(-1))) for p in (d, minus)):
         equal = False
     elif nonneg(d) and nonneg(minus):
         equal = True
@@ -154,6 +164,7 @@ def _simplify_compare(ctx: Rewriter, expr: CompareOp) -> Expr:
     test = test_of(ctx, expr)
     if test is None:
         simple = simplified_operands(ctx, expr)
+        assert isinstance(simple, CompareOp)
         if isinstance(simple.a, IntImm) and isinstance(simple.b, IntImm):
             return ctx.space.bool_node(_compare(type(simple), simple.a.value, simple.b.value))
         return ctx.space.bool_node(True) if ctx.is_true(simple) else simple

@@ -102,25 +102,45 @@ def _positive(ctx: Context, c: Poly) -> bool:
 def _by_monomial(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
     """`p // (k * mono)` for `k > 0`; `mono` may be empty."""
     space = ctx.space
-    high: dict[Mono, int] = {}
+    if not p.plain:
+        leaving = _multiples(ctx, p, mono, k)
+        if leaving is not None:
+            high, rest = leaving
+            return space.add(high, _by_monomial(ctx, rest, mono, k))
+    high_terms: dict[Mono, int] = {}
     low: dict[Mono, int] = {}
     for m, a in p.terms:
-        rest = _remove(m, mono)
-        if rest is None:
-            low[m] = a
-            continue
-        if a % k == 0:  # parts of 16 * x stay in (16 * x + y) // 12, which splits a fusion
-            high[rest] = a // k
+        rest_mono = _remove(m, mono)
+        if rest_mono is not None and a % k == 0:  # 16 * x stays whole in (16 * x + y) // 12
+            high_terms[rest_mono] = a // k
         else:
             low[m] = a
-    const, high_const = p.const, high.pop((), 0)
+    const, high_const = p.const, high_terms.pop((), 0)
     if not mono:
         high_const += const // k
         const %= k
-    quotient = space.make(high, high_const)
+    quotient = space.make(high_terms, high_const)
     if not low and const == 0:
         return quotient
     return space.add(quotient, _digits(ctx, space.make(low, const), mono, k))
+
+
+def _multiples(ctx: Context, p: Poly, mono: Mono, k: int) -> tuple[Poly, Poly] | None:
+    """Remainders, minima and maxima that are whole multiples of the divisor, and what stays.
+
+    Their canonical sums share terms with others, so that term by term they would not be seen.
+    """
+    space = ctx.space
+    high, rest = space.zero, p
+    for unit in ctx.units(p):
+        outer = _remove(unit.rest, mono)
+        if unit.kind == "mono" or outer is None or unit.coefficient % k:
+            continue
+        value = ctx.unit_value(unit)
+        high = space.add(high, space.mul(space.monomial(outer, unit.coefficient // k), value))
+        whole = space.mul(space.monomial(unit.rest, unit.coefficient), value)
+        rest = space.sub(rest, whole)
+    return (high, rest) if high is not space.zero and rest is not p else None
 
 
 def _digits(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from blockwright.arith.form import Atom, Mono, Poly, Rewriter, Unit
+from blockwright.arith.form import Atom, Poly, Rewriter, Unit
 from blockwright.ir import Call, Select, Var
 
 LOW, HIGH = -1, 1
@@ -28,16 +28,12 @@ class Domain(msgspec.Struct, frozen=True, eq=False):
 
 def ordered(ctx: Rewriter, domains: Mapping[Var, Domain]) -> list[tuple[Var, Domain]]:
     """Elimination order: a variable goes before those its domain mentions, later ones first."""
-    left = list(reversed(domains.items()))
+    left: list[tuple[Var, Domain]] = list(reversed(list(domains.items())))
     result: list[tuple[Var, Domain]] = []
     while left:
-        for position, (var, _) in enumerate(left):
-            others = (d for v, d in left if v is not var)
-            if not any(_mentions(ctx, d, var) for d in others):
-                break
-        else:
-            position = 0
-        result.append(left.pop(position))
+        free = (p for p, (var, _) in enumerate(left)
+                if not any(_mentions(ctx, d, var) for v, d in left if v is not var))  # fmt: skip
+        result.append(left.pop(next(free, 0)))
     return result
 
 
@@ -105,16 +101,7 @@ def _constant(ctx: Rewriter, p: Poly, way: int) -> Poly | None:
 
 def _unit_value(ctx: Rewriter, unit: Unit) -> Poly:
     """The summand as a canonical sum."""
-    space = ctx.space
-    outer = space.monomial(unit.rest, unit.coefficient)
-    if unit.kind == "mono":
-        return outer
-    if unit.kind == "mod":
-        a, c = unit.operands
-        return space.mul(outer, space.sub(a, space.mul(c, ctx.floordiv(a, c))))
-    if unit.kind == "min":
-        return space.mul(outer, ctx.minimum(list(unit.operands)))
-    return space.mul(outer, maximum(ctx, list(unit.operands)))
+    return ctx.space.mul(ctx.space.monomial(unit.rest, unit.coefficient), ctx.unit_value(unit))
 
 
 def maximum(ctx: Rewriter, operands: list[Poly]) -> Poly:
@@ -245,7 +232,6 @@ def _mod_end(
     if way == LOW:
         return space.zero
     most = space.add(c, space.const(-1))
-    if first is not None and last is not None and ctx.nonneg(first):
-        if ctx.nonneg(space.sub(most, last)):
-            return last
-    return most
+    if first is None or last is None or not ctx.nonneg(first):
+        return most
+    return last if ctx.nonneg(space.sub(most, last)) else most

@@ -220,7 +220,7 @@ class Space:
     # ------------------------------------------------------------------ nodes
     def node(self, cls: type[Any], *fields: Any) -> Any:
         """The node `cls(*fields)`, one object per class and field identities."""
-        key = (cls, *fields)
+        key: Any = (cls, *fields)
         found = self._nodes.get(key)
         if found is None:
             found = self._nodes[key] = cls(*fields)
@@ -233,7 +233,9 @@ class Space:
         return self.node(IntImm, int(value), BOOL)
 
     def adopt(self, node: Any) -> Any:
-        """The one object for a node whose children are adopted already."""
+        """The one object for a node whose children are adopted already; variables stay themselves."""
+        if isinstance(node, Var):
+            return node
         fields = tuple(
             getattr(node, name) for name in node.__struct_fields__ if name != "span"
         )
@@ -247,9 +249,8 @@ class Space:
 def _field_key(value: Any) -> Any:
     if isinstance(value, float):
         return ("float", value.hex())  # keeps 0.0 and -0.0 apart, and NaN equal to itself
-    if isinstance(value, (Node, int, str, DType, tuple)) or value is None:
-        return value
-    return id(value)
+    hashable: Any = (Node, int, str, DType, tuple)
+    return value if value is None or isinstance(value, hashable) else id(value)
 
 
 class Context(Protocol):
@@ -263,6 +264,7 @@ class Context(Protocol):
     def atom_bounds(self, atom: Atom) -> Bounds: ...
     def nonneg(self, p: Poly) -> bool: ...
     def units(self, p: Poly) -> tuple[Unit, ...]: ...
+    def unit_value(self, unit: Unit) -> Poly: ...
     def limits(self, var: Var) -> tuple[Poly | None, Poly | None]: ...
     def const_limits(self, var: Var) -> tuple[Poly | None, Poly | None]: ...
     def facts(self) -> tuple[Poly, ...]: ...

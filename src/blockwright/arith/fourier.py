@@ -15,7 +15,8 @@ from math import gcd
 from blockwright.arith.form import Context, Mono, Poly
 from blockwright.ir import Var
 
-Row = tuple[tuple[tuple[Mono, int], ...], int]
+Terms = tuple[tuple[Mono, int], ...]
+Row = tuple[Terms, int]
 
 MAX_ROWS = 60
 MAX_COMBINATIONS = 600
@@ -42,7 +43,7 @@ class _System:
     """Rows with the tightest constant for each left side."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[tuple[Mono, int], ...], int] = {}
+        self.rows: dict[Terms, int] = {}
         self.contradiction = False
 
     def add(self, row: Row) -> bool:
@@ -102,7 +103,8 @@ def _eliminate(system: _System, limit: int) -> bool:
             for m, c in terms:
                 signs.setdefault(m, [0, 0])[c > 0] += 1
         mono = min(signs, key=lambda m: (signs[m][0] * signs[m][1], m))
-        lower, upper = [], []
+        lower: list[tuple[Terms, int, int]] = []
+        upper: list[tuple[Terms, int, int]] = []
         rest = _System()
         for terms, const in rows.items():
             coefficient = 0
@@ -128,9 +130,8 @@ def _eliminate(system: _System, limit: int) -> bool:
 
 
 def _combine(
-    a: tuple[tuple[Mono, int], ...], a_const: int, a_factor: int,
-    b: tuple[tuple[Mono, int], ...], b_const: int, b_factor: int,
-) -> Row:  # fmt: skip
+    a: Terms, a_const: int, a_factor: int, b: Terms, b_const: int, b_factor: int
+) -> Row:
     g = gcd(a_factor, b_factor)
     a_factor //= g
     b_factor //= g

@@ -12,12 +12,15 @@ from blockwright.arith.interval import eval_set
 from blockwright.arith.itermap import require_iter_map
 from blockwright.arith.itermark import IterMapError, IterMapResult, IterMark, IterSum
 from blockwright.ir import (
+    GE,
+    LT,
     Expr,
     Range,
     Var,
     add,
     as_expr,
     cast_to,
+    compare,
     const,
     floordiv,
     floormod,
@@ -139,7 +142,7 @@ def _padding(
         inner.bind(var, domain)
     outside: Expr = const(False, BOOL)
     for value, size in zip(inverse.final, shape, strict=True):
-        outside = logical_or(outside, logical_or(value < 0, value >= size))
+        outside = logical_or(outside, logical_or(compare(LT, value, 0), compare(GE, value, size)))
     return inner.simplify(outside)
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.form import Poly
+from blockwright.arith.iterbound import constrain
 from blockwright.arith.itermark import (
     IterMapError,
     IterMapResult,
@@ -24,7 +25,7 @@ from blockwright.arith.itermark import (
 )
 from blockwright.arith.iterparse import NotAffine, Parser
 from blockwright.arith.text import expr_text
-from blockwright.ir import LT, Expr, Range, Var, const, logical_or
+from blockwright.ir import GE, LT, Expr, Range, Var, compare, const, logical_or
 from blockwright.ir.dtype import BOOL
 
 Level = Literal["independent", "surjective", "bijective"]
@@ -53,19 +54,20 @@ def detect_iter_map(
     parser = Parser(iters, analyzer, pad=pad)
     errors: list[str] = []
     if predicate is not None:
-        left = parser.constrain(predicate)
+        left = constrain(parser, predicate)
         if left is not None:
             errors.append(f"the condition {expr_text(left)} does not bound a fusion of loops")
     sums: list[IterSum] = []
+    failed: list[str] = []
     for _ in range(_PASSES):
         periods = dict(parser.periods)
         parser.padded.clear()
         parser.padding.clear()
-        failed: list[str] = []
+        failed = []
         sums = [_parse(parser, index, level, failed) for index in indices]
         if parser.periods == periods:
             break
-    errors += failed  # pyright: ignore[reportPossiblyUnbound]
+    errors += failed
     if not errors:
         _check(parser, sums, indices, level, errors)
     padding = _padding(parser) if not errors else const(False, BOOL)
@@ -195,13 +197,9 @@ def _padding(parser: Parser) -> Expr:
         assert isinstance(mark.source, IterSum)
         inner = mark.source.args[0]
         value = split_expr(inner)
-        result = logical_or(result, value < const(0, value.dtype))
-        result = logical_or(result, LT(_below(inner), value))
+        below = compare(LT, value, 0)
+        result = logical_or(result, logical_or(below, compare(GE, value, inner.extent)))
     return parser.analyzer.without(parser.variables).simplify(result)
-
-
-def _below(split: IterSplit) -> Expr:
-    return split.extent - 1
 
 
 def is_bijective(

@@ -3,7 +3,6 @@
 Each canonical summand of an index is a loop variable, a quotient or a remainder, times a factor
 without loop variables. The numerator of a quotient or remainder is fused into one mark: its splits
 must form a mixed-radix number, each scale being the product of the scale and extent before it.
-A predicate `sum < bound` fuses the sum into a mark of just `bound` values.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from blockwright.arith.analyzer import Analyzer
-from blockwright.arith.condition import conjuncts, test_of
 from blockwright.arith.form import Poly, Unit
 from blockwright.arith.itermark import IterMark, IterSplit, IterSum, split_expr
 from blockwright.arith.text import expr_text
-from blockwright.ir import Expr, Range, Var, uses_var
+from blockwright.ir import Expr, Range, Var
 from blockwright.ir.dtype import INT64, DType
 
 
@@ -90,7 +88,7 @@ class Parser:
         base = self.space.zero
         terms: dict[tuple[IterMark, Poly, Poly], Poly] = {}
         for unit in self.analyzer.units(p):
-            moving = [a for a in unit.rest if self._atom_moves(a)]
+            moving = [a for a in unit.rest if self.atom_moves(a)]
             value_moves = any(self.moves(q) for q in unit.operands)
             if not moving and not value_moves:
                 base = self.space.add(base, _unit_poly(self.analyzer, unit))
@@ -114,7 +112,7 @@ class Parser:
         )
         return IterSum(args, self.expr(base))
 
-    def _atom_moves(self, number: int) -> bool:
+    def atom_moves(self, number: int) -> bool:
         return not self.variables.isdisjoint(self.space.atoms[number].variables(self.space))
 
     def _value(self, unit: Unit, moving: list[int]) -> IterSum:
@@ -257,6 +255,31 @@ class Parser:
         whole = IterSplit(mark, self.one, mark.extent, self.expr(unit))
         return IterSum((whole,), item.base)
 
+    def _constraint_at(
+        self, splits: Sequence[IterSplit], expected: Poly
+    ) -> tuple[IterSplit, list[IterSplit]] | None:
+        """A constrained mark whose splits are all there, its lowest scale being `expected`."""
+        for mark in reversed(self.constrained):
+            assert isinstance(mark.source, IterSum)
+            used: list[IterSplit] = []
+            for digit in mark.source.args:
+                scale = self.space.mul(self.poly(digit.scale), expected)
+                match = next((s for s in splits if self._same_digit(s, digit)
+                              and self.poly(s.scale) is scale), None)  # fmt: skip
+                if match is None:
+                    break
+                used.append(match)
+            else:
+                return IterSplit(mark, self.one, mark.extent, self.expr(expected)), used
+        return None
+
+    def _same_digit(self, a: IterSplit, b: IterSplit) -> bool:
+        return (
+            a.source is b.source
+            and self.poly(a.lower_factor) is self.poly(b.lower_factor)
+            and self.poly(a.extent) is self.poly(b.extent)
+        )
+
     def _ratio(self, split: IterSplit, unit: Poly) -> Poly:
         found = self.quotient(self.poly(split.scale), unit)
         assert found is not None
@@ -295,110 +318,6 @@ class Parser:
             found = self.fused[key] = IterMark(item, extent)
         return found
 
-    # ------------------------------------------------------------------ predicates
-    def constrain(self, predicate: Expr) -> Expr | None:
-        """Take `sum < bound` conditions into marks; the first condition that is no such bound."""
-        found: list[tuple[int, Poly, Poly]] = []
-        for part in conjuncts(predicate):
-            test = test_of(self.analyzer, part)
-            if test is None or test.kind != ">=":
-                if not self._trivial(part):
-                    return part
-                continue
-            if self.analyzer.holds(test.sum):
-                continue
-            moving, fixed = self._separate(test.sum)
-            if not moving.terms:
-                continue  # a condition on symbols alone
-            found.append((len(moving.terms), moving, fixed))
-        for _, moving, fixed in sorted(found, key=lambda f: f[0]):
-            if not self._bound_sum(moving, fixed):
-                return self.analyzer.lower(self.space.add(moving, fixed), self.dtype)
-        return None
-
-    def _trivial(self, part: Expr) -> bool:
-        """A condition that holds anyway, or says nothing about the iterators."""
-        return not uses_var(part, set(self.variables)) or self.analyzer.prove(part)
-
-    def _separate(self, p: Poly) -> tuple[Poly, Poly]:
-        """The part of a sum that depends on iterators, and the rest."""
-        moving = {m: c for m, c in p.terms if any(self._atom_moves(a) for a in m)}
-        fixed = {m: c for m, c in p.terms if m not in moving}
-        return self.space.make(moving, 0), self.space.make(fixed, p.const)
-
-    def _bound_sum(self, moving: Poly, fixed: Poly) -> bool:
-        """`moving + fixed >= 0`: an upper bound of `-moving`, or a lower bound of a variable."""
-        space = self.space
-        if len(moving.terms) == 1 and self._raise_start(moving, fixed):
-            return True
-        try:
-            whole = self.fuse(self.parse(space.scale(moving, -1)))
-        except NotAffine:
-            return False
-        split = whole.args[0]
-        scale = self.poly(split.scale)
-        mark = split.source
-        if not self._is_whole(split) or not self.analyzer.nonneg(scale):
-            return False
-        limit = space.sub(fixed, self.poly(whole.base))  # scale * x <= limit
-        bound = space.add(self.analyzer.floordiv(limit, scale), space.one)
-        extent = self.analyzer.minimum([self.poly(mark.extent), bound])
-        narrowed = IterMark(mark.source, self.expr(extent), mark.start)
-        if isinstance(mark.source, Var):
-            self.marks[mark.source] = narrowed
-            return True
-        for key, known in list(self.fused.items()):
-            if known is mark:
-                self.fused[key] = narrowed
-        self.constrained = [m for m in self.constrained if m is not mark]
-        self.constrained.append(narrowed)
-        return True
-
-    def _is_whole(self, split: IterSplit) -> bool:
-        lower, extent = self.poly(split.lower_factor), self.poly(split.extent)
-        return lower is self.space.one and extent is self.poly(split.source.extent)
-
-    def _raise_start(self, moving: Poly, fixed: Poly) -> bool:
-        """`c * var + fixed >= 0` with positive `c`: the variable starts later."""
-        space = self.space
-        (mono, c) = moving.terms[0]
-        var = self.atoms.get(mono[0]) if len(mono) == 1 else None
-        if var is None or c < 0:
-            return False
-        mark = self.marks[var]
-        start = space.zero if mark.start is None else self.poly(mark.start)
-        first = space.scale(self.analyzer.floordiv(fixed, space.const(c)), -1)
-        end = space.add(start, self.poly(mark.extent))
-        operands = [space.scale(p, -1) for p in (start, first)]
-        later = space.scale(self.analyzer.minimum(operands), -1)
-        self.marks[var] = IterMark(var, self.expr(space.sub(end, later)), self.expr(later))
-        return True
-
-    def _constraint_at(
-        self, splits: Sequence[IterSplit], expected: Poly
-    ) -> tuple[IterSplit, list[IterSplit]] | None:
-        """A constrained mark whose splits are all there, its lowest scale being `expected`."""
-        for mark in reversed(self.constrained):
-            assert isinstance(mark.source, IterSum)
-            used: list[IterSplit] = []
-            for digit in mark.source.args:
-                scale = self.space.mul(self.poly(digit.scale), expected)
-                match = next((s for s in splits if self._same_digit(s, digit)
-                              and self.poly(s.scale) is scale), None)  # fmt: skip
-                if match is None:
-                    break
-                used.append(match)
-            else:
-                return IterSplit(mark, self.one, mark.extent, self.expr(expected)), used
-        return None
-
-    def _same_digit(self, a: IterSplit, b: IterSplit) -> bool:
-        return (
-            a.source is b.source
-            and self.poly(a.lower_factor) is self.poly(b.lower_factor)
-            and self.poly(a.extent) is self.poly(b.extent)
-        )
-
 
 def _scaled(split: IterSplit, scale: Expr) -> IterSplit:
     return IterSplit(split.source, split.lower_factor, split.extent, scale)
@@ -410,17 +329,8 @@ def _divided(analyzer: Analyzer, p: Poly, c: Poly, remainder: bool) -> Poly:
 
 
 def _unit_poly(analyzer: Analyzer, unit: Unit) -> Poly:
-    space = analyzer.space
-    outer = space.monomial(unit.rest, unit.coefficient)
-    if unit.kind == "mono":
-        return outer
-    if unit.kind == "mod":
-        return space.mul(outer, _divided(analyzer, unit.operands[0], unit.operands[1], True))
-    operands = list(unit.operands)
-    if unit.kind == "min":
-        return space.mul(outer, analyzer.minimum(operands))
-    negated = [space.scale(p, -1) for p in operands]
-    return space.mul(outer, space.scale(analyzer.minimum(negated), -1))
+    outer = analyzer.space.monomial(unit.rest, unit.coefficient)
+    return analyzer.space.mul(outer, analyzer.unit_value(unit))
 
 
 def _lcm(a: int, b: int) -> int:

@@ -48,11 +48,16 @@ def exact(ctx: Rewriter, p: Poly, dtype: DType) -> Poly:
     if not p.wraps or (p.const == 0 and len(p.terms) == 1 and p.terms[0][1] == 1
                        and len(p.terms[0][0]) == 1):  # fmt: skip
         return p
-    low, high = ctx.bounds(p)
-    fits = low is not None and high is not None
-    if fits and dtype.min_value <= low and high <= dtype.max_value:  # type: ignore[operator]
+    if _fits(ctx.bounds(p), dtype):
         return p
     return ctx.space.opaque(ctx.lower(p, dtype))
+
+
+def _fits(bounds: Bounds, dtype: DType) -> bool:
+    low, high = bounds
+    if low is None or high is None:
+        return False
+    return dtype.min_value <= low and high <= dtype.max_value
 
 
 def _const(ctx: Rewriter, expr: IntImm) -> Poly:
@@ -134,10 +139,8 @@ def _cast(ctx: Rewriter, expr: Cast) -> Poly:
     inner = exact(ctx, p, source)
     if expr.type.bits >= source.bits:
         return inner
-    low, high = ctx.bounds(inner)
-    if low is not None and high is not None:
-        if expr.type.min_value <= low and high <= expr.type.max_value:
-            return inner
+    if _fits(ctx.bounds(inner), expr.type):
+        return inner
     node = ctx.space.node(Cast, expr.type, ctx.lower(inner, source))
     return ctx.space.opaque(node, inner.wraps)
 

@@ -1,4 +1,4 @@
-"""A record of the conditions that could not be proved, for tests and for the tuning of the prover."""
+"""A record of the conditions that could not be proved, for tests and for work on the prover."""
 
 from __future__ import annotations
 

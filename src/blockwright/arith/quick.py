@@ -2,8 +2,8 @@
 
 With `p = v * a + b` and `a >= 0`, `p` is least where `v` is least. Bounds may be symbolic, so this
 answers `i * n + j <= m * n - 1` for `i < m`, `j < n`. Each step is exact for rationals; a division
-`q = n // c` is replaced by `(n - c + 1) / c` or `n / c`, after scaling, and because values are whole
-numbers `s * p >= 0` is proved from `s * p > -s`.
+`q = n // c` is replaced by `(n - c + 1) / c` or `n / c`, after scaling, and because values are
+whole numbers `s * p >= 0` is proved from `s * p > -s`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _replace_division(
     if low is None or low < 0 or len(c.terms) != 1 or c.const:
         return None
     (mono, k) = c.terms[0]
-    reduced: dict[tuple[int, ...], int] = {}
+    factor_terms: dict[tuple[int, ...], int] = {}
     for m, x in (*a.terms, *((((), a.const),) if a.const else ())):
         rest = list(m)
         for s in mono:
@@ -112,6 +112,6 @@ def _replace_division(
             rest.remove(s)
         if x % k:
             return None
-        reduced[tuple(rest)] = x // k
-    const = reduced.pop((), 0)
-    return space.add(b, space.mul(space.make(reduced, const), n)), 1
+        factor_terms[tuple(rest)] = x // k
+    const = factor_terms.pop((), 0)
+    return space.add(b, space.mul(space.make(factor_terms, const), n)), 1

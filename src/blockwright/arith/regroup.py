@@ -22,6 +22,20 @@ def regroup(ctx: Context, p: Poly) -> tuple[Unit, ...]:
     return tuple(units)
 
 
+def unit_value(ctx: Context, unit: Unit) -> Poly:
+    """The value of a summand without its coefficient and factors."""
+    space = ctx.space
+    if unit.kind == "mono":
+        return space.one
+    if unit.kind == "mod":
+        a, c = unit.operands
+        return space.sub(a, space.mul(c, ctx.floordiv(a, c)))
+    if unit.kind == "min":
+        return ctx.minimum(list(unit.operands))
+    negated = [space.scale(p, -1) for p in unit.operands]
+    return space.scale(ctx.minimum(negated), -1)
+
+
 def _remainders(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
     space = ctx.space
     tops = [(mono, position) for mono, _ in p.terms for position, number in enumerate(mono)
@@ -32,6 +46,23 @@ def _remainders(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
         family = _family(ctx, p, mono, a, position) if a else None
         if family is not None:
             p = _digits(ctx, family, p, units)
+    return _pairs(ctx, p, units) if len(tops) > 1 else p
+
+
+def _pairs(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
+    """`k * (d % r)` where it shows as `k * d - k * r * e` and `e` is `d // r` in another guise."""
+    space = ctx.space
+    quotients = [(m, c) for m, c in p.terms
+                 if len(m) == 1 and space.atoms[m[0]].kind == "div"]  # fmt: skip
+    for low, k in quotients:
+        for high, a in quotients:
+            width = -a // k
+            if a % k or width < 2 or p.coefficient(low) != k or p.coefficient(high) != a:
+                continue
+            value, top = space.monomial(low), space.monomial(high)
+            if ctx.floordiv(value, space.const(width)) is top:
+                units.append(Unit(k, (), "mod", (value, space.const(width))))
+                p = space.sub(space.add(p, value, -k), space.scale(top, a))
     return p
 
 

@@ -36,10 +36,7 @@ def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.V
 
 def function_symbols(function: ir.GraphFunction) -> list[ir.Var]:
     """Symbols bound by the parameters, in order."""
-    out: list[ir.Var] = []
-    for param in function.params:
-        out += [s for s in ir.symbolic_vars(param.info) if s not in out]
-    return out
+    return list(dict.fromkeys(s for p in function.params for s in ir.symbolic_vars(p.info)))
 
 
 def function_analyzer(function: ir.GraphFunction) -> Analyzer:
@@ -56,7 +53,7 @@ def constant(data: np.ndarray[Any, Any], name: str = "") -> ir.Constant:
 def shape_value(values: Sequence[Any]) -> ir.ShapeExpr:
     """A shape as a graph value."""
     dims = tuple(ir.as_expr(v, ir.dtype_of("int64")) for v in values)
-    return ir.ShapeExpr(dims, info=ir.ShapeInfo(dims, len(dims)))
+    return ir.ShapeExpr(dims, info=ir.ShapeInfo(dims))
 
 
 class GraphBuilder:

@@ -70,7 +70,7 @@ def _operator(call: ir.GraphCall, name: str, analyzer: Analyzer) -> ir.Info:
         return _stated(call)
     if name == "shape_of":
         info = call.args[0].tensor_info
-        return ir.ShapeInfo(info.shape, info.rank)
+        return ir.ShapeInfo(info.shape, -1 if info.shape is not None else info.rank)
     row = OPERATORS.get(name)
     if row is None:
         raise GraphError(f"unknown operator {name!r}", code="BW405",

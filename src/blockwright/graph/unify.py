@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
 
 
@@ -79,10 +80,10 @@ class Binding:
             else:
                 later.append((dim, value))
         for dim, value in later:
-            expected = ir.substitute(dim, self.symbols)
+            expected = self.analyzer.simplify(ir.substitute(dim, self.symbols))
             both = self.analyzer.const_bounds(ir.sub(expected, value))
             if both[0] is not None and both[0] == both[1] and both[0] != 0:
-                raise self._error(f"dimension {value!r} cannot be {expected!r}")
+                raise self._error(f"dimension {dims_text(value)} cannot be {dims_text(expected)}")
 
     def result(self, info: ir.Info) -> ir.Info:
         """`info` in the caller's symbols; coarser where a symbol stayed unknown."""

@@ -23,7 +23,6 @@ from blockwright.interp.lanes import (
     State,
     TooManyLanes,
     expand,
-    run_loop,
     run_loops,
 )
 from blockwright.interp.memory import View
@@ -349,8 +348,7 @@ def chain_of(node: For) -> tuple[list[For], Stmt]:
 
 
 def plan_nest(
-    compiler: AccessCompiler, loops: list[For], body: Stmt, chain: list[Loop], run_body: Fn,
-    headers: dict[For, Loop],
+    compiler: AccessCompiler, loops: list[For], body: Stmt, chain: list[Loop], run_body: Fn
 ) -> Nest | None:
     """The nest with its checks; None when the static part cannot follow it."""
     collector = _Collector()
@@ -359,14 +357,13 @@ def plan_nest(
             collector.expr(loop.min)
             collector.expr(loop.extent)
         collector.stmt(body)
-        return _plan(compiler, loops, chain, run_body, headers, collector)
+        return _plan(compiler, loops, chain, run_body, collector)
     except _Opaque:
         return None
 
 
 def _plan(
-    compiler: AccessCompiler, loops: list[For], chain: list[Loop], run_body: Fn,
-    headers: dict[For, Loop], seen: _Collector,
+    compiler: AccessCompiler, loops: list[For], chain: list[Loop], run_body: Fn, seen: _Collector
 ) -> Nest:
     resolve = _Resolve(seen.bindings, seen.views)
     chain_vars = [loop.loop_var for loop in loops]
@@ -375,23 +372,25 @@ def _plan(
         raise _Opaque
     places = [(access, *resolve.place(access.buffer, access.indices)) for access in seen.found]
     written = {buffer for access, buffer, _ in places if access.writes}
-    checks: list[_Check] = []
-    wanted = set(range(len(loops)))
-    for access, buffer, indices in places:
-        if buffer not in written or buffer in seen.private:
-            continue
-        used = _used(indices, local, written | seen.private)
-        inner = _with_bounds(access.loops, used, local, written | seen.private, resolve)
-        wanted &= {k for k, var in enumerate(chain_vars) if var in used}
-        checks.append(_Check(
-            compiler.slots[buffer], compiler.position(buffer, indices, None),
-            [headers[loop] for loop in inner],
-            [k for k, var in enumerate(chain_vars) if var in used], access.writes))  # fmt: skip
-    touched = {buffer for _, buffer, _ in places} - written - seen.private
     depends = [
         {k for k, var in enumerate(chain_vars) if uses_var(loop.min, var) or uses_var(loop.extent, var)}
         for loop in loops
     ]
+    checks: list[_Check] = []
+    wanted = set(range(len(loops)))
+    hidden = written | seen.private
+    for access, buffer, indices in places:
+        if buffer not in written or buffer in seen.private:
+            continue
+        used = _used(indices, local, hidden)
+        inner = _inner_loops(compiler, access.loops, used, local, hidden, resolve)
+        steps = {k for k, var in enumerate(chain_vars) if var in used}
+        wanted &= steps
+        for k in reversed(range(len(loops))):
+            steps |= depends[k] if k in steps else set()
+        at = compiler.position(buffer, indices, None)
+        checks.append(_Check(compiler.slots[buffer], at, inner, sorted(steps), access.writes))
+    touched = {buffer for _, buffer, _ in places} - written - seen.private
     owner = compiler.count
     compiler.count += 1
     return Nest(chain, run_body, checks, [compiler.slots[b] for b in touched], sorted(wanted),
@@ -410,20 +409,19 @@ def _used(exprs: tuple[Expr, ...], local: set[Var], hidden: set[Buffer]) -> set[
     return used
 
 
-def _with_bounds(
-    path: tuple[For, ...], used: set[Var], local: set[Var], hidden: set[Buffer], resolve: _Resolve
-) -> list[For]:
-    """The loops of a path that an address needs, with those their bounds need; extends `used`."""
-    needed: list[For] = []
+def _inner_loops(
+    compiler: AccessCompiler, path: tuple[For, ...], used: set[Var], local: set[Var],
+    hidden: set[Buffer], resolve: _Resolve,
+) -> list[Loop]:
+    """The loops of a path that an address needs, with those their bounds need; extends `used`.
+
+    Their headers are compiled anew, in terms of loop variables only.
+    """
+    needed: list[Loop] = []
     for loop in reversed(path):
         if loop.loop_var in used:
-            for bound in (loop.min, loop.extent):
-                resolved = resolve(bound)
-                used |= _used((resolved,), local, hidden)
-                if resolved is not bound:
-                    raise _Opaque  # the header computes from block iterators
-            needed.append(loop)
+            low, extent = resolve(loop.min), resolve(loop.extent)
+            used |= _used((low, extent), local, hidden)
+            needed.append(Loop(loop.loop_var.name, compiler.slot(loop.loop_var),
+                               compiler.index(low), compiler.index(extent), loop.kind, False))  # fmt: skip
     return needed[::-1]
-
-
-__all__ = ["Nest", "chain_of", "plan_nest", "run_loop"]

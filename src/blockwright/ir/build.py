@@ -353,6 +353,7 @@ def _install_operators() -> None:
         setattr(Expr, f"__r{name}__", lambda a, b, op=op: call(op, *match_types(b, a)))
     setattr(Expr, "__neg__", _negate)
     setattr(Expr, "__invert__", lambda a: logical_not(a) if a.dtype.is_bool else call("bitwise_not", a))
+    setattr(Buffer, "__getitem__", lambda b, i: load(b, *(i if isinstance(i, tuple) else (i,))))
 
 
 def _negate(value: Expr) -> Expr:

@@ -224,16 +224,16 @@ class GraphFunction(GraphExpr, frozen=True, eq=False):
 
 def symbolic_vars(info: Info | None) -> list[Var]:
     """Dimension variables that occur alone as a dimension, in order: the ones a value binds."""
-    out: list[Var] = []
+    out: dict[Var, None] = {}
     stack: list[Any] = [info]
     while stack:
         item = stack.pop(0)
         if isinstance(item, TensorInfo) and item.shape is not None:
-            out += [d for d in item.shape if isinstance(d, Var) and d not in out]
+            out.update((d, None) for d in item.shape if isinstance(d, Var))
         elif isinstance(item, ShapeInfo) and item.values is not None:
-            out += [d for d in item.values if isinstance(d, Var) and d not in out]
+            out.update((d, None) for d in item.values if isinstance(d, Var))
         elif isinstance(item, TupleInfo):
             stack = [*item.fields, *stack]
-        elif isinstance(item, PrimInfo) and isinstance(item.value, Var) and item.value not in out:
-            out.append(item.value)
-    return out
+        elif isinstance(item, PrimInfo) and isinstance(item.value, Var):
+            out[item.value] = None
+    return list(out)

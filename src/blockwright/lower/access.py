@@ -33,7 +33,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
-from blockwright.lower.rewrite import conjuncts
+from blockwright.lower.rewrite import conjuncts, stable
 
 Loop = tuple[Var, Range]
 
@@ -69,8 +69,8 @@ def touched_box(
     accesses: Sequence[Access], buffer: Buffer, analyzer: Analyzer
 ) -> tuple[Range, ...]:
     """The smallest known box that all accesses stay in."""
-    boxes = [bound_region(access.region, dict(access.loops), analyzer,
-                          all_of(access.guards), buffer.shape) for access in accesses]  # fmt: skip
+    boxes = [bound_region(a.region, dict(a.loops), analyzer, stable(all_of(a.guards)), buffer.shape)
+             for a in accesses]  # fmt: skip
     return tuple(_cover(ranges, analyzer) for ranges in zip(*boxes, strict=True))
 
 

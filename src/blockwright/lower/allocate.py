@@ -48,7 +48,15 @@ from blockwright.ir import stmt as S
 from blockwright.lower.access import Access, find_accesses, largest, touched_box
 from blockwright.lower.carried import private_to
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.rewrite import Analysed, Scoped, Statements, mentions, vector_binary
+from blockwright.lower.rewrite import (
+    Analysed,
+    Scoped,
+    Statements,
+    mentions,
+    reads_memory,
+    stable,
+    vector_binary,
+)
 
 # ---------------------------------------------------------------------------------------- placing
 
@@ -102,7 +110,7 @@ class _Place(Analysed, Statements):
             case S.IfThenElse():
                 if stmt.else_case is not None or mentions(stmt.condition, buffer):
                     return None
-                with self.analyzer.assume(stmt.condition):
+                with self.analyzer.assume(stable(stmt.condition)):
                     return stmt.replace(then_case=self._sink(node, stmt.then_case))
             case S.LetStmt():
                 if mentions(stmt.value, buffer):
@@ -131,7 +139,7 @@ class _Compact(Analysed):
             return self.descend(node)
 
     def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:
-        with self.analyzer.assume(node.condition):
+        with self.analyzer.assume(stable(node.condition)):
             then_case = self(node.then_case)
         else_case = None if node.else_case is None else self(node.else_case)
         return node.replace(then_case=then_case, else_case=else_case)
@@ -173,7 +181,7 @@ def _useful(
     `most` bounds what rounding up may cost.
     """
     whole = Range(const(0, extent.dtype), extent)
-    if local & {*free_vars(rng.min), *free_vars(rng.extent)}:
+    if local & {*free_vars(rng.min), *free_vars(rng.extent)} or reads_memory(rng):
         return whole
     full, bound = const_int(extent), const_int(rng.extent)
     if bound is None:

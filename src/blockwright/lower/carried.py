@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from blockwright.arith import Analyzer, bound_region
 from blockwright.ir import (
     Buffer,
-    BufferLoad,
     Expr,
     For,
     Range,
@@ -24,13 +23,15 @@ from blockwright.ir import (
     const,
     const_int,
     free_vars,
+    logical_not,
     structural_equal,
     sub,
     substitute,
+    uses_var,
 )
 from blockwright.ir import expr as E
 from blockwright.lower.access import Access, Loop, largest, touched_box
-from blockwright.lower.rewrite import walk_code
+from blockwright.lower.rewrite import reads_memory, stable
 
 
 def private_to(
@@ -46,6 +47,17 @@ def private_to(
         return False
     if _disjoint(loop, buffer, accesses, analyzer):
         return True
+    question = _undecided(loop, accesses, analyzer)
+    if question is None:
+        return _covered(accesses, analyzer)
+    return _covered(_without(question, accesses), analyzer) and _covered(
+        _where_false(question, accesses, analyzer), analyzer)  # fmt: skip
+
+
+def _covered(accesses: Sequence[Access], analyzer: Analyzer) -> bool:
+    """Every read comes after writes of the same iteration that cover it; or nothing is written."""
+    if not any(access.writes for access in accesses):
+        return True
     return all(
         any(_covers(write, read, analyzer) for write in accesses[:position] if write.writes)
         for position, read in enumerate(accesses)
@@ -60,11 +72,54 @@ def _disjoint(
     one = const(1, loop.loop_var.dtype)
     for rng in touched_box(accesses, buffer, analyzer):
         after = substitute(rng.min, {loop.loop_var: E.Add(loop.loop_var, one)})
-        step = const_int(analyzer.simplify(E.Sub(after, rng.min)))
+        step = None if reads_memory(rng) else const_int(analyzer.simplify(E.Sub(after, rng.min)))
         widest = largest(rng.extent, analyzer)
         if step is not None and widest is not None and 0 < widest <= step:
             return True
     return False
+
+
+# ------------------------------------------------------------------- conditions for all iterations
+
+
+def _undecided(loop: For, accesses: Sequence[Access], analyzer: Analyzer) -> Expr | None:
+    """A condition of a write that is the same for all iterations, such as `0 < n`.
+
+    Where it fails, no iteration writes; so both cases can be looked at on their own.
+    """
+    for access in accesses:
+        for guard in access.guards if access.writes else ():
+            moving = {loop.loop_var, *(var for var, _ in access.loops)}
+            if not reads_memory(guard) and not uses_var(guard, moving) and (
+                not analyzer.prove(guard)
+            ):
+                return guard
+    return None
+
+
+def _without(question: Expr, accesses: Sequence[Access]) -> list[Access]:
+    return [
+        dataclasses.replace(access, guards=tuple(
+            guard for guard in access.guards if not structural_equal(guard, question)))
+        for access in accesses
+    ]  # fmt: skip
+
+
+def _where_false(
+    question: Expr, accesses: Sequence[Access], analyzer: Analyzer
+) -> list[Access]:
+    """The accesses that happen although the condition fails."""
+    case = analyzer.copy()
+    case.learn(logical_not(question))
+
+    def empty(domain: Range) -> bool:
+        return case.prove(E.LE(domain.extent, const(0, domain.extent.dtype)))
+
+    return [
+        access for access in accesses
+        if not any(structural_equal(guard, question) for guard in access.guards)
+        and not any(empty(domain) for _, domain in access.loops)
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------- coverage
@@ -95,9 +150,11 @@ def _covers(write: Access, read: Access, analyzer: Analyzer) -> bool:
     if images is None:
         return False
     for guard in write.guards:
+        if reads_memory(guard):
+            return False  # what it reads may change in between
         if not _harmless(guard, write, read, inside) and not _limits(guard, own, images, inside):
             return False
-    box = bound_region(read.region, dict(read.loops[shared:]), inside, all_of(read.guards),
+    box = bound_region(read.region, dict(read.loops[shared:]), inside, stable(all_of(read.guards)),
                        tuple(Var("unbounded", r.min.dtype) for r in read.region))  # fmt: skip
     return all(_contains(image, index, rng, read, inside)
                for image, index, rng in zip(images, read.region, box, strict=True))  # fmt: skip
@@ -113,6 +170,8 @@ def _images(
     for rng in write.region:
         mine = [v for v in free_vars(rng.min) if v in domains]
         if used & set(mine) or any(v in domains for v in free_vars(rng.extent)):
+            return None
+        if reads_memory(rng):
             return None
         used |= set(mine)
         low = substitute(rng.min, {v: domains[v].min for v in mine})
@@ -139,8 +198,6 @@ def _harmless(guard: Expr, write: Access, read: Access, analyzer: Analyzer) -> b
     It holds anyway; or the read has the same one; or it picks the first iteration of loops that
     the written place does not depend on, as the initial value of a reduction does.
     """
-    if any(isinstance(node, BufferLoad) for node in walk_code(guard)):
-        return False  # what it reads may change in between
     loops = dict(write.loops)
     mentioned = [v for v in free_vars(guard) if v in loops]
     if not mentioned:

@@ -93,6 +93,21 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
         yield condition
 
 
+def reads_memory(root: Node) -> bool:
+    """Whether the value may change although its variables do not."""
+    return any(isinstance(node, E.BufferLoad) for node in walk_code(root)) or has_effect(root)
+
+
+def stable(condition: Expr) -> Expr:
+    """The parts of a condition that go on holding whatever the statements under it do."""
+    return build.all_of(part for part in conjuncts(condition) if not reads_memory(part))
+
+
+def stable_negation(condition: Expr) -> Expr:
+    """What goes on holding where the condition failed; true when that is not known."""
+    return build.const(True, "bool") if reads_memory(condition) else build.logical_not(condition)
+
+
 class Instantiate(Mutator):
     """A copy of a statement with variables replaced, constants folded and definitions renewed.
 

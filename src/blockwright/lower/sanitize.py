@@ -45,7 +45,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.rewrite import Analysed, conjuncts, sequence
+from blockwright.lower.rewrite import Analysed, conjuncts, sequence, stable
 
 
 def insert_checks(func: PrimFunc, context: LowerContext) -> PrimFunc:
@@ -75,7 +75,7 @@ class _Checks(Analysed):
         return sequence([*checks, loop])
 
     def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:
-        with self.analyzer.assume(node.condition):
+        with self.analyzer.assume(stable(node.condition)):
             then_case = self(node.then_case)
         else_case = None if node.else_case is None else self(node.else_case)
         checks = self._of_reads([node.condition])

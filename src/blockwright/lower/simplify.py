@@ -13,8 +13,9 @@ After::
         for i in range(4):
             B[i] = A[i]
 
-Loops of one iteration, loops of none, branches never taken and statements without effect go away;
-a condition that is the same in every iteration leaves the loop.
+Loops of one iteration, loops of none, branches never taken and statements without effect go away.
+A condition that is the same in every iteration leaves the loop, and so does what happens only at
+the start of the first one.
 Index arithmetic and conditions are simplified; values of element types keep their operations.
 """
 
@@ -34,6 +35,7 @@ from blockwright.ir import (
     Range,
     Stmt,
     Var,
+    all_of,
     const_int,
     is_const_int,
     logical_not,
@@ -44,10 +46,13 @@ from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
+    conjuncts,
     has_effect,
     is_no_op,
     no_op,
     sequence,
+    stable,
+    stable_negation,
     walk_code,
 )
 
@@ -67,7 +72,7 @@ class _Simplify(Analysed):
         if type_.lanes == 1 and (type_.is_int or type_.is_bool):
             if any(isinstance(n, (BufferLoad, Call, E.Let)) for n in walk_code(node)):
                 node = super().__call__(node)
-            return self.analyzer.simplify(node)
+            return node if has_effect(node) else self.analyzer.simplify(node)
         return super().__call__(node)
 
     # ------------------------------------------------------------------------------- statements
@@ -87,9 +92,32 @@ class _Simplify(Analysed):
             return body
         if self._invariant(body, node.loop_var):
             return body.replace(then_case=node.replace(min=low, extent=extent, body=body.then_case))
+        if node.kind is ForKind.SERIAL and isinstance(body, S.SeqStmt):
+            first = self._only_first(body.seq[0], node.loop_var, low)
+            if first is not None:
+                rest = node.replace(min=low, extent=extent, body=sequence(list(body.seq[1:])))
+                some = E.GT(extent, _same(0, extent))
+                return sequence([self(S.IfThenElse(some, first)), rest])
         if low is node.min and extent is node.extent and body is node.body:
             return node
         return node.replace(min=low, extent=extent, body=body)
+
+    def _only_first(self, stmt: Stmt, var: Var, low: Expr) -> Stmt | None:
+        """What a loop's leading statement does in the first iteration, when it does no more.
+
+        That is how the initial value of a reduction looks: `if k == 0: ...`.
+        """
+        if not isinstance(stmt, S.IfThenElse) or stmt.else_case is not None:
+            return None
+        parts = list(conjuncts(stmt.condition))
+        for part in parts:
+            if isinstance(part, E.EQ) and (part.a is var or part.b is var):
+                other = part.b if part.a is var else part.a
+                if self.analyzer.prove_equal(other, low):
+                    kept = all_of(p for p in parts if p is not part)
+                    return Instantiate({var: low}, renew=False)(
+                        S.IfThenElse(kept, stmt.then_case))  # fmt: skip
+        return None
 
     def _invariant(self, body: Stmt, var: Var) -> TypeGuard[S.IfThenElse]:
         """A body that is one `if` whose condition is the same in every iteration."""
@@ -105,11 +133,11 @@ class _Simplify(Analysed):
             if taken:
                 return self(node.then_case)
             return no_op() if node.else_case is None else self(node.else_case)
-        with self.analyzer.assume(condition):
+        with self.analyzer.assume(stable(condition)):
             then_case = self(node.then_case)
         else_case = node.else_case
         if else_case is not None:
-            with self.analyzer.assume(logical_not(condition)):
+            with self.analyzer.assume(stable_negation(condition)):
                 else_case = self(else_case)
             if is_no_op(else_case):
                 else_case = None
@@ -136,7 +164,7 @@ class _Simplify(Analysed):
                 new = self(stmt)
                 out.append(new)
                 if isinstance(new, S.AssertStmt):
-                    known.enter_context(self.analyzer.assume(new.condition))
+                    known.enter_context(self.analyzer.assume(stable(new.condition)))
         if len(out) == len(node.seq) and all(a is b for a, b in zip(out, node.seq, strict=True)):
             return node
         return sequence(out)

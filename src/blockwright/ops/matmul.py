@@ -93,7 +93,7 @@ def _lower_matmul(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
         of_b = (*broadcast_index(b.shape[:-2], lead), k, *column)
         return ir.mul(ir.cast_to(a[of_a], inner), ir.cast_to(b[of_b], inner))
 
-    name = "out" if inner is dtype else "C"
+    name = "out" if inner is dtype else "product"
     return _finish(program, fold(program, name, shape, a.shape[-1:], term, "sum", inner), dtype)
 
 
@@ -127,9 +127,9 @@ def _lower_linear(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
         return ir.mul(ir.cast_to(left, inner), ir.cast_to(right, inner))
 
     if not bias:
-        name = "out" if inner is dtype else "C"
+        name = "out" if inner is dtype else "product"
         return _finish(program, fold(program, name, shape, x.shape[-1:], term, "sum", inner), dtype)
-    total = fold(program, "C", shape, x.shape[-1:], term, "sum", inner)
+    total = fold(program, "product", shape, x.shape[-1:], term, "sum", inner)
     out = program.compute(
         "out", shape, lambda *i: ir.add(total[i], ir.cast_to(at(bias[0], i), inner)), dtype
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.ops.common import I64, ZERO, as_dim
-from blockwright.ops.row import OpContext
+from blockwright.ops.row import OpContext, dims_text
 
 
 class Product:
@@ -71,14 +71,14 @@ def resolve(
     if not holes:
         known = Product(wanted)
         if not total.same(known, ctx):
-            raise ctx.error(f"cannot turn shape {tuple(shape)!r} into {tuple(wanted)!r}: "
-                            f"{total.expr()!r} and {known.expr()!r} elements",
+            raise ctx.error(f"cannot turn shape ({dims_text(*shape)}) into ({dims_text(*wanted)}): "
+                            f"{dims_text(total.expr())} and {dims_text(known.expr())} elements",
                             "the number of elements must be the same")  # fmt: skip
         return tuple(wanted)
     known = Product([d for i, d in enumerate(wanted) if i != holes[0]])
     mine, theirs = total.without(known, ctx)
     if known.number == 0 or (not theirs and total.number % known.number and not mine):
-        raise ctx.error(f"-1 has no solution: {tuple(shape)!r} into {tuple(wanted)!r}")
+        raise ctx.error(f"-1 has no solution: ({dims_text(*shape)}) into ({dims_text(*wanted)})")
     rest = Product()
     rest.number, rest.factors = total.number, mine
     if not theirs and total.number % known.number == 0:

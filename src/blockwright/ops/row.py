@@ -14,6 +14,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.ir.printer.graph import ScriptPrinter
 from blockwright.support import GraphError
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +33,11 @@ class Sample(msgspec.Struct, frozen=True):
     tolerance: float = 4.0
     absolute: float = 0.0
     why: str = ""
+
+
+def dims_text(*dims: ir.Expr) -> str:
+    """Dimensions as a message names them: `n * 4, 384`."""
+    return ScriptPrinter((), None).dims(dims)
 
 
 class OpContext:
@@ -54,7 +60,7 @@ class OpContext:
         """Raise unless two dimensions are the same for all values of their symbols."""
         if not self.equal(a, b):
             raise self.error(
-                f"{what}: {a!r} and {b!r} are not known to be equal",
+                f"{what}: {dims_text(a)} and {dims_text(b)} are not known to be equal",
                 "declare both with the same symbol, or match_cast one of them",
             )
 

@@ -239,13 +239,13 @@ def _primitive(
 def _symbol_argument(group: _Group, params: list[ir.GraphVar]) -> list[ir.Var]:
     """Symbols used inside that no parameter binds: passed as one shape parameter."""
     bound = {s for p in params for s in ir.symbolic_vars(p.info)}
-    needed: list[ir.Var] = []
+    needed: dict[ir.Var, None] = {}
     for node in group.nodes:
         info = node.var.info
         dims = info.shape if isinstance(info, ir.TensorInfo) and info.shape is not None else ()
         for value in (*dims, *tir_symbols(node.binding.value)):
-            needed += [v for v in ir.free_vars(value) if v not in bound and v not in needed]
-    return needed
+            needed.update((v, None) for v in ir.free_vars(value) if v not in bound)
+    return list(needed)
 
 
 class _Rename(ir.Mutator):

@@ -82,7 +82,7 @@ def unbound_symbols(func: ir.PrimFunc) -> list[ir.Var]:
     bound: set[ir.Var] = set(func.params)
     for buffer in func.buffers:
         bound.update(d for d in buffer.shape if isinstance(d, ir.Var))
-    mentioned: list[ir.Var] = []
+    mentioned: dict[ir.Var, None] = {}
     local: set[ir.Var] = set()
     for node in ir.walk(func.body):
         if isinstance(node, ir.For):
@@ -91,9 +91,9 @@ def unbound_symbols(func: ir.PrimFunc) -> list[ir.Var]:
             local.add(node.var)
         elif isinstance(node, (ir.LetStmt, ir.Let)):
             local.add(node.var)
-        elif isinstance(node, ir.Var) and node not in mentioned:
-            mentioned.append(node)
+        elif isinstance(node, ir.Var):
+            mentioned[node] = None
     for buffer in func.buffers:
         for dim in buffer.shape:
-            mentioned += [v for v in ir.free_vars(dim) if v not in mentioned]
+            mentioned.update((v, None) for v in ir.free_vars(dim))
     return [v for v in mentioned if v not in bound and v not in local]

@@ -78,9 +78,19 @@ def rewrite_accesses(
     return ir.rewrite_bottom_up(root, change)
 
 
-def as_index_map(value: Any, ndim: int, dtype: ir.DType) -> IndexMap:
-    """An index map from its function or record form."""
-    return value if isinstance(value, IndexMap) else IndexMap.from_func(value, ndim, dtype)
+def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
+    """The map over indices of another integer type (records are made over int64)."""
+    fresh = {v: ir.Var(v.name, dtype) for v in index_map.initial}
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, ir.Var) and node in fresh:
+            return fresh[node]
+        if isinstance(node, ir.IntImm):
+            return ir.const(node.value, dtype)
+        return None
+
+    final = tuple(ir.rewrite_bottom_up(e, change) for e in index_map.final)
+    return IndexMap(tuple(fresh.values()), final)
 
 
 def fresh_name(state: State, base: str) -> str:

@@ -20,11 +20,11 @@ def _method(record: type[Primitive]) -> Callable[..., Any]:
     def method(self: Facade, *args: Any, **kwargs: Any) -> Any:
         return self._run(make(record, args, kwargs))  # pyright: ignore[reportPrivateUsage]
 
-    method.__name__ = record.name
-    method.__qualname__ = f"Schedule.{record.name}"
+    method.__name__ = record.method
+    method.__qualname__ = f"Schedule.{record.method}"
     method.__doc__ = record.__doc__
     return method
 
 
 for _record in PRIMITIVES:
-    setattr(Facade, _record.name, _method(_record))
+    setattr(Facade, _record.method, _method(_record))

@@ -6,26 +6,28 @@ parameter order of the `Schedule` method; `variadic` names the field that takes 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from blockwright import ir
+from blockwright.arith import IndexMap
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.state import State, Step
 from blockwright.support import ScheduleError
 
 Returns = Literal["none", "block", "blocks", "loop", "loops"]
 Factor = int | ir.Expr | None
-AnyIndexMap = Any
-"""A lambda from indices to new indices, or the record form of one."""
+AnyIndexMap = IndexMap
+"""In calls, a lambda from indices to new indices will do."""
 
 
 class Primitive(msgspec.Struct, frozen=True, eq=False):
     """Base of all schedule instructions."""
 
-    name: ClassVar[str] = ""
+    method: ClassVar[str] = ""
     returns: ClassVar[Returns] = "none"
     variadic: ClassVar[str] = ""
 
@@ -71,7 +73,7 @@ def make(record: type[Primitive], args: Sequence[Any], kwargs: dict[str, Any]) -
 
 
 def _argument(record: type[Primitive], text: str, help: str | None = None) -> ScheduleError:
-    return ScheduleError(f"{record.name}: {text}", code="BW304", help=help)
+    return ScheduleError(f"{record.method}: {text}", code="BW304", help=help)
 
 
 def _check(record: type[Primitive], where: str, annotation: str, value: Any) -> Any:
@@ -140,10 +142,16 @@ def _number(value: Any) -> Any:
     return _instance(bool, int, float, ir.Expr)(value)
 
 
-def _map_like(value: Any) -> Any:
-    if not callable(value) and not hasattr(value, "final"):
+def _index_map(value: Any) -> IndexMap:
+    """The record form of an index map; a function must name its indices one by one."""
+    if isinstance(value, IndexMap):
+        return value
+    if not callable(value):
         raise TypeError
-    return value
+    kinds = [p.kind for p in inspect.signature(value).parameters.values()]
+    if any(k is not inspect.Parameter.POSITIONAL_OR_KEYWORD for k in kinds):
+        raise ValueError("write one parameter per index, as in lambda i, j: (j, i)")
+    return IndexMap.from_func(value, len(kinds))
 
 
 PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -161,7 +169,7 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "int | str": ("a buffer index or name", _instance(int, str)),
     "str": ("a string", _instance(str)),
     "str | None": ("a string", _optional(_instance(str))),
-    "AnyIndexMap": ("a function from indices to new indices", _map_like),
+    "AnyIndexMap": ("a function from indices to new indices", _index_map),
     "Any": ("a number, string, expression, list or mapping", _annotation),
     "Number | None": ("a number or expression", _optional(_number)),
 }

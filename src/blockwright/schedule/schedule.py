@@ -125,7 +125,7 @@ class Schedule(Facade):
             record = _mapped(step.record, known, self.func)
             last = self._take(record)
             if len(last) != len(step.outputs):
-                raise ScheduleError(f"{step.record.name}: gives {len(last)} handles here, "
+                raise ScheduleError(f"{step.record.method}: gives {len(last)} handles here, "
                                     f"{len(step.outputs)} in the trace", code="BW306")  # fmt: skip
             known.update(zip(step.outputs, last, strict=True))
         return list(last)
@@ -139,7 +139,7 @@ class Schedule(Facade):
 
     def _take(self, record: Primitive) -> tuple[Handle, ...]:
         function = self._function_of(record)
-        state = self._state(function, record.name)
+        state = self._state(function, record.method)
         step = record.apply(state)
         outputs = self._commit(function, record, step)
         self.trace = self.trace.extended(Instruction(record, outputs))
@@ -150,9 +150,9 @@ class Schedule(Facade):
         names: set[str] = set()
         for value in _values(record):
             if isinstance(value, (BlockRV, LoopRV)):
-                names.add(self._entry(value, record.name).function)
+                names.add(self._entry(value, record.method).function)
         if len(names) > 1:
-            raise ScheduleError(f"{record.name}: the handles belong to different programs",
+            raise ScheduleError(f"{record.method}: the handles belong to different programs",
                                 code="BW304")  # fmt: skip
         return names.pop() if names else self._work_on
 
@@ -170,9 +170,9 @@ class Schedule(Facade):
             if self._verify == "full":
                 from_check = _well_formed(step.func)
                 if from_check:
-                    raise schedule_error(record.name, from_check, "BW309", step.func)
+                    raise schedule_error(record.method, from_check, "BW309", step.func)
             self._functions[function] = step.func
-            self._forward(function, record.name, step)
+            self._forward(function, record.method, step)
         outputs: list[Handle] = []
         for target in step.results:
             number = len(self._entries)
@@ -252,4 +252,4 @@ def _well_formed(func: ir.PrimFunc) -> str:
     return "; ".join(p.message for p in problems)
 
 
-RECORDS: dict[str, type[Primitive]] = {record.name: record for record in PRIMITIVES}
+RECORDS: dict[str, type[Primitive]] = {record.method: record for record in PRIMITIVES}

@@ -54,6 +54,13 @@ def implied_type(op: str, args: Sequence[Expr]) -> DType | None:
     return dtype_of(_STATED_TYPES.get(op, "int32"))
 
 
+def _has_function(call: E.Call) -> bool:
+    """Whether `T.<op>(…)` builds this very call: it would match the types of its operands."""
+    mixed = OPS[call.op].elementwise and len({arg.dtype for arg in call.args}) > 1
+    lazy = call.op == "if_then_else" and call.type is not call.args[1].dtype
+    return call.op.isidentifier() and not mixed and not lazy
+
+
 class ExprPrinter:
     """Prints expressions; `names` gives every variable and buffer its spelling."""
 
@@ -206,7 +213,7 @@ class ExprPrinter:
     def _call(self, node: E.Call) -> tuple[str, int]:
         args = self.exprs(node.args)
         default = implied_type(node.op, node.args)
-        if default is None or not node.op.isidentifier() or node.op in SPECIAL_CALLS:
+        if default is None or node.op in SPECIAL_CALLS or not _has_function(node):
             rest = f", {args}" if args else ""
             return f'T.call_intrin("{node.type}", {quote(node.op)}{rest})', _ATOM
         if node.type is not default:

@@ -9,7 +9,7 @@ from blockwright.analysis.regions import relax_region
 from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
 
@@ -42,8 +42,8 @@ class CacheRead(Primitive, frozen=True, eq=False):
                 B[vi, vj] = A_local[vi, vj] * T.float32(2)
     """
 
-    name: ClassVar[str] = "cache_read"
-    returns = "block"
+    method: ClassVar[str] = "cache_read"
+    returns: ClassVar[Returns] = "block"
 
     block: BlockRV
     read_buffer_index: int | str

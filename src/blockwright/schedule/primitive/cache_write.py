@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
 
@@ -40,8 +40,8 @@ class CacheWrite(Primitive, frozen=True, eq=False):
                 B[v0, v1] = B_local[v0, v1]
     """
 
-    name: ClassVar[str] = "cache_write"
-    returns = "block"
+    method: ClassVar[str] = "cache_write"
+    returns: ClassVar[Returns] = "block"
 
     block: BlockRV
     write_buffer_index: int | str

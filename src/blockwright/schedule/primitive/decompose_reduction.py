@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
 
@@ -39,8 +39,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
     """
 
-    name: ClassVar[str] = "decompose_reduction"
-    returns = "block"
+    method: ClassVar[str] = "decompose_reduction"
+    returns: ClassVar[Returns] = "block"
 
     block: BlockRV
     loop: LoopRV

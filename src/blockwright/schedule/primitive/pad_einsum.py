@@ -18,7 +18,7 @@ from blockwright.schedule.buffers import (
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive.reindex import _outermost
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
 
@@ -48,8 +48,8 @@ class PadEinsum(Primitive, frozen=True, eq=False):
         C[v0, v1] = C_pad[v0, v1]                                # v0 < n
     """
 
-    name: ClassVar[str] = "pad_einsum"
-    returns = "blocks"
+    method: ClassVar[str] = "pad_einsum"
+    returns: ClassVar[Returns] = "blocks"
 
     block: BlockRV
     padding: tuple[int, ...]
@@ -57,7 +57,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
-        loops = trivial_loops(state, block, self.name)
+        loops = trivial_loops(state, block, self.method)
         self._check(state, block)
         analyzer = state.analyzer(block)
         padded: dict[ir.Var, tuple[ir.Expr, ir.Expr]] = {}

@@ -10,7 +10,7 @@ from blockwright.schedule.buffers import accesses_to, copy_nest, fresh_name, wit
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive.transform_layout import named_buffer
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
 
@@ -38,8 +38,8 @@ class Reindex(Primitive, frozen=True, eq=False):
         … C[vi, vj] = C[vi, vj] + A_reindex[vi, vk] * B[vk, vj]
     """
 
-    name: ClassVar[str] = "reindex"
-    returns = "block"
+    method: ClassVar[str] = "reindex"
+    returns: ClassVar[Returns] = "block"
 
     block: BlockRV
     buffer: Any

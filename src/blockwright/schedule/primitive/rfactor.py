@@ -9,7 +9,7 @@ from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.primitive.decompose_reduction import _conjuncts, _reduction_loops
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.reduction import Reduction, reduction_of
 from blockwright.schedule.state import State, Step
 
@@ -49,8 +49,8 @@ class Rfactor(Primitive, frozen=True, eq=False):
                 B[vi] = B[vi] + B_rf[vi, vk1]
     """
 
-    name: ClassVar[str] = "rfactor"
-    returns = "block"
+    method: ClassVar[str] = "rfactor"
+    returns: ClassVar[Returns] = "block"
 
     loop: LoopRV
     factor_axis: int

@@ -28,7 +28,7 @@ class SetScope(Primitive, frozen=True, eq=False):
         B_local = T.alloc_buffer((128, 128), scope="local")
     """
 
-    name: ClassVar[str] = "set_scope"
+    method: ClassVar[str] = "set_scope"
 
     block: BlockRV
     buffer_index: int | str

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.arith import IndexMap, IterMapError
-from blockwright.schedule.buffers import as_index_map, nest_of, trivial_loops, with_regions
+from blockwright.schedule.buffers import with_index_type, nest_of, trivial_loops, with_regions
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import AnyIndexMap, Primitive
@@ -35,18 +35,21 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
                 B[v0 // 16, v0 % 16] = A[v0 // 16, v0 % 16] + T.float32(1)
     """
 
-    name: ClassVar[str] = "transform_block_layout"
+    method: ClassVar[str] = "transform_block_layout"
 
     block: BlockRV
     index_map: AnyIndexMap
 
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
-        loops = trivial_loops(state, block, self.name)
+        loops = trivial_loops(state, block, self.method)
         analyzer = state.analyzer(block)
         extents = [it.dom.extent for it in block.iter_vars]
         dtype = extents[0].dtype if extents else ir.dtype_of("int64")
-        mapping = as_index_map(self.index_map, len(extents), dtype)
+        mapping = with_index_type(self.index_map, dtype)
+        if len(mapping.initial) != len(extents):
+            state.fail(f"the map takes {len(mapping.initial)} iterators, {block.name} has "
+                       f"{len(extents)}", code="BW324", guilty=[block])  # fmt: skip
         try:
             inverse = mapping.inverse(extents, analyzer)
             shape = mapping.map_shape(extents, analyzer)

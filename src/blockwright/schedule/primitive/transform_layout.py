@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.arith import IterMapError
 from blockwright.schedule.buffers import (
     accessed_buffer,
-    as_index_map,
+    with_index_type,
     require_home,
     rewrite_accesses,
     with_regions,
@@ -39,7 +39,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         B[vi // 16, vj, vi % 16] = A[vi, vj]
     """
 
-    name: ClassVar[str] = "transform_layout"
+    method: ClassVar[str] = "transform_layout"
 
     block: BlockRV
     buffer: Any
@@ -50,7 +50,10 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         buffer = named_buffer(state, block, self.buffer)
         owner = require_home(state, block, buffer)
         dtype = buffer.shape[0].dtype if buffer.shape else ir.dtype_of("int64")
-        mapping = as_index_map(self.index_map, buffer.ndim, dtype)
+        mapping = with_index_type(self.index_map, dtype)
+        if len(mapping.initial) != buffer.ndim:
+            state.fail(f"the map takes {len(mapping.initial)} indices, {buffer.name} has "
+                       f"{buffer.ndim} dimensions", code="BW324", guilty=[block])  # fmt: skip
         analyzer = state.analyzer(block)
         try:
             shape = mapping.map_shape(buffer.shape, analyzer)

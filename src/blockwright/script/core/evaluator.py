@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import difflib
 import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from blockwright import ir
@@ -36,7 +37,7 @@ class MetaVar:
 
 def special_form(func: FuncT) -> FuncT:
     """Mark a dialect function that receives its call unevaluated: `func(evaluator, call_node)`."""
-    setattr(func, "__special_form__", True)
+    vars(func)["__special_form__"] = True
     return func
 
 
@@ -148,26 +149,12 @@ class Evaluator:
     def eval(self, node: ast.expr) -> Any:
         """The value of an expression; raises `Problem` with the place."""
         method = self._methods.get(type(node))
+        if method is None:
+            raise Problem("BW104", f"{_name(node)} is not part of the dialect", node)
         try:
-            if method is None:
-                return self._python(node)
             return method(self, node)
         except BlockwrightError as error:
             raise wrap(error, node) from error
-
-    def _python(self, node: ast.expr) -> Any:
-        """Lambdas, comprehensions and the like: Python evaluates them in the merged scope."""
-        if not self.script.trusted:
-            raise Problem("BW104", f"{_name(node)} is not part of the dialect", node,
-                          "text that does not come from a Python file cannot splice Python")  # fmt: skip
-        names: dict[str, Any] = dict(self.script.env)
-        for scope in self.scopes:
-            names.update(scope)
-        used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        if any(names.get(name) is POISON for name in used):
-            raise Poisoned
-        code = compile(ast.Expression(node), self.script.file.name, "eval")
-        return self.guarded(lambda: eval(code, names), node)
 
     def guarded(self, run: Callable[[], Any], node: ast.AST) -> Any:
         """Run spliced Python; what it raises becomes a problem at `node`."""
@@ -175,7 +162,7 @@ class Evaluator:
             return run()
         except (Problem, Poisoned, BlockwrightError):
             raise
-        except Exception as error:  # noqa: BLE001: spliced Python may raise anything
+        except Exception as error:  # noqa: BLE001 - spliced Python may raise anything
             text = f"{type(error).__name__}: {error}"
             raise Problem("BW109", f"evaluating this in Python raised {text}", node) from error
 
@@ -306,6 +293,69 @@ class Evaluator:
         raise Problem("BW104", "`a if c else b` needs a condition known while parsing", node,
                       "write T.if_then_else(c, a, b)")  # fmt: skip
 
+    # --------------------------------------------------------------------- functions and sequences
+    def eval_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Any:
+        out: list[Any] = []
+        self._comprehend(node.generators, node.elt, out)
+        return out
+
+    eval_GeneratorExp = eval_ListComp
+
+    def _comprehend(self, loops: list[ast.comprehension], element: ast.expr, out: list[Any]) -> None:
+        if not loops:
+            out.append(self.eval(element))
+            return
+        source = self.eval(loops[0].iter)
+        if self.is_ir(source) or not isinstance(source, Iterable):
+            raise Problem("BW104", "a comprehension runs over Python values", loops[0].iter)
+        for item in source:
+            self.scopes.append({})
+            try:
+                self.assign_plain(loops[0].target, item)
+                if all(self._decided(test) for test in loops[0].ifs):
+                    self._comprehend(loops[1:], element, out)
+            finally:
+                self.scopes.pop()
+
+    def _decided(self, node: ast.expr) -> bool:
+        value = self.eval(node)
+        if self.is_ir(value):
+            raise Problem("BW104", "this condition is not known while parsing", node)
+        return bool(value)
+
+    def assign_plain(self, target: ast.expr, value: Any) -> None:
+        """Bind names of the script, as Python does."""
+        if isinstance(target, ast.Name):
+            self.bind(target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for part, item in zip(target.elts, value, strict=True):
+                self.assign_plain(part, item)
+        else:
+            raise Problem("BW103", "this cannot be assigned to", target)
+
+    def eval_Lambda(self, node: ast.Lambda) -> Any:
+        names = [a.arg for a in node.args.args]
+        around = list(self.scopes)
+
+        def call(*args: Any) -> Any:
+            if len(args) != len(names):
+                raise TypeError(f"the lambda takes {len(names)} arguments, got {len(args)}")
+            saved = self.scopes
+            self.scopes = [*around, dict(zip(names, args, strict=True))]
+            try:
+                return self.eval(node.body)
+            finally:
+                self.scopes = saved
+
+        return call
+
+    def eval_JoinedStr(self, node: ast.JoinedStr) -> Any:
+        return "".join(str(self.eval(part)) for part in node.values)
+
+    def eval_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        spec = "" if node.format_spec is None else self.eval(node.format_spec)
+        return format(self.eval(node.value), spec)
+
     def eval_Call(self, node: ast.Call) -> Any:
         func = self.eval(node.func)
         if getattr(func, "__special_form__", False):
@@ -326,8 +376,9 @@ class Evaluator:
             try:
                 return self.called(func, args, dict(kwargs), node)
             except TypeError as error:  # arguments that do not fit the signature
-                text = str(error).replace("()", "", 1)
-                raise Problem("BW106", f"wrong call of {ast.unparse(node.func)}: {text}", node) from error
+                text = re.sub(r"^[\w.<>]+\(\) ", "it ", str(error))
+                name = ast.unparse(node.func)
+                raise Problem("BW106", f"wrong call of {name}: {text}", node) from error
         return self.called(func, args, dict(kwargs), node)
 
 
@@ -336,6 +387,6 @@ def _condition(value: Any) -> ir.Expr:
 
 
 def _name(node: ast.AST) -> str:
-    return {"ListComp": "a comprehension", "GeneratorExp": "a comprehension",
-            "DictComp": "a comprehension", "SetComp": "a comprehension",
-            "Lambda": "a lambda"}.get(type(node).__name__, f"{type(node).__name__}")  # fmt: skip
+    words = {"DictComp": "a dict comprehension", "SetComp": "a set comprehension",
+             "NamedExpr": "`:=`", "Await": "`await`", "Yield": "`yield`"}  # fmt: skip
+    return words.get(type(node).__name__, f"`{type(node).__name__}`")

@@ -80,6 +80,11 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
     return IRModule(members, attrs)
 
 
+def _is_module(item: ast.ClassDef) -> bool:
+    names = (ast.unparse(d).split("(")[0].split(".")[-1] for d in item.decorator_list)
+    return "ir_module" in names
+
+
 def _is_harmless(item: ast.stmt) -> bool:
     text = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
     return text or isinstance(item, (ast.Pass, ast.Import, ast.ImportFrom))
@@ -108,7 +113,7 @@ def from_source(
         assert isinstance(script.node, ast.Module)
         for item in script.node.body:
             with reporter.statement(item):
-                if isinstance(item, ast.ClassDef):
+                if isinstance(item, ast.ClassDef) and _is_module(item):
                     found.append(parse_module(_part(script, item), reporter))
                 elif isinstance(item, ast.FunctionDef):
                     function = parse_function(item, _part(script, item), reporter)

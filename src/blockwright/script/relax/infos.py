@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from blockwright import ir
 from blockwright.ir import DType, Expr, Info, dtype_of
 from blockwright.support import ScriptError
@@ -44,10 +46,12 @@ def dimension(value: Any) -> Expr:
             _unresolved[placeholder] = value
             return placeholder
         return resolver(value)
-    expr = ir.as_expr(value, None if isinstance(value, Expr) else dtype_of("int64"))
-    if not expr.dtype.is_int:
-        raise ScriptError(f"a dimension is an integer, not {expr.dtype}", code="BW107")
-    return expr
+    if isinstance(value, Expr) and value.dtype.is_int:
+        return value
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return ir.const(int(value), "int64")
+    kind = value.dtype if isinstance(value, Expr) else type(value).__name__
+    raise ScriptError(f"a dimension is an integer, not {kind}", code="BW107")
 
 
 def dimensions(values: Sequence[Any]) -> tuple[Expr, ...]:

@@ -41,7 +41,8 @@ def builtin(name: str) -> Callable[..., Expr]:
     def call(*args: Any, dtype: str | DType | None = None) -> Expr:
         values = number_types(args) if row.elementwise else [to_expr(a) for a in args]
         if row.arity >= 0 and len(values) != row.arity:
-            raise ScriptError(f"T.{name} takes {row.arity} arguments, got {len(values)}",
+            raise ScriptError(f"T.{name} takes {row.arity} argument{'s' * (row.arity != 1)}, "
+                              f"got {len(values)}",
                               code="BW106")  # fmt: skip
         known = implied_type(name, values) if dtype is None else dtype
         return ir.call(name, *values, dtype=None if row.elementwise and dtype is None else known)
@@ -231,16 +232,6 @@ def vload(buffer: Buffer, indices: Any, dtype: Any = None, predicate: Any = None
     return BufferLoad(buffer, vector_indices(buffer, items), mask)
 
 
-def call_packed(name: str, *args: Any, dtype: str | DType = "int32") -> Expr:
-    """A call of a registered function with the packed convention."""
-    return ir.Call("call_packed", (ir.StringImm(name), *map(to_expr, args)), dtype_of(dtype))
-
-
-def call_global(name: str, *args: Any, dtype: str | DType = "int32") -> Expr:
-    """A call of another function of the module."""
-    return ir.Call("call_global", (ir.StringImm(name), *map(to_expr, args)), dtype_of(dtype))
-
-
 def call_extern(*args: Any, dtype: str | DType = "int32") -> Expr:
     """`T.call_extern("f", x, dtype="float32")`, or the classic `T.call_extern("float32", "f", x)`."""
     values = list(args)
@@ -270,8 +261,7 @@ def operator_of(op: ast.operator, a: Any, b: Any) -> Expr | None:
 
 __all__ = [
     "Add", "And", "Cast", "Div", "FloorDiv", "FloorMod", "Let", "Max", "Min", "Mod", "Mul", "Not",
-    "Or", "Select", "StringImm", "Sub", "broadcast", "call_extern", "call_global", "call_intrin",
-    "call_packed", "cast", "ceildiv", "dtype", "floordiv", "floormod", "if_then_else", "infinity",
+    "Or", "Select", "StringImm", "Sub", "broadcast", "call_extern", "call_intrin", "cast", "ceildiv", "dtype", "floordiv", "floormod", "if_then_else", "infinity",
     "max", "max_value", "min", "min_value", "power", "ramp", "shuffle", "truncdiv", "truncmod",
     "var",
 ]  # fmt: skip

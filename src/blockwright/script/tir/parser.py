@@ -88,7 +88,7 @@ class TirEvaluator(Evaluator):
 
     def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         if isinstance(func, FunctionRef):
-            return expressions.call_global(func.name, *args, **kwargs)
+            return expressions.builtin("call_global")(func.name, *args, **kwargs)
         spliced = _SPLICED.get(func) if isinstance(func, type(builtins.min)) else None
         if spliced is not None and any(isinstance(a, (Expr, BufferSlice)) for a in args):
             func = spliced
@@ -350,13 +350,6 @@ class TirParser(TirEvaluator):
             with self.scope():
                 self.assign_plain(node.target, item)
                 self.body(node.body)
-
-    def assign_plain(self, target: ast.expr, value: Any) -> None:
-        if isinstance(target, ast.Name):
-            self.bind(target.id, value)
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            for part, item in zip(target.elts, value, strict=True):
-                self.assign_plain(part, item)
 
     def visit_While(self, node: ast.While) -> None:
         condition = to_expr(self.eval(node.test), ir.dtype_of("bool"))

@@ -1,0 +1,246 @@
+"""Well-formedness of tensor programs: what every pass and primitive may rely on.
+
+- every variable, buffer and block is defined once, and used only where its definition holds;
+- a block uses its own iterators, never the loops around it, and binds each iterator once;
+- a block's signature covers what its body touches;
+- accesses have one index per dimension;
+- the body of a function with blocks is the root block, which has no iterators;
+- symbolic sizes of a function have different names.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.analysis.facts import symbol_facts, symbols_of
+from blockwright.analysis.regions import block_access_regions, clip_region
+from blockwright.arith import Analyzer, covers
+from blockwright.ir.printer import script
+from blockwright.support import Diagnostic, ValidationError
+
+
+def check_well_formed(program: ir.PrimFunc | ir.IRModule) -> None:
+    """Raise a `ValidationError` that lists all problems of a program.
+
+    Args:
+        program: a tensor program, or a module of which every tensor program is checked.
+    """
+    functions = program.functions.values() if isinstance(program, ir.IRModule) else (program,)
+    problems: list[Diagnostic] = []
+    for function in functions:
+        if isinstance(function, ir.PrimFunc):
+            problems += find_problems(function)
+    if problems:
+        raise ValidationError.collect(problems)
+
+
+def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
+    """Everything that is wrong with a function; empty when it is well formed."""
+    checker = _Checker(func)
+    checker.run()
+    return checker.problems
+
+
+class _Checker:
+    def __init__(self, func: ir.PrimFunc) -> None:
+        self.func = func
+        self.problems: list[Diagnostic] = []
+        self.defined: set[ir.Node] = set()  # ever defined, to find second definitions
+        self.visible: set[ir.Node] = set()
+        self.outside: dict[ir.Var, str] = {}  # loop variables of scopes around the block
+        self._loops: set[ir.Node] = set()  # loop variables of the scope walked now
+        self._analyzer: Analyzer | None = None
+
+    def report(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
+        self.problems.append(
+            Diagnostic(code, f"{self.func.name}: {message}", node.span, help, ())
+        )
+
+    def define(self, node: ir.Var | ir.Buffer) -> None:
+        if node in self.defined:
+            kind = "buffer" if isinstance(node, ir.Buffer) else "variable"
+            self.report("BW211", f"{kind} {node.name} is defined twice", node)
+        self.defined.add(node)
+        self.visible.add(node)
+
+    # ------------------------------------------------------------------ functions
+    def run(self) -> None:
+        func = self.func
+        symbols = symbols_of(func)
+        names: set[str] = set()
+        for symbol in symbols:
+            if symbol.name in names:
+                self.report("BW214", f"two symbolic sizes are named {symbol.name}", symbol)
+            names.add(symbol.name)
+        self.visible.update(symbols)
+        self.defined.update(symbols)
+        for param in func.params:
+            if param not in self.visible:
+                self.define(param)
+        handles = set(func.params)
+        for handle, buffer in func.buffer_map:
+            if handle not in handles:
+                self.report("BW211", f"{buffer.name} is bound to no parameter", buffer)
+            self.define(buffer)
+            self.visible.update(ir.collect(buffer, ir.Var))
+        body = func.body
+        if isinstance(body, ir.BlockRealize):
+            if body.iter_values or body.block.iter_vars:
+                self.report("BW215", "the root block has iterators", body.block)
+            self.block(body.block, root=True)
+        else:
+            if ir.collect(body, ir.Block):
+                self.report("BW215", "the body has blocks but is not the root block", body)
+            self.stmt(body)
+
+    # ------------------------------------------------------------------ statements
+    def stmt(self, node: ir.Stmt) -> None:
+        if isinstance(node, ir.For):
+            self.use(node.min)
+            self.use(node.extent)
+            with_var = node.thread.var if node.thread is not None else None
+            self.define(node.loop_var)
+            self._loops.add(node.loop_var)
+            if with_var is not None and with_var not in self.visible:
+                self.define(with_var)
+            self.stmt(node.body)
+            self.visible.discard(node.loop_var)
+        elif isinstance(node, ir.BlockRealize):
+            self.realize(node)
+        elif isinstance(node, ir.LetStmt):
+            self.use(node.value)
+            self.define(node.var)
+            self.stmt(node.body)
+            self.visible.discard(node.var)
+        elif isinstance(node, (ir.Allocate, ir.DeclBuffer)):
+            if isinstance(node, ir.DeclBuffer):
+                self.use(node.source)
+            self.declare(node.buffer)
+            self.stmt(node.body)
+            self.visible.discard(node.buffer)
+        else:
+            if isinstance(node, ir.AttrStmt) and isinstance(node.node, ir.IterVar):
+                self.define(node.node.var)  # a thread axis
+            for child in node.children():
+                if isinstance(child, ir.Stmt):
+                    self.stmt(child)
+                else:
+                    self.use(child)
+            if isinstance(node, ir.BufferStore):
+                self.access(node)
+
+    def realize(self, node: ir.BlockRealize) -> None:
+        block = node.block
+        if len(node.iter_values) != len(block.iter_vars):
+            self.report("BW215", f"block {block.name} has {len(block.iter_vars)} iterators and "
+                        f"{len(node.iter_values)} values", block)  # fmt: skip
+        for value in (*node.iter_values, node.predicate):
+            self.use(value)
+        self.block(block, root=False)
+
+    def block(self, block: ir.Block, root: bool) -> None:
+        if block in self.defined:
+            self.report("BW211", f"block {block.name} stands in two places", block)
+        self.defined.add(block)
+        hidden = {v for v in self.visible if isinstance(v, ir.Var) and v in self._loops}
+        self.visible -= hidden
+        self.outside.update({v: block.name for v in hidden})
+        inside: list[ir.Node] = []
+        for it in block.iter_vars:
+            self.use(it.dom)
+            self.define(it.var)
+            inside.append(it.var)
+        for buffer in block.alloc_buffers:
+            self.declare(buffer)
+            inside.append(buffer)
+        for region in (*block.reads, *block.writes):
+            self.use(region)
+        for match in block.match_buffers:
+            self.use(match.source)
+            self.visible.update(ir.collect(match.buffer, ir.Var))
+            self.define(match.buffer)
+            inside.append(match.buffer)
+        before = self._loops
+        self._loops = set()
+        if block.init is not None:
+            self.stmt(block.init)
+        self.stmt(block.body)
+        self._loops = before
+        self.visible.difference_update(inside)
+        self.visible |= hidden
+        for var in hidden:
+            self.outside.pop(var, None)
+        if not root:
+            self.signature(block)
+
+    def declare(self, buffer: ir.Buffer) -> None:
+        for part in (*buffer.shape, *buffer.strides):
+            self.use(part)
+        self.define(buffer)
+
+    def signature(self, block: ir.Block) -> None:
+        """The stated regions cover those of the body."""
+        if any(isinstance(n, ir.Call) and n.op in ("address_of", "tensor")
+               for n in ir.walk(block.body)):  # fmt: skip
+            return  # what an address reaches only the signature says
+        analyzer = self._facts().copy()
+        for it in block.iter_vars:
+            analyzer.bind(it.var, it.dom)
+        reads, writes = block_access_regions(block, self._facts())
+        for word, found, stated in (("reads", reads, block.reads), ("writes", writes, block.writes)):
+            known = {r.buffer: r for r in stated}
+            for region in found:
+                have = known.get(region.buffer)
+                if have is None:
+                    self.report("BW216", f"block {block.name} {word} {region.buffer.name}, which "
+                                "its signature does not state", block)  # fmt: skip
+                elif not _covered(have, region, analyzer):
+                    self.report("BW216", f"block {block.name} {word} more of {region.buffer.name} "
+                                f"({script(region)}) than its signature states "
+                                f"({script(have)})", block)  # fmt: skip
+
+    def _facts(self) -> Analyzer:
+        if self._analyzer is None:
+            self._analyzer = symbol_facts(self.func)
+        return self._analyzer
+
+    # ------------------------------------------------------------------ expressions
+    def use(self, node: ir.Node) -> None:
+        stack: list[ir.Node] = [node]
+        while stack:
+            here = stack.pop()
+            if isinstance(here, ir.Var):
+                self.use_var(here)
+            elif isinstance(here, ir.Buffer):
+                if here not in self.visible:
+                    self.report("BW212", f"buffer {here.name} is used where it is not defined",
+                                here)  # fmt: skip
+            elif isinstance(here, ir.Let):
+                self.use(here.value)
+                self.define(here.var)
+                self.use(here.body)
+                self.visible.discard(here.var)
+            else:
+                if isinstance(here, ir.BufferLoad):
+                    self.access(here)
+                stack.extend(here.children())
+
+    def use_var(self, var: ir.Var) -> None:
+        if var in self.visible:
+            return
+        block = self.outside.get(var)
+        if block is not None:
+            self.report("BW212", f"block {block} uses the loop variable {var.name} from outside",
+                        var, "bind it to an iterator of the block")  # fmt: skip
+        else:
+            self.report("BW212", f"variable {var.name} is used where it is not defined", var)
+
+    def access(self, node: ir.BufferLoad | ir.BufferStore) -> None:
+        if len(node.indices) != node.buffer.ndim:
+            self.report("BW209", f"buffer {node.buffer.name} has {node.buffer.ndim} dimensions, "
+                        f"an access has {len(node.indices)} indices", node)  # fmt: skip
+
+
+def _covered(have: ir.BufferRegion, need: ir.BufferRegion, analyzer: Analyzer) -> bool:
+    if covers(have.region, need.region, analyzer):
+        return True
+    return covers(have.region, clip_region(need, analyzer).region, analyzer)

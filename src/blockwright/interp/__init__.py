@@ -1,0 +1,11 @@
+"""The reference interpreter: what a tensor program means, executed with every check on.
+
+It follows docs/semantics.md and nothing else: schedules, lowering and compiled code are tested
+against it. Functions become Python closures once (`expr`, `access`, `stmt`); loops whose iterations
+provably touch disjoint memory run as NumPy lanes (`nest`, `lanes`); the arithmetic of each type is
+in `numeric` and `ops`, memory with its shadows in `memory`, arguments in `run`.
+"""
+
+from blockwright.interp.run import interpret, register_packed
+
+__all__ = ["interpret", "register_packed"]

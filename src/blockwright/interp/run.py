@@ -1,0 +1,343 @@
+"""Entry of the interpreter: arguments become views, symbols get their values, functions run."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp import numeric
+from blockwright.interp.lanes import Env, Fn, State
+from blockwright.interp.memory import Pointer, Storage
+from blockwright.interp.stmt import Return, StmtCompiler
+from blockwright.ir import (
+    Block,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    IRModule,
+    PrimFunc,
+    Var,
+    collect,
+    walk,
+)
+from blockwright.support import InterpretError
+
+Array = np.ndarray[Any, Any]
+_packed: dict[str, Callable[..., Any]] = {}
+_compiled: weakref.WeakKeyDictionary[PrimFunc, Program] = weakref.WeakKeyDictionary()
+
+
+def register_packed(name: str, function: Callable[..., Any]) -> None:
+    """Make a Python function callable from programs by `call_packed`; tensors come as arrays."""
+    _packed[name] = function
+
+
+class Program:
+    """A PrimFunc compiled to closures; shapes and scalars are bound at each call."""
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.func = func
+        self.buffers = func.buffers
+        handles = {var for var, _ in func.buffer_map}
+        self.scalars = [p for p in func.params if p not in handles]
+        self.written = written_buffers(func)
+        compiler = StmtCompiler(call_global)
+        for scalar in self.scalars:
+            compiler.define(scalar, not scalar.dtype.is_int)
+        self.symbols = shape_symbols(func, self.scalars)
+        for symbol in self.symbols:
+            compiler.define(symbol)
+        self.strides = [v for b in self.buffers for v in b.strides if isinstance(v, Var)]
+        for stride in self.strides:
+            compiler.define(stride)
+        compiler.visible = [(v.name, compiler.slot(v)) for v in self.symbols]
+        self.slots = {v: compiler.slot(v) for v in (*self.scalars, *self.symbols, *self.strides)}
+        self.shapes: list[list[Fn]] = [[compiler.index(n) for n in b.shape] for b in self.buffers]
+        self.binders = [compiler.bind_view(b) for b in self.buffers]
+        for handle, buffer in func.buffer_map:
+            compiler.define(handle)
+            self.slots[handle] = compiler.slot(handle)
+            compiler.slot(buffer)
+        self.body = compiler.stmt(func.body)
+        self.count = compiler.count
+
+    def environment(self, state: State, values: dict[Var, Any]) -> Env:
+        env: Env = [None] * self.count
+        env[1] = state
+        for var, value in values.items():
+            if var in self.slots:
+                env[self.slots[var]] = value
+        return env
+
+    def run(self, env: Env, pointers: Sequence[Pointer]) -> None:
+        for (handle, _), bind, pointer in zip(
+            self.func.buffer_map, self.binders, pointers, strict=True
+        ):
+            env[self.slots[handle]] = pointer
+            bind(env, pointer)
+        with np.errstate(all="ignore"):
+            try:
+                self.body(env)
+            except Return:
+                return
+
+
+def program_of(func: PrimFunc) -> Program:
+    """The compiled form of a function, made once per function object."""
+    found = _compiled.get(func)
+    if found is None:
+        found = _compiled[func] = Program(func)
+    return found
+
+
+def shape_symbols(func: PrimFunc, scalars: Collection[Var]) -> list[Var]:
+    """Symbolic sizes that shapes bind: plain dimensions in order of first occurrence."""
+    found: dict[Var, None] = {}
+    for buffer in func.buffers:
+        found.update(dict.fromkeys(n for n in buffer.shape if isinstance(n, Var)))
+    for buffer in func.buffers:
+        for extent in buffer.shape:
+            found.update(dict.fromkeys(collect(extent, Var)))
+    return [v for v in found if v not in scalars]
+
+
+def written_buffers(func: PrimFunc) -> set[Buffer]:
+    """Parameter buffers that the body may write, through views and addresses too."""
+    aliases: dict[Buffer, Buffer] = {}
+    written: set[Buffer] = set()
+    for node in walk(func.body):
+        if isinstance(node, BufferStore):
+            written.add(node.buffer)
+        elif isinstance(node, Block):
+            aliases |= {m.buffer: m.source.buffer for m in node.match_buffers}
+        elif isinstance(node, Call) and node.op in ("call_global", "call_packed", "atomic_add"):
+            written |= {n.buffer for n in walk(node) if isinstance(n, BufferLoad)}
+        elif (source := getattr(node, "source", None)) is not None and isinstance(source, Call):
+            aliases |= {node.buffer: n.buffer for n in walk(source) if isinstance(n, BufferLoad)}  # type: ignore[attr-defined]
+    for buffer in list(written):
+        while buffer in aliases:
+            buffer = aliases[buffer]
+            written.add(buffer)
+    return written & set(func.buffers)
+
+
+# -------------------------------------------------------------------------------------- arguments
+def interpret(
+    program: PrimFunc | IRModule,
+    *args: Any,
+    entry: str = "main",
+    outputs: int | Collection[str] | None = None,
+    vectorize: bool = True,
+    races: bool = True,
+    order: str | int | None = None,
+    packed: dict[str, Callable[..., Any]] | None = None,
+    **scalars: Any,
+) -> None:
+    """Run a tensor program in place on NumPy arrays, checking every step.
+
+    Args:
+        program: a function, or a module whose function `entry` is run.
+        args: one array per buffer parameter and one number per scalar parameter, in order. Scalars
+            may be given by name instead (`**scalars`), and so may symbols that no shape binds.
+        outputs: which parameters hold nothing at entry: the number of trailing buffers, or names.
+            The function's attribute "num_outputs" says the same. Others count as initialised.
+        vectorize: run independent iterations at once; False forces one instance at a time.
+        races: check that iterations of parallel and vectorized loops do not meet.
+        order: of parallel and vectorized loops: None as written, "reverse", or a seed to shuffle.
+        packed: Python functions for `call_packed`, besides registered ones.
+
+    Raises InterpretError: BW701–BW709 for arguments as in a compiled call, BW751 out of bounds,
+    BW752 read of an element nobody wrote, BW753 failed assertion, BW754 division by zero,
+    BW755 iterator outside its domain, BW756 race, BW757 what the interpreter cannot run,
+    BW758 view that does not fit, BW759 shift amount.
+    """
+    module = program if isinstance(program, IRModule) else None
+    func = module[entry] if module is not None else program
+    if not isinstance(func, PrimFunc):
+        raise InterpretError(f"{entry!r} is a graph function; the interpreter runs tensor programs",
+                             code="BW757", help="lower the module first")  # fmt: skip
+    if order is not None and order != "reverse" and not isinstance(order, int):
+        raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW702")
+    compiled = program_of(func)
+    state = State(module, vectorize=vectorize, races=races, order=order,
+                  packed={**_packed, **(packed or {})})  # fmt: skip
+    arrays, values = _match_arguments(compiled, args, scalars)
+    fresh = _output_buffers(func, outputs)
+    _bind_symbols(compiled, arrays, values)
+    env = compiled.environment(state, values)
+    _check_shapes(compiled, arrays, env)
+    if _overlapping(compiled, arrays):
+        state.vectorize = False  # lanes rest on distinct memory
+    loaned = [_Loan(b, a, b in fresh, b in compiled.written)
+              for b, a in zip(compiled.buffers, arrays, strict=True)]  # fmt: skip
+    compiled.run(env, [loan.pointer for loan in loaned])
+    for loan in loaned:
+        loan.give_back()
+
+
+class _Loan:
+    """A caller's array as storage; one that is not contiguous is copied, and copied back."""
+
+    def __init__(self, buffer: Buffer, array: Array, fresh: bool, written: bool) -> None:
+        self.array = array
+        self.copy: Array | None = None
+        flat = _flat(buffer, array)
+        if flat is None:
+            self.copy = np.ascontiguousarray(array)
+            flat = self.copy.reshape(-1)
+        self.written = written
+        shadow = np.zeros(flat.nbytes, np.uint8) if fresh else None
+        storage = Storage(flat.view(np.uint8), shadow, array.itemsize, 0, False)
+        self.pointer = Pointer(storage, 0)
+
+    def give_back(self) -> None:
+        if self.copy is not None and self.written:
+            self.array[...] = self.copy
+
+
+def _flat(buffer: Buffer, array: Array) -> Array | None:
+    """The memory of an array as one dimension, when the program can address it there."""
+    if array.flags.c_contiguous:
+        return array.reshape(-1)
+    if not buffer.strides or any(s < 0 or s % array.itemsize for s in array.strides):
+        return None
+    reach = 1 + sum((n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True))
+    return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,))
+
+
+def _match_arguments(
+    compiled: Program, args: Sequence[Any], scalars: dict[str, Any]
+) -> tuple[list[Array], dict[Var, Any]]:
+    func = compiled.func
+    buffers = dict(func.buffer_map)
+    wanted = [p for p in func.params if p in buffers or p.name not in scalars]
+    if len(args) != len(wanted):
+        names = ", ".join(buffers[p].name if p in buffers else p.name for p in wanted)
+        raise InterpretError(f"{func.name} takes {len(wanted)} arguments ({names}), got {len(args)}",
+                             code="BW701", help="outputs are passed too: arrays to be written")  # fmt: skip
+    arrays: list[Array] = []
+    values: dict[Var, Any] = {}
+    for param, arg in zip(wanted, args, strict=True):
+        if param in buffers:
+            arrays.append(_array(func, buffers[param], arg, buffers[param] in compiled.written))
+        else:
+            values[param] = _scalar(func, param, arg)
+    known = {v.name: v for v in (*compiled.scalars, *compiled.symbols)}
+    for name, value in scalars.items():
+        if name not in known:
+            raise InterpretError(f"{func.name} has no scalar {name!r}", code="BW702")
+        values[known[name]] = _scalar(func, known[name], value)
+    return arrays, values
+
+
+def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
+    if not isinstance(value, (int, float, np.generic)):
+        raise InterpretError(f"{func.name}: scalar {var.name} must be a number, "
+                             f"not {type(value).__name__}", code="BW702")  # fmt: skip
+    return int(value) if var.dtype.is_int else numeric.constant(value, var.dtype)  # type: ignore[arg-type]
+
+
+def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
+    where = f"{func.name}: argument {buffer.name}"
+    if not isinstance(arg, np.ndarray):
+        raise InterpretError(f"{where} must be a NumPy array, not {type(arg).__name__}", code="BW702")
+    if arg.dtype != buffer.dtype.numpy():
+        raise InterpretError(f"{where} must hold {buffer.dtype}, not {arg.dtype}", code="BW703")
+    rank = buffer.ndim + (buffer.dtype.lanes > 1)
+    if arg.ndim != rank or (buffer.dtype.lanes > 1 and arg.shape[-1] != buffer.dtype.lanes):
+        raise InterpretError(f"{where} must have {rank} dimensions, its shape is {arg.shape}",
+                             code="BW704")  # fmt: skip
+    if written and not arg.flags.writeable:
+        raise InterpretError(f"{where} is written but the array is read-only", code="BW707")
+    return arg
+
+
+def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, Any]) -> None:
+    """Plain dimensions and strides bind their variables; the first occurrence wins."""
+    func = compiled.func
+    low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
+    high: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    for buffer, array in zip(compiled.buffers, arrays, strict=True):
+        for extent, actual in zip(buffer.shape, array.shape, strict=False):
+            if isinstance(extent, Var):
+                values.setdefault(extent, actual)
+        for stride, step in zip(buffer.strides, array.strides, strict=False):
+            if isinstance(stride, Var):
+                values.setdefault(stride, step // array.itemsize)
+    for var in (*compiled.scalars, *compiled.symbols):
+        if var not in values:
+            raise InterpretError(f"{func.name}: nothing binds {var.name}", code="BW701",
+                                 help=f"pass {var.name}=… to interpret")  # fmt: skip
+    for var in compiled.symbols:
+        least, most = low.get(var.name, 0), high.get(var.name, values[var])
+        if not least <= values[var] <= most:
+            raise InterpretError(f"{func.name}: {var.name} = {values[var]} is outside its declared "
+                                 f"range [{least}, {most}]", code="BW708")  # fmt: skip
+
+
+def _check_shapes(compiled: Program, arrays: Sequence[Array], env: Env) -> None:
+    """Every dimension agrees with its expression, and strides with the array's."""
+    for buffer, array, shape in zip(compiled.buffers, arrays, compiled.shapes, strict=True):
+        expected = tuple(fn(env) for fn in shape)
+        if expected != array.shape[: buffer.ndim]:
+            symbolic = any(isinstance(n, Var) for n in buffer.shape)
+            given = ", ".join(f"{v.name} = {env[compiled.slots[v]]}" for v in compiled.symbols)
+            raise InterpretError(
+                f"{compiled.func.name}: argument {buffer.name} has shape {array.shape}, expected "
+                f"{expected}", code="BW709" if symbolic else "BW704",
+                notes=[f"bound from the arguments before it: {given}"] if symbolic else [])  # fmt: skip
+
+
+def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> set[Buffer]:
+    """Parameters that hold nothing at entry."""
+    if outputs is None:
+        outputs = int(func.attrs.get("num_outputs", 0))
+    if isinstance(outputs, int):
+        return set(func.buffers[len(func.buffers) - outputs :])
+    names = {b.name: b for b in func.buffers}
+    unknown = [n for n in outputs if n not in names]
+    if unknown:
+        raise InterpretError(f"{func.name} has no buffer parameter {unknown[0]!r}", code="BW702",
+                             help=f"buffers: {', '.join(names)}")  # fmt: skip
+    return {names[n] for n in outputs}
+
+
+def _overlapping(compiled: Program, arrays: Sequence[Array]) -> bool:
+    """Whether a written argument overlaps another, which the function must allow."""
+    pairs = list(zip(compiled.buffers, arrays, strict=True))
+    found = False
+    for k, (buffer, array) in enumerate(pairs):
+        for other, second in pairs[k + 1 :]:
+            if buffer not in compiled.written and other not in compiled.written:
+                continue
+            if not np.may_share_memory(array, second):
+                continue
+            if compiled.func.attrs.get("tir.noalias") is not False:
+                raise InterpretError(
+                    f"{compiled.func.name}: {buffer.name} and {other.name} overlap in memory and "
+                    "one of them is written", code="BW706",
+                    help='pass separate arrays, or declare "tir.noalias": False')  # fmt: skip
+            found = True
+    return found
+
+
+# ---------------------------------------------------------------------------- calls in the module
+def call_global(state: State, name: str, args: list[Any]) -> None:
+    """Run another function of the module: pointers, then scalars, then its symbols."""
+    func = state.module[name] if state.module is not None and name in state.module else None
+    if not isinstance(func, PrimFunc):
+        raise InterpretError(f"call of unknown tensor program {name!r}", code="BW757",
+                             help="interpret the module that holds it")  # fmt: skip
+    compiled = program_of(func)
+    formals = [*compiled.scalars, *compiled.symbols]
+    count = len(compiled.buffers)
+    if len(args) != count + len(formals):
+        raise InterpretError(f"{name} takes {count} buffers and {len(formals)} numbers, the call "
+                             f"passes {len(args)} arguments", code="BW701")  # fmt: skip
+    values = {v: int(a) if v.dtype.is_int else a
+              for v, a in zip(formals, args[count:], strict=True)}  # fmt: skip
+    compiled.run(compiled.environment(state, values), args[:count])

@@ -1,0 +1,54 @@
+"""The primitives, one file each; this list is all that must know of a new one."""
+
+from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop
+from blockwright.schedule.primitive.annotate import Annotate
+from blockwright.schedule.primitive.cache_read import CacheRead
+from blockwright.schedule.primitive.cache_write import CacheWrite
+from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
+from blockwright.schedule.primitive.fuse import Fuse
+from blockwright.schedule.primitive.get_block import GetBlock
+from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
+from blockwright.schedule.primitive.get_consumers import GetConsumers
+from blockwright.schedule.primitive.get_loops import GetLoops
+from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
+from blockwright.schedule.primitive.get_producers import GetProducers
+from blockwright.schedule.primitive.pad_einsum import PadEinsum
+from blockwright.schedule.primitive.parallel import Parallel
+from blockwright.schedule.primitive.reindex import Reindex
+from blockwright.schedule.primitive.reorder import Reorder
+from blockwright.schedule.primitive.rfactor import Rfactor
+from blockwright.schedule.primitive.set_scope import SetScope
+from blockwright.schedule.primitive.split import Split
+from blockwright.schedule.primitive.transform_block_layout import TransformBlockLayout
+from blockwright.schedule.primitive.transform_layout import TransformLayout
+from blockwright.schedule.primitive.unannotate import Unannotate
+from blockwright.schedule.primitive.unroll import Unroll
+from blockwright.schedule.primitive.vectorize import Vectorize
+from blockwright.schedule.record import Primitive
+
+PRIMITIVES: tuple[type[Primitive], ...] = (
+    AddUnitLoop,
+    Annotate,
+    CacheRead,
+    CacheWrite,
+    DecomposeReduction,
+    Fuse,
+    GetBlock,
+    GetChildBlocks,
+    GetConsumers,
+    GetLoops,
+    GetOutputBlocks,
+    GetProducers,
+    PadEinsum,
+    Parallel,
+    Reindex,
+    Reorder,
+    Rfactor,
+    SetScope,
+    Split,
+    TransformBlockLayout,
+    TransformLayout,
+    Unannotate,
+    Unroll,
+    Vectorize,
+)

@@ -1,0 +1,57 @@
+"""add_unit_loop: a loop that runs once, as a place to move other blocks to."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class AddUnitLoop(Primitive, frozen=True, eq=False):
+    """Put a loop that runs once around a block or loop.
+
+    Args:
+        block_or_loop: what goes inside.
+
+    Requires:
+    - it is not the root block.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((), "int32"), B: T.Buffer((), "int32")):
+            with T.block("B"):
+                B[()] = A[()] + 1
+
+    Steps::
+
+        sch.add_unit_loop(sch.get_block("B"))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((), "int32"), B: T.Buffer((), "int32")):
+            for u in T.serial(1):
+                with T.block("B"):
+                    B[()] = A[()] + 1
+    """
+
+    method: ClassVar[str] = "add_unit_loop"
+    returns: ClassVar[Returns] = "loop"
+
+    block_or_loop: BlockRV | LoopRV
+
+    def apply(self, state: State) -> Step:
+        node = state.stmt(self.block_or_loop)
+        inside = state.realize(node) if isinstance(node, ir.Block) else node
+        around = state.tree.loops_above(node)
+        dtype = inside.loop_var.type if isinstance(inside, ir.For) else (
+            around[-1].loop_var.type if around else ir.dtype_of("int32"))  # fmt: skip
+        var = ir.Var("u", dtype)
+        edit = Edit(state)
+        edit.replace(inside, wrap_loops(inside, [(var, ir.const(1, dtype))]))
+        return edit.finish(var)

@@ -1,0 +1,70 @@
+"""annotate: a key and value on a block or loop."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from blockwright import ir
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class Annotate(Primitive, frozen=True, eq=False):
+    """Put a key and value on a block or loop.
+
+    Args:
+        block_or_loop: where.
+        ann_key: the key.
+        ann_val: a number, string, expression, or lists and mappings of them.
+
+    Requires:
+    - the key is not there yet.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        sch.annotate(sch.get_block("B"), "note", 1)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in range(8):
+                with T.block("B"):
+                    T.block_attr({"note": 1})
+                    vi = T.axis.spatial(8, i)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "annotate"
+
+    block_or_loop: BlockRV | LoopRV
+    ann_key: str
+    ann_val: Any
+
+    def apply(self, state: State) -> Step:
+        node = state.stmt(self.block_or_loop)
+        if self.ann_key in node.annotations:
+            state.fail(f"{self.ann_key!r} is annotated already", code="BW319", guilty=[node],
+                       help="unannotate it first")  # fmt: skip
+        return with_annotations(state, node, {**node.annotations, self.ann_key: self.ann_val})
+
+
+def with_annotations(state: State, node: ir.Block | ir.For, values: dict[str, Any]) -> Step:
+    """The step that gives a block or loop other annotations."""
+    edit = Edit(state)
+    if isinstance(node, ir.Block):
+        edit.replace_block(node, node.replace(annotations=values))
+    else:
+        edit.replace(node, node.replace(annotations=values))
+    return edit.finish()

@@ -1,0 +1,105 @@
+"""fuse: a nest of loops becomes one loop."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.checks import require_chain, require_plain_loop, require_zero_start
+from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.loops import simplified_bindings
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class Fuse(Primitive, frozen=True, eq=False):
+    """Fuse loops nested directly in one another into one loop.
+
+    Args:
+        loops: the loops, outermost first.
+        preserve_unit_iters: let loops that run once take part in the new loop's name and value.
+
+    Requires:
+    - each loop is the only statement of the one before it;
+    - all are serial, start at 0 and carry no annotation;
+    - no extent depends on an outer one of the loops.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+            for i, j in T.grid(16, 8):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] + 1.0
+
+    Steps::
+
+        i, j = sch.get_loops(sch.get_block("B"))
+        sch.fuse(i, j)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+            for i_j_fused in range(128):
+                with T.block("B"):
+                    vi = T.axis.spatial(16, i_j_fused // 8)
+                    vj = T.axis.spatial(8, i_j_fused % 8)
+                    B[vi, vj] = A[vi, vj] + 1.0
+    """
+
+    method: ClassVar[str] = "fuse"
+    returns: ClassVar[Returns] = "loop"
+    variadic: ClassVar[str] = "loops"
+
+    loops: tuple[LoopRV, ...]
+    preserve_unit_iters: bool = True
+
+    def apply(self, state: State) -> Step:
+        if not self.loops:
+            state.fail("no loops are given", code="BW304")
+        loops = [state.loop(handle) for handle in self.loops]
+        for loop in loops:
+            require_plain_loop(state, loop)
+            require_zero_start(state, loop)
+        path = require_chain(state, loops)
+        if path != loops:
+            state.fail("the loops are not given outermost first, without gaps", code="BW310",
+                       guilty=loops, help="reorder them next to one another first")  # fmt: skip
+        analyzer = state.analyzer(loops[0])
+        self._independent(state, loops)
+        dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),
+                     loops[0].loop_var.type)  # fmt: skip
+        sizes = [ir.cast_to(f.extent, dtype) for f in loops]
+        parts = list(range(len(loops)))
+        if not self.preserve_unit_iters:
+            one = ir.const(1, dtype)
+            parts = [k for k in parts if not analyzer.prove_equal(sizes[k], one)] or [0]
+        name = "_".join(loops[k].loop_var.name for k in parts) + "_fused"
+        fused = ir.Var(name if len(parts) > 1 else loops[parts[0]].loop_var.name, dtype)
+        total: ir.Expr = ir.const(1, dtype)
+        mapping: dict[ir.Var, ir.Expr] = {f.loop_var: ir.const(0, f.loop_var.type) for f in loops}
+        for k in reversed(parts):
+            value = ir.floordiv(fused, total)
+            if k != parts[0]:
+                value = ir.floormod(value, sizes[k])
+            mapping[loops[k].loop_var] = ir.cast_to(value, loops[k].loop_var.type)
+            total = sizes[k] * total
+        total = analyzer.simplify(total)
+        edit = Edit(state)
+        body = edit.substitute(loops[-1].body, mapping)
+        analyzer.bind(fused, ir.Range(ir.const(0, dtype), total))
+        body = simplified_bindings(body, {fused}, analyzer)
+        edit.replace(loops[0], wrap_loops(body, [(fused, total)]))
+        return edit.finish(fused)
+
+    @staticmethod
+    def _independent(state: State, loops: list[ir.For]) -> None:
+        seen: set[ir.Var] = set()
+        for loop in loops:
+            if seen and ir.uses_var(loop.extent, seen):
+                state.fail(f"the extent of loop {loop.loop_var.name} depends on an outer one",
+                           code="BW312", guilty=[loop])  # fmt: skip
+            seen.add(loop.loop_var)

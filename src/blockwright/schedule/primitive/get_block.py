@@ -1,0 +1,35 @@
+"""get_block: a handle for a block by its name."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class GetBlock(Primitive, frozen=True, eq=False):
+    """A handle for the block of this name.
+
+    Args:
+        name: the block's name; the implicit root block is "root".
+
+    Requires:
+    - exactly one block has the name.
+    """
+
+    method: ClassVar[str] = "get_block"
+    returns: ClassVar[Returns] = "block"
+
+    name: str
+
+    def apply(self, state: State) -> Step:
+        found = [b for b in state.tree.blocks if b.name == self.name]
+        if not found:
+            known = ", ".join(sorted({b.name for b in state.tree.blocks}))
+            state.fail(f"no block is named {self.name!r}", code="BW302", help=f"blocks: {known}")
+        if len(found) > 1:
+            state.fail(f"{len(found)} blocks are named {self.name!r}", code="BW303", guilty=found,
+                       help="reach the one you mean through get_child_blocks, get_producers or "
+                       "get_consumers")  # fmt: skip
+        return Step(state.func, results=(found[0],))

@@ -1,0 +1,26 @@
+"""get_child_blocks: handles for the blocks directly below a block or loop."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class GetChildBlocks(Primitive, frozen=True, eq=False):
+    """The blocks below a block or loop, without those inside other blocks, in program order.
+
+    Args:
+        block_or_loop: where to look.
+    """
+
+    method: ClassVar[str] = "get_child_blocks"
+    returns: ClassVar[Returns] = "blocks"
+
+    block_or_loop: BlockRV | LoopRV
+
+    def apply(self, state: State) -> Step:
+        found = state.tree.child_blocks(state.stmt(self.block_or_loop))
+        return Step(state.func, results=tuple(found))

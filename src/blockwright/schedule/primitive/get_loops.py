@@ -1,0 +1,28 @@
+"""get_loops: handles for the loops around a block."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class GetLoops(Primitive, frozen=True, eq=False):
+    """The loops around a block within its scope, outermost first.
+
+    Args:
+        block: the block.
+    """
+
+    method: ClassVar[str] = "get_loops"
+    returns: ClassVar[Returns] = "loops"
+
+    block: BlockRV
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        if block is state.func.root:
+            return Step(state.func)
+        return Step(state.func, results=tuple(f.loop_var for f in state.tree.loops_above(block)))

@@ -1,0 +1,26 @@
+"""get_output_blocks: handles for the blocks that write what outlives their scope."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class GetOutputBlocks(Primitive, frozen=True, eq=False):
+    """The blocks directly inside a scope that write a buffer the scope does not allocate.
+
+    Args:
+        scope_block: the block whose children are looked at.
+    """
+
+    method: ClassVar[str] = "get_output_blocks"
+    returns: ClassVar[Returns] = "blocks"
+
+    scope_block: BlockRV
+
+    def apply(self, state: State) -> Step:
+        flow = state.data_flow(state.block(self.scope_block))
+        return Step(state.func, results=tuple(b for b in flow.blocks if flow.is_output(b)))

@@ -1,0 +1,27 @@
+"""get_producers: handles for the blocks of the same scope that write what a block reads."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class GetProducers(Primitive, frozen=True, eq=False):
+    """The blocks of the same scope that write what a block reads, in program order.
+
+    Args:
+        block: the block in the middle.
+    """
+
+    method: ClassVar[str] = "get_producers"
+    returns: ClassVar[Returns] = "blocks"
+
+    block: BlockRV
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        flow = state.data_flow(state.scope(block))
+        return Step(state.func, results=tuple(flow.producers(block)))

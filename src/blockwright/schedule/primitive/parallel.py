@@ -1,0 +1,60 @@
+"""parallel: iterations of a loop run at the same time on several threads."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.checks import require_concurrent
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class Parallel(Primitive, frozen=True, eq=False):
+    """Let the iterations of a loop run on several threads.
+
+    Args:
+        loop: the loop.
+
+    Requires:
+    - everything below the loop happens in blocks that are complete, reductions or updates;
+    - the loop drives no reduction iterator;
+    - iterations write different elements, or buffers that live inside the loop;
+    - no iteration reads what another one writes.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i in range(128):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops(sch.get_block("B"))
+        sch.parallel(i)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i in T.parallel(128):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "parallel"
+
+    loop: LoopRV
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        require_concurrent(state, loop, "parallel", private=True)
+        edit = Edit(state)
+        edit.replace(loop, loop.replace(kind=ir.ForKind.PARALLEL))
+        return edit.finish()

@@ -1,0 +1,81 @@
+"""reorder: loops of one nest change places."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.checks import require_affine, require_chain, require_compact_flow
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class Reorder(Primitive, frozen=True, eq=False):
+    """Put loops of one nest into the given order; other loops of the nest keep their places.
+
+    Args:
+        ordered_loops: the loops, the new outermost first.
+
+    Requires:
+    - the loops lie on one path with nothing else between them;
+    - no bound of a loop uses a loop that would come inside it;
+    - every block inside is complete, a reduction or an update, its iterators bound by an iterator
+      map, and reads in an iteration only what is written in the same one or before the nest.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+            for i, j in T.grid(16, 8):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] + 1.0
+
+    Steps::
+
+        i, j = sch.get_loops(sch.get_block("B"))
+        sch.reorder(j, i)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+            for j, i in T.grid(8, 16):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] + 1.0
+    """
+
+    method: ClassVar[str] = "reorder"
+    variadic: ClassVar[str] = "ordered_loops"
+
+    ordered_loops: tuple[LoopRV, ...]
+
+    def apply(self, state: State) -> Step:
+        if not self.ordered_loops:
+            state.fail("no loops are given", code="BW304")
+        wanted = [state.loop(handle) for handle in self.ordered_loops]
+        path = require_chain(state, wanted)
+        places = iter(wanted)
+        moving = set(wanted)
+        order = [next(places) if loop in moving else loop for loop in path]
+        if order == path:
+            return Step(state.func)
+        seen: set[ir.Var] = set()
+        for loop in reversed(order):
+            if seen and any(ir.uses_var(e, seen) for e in (loop.min, loop.extent)):
+                state.fail(f"the bounds of loop {loop.loop_var.name} use a loop that would come "
+                           "inside it", code="BW312", guilty=[loop])  # fmt: skip
+            seen.add(loop.loop_var)
+        blocks = require_compact_flow(state, path[-1])
+        flow = state.data_flow(state.scope(path[-1]))
+        for block in blocks:
+            require_affine(state, flow, block)
+        body = path[-1].body
+        for loop in reversed(order):
+            body = loop.replace(body=body)
+        edit = Edit(state)
+        edit.replace(path[0], body)
+        return edit.finish()

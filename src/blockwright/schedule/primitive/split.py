@@ -1,0 +1,124 @@
+"""split: one loop becomes a nest of loops."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.schedule.checks import require_plain_loop
+from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.loops import guarded, simplified_bindings
+from blockwright.schedule.record import Factor, Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class Split(Primitive, frozen=True, eq=False):
+    """Split a loop into as many loops as there are factors, the first one outermost.
+
+    Args:
+        loop: the loop.
+        factors: extents of the new loops; one may be None and is then chosen so that the product
+            covers the loop. Where the product may exceed the extent, blocks get a predicate.
+        preserve_unit_iters: keep loops that run once.
+        disable_predication: leave the predicate out; the product must then provably not exceed
+            the extent.
+
+    Requires:
+    - the loop is serial and not annotated;
+    - at most one factor is None, symbolic ones are provably positive;
+    - without None, the product covers the extent.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i in range(128):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops(sch.get_block("B"))
+        sch.split(i, factors=[None, 32])
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i_0, i_1 in T.grid(4, 32):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i_0 * 32 + i_1)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "split"
+    returns: ClassVar[Returns] = "loops"
+
+    loop: LoopRV
+    factors: tuple[Factor, ...]
+    preserve_unit_iters: bool = True
+    disable_predication: bool = False
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        require_plain_loop(state, loop)
+        analyzer = state.analyzer(loop)
+        extents = self._extents(state, loop, analyzer)
+        dtype = loop.loop_var.type
+        total = extents[0]
+        for extent in extents[1:]:
+            total = total * extent
+        exact = analyzer.prove_equal(total, loop.extent)
+        if not exact and self.factors.count(None) == 0:
+            short = not analyzer.prove(ir.GE(*ir.match_types(total, loop.extent)))
+            if short:
+                state.fail("the product of the factors does not provably cover the extent of loop "
+                           f"{loop.loop_var.name}", code="BW318", guilty=[loop],
+                           help="give None for one factor")  # fmt: skip
+        if not exact and self.disable_predication:
+            state.fail(f"the factors do not divide loop {loop.loop_var.name} provably and "
+                       "predication is disabled", code="BW318", guilty=[loop])  # fmt: skip
+        edit = Edit(state)
+        kept = [k for k, e in enumerate(extents)
+                if self.preserve_unit_iters or not analyzer.prove_equal(e, ir.const(1, dtype))]  # fmt: skip
+        fresh = {k: ir.Var(f"{loop.loop_var.name}_{k}", dtype) for k in kept}
+        value: ir.Expr = ir.const(0, dtype)
+        for k, extent in enumerate(extents):
+            value = value * extent if k else value
+            value = value + fresh[k] if k in fresh else value
+        body = edit.substitute(loop.body, {loop.loop_var: _shifted(value, loop.min)})
+        if not exact:
+            body = guarded(body, ir.LT(*ir.match_types(value, loop.extent)))
+        for k, var in fresh.items():
+            analyzer.bind(var, ir.Range(ir.const(0, dtype), extents[k]))
+        body = simplified_bindings(body, set(fresh.values()), analyzer)
+        nest = wrap_loops(body, [(var, extents[k]) for k, var in fresh.items()])
+        edit.replace(loop, nest)
+        return edit.finish(*fresh.values())
+
+    def _extents(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Expr]:
+        if self.factors.count(None) > 1:
+            state.fail("more than one factor is None", code="BW304", guilty=[loop])
+        if not self.factors:
+            state.fail("no factors are given", code="BW304", guilty=[loop])
+        dtype = loop.loop_var.type
+        given: list[ir.Expr | None] = []
+        product: ir.Expr = ir.const(1, dtype)
+        for factor in self.factors:
+            extent = None if factor is None else ir.cast_to(ir.as_expr(factor, None), dtype)
+            if extent is not None:
+                if not analyzer.prove(ir.GE(extent, ir.const(1, dtype))):
+                    state.fail("a symbolic factor is not provably positive", code="BW318",
+                               guilty=[loop], help='state its range in "tir_var_lower_bound"')  # fmt: skip
+                product = product * extent
+            given.append(extent)
+        size = ir.cast_to(loop.extent, dtype)
+        inferred = analyzer.simplify(ir.ceildiv(size, product))
+        return [inferred if extent is None else extent for extent in given]
+
+
+def _shifted(value: ir.Expr, low: ir.Expr) -> ir.Expr:
+    return value if ir.is_const_int(low, 0) else low + value

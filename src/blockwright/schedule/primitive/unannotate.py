@@ -1,0 +1,59 @@
+"""unannotate: takes a key off a block or loop."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.primitive.annotate import with_annotations
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class Unannotate(Primitive, frozen=True, eq=False):
+    """Take a key off a block or loop.
+
+    Args:
+        block_or_loop: where.
+        ann_key: the key.
+
+    Requires:
+    - the key is there.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in T.serial(8, annotations={"note": 1}):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops(sch.get_block("B"))
+        sch.unannotate(i, "note")
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "unannotate"
+
+    block_or_loop: BlockRV | LoopRV
+    ann_key: str
+
+    def apply(self, state: State) -> Step:
+        node = state.stmt(self.block_or_loop)
+        if self.ann_key not in node.annotations:
+            known = ", ".join(node.annotations) or "none"
+            state.fail(f"{self.ann_key!r} is not annotated", code="BW319", guilty=[node],
+                       help=f"annotations: {known}")  # fmt: skip
+        kept = {k: v for k, v in node.annotations.items() if k != self.ann_key}
+        return with_annotations(state, node, kept)

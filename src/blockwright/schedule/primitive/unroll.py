@@ -1,0 +1,58 @@
+"""unroll: iterations of a loop are written out one after the other."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class Unroll(Primitive, frozen=True, eq=False):
+    """Let the iterations of a loop be written out one after the other.
+
+    Args:
+        loop: the loop.
+
+    Requires:
+    - the extent is a constant.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops(sch.get_block("B"))
+        sch.unroll(i)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in T.unroll(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "unroll"
+
+    loop: LoopRV
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        if not ir.is_const_int(loop.extent):
+            state.fail(f"loop {loop.loop_var.name} has no constant extent", code="BW318",
+                       guilty=[loop], help="split a constant factor off and unroll that")  # fmt: skip
+        edit = Edit(state)
+        edit.replace(loop, loop.replace(kind=ir.ForKind.UNROLLED))
+        return edit.finish()

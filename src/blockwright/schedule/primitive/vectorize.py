@@ -1,0 +1,64 @@
+"""vectorize: iterations of a loop become lanes of vectors."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.checks import require_concurrent
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class Vectorize(Primitive, frozen=True, eq=False):
+    """Let the iterations of a loop become lanes of vector operations.
+
+    Args:
+        loop: the loop.
+
+    Requires:
+    - the extent is a constant;
+    - everything below the loop happens in blocks that are complete, reductions or updates;
+    - the loop drives no reduction iterator, and iterations write different elements;
+    - no iteration reads what another one writes.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops(sch.get_block("B"))
+        sch.vectorize(i)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+            for i in T.vectorized(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "vectorize"
+
+    loop: LoopRV
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        if not ir.is_const_int(loop.extent):
+            state.fail(f"loop {loop.loop_var.name} has no constant extent", code="BW318",
+                       guilty=[loop], help="split a constant factor off and vectorize "
+                       "that")  # fmt: skip
+        require_concurrent(state, loop, "vectorized", private=False)
+        edit = Edit(state)
+        edit.replace(loop, loop.replace(kind=ir.ForKind.VECTORIZED))
+        return edit.finish()
