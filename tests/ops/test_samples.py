@@ -1,13 +1,15 @@
-"""Every operator row against its own NumPy meaning: deduce, lower, run, compare."""
+"""Every operator row against its own NumPy meaning: deduce, lower, interpret and compile, compare."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from blockwright import ir
+from blockwright.build import build
 from blockwright.interp import interpret
 from blockwright.ops.row import OpContext, OpRow, Sample
 from blockwright.ops.table import OPERATORS
@@ -65,23 +67,45 @@ def assert_close(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], sample: 
                     f"expected {want[where]!r}, {int(steps[where])} steps apart")  # fmt: skip
 
 
+class Case:
+    """One sample made concrete: arguments, wanted results, program."""
+
+    def __init__(self, row: OpRow, sample: Sample, name: str) -> None:
+        self.sample = sample
+        self.attrs = {**row.attrs, **sample.attrs}
+        self.arrays = arrays_of(sample)
+        with np.errstate(all="ignore"):
+            wanted = row.oracle(*self.arrays, **self.attrs)
+        self.wanted = [np.asarray(w) for w in (wanted if isinstance(wanted, list) else [wanted])]
+        assert row.lower is not None
+        infos = [info_of(a) for a in self.arrays]
+        func = row.lower(OpContext(row.name), infos, self.attrs)
+        self.func = func.replace(attrs={**func.attrs, "global_symbol": name})
+
+    def check(self, run: Callable[..., Any]) -> None:
+        """Run into fresh results and compare."""
+        outs = [np.full(w.shape, 77, w.dtype) for w in self.wanted]
+        run(*self.arrays, *outs)
+        for got, want in zip(outs, self.wanted, strict=True):
+            assert_close(got, want, self.sample)
+
+
 @pytest.mark.parametrize(("row", "sample"), CASES)
 def test_program_means_what_numpy_says(row: OpRow, sample: Sample) -> None:
-    arrays = arrays_of(sample)
-    attrs = {**row.attrs, **sample.attrs}
-    with np.errstate(all="ignore"):
-        wanted = row.oracle(*arrays, **attrs)
-    wanted = [np.asarray(w) for w in (wanted if isinstance(wanted, list) else [wanted])]
+    case = Case(row, sample, row.name)
+    infos = deduced(row, case.arrays, case.attrs)
+    shapes = [[ir.const_int(d) for d in i.shape or ()] for i in infos]
+    assert shapes == [list(w.shape) for w in case.wanted]
+    assert [i.dtype for i in infos] == [ir.dtype_of(w.dtype) for w in case.wanted]
+    case.check(lambda *arrays: interpret(case.func, *arrays))
 
-    infos = deduced(row, arrays, attrs)
-    assert [[ir.const_int(d) for d in i.shape or ()] for i in infos] == [
-        list(w.shape) for w in wanted
-    ]
-    assert [i.dtype for i in infos] == [ir.dtype_of(w.dtype) for w in wanted]
-    if row.lower is None:
-        return
-    func = row.lower(OpContext(row.name), [info_of(a) for a in arrays], attrs)
-    outs = [np.full(w.shape, 77, w.dtype) for w in wanted]
-    interpret(func, *arrays, *outs)
-    for got, want in zip(outs, wanted, strict=True):
-        assert_close(got, want, sample)
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_compiled_programs_mean_what_numpy_says(name: str) -> None:
+    row = OPERATORS[name]
+    cases = {
+        f"{name}_{i}": Case(row, sample, f"{name}_{i}") for i, sample in enumerate(row.samples)
+    }
+    module = build(ir.IRModule({key: case.func for key, case in cases.items()}))
+    for key, case in cases.items():
+        case.check(module[key])

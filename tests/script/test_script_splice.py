@@ -202,10 +202,14 @@ def test_a_function_without_a_file_says_what_to_do() -> None:
         exec("@T.prim_func\ndef f(): pass", names)
 
 
-def test_text_cannot_reach_python() -> None:
-    for attack in ("__import__('os')", "().__class__", "eval('1')", "open('f')"):
-        with pytest.raises(ScriptError):
-            from_source(f"@T.prim_func\ndef f():\n    T.evaluate({attack})\n")
+@pytest.mark.parametrize(
+    "attack",
+    ["__import__('os')", "().__class__", "eval('1')", "open('f')", "T.caller_environment(0)",
+     "T.exp.__globals__", "R.ir", "I.named_array", "T.expressions.ir"],
+)  # fmt: skip
+def test_text_cannot_reach_python(attack: str) -> None:
+    with pytest.raises(ScriptError):
+        from_source(f"@T.prim_func\ndef f():\n    T.evaluate({attack})\n")
 
 
 def test_text_uses_the_names_it_is_given() -> None:

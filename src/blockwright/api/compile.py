@@ -58,7 +58,7 @@ def compile(
     context.instruments.append(lambda name, before, after: stages.__setitem__(name, after))
     lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
     started = time.perf_counter()
-    library = build(lowered, machine, progress=progress)
+    library = build(lowered, machine)
     context.timings["build"] = time.perf_counter() - started
     return CompiledModel(imported, lowered, library, context, stages)
 

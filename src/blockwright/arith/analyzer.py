@@ -93,6 +93,7 @@ class Analyzer(Knowledge):
 
     def _prove_any(self, options: list[Expr], extra: tuple[Poly, ...]) -> bool:
         """One of the options holds: each is tried where the others do not hold."""
+        options = [inverse(o.a) if isinstance(o, Not) else o for o in options]
         tests = [test_of(self, o) for o in options]
         against: list[Poly | None] = []
         for test in tests:

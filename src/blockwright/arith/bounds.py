@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, inf
 
 from blockwright.arith.form import UNKNOWN, Atom, Bounds, Context, Mono, Poly, Unit
 
@@ -28,26 +28,18 @@ def added(a: Bounds, b: Bounds) -> Bounds:
 
 def multiplied(a: Bounds, b: Bounds) -> Bounds:
     """Bounds of `x * y`."""
-    if a == (0, 0) or b == (0, 0):
-        return (0, 0)
-    if None not in a and None not in b:
-        corners = [x * y for x in a for y in b if x is not None and y is not None]
-        return (min(corners), max(corners))
-    if a[1] is not None and a[1] <= 0:
-        return scaled(multiplied(scaled(a, -1), b), -1)
-    if b[1] is not None and b[1] <= 0:
-        return scaled(multiplied(a, scaled(b, -1)), -1)
-    if a[0] is None or b[0] is None or (a[0] < 0 and b[0] < 0):
-        return UNKNOWN
-    if a[0] >= 0 and b[0] >= 0:
-        high = None if a[1] is None or b[1] is None else a[1] * b[1]
-        return (a[0] * b[0], high)
-    if a[0] >= 0:
-        a, b = b, a
-    least = a[0]  # a may be negative, b is not
-    low = None if least is None or b[1] is None else least * b[1]
-    high = None if a[1] is None or b[1] is None else a[1] * b[1]
-    return (low, high)
+    if a == (1, 1):
+        return b
+    if b == (1, 1):
+        return a
+    ends_a = (-inf if a[0] is None else a[0], inf if a[1] is None else a[1])
+    ends_b = (-inf if b[0] is None else b[0], inf if b[1] is None else b[1])
+    corners = [x * y if x and y else 0 for x in ends_a for y in ends_b]
+    low, high = min(corners), max(corners)
+    return (
+        low if isinstance(low, int) else None,  # whole numbers stay exact, infinities are floats
+        high if isinstance(high, int) else None,
+    )
 
 
 def divided(n: Bounds, d: Bounds) -> Bounds:

@@ -49,8 +49,8 @@ def test_of(ctx: Rewriter, expr: Expr) -> Test | None:
     if isinstance(expr, (EQ, NE)):
         d = space.sub(ctx.exact(expr.a), ctx.exact(expr.b))
         return Test("==" if isinstance(expr, EQ) else "!=", d, expr.a.dtype)
-    small, large = (expr.b, expr.a) if isinstance(expr, (GT, GE)) else (expr.a, expr.b)
-    d = space.sub(ctx.exact(large), ctx.exact(small))
+    a, b = ctx.exact(expr.a), ctx.exact(expr.b)
+    d = space.sub(a, b) if isinstance(expr, (GT, GE)) else space.sub(b, a)
     if isinstance(expr, (LT, GT)):
         d = space.add(d, space.const(-1))
     return Test(">=", _without_quotient(ctx, d), expr.a.dtype)

@@ -241,9 +241,9 @@ def minimum(ctx: Context, operands: list[Poly]) -> Poly:
         flat.extend(_flatten_min(ctx, p))
     kept: list[Poly] = []
     for p in dict.fromkeys(flat):
-        if any(ctx.nonneg(space.sub(p, q)) for q in kept):
+        if any(ctx.known_nonneg(space.sub(p, q)) for q in kept):
             continue
-        kept = [q for q in kept if not ctx.nonneg(space.sub(q, p))]
+        kept = [q for q in kept if not ctx.known_nonneg(space.sub(q, p))]
         kept.append(p)
     if len(kept) == 1:
         return kept[0]

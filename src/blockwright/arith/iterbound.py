@@ -11,7 +11,7 @@ from blockwright.ir import Expr, Var, uses_var
 
 def constrain(parser: Parser, predicate: Expr) -> Expr | None:
     """Take `sum < bound` conditions into marks; the first condition that is no such bound."""
-    found: list[tuple[int, Poly, Poly]] = []
+    found: list[tuple[Expr, Poly, Poly]] = []
     for part in conjuncts(predicate):
         test = test_of(parser.analyzer, part)
         if test is None or test.kind != ">=":
@@ -23,10 +23,10 @@ def constrain(parser: Parser, predicate: Expr) -> Expr | None:
         moving, fixed = _separate(parser, test.sum)
         if not moving.terms:
             continue  # a condition on symbols alone
-        found.append((len(moving.terms), moving, fixed))
-    for _, moving, fixed in sorted(found, key=lambda f: f[0]):
+        found.append((part, moving, fixed))
+    for part, moving, fixed in sorted(found, key=lambda f: len(f[1].terms)):
         if not _bound_sum(parser, moving, fixed):
-            return parser.analyzer.lower(parser.space.add(moving, fixed), parser.dtype)
+            return part
     return None
 
 
@@ -51,6 +51,8 @@ def _bound_sum(parser: Parser, moving: Poly, fixed: Poly) -> bool:
         whole = parser.fuse(parser.parse(space.scale(moving, -1)))
     except NotAffine:
         return False
+    if not whole.args:  # nothing moves any more
+        return parser.analyzer.holds(space.sub(fixed, parser.poly(whole.base)))
     split = whole.args[0]
     scale = parser.poly(split.scale)
     mark = split.source

@@ -14,7 +14,6 @@ from typing import Any
 from blockwright.arith.form import Atom, Bounds, Poly, Rewriter, is_index
 from blockwright.ir import (
     Add,
-    BufferLoad,
     Call,
     Cast,
     Div,
@@ -72,14 +71,14 @@ def _var(ctx: Rewriter, expr: Var) -> Poly:
 def _sum(ctx: Rewriter, expr: Expr) -> Poly:
     """Addition and subtraction: a loop along the left spine, which may be thousands deep."""
     space = ctx.space
-    parts: list[tuple[Poly, int]] = []
+    parts: list[tuple[Expr, int]] = []
     node: Expr = expr
     while isinstance(node, (Add, Sub)):
-        parts.append((ctx.lift(node.b), 1 if isinstance(node, Add) else -1))
+        parts.append((node.b, 1 if isinstance(node, Add) else -1))
         node = node.a
     result = ctx.lift(node)
     for part, sign in reversed(parts):
-        result = space.add(result, part, sign)
+        result = space.add(result, ctx.lift(part), sign)
     return result
 
 
@@ -223,7 +222,7 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
         source = node.value.dtype
         if source.min_value >= dtype.min_value and source.max_value <= dtype.max_value:
             return (source.min_value, source.max_value)
-    if isinstance(node, (BufferLoad, Call, Cast)):
+    if atom.wraps or isinstance(node, Cast):
         return (dtype.min_value, dtype.max_value)
     return (None, None)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from blockwright.build.compile import Compiled, compile_lowered
 from blockwright.codegen import llvm
+from blockwright.codegen.artefact import write_artefact
 from blockwright.ir import IRModule, PrimFunc
 from blockwright.lower import lower
 from blockwright.runtime.arguments import NativeFunction
+from blockwright.runtime.artefact import Metadata
 from blockwright.runtime.library import load_image
 from blockwright.support import BuildError
 from blockwright.target import Target
@@ -68,6 +71,20 @@ class Module:
         self._functions[name] = function
         return function
 
+    def entry(self, name: str) -> Any:
+        """The FFI function of that name as the library exports it."""
+        return self._loaded().function(name)
+
+    def save(self, path: str | os.PathLike[str], metadata: Metadata) -> int:
+        """Writes the library with its constants and a description as an artefact; its size.
+
+        Raises: ArtefactError (BW805) when the file cannot be written; nothing is left behind.
+        """
+        compiled = self.compiled
+        return write_artefact(
+            path, compiled.objects, compiled.options, metadata, compiled.segments
+        )
+
     def __call__(self, *args: Any) -> Any:
         """Calls the only function."""
         names = self.names()
@@ -84,14 +101,16 @@ class Module:
             self._library = load_image(self.compiled.image)
         return self._library
 
-    def source(self, kind: Literal["llvm", "asm", "tir"] = "llvm", name: str | None = None) -> str:
-        """Generated text of one function or all of them."""
+    def source(self, kind: str = "llvm", name: str | None = None) -> str:
+        """Text of one function or all: "llvm", "asm", "tir" as given, "lowered" to flat loops."""
         units = [u for u in self.compiled.units if name is None or u.name == name]
         if not units:
             raise BuildError(f"the module has no function {name!r}", code="BW603")
         if kind == "tir":
             chosen = [self.program[u.name] for u in units]
             return "\n\n".join(f.script() for f in chosen)
+        if kind == "lowered":
+            return "\n\n".join(repr(lower(self.program[u.name], self.target)) for u in units)
         if kind == "llvm":
             return "\n".join(u.text for u in units)
         if kind == "asm":
@@ -102,7 +121,7 @@ class Module:
                 for u in units
             )  # fmt: skip
         raise BuildError(f"no source of kind {kind!r}", code="BW605",
-                         help='choose "llvm", "asm" or "tir"')  # fmt: skip
+                         help='choose "llvm", "asm", "lowered" or "tir"')  # fmt: skip
 
     def benchmark(self, name: str, *args: Any, repeat: int = 15, min_time: float = 0.005) -> Timing:
         """Times calls: `repeat` samples, each of enough calls to last `min_time` seconds."""

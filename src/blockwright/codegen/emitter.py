@@ -378,12 +378,15 @@ class FunctionEmitter:
         return self.emit(into.type, f"insertelement {into.typed}, {value.typed}, i64 {lane}")
 
     def shuffle(self, a: Value, b: Value, indices: Sequence[int]) -> Value:
+        if len(indices) == 1:
+            count = lanes_of(a.type)
+            return self.extract(a if indices[0] < count else b, indices[0] % count)
         picks = ", ".join(f"i32 {i}" for i in indices)
-        type_ = vector(element_of(a.type), len(indices))
         mask = f"<{len(indices)} x i32> <{picks}>"
-        result = self.emit(f"<{len(indices)} x {element_of(a.type)}>",
-                           f"shufflevector {a.typed}, {b.typed}, {mask}")  # fmt: skip
-        return self.extract(result, 0) if type_ == element_of(a.type) else result
+        return self.emit(
+            vector(element_of(a.type), len(indices)),
+            f"shufflevector {a.typed}, {b.typed}, {mask}",
+        )
 
     def per_lane(self, function: Callable[..., Value], *args: Value) -> Value:
         """Applies a scalar function to each lane."""

@@ -172,7 +172,8 @@ class ExprCompiler:
         modulo = (rest + y).where(adjust, rest)
         if kind is E.FloorMod:
             return modulo.with_sign_of(y).where(modulo.test("oeq", 0.0), modulo).v
-        quotient = (x - modulo) / y
+        quotient = (x - rest) / y
+        quotient = (quotient - 1.0).where(adjust, quotient)
         near = (quotient + 0.5).unary("floor")
         exact = near.where(abs(near - quotient).test("ole", 0.25), quotient.unary("floor"))
         return exact.where(y.test("one", 0.0), x / y).v

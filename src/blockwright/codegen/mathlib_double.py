@@ -100,7 +100,7 @@ def sin_cos(x: Real) -> tuple[Real, Real]:
     n, quadrant = nearest(x * (2.0 / math.pi))
     r = fma(n, -_HALF_PI[1], fma(n, -_HALF_PI[0], x))
     r2 = r * r
-    s = fma(r * r2, polynomial(r2, _SIN_TAYLOR), r)
+    s = x.where(x.test("oeq", 0.0), fma(r * r2, polynomial(r2, _SIN_TAYLOR), r))  # keeps -0
     c = polynomial(r2, _COS_TAYLOR)
     swap = (quadrant & 1).equals(1)
     sine, cosine = c.where(swap, s), s.where(swap, c)

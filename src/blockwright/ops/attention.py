@@ -29,7 +29,7 @@ from blockwright.ops.common import (
     wide,
     widen,
 )
-from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
+from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, dims_text, known_dtype
 from blockwright.ops.samples import bools, floats, values
 from blockwright.script.compute import Program, Tensor
 
@@ -56,7 +56,8 @@ def _group(ctx: OpContext, heads: ir.Expr, kv_heads: ir.Expr) -> ir.Expr:
     if ctx.equal(heads, kv_heads):
         return ir.const(1, "int64")
     if not ctx.equal(ir.floormod(heads, kv_heads), ir.const(0, "int64")):
-        raise ctx.error(f"{heads!r} query heads cannot share {kv_heads!r} key heads evenly")
+        counts = f"{dims_text(heads)} query heads cannot share {dims_text(kv_heads)} key heads"
+        raise ctx.error(f"{counts} evenly")
     return ctx.analyzer.simplify(ir.floordiv(heads, kv_heads))
 
 

@@ -31,6 +31,7 @@ from blockwright.ops.row import (
     OpContext,
     OpRow,
     Sample,
+    dims_text,
     known_shape,
     normalize_axis,
 )
@@ -220,7 +221,9 @@ def _cuts(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> list[ir.Expr]:
     if not isinstance(given, int):
         return [ZERO, *(as_dim(cut) for cut in given), size]
     if given < 1 or not ctx.equal(ir.floormod(size, as_dim(given)), ZERO):
-        raise ctx.error(f"dimension {size!r} is not known to fall into {given} equal parts")
+        raise ctx.error(
+            f"dimension {dims_text(size)} is not known to fall into {given} equal parts"
+        )
     part = ctx.analyzer.simplify(ir.floordiv(size, as_dim(given)))
     return [ctx.analyzer.simplify(ir.mul(part, as_dim(n))) for n in range(given)] + [size]
 
@@ -232,7 +235,9 @@ def _part_shapes(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> list
     for begin, end in pairwise(cuts):
         size = ctx.analyzer.simplify(ir.sub(end, begin))
         if isinstance(size, ir.IntImm) and size.value < 0:
-            raise ctx.error(f"boundaries {attrs['indices_or_sections']} do not fit {shape[axis]!r}")
+            raise ctx.error(
+                f"boundaries {attrs['indices_or_sections']} do not fit {dims_text(shape[axis])}"
+            )
         out.append((*shape[:axis], size, *shape[axis + 1 :]))
     return out
 

@@ -37,7 +37,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 def dims_text(*dims: ir.Expr) -> str:
     """Dimensions as a message names them: `n * 4, 384`."""
-    return ScriptPrinter((), None).dims(dims)
+    return ScriptPrinter().dims(dims)
 
 
 class OpContext:

@@ -33,6 +33,7 @@ from blockwright.ops.row import (
     OpRow,
     Sample,
     broadcast_index,
+    dims_text,
     known_shape,
     normalize_axis,
 )
@@ -136,7 +137,7 @@ def _squeezed_shape(ctx: OpContext, x: ir.TensorInfo, attrs: Attrs) -> tuple[ir.
     axes = axes_of(ctx, attrs["axis"], len(shape))
     for axis in axes:
         if not ctx.equal(shape[axis], ONE):
-            raise ctx.error(f"dimension {axis} is {shape[axis]!r}, not 1")
+            raise ctx.error(f"dimension {axis} is {dims_text(shape[axis])}, not 1")
     return tuple(d for axis, d in enumerate(shape) if axis not in axes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -110,10 +110,15 @@ class Executable:
 
 
 def _unflatten(tree: Any, results: Any) -> Any:
-    """Results in the structure `tree`: an index, null, or {"tuple"|"list": […]} or {"dict": {…}}."""
-    flat: Sequence[Any] = results if isinstance(results, (list, tuple)) else [results]
-    if tree is None or isinstance(tree, int):
-        return None if tree is None else flat[tree]
+    """Results in the structure of `tree`.
+
+    A tree is an index, null, {"tuple": […]}, {"list": […]} or {"dict": {…}}.
+    """
+    flat = cast("Sequence[Any]", results if isinstance(results, (list, tuple)) else [results])
+    if tree is None:
+        return None
+    if isinstance(tree, int):
+        return flat[tree]
     kind, content = next(iter(tree.items()))
     if kind == "dict":
         return {key: _unflatten(item, flat) for key, item in content.items()}

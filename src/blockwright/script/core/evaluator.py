@@ -12,6 +12,7 @@ import difflib
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 from blockwright import ir
@@ -162,7 +163,7 @@ class Evaluator:
             return run()
         except (Problem, Poisoned, BlockwrightError):
             raise
-        except Exception as error:  # noqa: BLE001 - spliced Python may raise anything
+        except Exception as error:
             text = f"{type(error).__name__}: {error}"
             raise Problem("BW109", f"evaluating this in Python raised {text}", node) from error
 
@@ -208,7 +209,7 @@ class Evaluator:
 
     def eval_Attribute(self, node: ast.Attribute) -> Any:
         value = self.eval(node.value)
-        if node.attr.startswith("__") and not self.script.trusted:
+        if not self.script.trusted and _is_internal(value, node.attr):
             raise Problem("BW104", f"{node.attr!r} is not reachable from script text", node)
         try:
             return self.attribute(value, node.attr, node)
@@ -380,6 +381,13 @@ class Evaluator:
                 name = ast.unparse(node.func)
                 raise Problem("BW106", f"wrong call of {name}: {text}", node) from error
         return self.called(func, args, dict(kwargs), node)
+
+
+def _is_internal(value: Any, name: str) -> bool:
+    """Whether text that came in as data must not reach this: Python's insides, and ours."""
+    if isinstance(value, ModuleType):
+        return name not in value.__all__ and name in vars(value)
+    return name.startswith("__")
 
 
 def _condition(value: Any) -> ir.Expr:

@@ -26,7 +26,7 @@ class Script:
 
     Attributes:
         trusted: whether the text is part of a Python file that is running anyway. Text that comes
-            in as data evaluates dialect calls only and reaches neither builtins nor lambdas.
+            in as data reaches the dialects and a few harmless builtins only.
     """
 
     def __init__(

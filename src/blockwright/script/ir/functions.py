@@ -7,6 +7,8 @@ from typing import Any
 
 from blockwright.script.relax.values import named_array
 
+__all__ = ["constant", "module_attrs"]
+
 
 def module_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of the module."""

@@ -37,7 +37,6 @@ from blockwright.script.relax.values import (
     call_tir_inplace,
     const,
     constant,
-    constant_table,
     dataflow,
     match_cast,
     op,
@@ -45,8 +44,8 @@ from blockwright.script.relax.values import (
     prim_value,
     shape,
 )
-from blockwright.script.relax.values import str_ as str  # noqa: A004
-from blockwright.script.relax.values import tuple_ as tuple  # noqa: A004
+from blockwright.script.relax.values import str_ as str
+from blockwright.script.relax.values import tuple_ as tuple
 from blockwright.script.tir import DeferredFunction
 from blockwright.script.tir.parser import ModuleRef
 
@@ -56,7 +55,7 @@ outputs = output
 __all__ = [
     "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_dps_library",
     "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "const",
-    "constant", "constant_table", "dataflow", "func_attr", "function", "match_cast", "op",
+    "constant", "dataflow", "dtype", "func_attr", "function", "match_cast", "op",
     "output", "outputs", "prim_value", "shape", "str", "tuple",
 ]  # fmt: skip
 

@@ -29,7 +29,6 @@ from blockwright.script.tir.parser import FunctionRef
 from blockwright.support import ScriptError
 
 
-
 class Sequence:
     """Binding blocks being built."""
 

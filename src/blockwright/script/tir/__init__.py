@@ -25,6 +25,7 @@ from blockwright.script.core import (
     decorated_function,
     in_module_class,
 )
+from blockwright.script.tir import expressions, statements
 from blockwright.script.tir.expressions import *  # noqa: F403
 from blockwright.script.tir.expressions import broadcast, builtin, fresh_var, ramp, shuffle
 from blockwright.script.tir.parser import TirParser
@@ -33,7 +34,11 @@ from blockwright.script.tir.statements import Buffer_ as Buffer
 from blockwright.script.tir.values import DTypeFactory
 from blockwright.support import IRError
 
-__all__ = ["Broadcast", "Buffer", "Ramp", "Shuffle", "prim_func"]
+__all__ = ["Broadcast", "Buffer", "Ramp", "Shuffle", "boolean", "prim_func"]
+__all__ += expressions.__all__
+__all__ += statements.__all__
+
+_made: dict[str, Callable[..., Any]] = {}
 
 Ramp, Broadcast, Shuffle = ramp, broadcast, shuffle
 boolean = DTypeFactory(ir.dtype_of("bool"), fresh_var)
@@ -80,9 +85,11 @@ def _parse(func: FunctionType, private: bool) -> PrimFunc | DeferredFunction:
 
 
 def __getattr__(name: str) -> Any:
-    value: Callable[..., Any]
     if name.startswith("__"):
         raise AttributeError(name)
+    value: Callable[..., Any] | None = _made.get(name)
+    if value is not None:
+        return value
     if name in OPS:
         value = builtin(name)
     else:
@@ -90,10 +97,10 @@ def __getattr__(name: str) -> Any:
             value = DTypeFactory(dtype_of(name), fresh_var)
         except IRError:
             raise AttributeError(f"the T dialect has no {name!r}") from None
-    globals()[name] = value
+    _made[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     kinds = ("bool", "float16", "float32", "float64", "handle", "int8", "int32", "int64", "uint8")
-    return sorted({*globals(), *OPS, *kinds})
+    return sorted({*__all__, *OPS, *kinds})

@@ -1,0 +1,152 @@
+"""The commands and their options; each hands over to the file of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from blockwright import __version__
+from blockwright.cli.session import command_session
+
+app = typer.Typer(
+    name="blockwright",
+    help="Compile models to native code, run them, and look inside.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+MODEL_HELP = (
+    "A torch.export file (.pt2; loading it needs torch), package.module:name of an exported "
+    "program or IR module (or a function returning one), or a .py script that holds an "
+    "@I.ir_module (script.py:name when it holds several)."
+)
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+TargetName = Annotated[
+    str, typer.Option("--target", help="Machine to compile for: native, x86-64-v3, …")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"blockwright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Compile models to native code, run them, and look inside."""
+
+
+@app.command("compile")
+def compile_command(
+    model: Model,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT.bwx", help="Artefact to write.")
+    ],
+    target: TargetName = "native",
+    progress: Annotated[
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Show progress; default: on a terminal."),
+    ] = None,
+    dump_dir: Annotated[
+        Path | None,
+        typer.Option("--dump-dir", metavar="DIR", help="Write the program after every pass here."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Compile a model once for all shapes it declares, and save the artefact."""
+    with command_session(debug):
+        from blockwright.cli.compile import compile_model
+
+        compile_model(model, output, target, progress, dump_dir)
+
+
+@app.command("run")
+def run_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.bwx", help="A compiled model.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy", help="An argument from a file; repeat."),
+    ] = None,
+    random: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--random",
+            metavar="NAME=SHAPE[:DTYPE]",
+            help="An argument of random numbers, such as ids=2x16:int64; repeat. Floats are "
+            "standard normal, integers 0 or 1.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random arguments.", min=0)] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Save results here as .npy files."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Run a compiled model on arrays from files, or on random ones."""
+    with command_session(debug):
+        from blockwright.cli.run import run_model
+
+        run_model(model, inputs or [], random or [], seed, output)
+
+
+@app.command("show")
+def show_command(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL|MODEL.bwx", help="As for compile, or a compiled model."),
+    ],
+    stage: Annotated[
+        str | None,
+        typer.Option(
+            "--stage",
+            metavar="STAGE",
+            help="graph, programs, schedule, packed, host, lowered, llvm or asm; default: "
+            "schedule. A compiled model shows signature, target and memory plan instead.",
+        ),
+    ] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", metavar="NAME", help="Only this kernel.")
+    ] = None,
+    target: TargetName = "native",
+    debug: Debug = False,
+) -> None:
+    """Show a model at any stage of its compilation, or describe a compiled one."""
+    with command_session(debug):
+        from blockwright.cli.show import show_model
+
+        show_model(model, stage, kernel, target)
+
+
+@app.command("doctor")
+def doctor_command(debug: Debug = False) -> None:
+    """Check that this machine and this installation can compile and run."""
+    with command_session(debug):
+        from blockwright.cli.doctor import examine
+
+        healthy = examine()
+    if not healthy:
+        raise typer.Exit(1)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The entry point of the `blockwright` program; ends the process.
+
+    Exit status: 0 done, 1 `doctor` found a fault, 2 an error or wrong use, 130 interrupted,
+    141 the reader of our output went away.
+    """
+    app(args=None if args is None else list(args), prog_name="blockwright")

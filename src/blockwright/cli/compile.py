@@ -1,0 +1,114 @@
+"""`blockwright compile`: a model in, an artefact out."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.cli.models import load_model
+from blockwright.cli.session import errors, output, size
+from blockwright.support import OptionError
+
+Report = Callable[[str, int, int], None]
+
+
+def compile_model(
+    text: str, path: Path, target: str, progress: bool | None, dump_dir: Path | None
+) -> None:
+    """Compile the model `text` names, save it at `path`, say what it took.
+
+    Raises: OptionError (BW9xx) for arguments; what `bw.compile` and `save` raise.
+    """
+    if not path.absolute().parent.is_dir():
+        raise OptionError(f"the folder of {path} does not exist", code="BW915",
+                          help=f"mkdir -p {path.parent}")  # fmt: skip
+    machine = bw.Target(target)
+    options: dict[str, Any] = {}
+    if dump_dir is not None:
+        options["instruments"] = [PassDump(dump_dir)]
+    started = time.perf_counter()
+    model = load_model(text)
+    loaded = time.perf_counter()
+    shown = sys.stderr.isatty() if progress is None else progress
+    with progress_display() if shown else contextlib.nullcontext() as report:
+        compiled = bw.compile(model, target=machine, progress=report, options=options)
+    seconds = time.perf_counter() - loaded
+    written = compiled.save(path)
+    _summarise(compiled, loaded - started, seconds)
+    output().print(f"wrote {path} ({size(written)})")
+
+
+def _summarise(compiled: bw.CompiledModel, loading: float, seconds: float) -> None:
+    console, plan = output(), compiled.memory_plan
+    timings = compiled.context.timings
+    console.print(f"loaded in {loading:.2f} s, compiled in {seconds:.2f} s")
+    slowest = sorted(timings.items(), key=lambda item: -item[1])[:5]
+    console.print("  " + ", ".join(f"{name} {spent:.2f} s" for name, spent in slowest))
+    kernels = len(compiled.context.traces)
+    console.print(f"  {kernels} kernels, weights {size(plan.packed_weight_bytes)}")
+    for note in compiled.context.notes:
+        console.print(f"  note: {note}", markup=False)
+
+
+@contextlib.contextmanager
+def progress_display() -> Iterator[Report]:
+    """Bars on standard error, one per stage that reports; gone when done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=errors(), transient=True) as display:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = display.add_task(stage, total=total)
+            display.update(tasks[stage], completed=done, total=total)
+
+        yield report
+
+
+class PassDump:
+    """An instrument that writes the program after every pass: `DIR/NN-passname.py`.
+
+    `00-import.py` is the program before the first pass. Files of an earlier run are removed, so
+    that the folder tells one story.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count = folder, 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for old in folder.glob("[0-9][0-9]-*.py"):
+                old.unlink()
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+
+    def __call__(self, name: str, before: ir.IRModule, after: ir.IRModule) -> None:
+        if self.count == 0:
+            self._write("import", before)
+        self._write(name, after)
+
+    def _write(self, name: str, module: ir.IRModule) -> None:
+        path = self.folder / f"{self.count:02d}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.py"
+        self.count += 1
+        try:
+            path.write_text(module.script() + "\n", encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> OptionError:
+    return OptionError(f"cannot write {path}: {error.strerror or error}", code="BW915",
+                       help="choose another folder with --dump-dir")  # fmt: skip

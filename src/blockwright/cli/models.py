@@ -1,0 +1,153 @@
+"""From what stands on the command line to a model that `bw.compile` takes.
+
+    model.pt2               an exported program saved by torch.export.save; loading it needs torch
+    package.module:name     an exported program or IR module, or a function that returns one
+    script.py[:name]        an `@I.ir_module` of a script, which is run to get it
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from blockwright.support import BlockwrightError, OptionError
+
+_SPEC = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+_SCRIPT = re.compile(r"(?P<path>.+\.py)(:(?P<name>[^\W\d]\w*))?\Z", re.DOTALL)
+KINDS = "a .pt2 file, package.module:name, or script.py"
+
+
+def load_model(text: str) -> Any:
+    """The model that `text` names: an exported program, an IR module or a graph function.
+
+    Raises: OptionError: BW902 no known kind of model, BW910 no such file, BW911 torch is missing,
+    BW912 loading it failed, BW913 a script without a module or with several, BW914 a module
+    without a graph function "main".
+    """
+    script = _SCRIPT.match(text)
+    if script is not None:
+        model = _from_script(_existing(script["path"]), script["name"])
+    elif _SPEC.match(text):
+        model = _from_spec(text)
+    elif text.endswith(".pt2"):
+        model = _from_export(_existing(text))
+    elif text.endswith(".bwx"):
+        raise OptionError(f"{text} is compiled already", code="BW902",
+                          help=f"give the model it was made from: {KINDS}")  # fmt: skip
+    else:
+        raise OptionError(f"{text!r} names no model", code="BW902", help=f"give {KINDS}")
+    return _checked(model, text)
+
+
+def _existing(name: str) -> Path:
+    path = Path(name)
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise OptionError(f"{name} {what}", code="BW910", help=f"give {KINDS}")
+    return path
+
+
+def _from_export(path: Path) -> Any:
+    if importlib.util.find_spec("torch") is None:
+        raise OptionError(
+            f"loading {path} needs torch, which is not installed",
+            code="BW911",
+            help='pip install "blockwright[torch]"; compiled models (.bwx) run without it',
+        )
+    import torch
+
+    return _guarded(lambda: torch.export.load(path), f"{path} cannot be read as exported program")
+
+
+def _from_spec(text: str) -> Any:
+    name, _, attribute = text.partition(":")
+    if os.getcwd() not in sys.path:
+        # An installed program starts without the working directory, `python -m` with it.
+        sys.path.insert(0, os.getcwd())
+    module = _guarded(lambda: importlib.import_module(name), f"{name} cannot be imported")
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise OptionError(f"{name} has no {attribute!r}", code="BW912",
+                              help="give package.module:name")  # fmt: skip
+        value = getattr(value, part)
+    return _made(value, text)
+
+
+def _from_script(path: Path, name: str | None) -> Any:
+    from blockwright import ir
+
+    module = _guarded(lambda: _run_script(path), f"{path} cannot be run")
+    found = {n: v for n, v in vars(module).items() if not n.startswith("__")}
+    if name is not None:
+        if name not in found:
+            raise OptionError(f"{path} has no {name!r}", code="BW912",
+                              help=f"names: {', '.join(found) or 'none'}")  # fmt: skip
+        return _made(found[name], f"{path}:{name}")
+    modules = {n: v for n, v in found.items() if isinstance(v, ir.IRModule)}
+    if len({id(v) for v in modules.values()}) == 1:
+        return next(iter(modules.values()))
+    if not modules:
+        raise OptionError(f"{path} holds no @I.ir_module", code="BW913",
+                          help=f"to call a function of it, give {path}:name")  # fmt: skip
+    raise OptionError(f"{path} holds several modules: {', '.join(modules)}", code="BW913",
+                      help=f"choose one: {path}:{next(iter(modules))}")  # fmt: skip
+
+
+def _run_script(path: Path) -> ModuleType:
+    """The script as a module, with its own folder in reach as when Python runs it."""
+    name = f"blockwright_script_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _made(value: Any, text: str) -> Any:
+    """The value itself, or what it returns when it is a function."""
+    if inspect.isroutine(value) or isinstance(value, (type, functools.partial)):
+        make: Callable[[], Any] = value
+        return _guarded(make, f"calling {text} failed")
+    return value
+
+
+def _guarded(action: Callable[[], Any], what: str) -> Any:
+    """Runs code of the user's; what it raises becomes one line with the place in their file."""
+    try:
+        return action()
+    except BlockwrightError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise OptionError(
+            f"{what}: {type(error).__name__}: {error}",
+            code="BW912",
+            notes=[f"raised at {last.filename}:{last.lineno}"],
+            help="--debug shows the whole traceback",
+        ) from error
+
+
+def _checked(model: Any, text: str) -> Any:
+    from blockwright import ir
+
+    if isinstance(model, ir.IRModule):
+        main = model.functions.get("main")
+        if not isinstance(main, ir.GraphFunction):
+            names = ", ".join(model.functions) or "none"
+            raise OptionError(f'the module of {text} has no graph function "main"', code="BW914",
+                              help=f"compile starts there; functions: {names}")  # fmt: skip
+    return model

@@ -1,0 +1,88 @@
+"""`blockwright show`: a model at a stage of its compilation, or what a compiled one says."""
+
+from __future__ import annotations
+
+from blockwright.cli.session import output, print_code, size
+from blockwright.runtime.artefact import Metadata, Parameter, Signature, read_metadata
+from blockwright.support import OptionError
+
+STAGES = ("graph", "programs", "schedule", "packed", "host", "lowered", "llvm", "asm")
+_LEXERS = {"llvm": "llvm", "asm": "gas"}
+
+
+def show_model(text: str, stage: str | None, kernel: str | None, target: str) -> None:
+    """Print what was asked for.
+
+    Raises: OptionError: BW904 no such stage, BW916 a stage of a compiled model; what loading and
+    compiling raise.
+    """
+    if text.endswith((".bwx", ".so")):
+        if stage is not None or kernel is not None:
+            raise OptionError(
+                f"{text} is compiled: it holds machine code, and no stages of its making",
+                code="BW916",
+                help="give the model it was made from, as for compile; without --stage and "
+                "--kernel its signature, target and memory plan are shown",
+            )
+        describe(read_metadata(text))
+        return
+    chosen = stage or "schedule"
+    if chosen not in STAGES:
+        raise OptionError(f"no stage {chosen!r}", code="BW904", help=f"stages: {', '.join(STAGES)}")
+    print_code(_stage_text(text, chosen, kernel, target), _LEXERS.get(chosen, "python"))
+
+
+def _stage_text(text: str, stage: str, kernel: str | None, target: str) -> str:
+    import blockwright as bw
+    from blockwright.api.compile import import_model
+    from blockwright.cli.models import load_model
+
+    machine = bw.Target(target)
+    model = load_model(text)
+    if stage == "graph":  # there before anything is compiled, even for a model that cannot be
+        module = import_model(model)
+        return module.script() if kernel is None else module[kernel].script()
+    return bw.compile(model, target=machine).show(stage, kernel)
+
+
+def describe(metadata: Metadata) -> None:
+    """Signature, target and memory plan of a compiled model."""
+    console = output()
+    main = next(f for f in metadata.functions if f.name == metadata.main)
+    lines = [
+        f"compiled by blockwright {metadata.version}",
+        "",
+        "signature",
+        *_signature(main),
+        "",
+        "target",
+        f"  triple    {metadata.triple}",
+        f"  processor {metadata.cpu or 'any'}",
+        f"  features  {' '.join(metadata.features) or 'none'}",
+    ]
+    plan = metadata.extra.get("memory_plan")
+    if plan is not None:
+        storages = plan.get("storages", ())
+        lines += [
+            "",
+            "memory plan",
+            f"  weights   {size(int(plan['packed_weight_bytes']))}",
+            f"  arena     {plan['arena']} bytes per call, in {len(storages)} pieces",
+            f"  unshared  {plan['unshared']} bytes without sharing",
+        ]
+        for number, (length, names) in enumerate(storages):
+            lines.append(f"  piece {number:<3} {length} bytes: {', '.join(names)}")
+    console.print("\n".join(lines), markup=False)
+
+
+def _signature(function: Signature) -> list[str]:
+    lines = [f"  {function.name}("]
+    lines += [f"    {p.name}: {_tensor(p)}," for p in function.parameters]
+    lines.append("  ) -> " + ", ".join(_tensor(r) for r in function.results))
+    for name, (low, high) in function.dims.items():
+        lines.append(f"  {name}: from {low}" + ("" if high is None else f" to {high}"))
+    return lines
+
+
+def _tensor(parameter: Parameter) -> str:
+    return f"{parameter.dtype}[{', '.join(map(str, parameter.shape))}]"

@@ -1,0 +1,22 @@
+"""Zero-tuning schedule rules: one file per program pattern, tried in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.rules.rule import Rule, RuleResult, try_rules
+from blockwright.target import Target
+
+RULES: tuple[Rule, ...] = ()
+
+
+def apply_rules(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) -> RuleResult:
+    """Schedule a program with the first rule that takes it.
+
+    Arguments: `disabled` names rules to leave out.
+    """
+    return try_rules([r for r in RULES if r.name not in disabled], func, target)
+
+
+__all__ = ["RULES", "Rule", "RuleResult", "apply_rules"]
