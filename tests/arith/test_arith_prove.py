@@ -9,7 +9,7 @@ from blockwright.arith import Analyzer, query_log
 from blockwright.arith.text import expr_text
 from blockwright.ir import Expr, Range
 
-I, J, K, N, M, P, X = (ir.var(c, "int64") for c in "ijknmpx")
+I0, J, K, N, M, P, X = (ir.var(c, "int64") for c in "ijknmpx")
 
 
 def const(value: int) -> Expr:
@@ -22,33 +22,33 @@ def span(extent: Expr | int, start: int = 0) -> Range:
 
 def tiles() -> Analyzer:
     """Tiles of 14 over n: i over the tiles, j inside."""
-    return Analyzer({I: span(ir.ceildiv(N, 14)), J: span(14)})
+    return Analyzer({I0: span(ir.ceildiv(N, 14)), J: span(14)})
 
 
 def test_a_condition_inside_a_padded_tile_bounds_the_index() -> None:
     known = tiles()
-    assert not known.prove(I * 14 + J < N)
-    with known.assume(I * 14 + J < N):
-        assert known.prove(I * 14 + J <= N - 1)
-        assert known.prove(I * 14 < N)
+    assert not known.prove(I0 * 14 + J < N)
+    with known.assume(I0 * 14 + J < N):
+        assert known.prove(I0 * 14 + J <= N - 1)
+        assert known.prove(I0 * 14 < N)
         assert known.prove(N >= 1)
-        assert not known.prove(I * 14 + 14 <= N)
-    assert not known.prove(I * 14 + J < N)  # forgotten outside
+        assert not known.prove(I0 * 14 + 14 <= N)
+    assert not known.prove(I0 * 14 + J < N)  # forgotten outside
 
 
 def test_full_tiles_need_no_condition() -> None:
     known = tiles()
-    with known.assume(I < N // 14):
-        assert known.prove(I * 14 + J <= N - 1)
-        assert known.prove(I * 14 + 14 <= N)
-        assert expr_text(known.simplify(ir.minimum(I * 14 + 14, N))) == "(i * 14) + 14"
+    with known.assume(I0 < N // 14):
+        assert known.prove(I0 * 14 + J <= N - 1)
+        assert known.prove(I0 * 14 + 14 <= N)
+        assert expr_text(known.simplify(ir.minimum(I0 * 14 + 14, N))) == "(i * 14) + 14"
 
 
 def test_mixed_radix_products_of_symbols() -> None:
-    known = Analyzer({I: span(M), J: span(N), K: span(P)})
-    assert known.prove(I * N + J < M * N)
-    assert known.prove((I * N + J) * P + K < M * N * P)
-    assert not known.prove(I * M + J < M * N)
+    known = Analyzer({I0: span(M), J: span(N), K: span(P)})
+    assert known.prove(I0 * N + J < M * N)
+    assert known.prove((I0 * N + J) * P + K < M * N * P)
+    assert not known.prove(I0 * M + J < M * N)
 
 
 @pytest.mark.parametrize("c", [2, 3, 14, 64])
@@ -65,10 +65,10 @@ def test_ceil_and_floor_divisions(c: int) -> None:
 
 
 def test_sums_of_digits_stay_below_the_padded_extent() -> None:
-    known = Analyzer({I: span(ir.ceildiv(N, 64)), J: span(8), K: span(8)})
-    assert known.prove(I * 64 + J * 8 + K < ir.ceildiv(N, 64) * 64)
-    assert known.prove(I * 64 + J * 8 + K < N + 63)
-    assert known.prove((I * 64 + J * 8 + K) // 8 <= (N + 62) // 8)
+    known = Analyzer({I0: span(ir.ceildiv(N, 64)), J: span(8), K: span(8)})
+    assert known.prove(ir.ceildiv(N, 64) * 64 > I0 * 64 + J * 8 + K)
+    assert known.prove(I0 * 64 + J * 8 + K < N + 63)
+    assert known.prove((I0 * 64 + J * 8 + K) // 8 <= (N + 62) // 8)
 
 
 def test_equalities_replace_variables() -> None:
@@ -130,53 +130,53 @@ def test_disjunctions_use_what_is_left() -> None:
 
 
 def test_constant_bounds_and_modular_sets() -> None:
-    known = Analyzer({I: span(16), J: span(14, start=2)})
-    assert known.const_bounds(I * 14 + J) == (2, 225)
-    assert known.const_bounds(const(0) - I) == (-15, 0)
-    assert known.const_bounds(I % 4) == (0, 3)
-    assert known.const_bounds(I % 32) == (0, 15)
-    assert known.const_bounds(I * X) == (None, None)
+    known = Analyzer({I0: span(16), J: span(14, start=2)})
+    assert known.const_bounds(I0 * 14 + J) == (2, 225)
+    assert known.const_bounds(const(0) - I0) == (-15, 0)
+    assert known.const_bounds(I0 % 4) == (0, 3)
+    assert known.const_bounds(I0 % 32) == (0, 15)
+    assert known.const_bounds(I0 * X) == (None, None)
     assert known.const_bounds(ir.minimum(X, 7)) == (None, 7)
     assert known.const_bounds(X * 4 % 16) == (0, 12)
-    assert known.modular(I * 8 + 3) == (8, 3)
+    assert known.modular(I0 * 8 + 3) == (8, 3)
     assert known.modular(const(5)) == (0, 5)
 
 
 def test_a_bound_variable_exists_so_its_range_is_not_empty() -> None:
-    known = Analyzer({I: span(N)})
+    known = Analyzer({I0: span(N)})
     assert known.const_bounds(N) == (1, None)
-    known = Analyzer({I: Range(M, N - M)})
+    known = Analyzer({I0: Range(M, N - M)})
     assert known.prove(N > M)
 
 
 def test_copies_learn_on_their_own() -> None:
-    first = Analyzer({I: span(16)})
+    first = Analyzer({I0: span(16)})
     second = first.copy()
     second.bind(J, span(4))
-    assert second.prove(I + J < 19)
-    assert not first.prove(I + J < 19)
+    assert second.prove(I0 + J < 19)
+    assert not first.prove(I0 + J < 19)
 
 
 def test_without_forgets_what_mentions_a_variable() -> None:
     known = tiles()
-    known.learn(I * 14 + J < N)
+    known.learn(I0 * 14 + J < N)
     known.bind_bounds(M, low=3)
-    rest = known.without([I, J])
+    rest = known.without([I0, J])
     assert rest.const_bounds(M) == (3, None)
     assert rest.const_bounds(J) == (None, None)
 
 
 def test_unproved_queries_are_logged_with_what_was_known() -> None:
-    known = Analyzer({I: span(16)})
+    known = Analyzer({I0: span(16)})
     with query_log() as log:
-        assert known.prove(I < 16)
-        assert not known.prove(I < N)
+        assert known.prove(I0 < 16)
+        assert not known.prove(I0 < N)
         with known.assume(N > 3):
-            assert not known.prove(I < N)
+            assert not known.prove(I0 < N)
     assert [q.text for q in log] == ["i < n", "i < n"]
     assert "i in [0, +16)" in log[0].known
     assert "n > 3" in log[1].known
-    known.prove(I < N)
+    known.prove(I0 < N)
     assert len(log) == 2
 
 

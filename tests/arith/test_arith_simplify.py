@@ -9,7 +9,7 @@ from blockwright.arith import Analyzer, simplify
 from blockwright.arith.text import expr_text
 from blockwright.ir import Broadcast, Expr, Ramp, Range, Var
 
-I, J, K, N, M, X, Y = (ir.var(c, "int64") for c in "ijknmxy")
+I0, J, K, N, M, X, Y = (ir.var(c, "int64") for c in "ijknmxy")
 
 
 def const(value: int) -> Expr:
@@ -23,7 +23,7 @@ def span(extent: Expr | int, start: int = 0) -> Range:
 @pytest.fixture
 def analyzer() -> Analyzer:
     """i in [0, 16), j in [0, 14), n >= 1; the others are any integers."""
-    known = Analyzer({I: span(16), J: span(14)})
+    known = Analyzer({I0: span(16), J: span(14)})
     known.bind_bounds(N, low=1)
     return known
 
@@ -32,15 +32,15 @@ def analyzer() -> Analyzer:
     ("expr", "expected"),
     [
         # sums and products
-        (I + I + 1 - I, "i + 1"),
-        ((I + 1) * 2 - 2, "i * 2"),
-        (I * N - N * I, "0"),
+        (I0 + I0 + 1 - I0, "i + 1"),
+        ((I0 + 1) * 2 - 2, "i * 2"),
+        (I0 * N - N * I0, "0"),
         (const(3) - X, "3 - x"),
-        ((I + 1) * (J + 2), "(i + 1) * (j + 2)"),
+        ((I0 + 1) * (J + 2), "(i + 1) * (j + 2)"),
         # division by constants
-        ((I * 14 + J) // 14, "i"),
-        ((I * 14 + J) % 14, "j"),
-        ((I * 28 + J) // 14, "i * 2"),
+        ((I0 * 14 + J) // 14, "i"),
+        ((I0 * 14 + J) % 14, "j"),
+        ((I0 * 28 + J) // 14, "i * 2"),
         (X // 4 // 2, "x // 8"),
         ((X + 14 * K) % 14, "x % 14"),
         ((X + 14 * K) // 14, "k + (x // 14)"),
@@ -60,17 +60,17 @@ def analyzer() -> Analyzer:
         ((X * N * 4 + Y * 4 + J % 4) // (N * 4), "x + (y // n)"),
         ((X + N) // N, "(x // n) + 1"),
         # minima and maxima
-        (ir.minimum(I, 20), "i"),
-        (ir.maximum(I, 20), "20"),
-        (ir.minimum(I * 14 + 14, N) - I * 14, "min(n - (i * 14), 14)"),
+        (ir.minimum(I0, 20), "i"),
+        (ir.maximum(I0, 20), "20"),
+        (ir.minimum(I0 * 14 + 14, N) - I0 * 14, "min(n - (i * 14), 14)"),
         (ir.maximum(N, 16) + ir.minimum(N, 16), "n + 16"),
         (ir.minimum(X, ir.minimum(Y, X)), "min(x, y)"),
         (ir.maximum(ir.minimum(X, 8), 8), "8"),
         (ir.minimum(N, 16) - 1, "min(n, 16) - 1"),
         # choices
-        (ir.select(I < 16, X, Y), "x"),
-        (ir.if_then_else(I < 8, X + 1 - 1, X), "x"),
-        (ir.select(I < 8, X, Y), "select(i < 8, x, y)"),
+        (ir.select(I0 < 16, X, Y), "x"),
+        (ir.if_then_else(I0 < 8, X + 1 - 1, X), "x"),
+        (ir.select(I0 < 8, X, Y), "select(i < 8, x, y)"),
     ],
 )
 def test_index_expressions(analyzer: Analyzer, expr: Expr, expected: str) -> None:
@@ -80,8 +80,8 @@ def test_index_expressions(analyzer: Analyzer, expr: Expr, expected: str) -> Non
 @pytest.mark.parametrize(
     ("expr", "expected"),
     [
-        (I < 16, "True"),
-        (I > 20, "False"),
+        (I0 < 16, "True"),
+        (I0 > 20, "False"),
         (N // 14 * 14 <= N, "True"),
         ((N + 13) // 14 * 14 >= N, "True"),
         ((N - 1) // 14 * 14 < N, "True"),
@@ -95,9 +95,9 @@ def test_index_expressions(analyzer: Analyzer, expr: Expr, expected: str) -> Non
         (ir.logical_and(X < 4, X > 8), "False"),
         (ir.logical_or(X < 4, X < 8), "x < 8"),
         (ir.logical_or(X < 8, X > 4), "True"),
-        (ir.logical_and(I < 16, X < 3), "x < 3"),
+        (ir.logical_and(I0 < 16, X < 3), "x < 3"),
         (ir.logical_not(X < 3), "2 < x"),
-        (ir.logical_not(ir.EQ(X, Y)), "y != x"),
+        (ir.logical_not(ir.EQ(X, Y)), "x != y"),
         (N - N // 14 * 14 > 2, "2 < (n % 14)"),
     ],
 )
@@ -121,18 +121,18 @@ def test_deep_sums_do_not_overflow_the_stack() -> None:
 
 
 def test_symbolic_extents_divide(analyzer: Analyzer) -> None:
-    known = Analyzer({I: span(M), J: span(N)})
-    assert expr_text(known.simplify((I * N + J) // N)) == "i"
-    assert expr_text(known.simplify((I * N + J) % N)) == "j"
-    assert expr_text(known.simplify(ir.minimum(I * N + J, M * N))) == "(i * n) + j"
+    known = Analyzer({I0: span(M), J: span(N)})
+    assert expr_text(known.simplify((I0 * N + J) // N)) == "i"
+    assert expr_text(known.simplify((I0 * N + J) % N)) == "j"
+    assert expr_text(known.simplify(ir.minimum(I0 * N + J, M * N))) == "(i * n) + j"
 
 
 def test_casts_between_index_widths_are_seen_through() -> None:
     small: Var = ir.var("s", "int32")
     wide = ir.cast_to(small * 4 + 1, "int64")
     assert expr_text(simplify(wide - 1)) == "int64(s) * 4"
-    known = Analyzer({I: span(16)})
-    assert expr_text(known.simplify(ir.cast_to(I + 1, "int32"))) == "int32(i) + 1"
+    known = Analyzer({I0: span(16)})
+    assert expr_text(known.simplify(ir.cast_to(I0 + 1, "int32"))) == "int32(i) + 1"
     assert expr_text(simplify(ir.cast_to(X + 1, "int32"))) == "int32(x + 1)"
 
 
@@ -170,9 +170,9 @@ def test_float_rules_are_exact() -> None:
         (Ramp(X * 16, const(1), 16) % 16, "ramp(0, 1, 16)"),
         (Ramp(X, const(16), 4) // 16, "ramp(x // 16, 1, 4)"),
         (Ramp(X, const(1), 4) - Ramp(Y, const(1), 4), "broadcast(x - y, 4)"),
-        (Ramp(I, const(1), 4) < 19, "broadcast(True, 4)"),
-        (Ramp(I, const(1), 4) < 18, "ramp(i, 1, 4) < broadcast(18, 4)"),
-        (Broadcast(I, 4) < 3, "broadcast(i < 3, 4)"),
+        (Ramp(I0, const(1), 4) < 19, "broadcast(True, 4)"),
+        (Ramp(I0, const(1), 4) < 18, "ramp(i, 1, 4) < broadcast(18, 4)"),
+        (Broadcast(I0, 4) < 3, "broadcast(i < 3, 4)"),
         (ir.minimum(Ramp(J, const(1), 4), Broadcast(const(17), 4)), "ramp(j, 1, 4)"),
         (Ramp(X, const(1), 4) // 16, "ramp(x, 1, 4) // broadcast(16, 4)"),
     ],
@@ -184,10 +184,10 @@ def test_vectors(analyzer: Analyzer, expr: Expr, expected: str) -> None:
 def test_let_is_put_in_and_likely_is_seen_through(analyzer: Analyzer) -> None:
     bound = ir.Let(X, Y + 1, X * 2 - 2)
     assert expr_text(analyzer.simplify(bound)) == "y * 2"
-    assert expr_text(analyzer.simplify(ir.call("likely", I < 16))) == "True"
+    assert expr_text(analyzer.simplify(ir.call("likely", I0 < 16))) == "True"
 
 
 def test_shifts_and_masks_are_divisions(analyzer: Analyzer) -> None:
     four = const(4)
     assert expr_text(analyzer.simplify((X << four) >> four)) == "x"
-    assert expr_text(analyzer.simplify(I & const(15))) == "i"
+    assert expr_text(analyzer.simplify(I0 & const(15))) == "i"

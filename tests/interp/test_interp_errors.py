@@ -118,7 +118,9 @@ def test_integer_division_by_zero(kind: type[ir.BinaryOp]) -> None:
     a, b = buf("A", 3, dtype="int32"), buf("B", 3, dtype="int32")
     i = ir.Var("i", I64)
     body = loop(i, 3, ir.BufferStore(b, kind(ir.const(7, "int32"), ir.load(a, i)), (i,)))
-    text = fails("BW754", function([a, b], body), np.array([1, 0, 2], np.int32), np.zeros(3, np.int32))
+    text = fails(
+        "BW754", function([a, b], body), np.array([1, 0, 2], np.int32), np.zeros(3, np.int32)
+    )
     assert "i = 1" in text
 
 
@@ -143,7 +145,9 @@ def test_race_between_iterations(kind: ir.ForKind) -> None:
 def test_race_of_reading_a_neighbour() -> None:
     """Whatever the order, someone reads an element that another iteration writes."""
     a, i = buf("A", 6), ir.Var("i", I64)
-    func = function([a], loop(i, 5, ir.BufferStore(a, ir.load(a, i + 1), (i,)), ir.ForKind.PARALLEL))
+    func = function(
+        [a], loop(i, 5, ir.BufferStore(a, ir.load(a, i + 1), (i,)), ir.ForKind.PARALLEL)
+    )
     for order in (None, "reverse", 3):
         fails("BW756", func, floats(6), order=order)
 
@@ -162,7 +166,9 @@ def test_two_readers_then_a_writer_race() -> None:
     a, b, i = buf("A", 4), buf("B", 4), ir.Var("i", I64)
     zero = ir.const(0, I64)
     read = ir.BufferStore(b, ir.load(a, zero), (i,))
-    write = ir.IfThenElse(ir.EQ(i, ir.const(3, I64)), ir.BufferStore(a, ir.const(1.0, F32), (zero,)))
+    write = ir.IfThenElse(
+        ir.EQ(i, ir.const(3, I64)), ir.BufferStore(a, ir.const(1.0, F32), (zero,))
+    )
     fails("BW756", function([a, b], loop(i, 4, ir.seq([read, write]), ir.ForKind.PARALLEL)),
           floats(4), floats(4))  # fmt: skip
 
@@ -201,7 +207,10 @@ def test_rows_without_meaning_are_named(name: str) -> None:
 
 def test_views_must_fit() -> None:
     b, view = buf("B", 4, 6), buf("V", 2, 2)
-    region = (ir.Range(ir.const(0, I64), ir.const(2, I64)), ir.Range(ir.const(0, I64), ir.const(3, I64)))
+    region = (
+        ir.Range(ir.const(0, I64), ir.const(2, I64)),
+        ir.Range(ir.const(0, I64), ir.const(3, I64)),
+    )
     match = ir.MatchBufferRegion(view, ir.BufferRegion(b, region))
     block = ir.Block("B", (), (), (), ir.Evaluate(ir.const(0, "int32")), match_buffers=(match,))
     fails("BW758", function([b], ir.BlockRealize((), TRUE, block)), floats(4, 6))

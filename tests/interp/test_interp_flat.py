@@ -61,7 +61,10 @@ def test_flat_vector_kernel_with_registers(vectorize: bool) -> None:
     for view, real in ((fo, out), (fb, b), (fa, a)):
         body = ir.DeclBuffer(view, address(real), body)
     rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((4, 3), dtype=np.float32), rng.standard_normal((3, 8), dtype=np.float32)
+    x, y = (
+        rng.standard_normal((4, 3), dtype=np.float32),
+        rng.standard_normal((3, 8), dtype=np.float32),
+    )
     result = np.empty((4, 8), np.float32)
     interpret(flat([a, b, out], body, num_outputs=1), x, y, result, vectorize=vectorize)
     np.testing.assert_allclose(result, x @ y, rtol=1e-5, atol=1e-6)

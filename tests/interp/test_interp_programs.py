@@ -139,7 +139,9 @@ def test_split_loop_with_predicate(vectorize: bool) -> None:
 
 def test_scan_keeps_its_order(vectorize: bool) -> None:
     """cumsum along the inner loop: rows may run as lanes, columns may not."""
-    a, b = (ir.Buffer(n, ir.dtype_of("float32"), (ir.const(4, I64), ir.const(6, I64))) for n in "AB")
+    a, b = (
+        ir.Buffer(n, ir.dtype_of("float32"), (ir.const(4, I64), ir.const(6, I64))) for n in "AB"
+    )
     i, j = ir.Var("i", I64), ir.Var("j", I64)
     before = ir.if_then_else(j > 0, ir.load(b, i, j - 1), ir.const(0.0, "float32"))
     body = loop(i, 4, loop(j, 6, ir.BufferStore(b, before + ir.load(a, i, j), (i, j))))

@@ -218,5 +218,3 @@ def test_operators_fold_constants_and_match_types() -> None:
     assert repr((n < 4) & (n > 0)) == "n < T.int64(4) and n > T.int64(0)"
     with pytest.raises(IRError, match="ambiguous"):
         n / 2
-
-

@@ -1,4 +1,4 @@
-"""Every operator row against its own NumPy meaning: deduce, lower, interpret and compile, compare."""
+"""Every operator row against its own NumPy meaning, interpreted and compiled."""
 
 from __future__ import annotations
 

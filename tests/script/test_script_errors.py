@@ -160,7 +160,9 @@ def test_close_names_are_suggested() -> None:
         def f(length: T.int32):
             T.evaluate(lenght)
         """))  # fmt: skip
-    assert "did you mean T.exp?" in str(errors("@T.prim_func\ndef f():\n    T.evaluate(T.exq(1.0))"))
+    assert "did you mean T.exp?" in str(
+        errors("@T.prim_func\ndef f():\n    T.evaluate(T.exq(1.0))")
+    )
 
 
 def test_columns_count_characters_not_bytes() -> None:

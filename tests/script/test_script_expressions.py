@@ -37,7 +37,9 @@ def expressions(draw: st.DrawFn, kind: str, depth: int) -> Expr:
     other = draw(st.sampled_from(KINDS))
     choices = [
         lambda: ir.Select(below("bool"), below(kind), below(kind)),
-        lambda: ir.Call("if_then_else", (below("bool"), below(kind), below(kind)), ir.dtype_of(kind)),
+        lambda: ir.Call(
+            "if_then_else", (below("bool"), below(kind), below(kind)), ir.dtype_of(kind)
+        ),
         lambda: ir.Cast(ir.dtype_of(kind), below(other)),
         lambda: ir.BufferLoad(BUFFERS[kind], (below("int32"), below("int32"))),
         lambda: let(below(other), lambda v: ir.Select(below("bool"), below(kind), below(kind))),
@@ -63,7 +65,9 @@ def expressions(draw: st.DrawFn, kind: str, depth: int) -> Expr:
 
 def let(value: Expr, body) -> Expr:
     variable = ir.Var("t", value.dtype)
-    return ir.Let(variable, value, ir.Select(ir.EQ(variable, variable), body(variable), body(variable)))
+    return ir.Let(
+        variable, value, ir.Select(ir.EQ(variable, variable), body(variable), body(variable))
+    )
 
 
 def program(value: Expr) -> ir.PrimFunc:
@@ -118,7 +122,8 @@ def test_float_literals_keep_their_bits(value: float, kind: str) -> None:
     ],
 )
 def test_spelling(text: str, expected: str) -> None:
-    source = f"@T.prim_func\ndef f(A: T.Buffer((8, 8), 'int8'), a: T.int32, b: T.int32, c: T.int32):\n    T.evaluate({text})\n"
+    params = "A: T.Buffer((8, 8), 'int8'), a: T.int32, b: T.int32, c: T.int32"
+    source = f"@T.prim_func\ndef f({params}):\n    T.evaluate({text})\n"
     assert f"T.evaluate({expected})" in repr(from_source(source))
 
 

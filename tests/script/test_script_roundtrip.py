@@ -37,7 +37,9 @@ def test_modules_round_trip(path: Path) -> None:
     assert ir.structural_hash(module) == ir.structural_hash(again)
 
 
-@pytest.mark.parametrize(("name", "function"), functions(), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("name", "function"), functions(), ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_functions_round_trip_with_their_names(name: str, function: Node) -> None:
     text = script(function)
     again = from_source(text)

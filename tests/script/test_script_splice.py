@@ -145,7 +145,7 @@ def test_modules_are_parsed_as_a_whole() -> None:
         @R.function
         def main(x: R.Tensor((SIZE,), "float32")):
             y = R.call_tir(cls.copy, (x,), out_sinfo=R.Tensor((SIZE,), "float32"))  # noqa: F821
-            return y
+            return y  # noqa: RET504
 
     assert list(Module.functions) == ["copy", "main"]
     assert Module["copy"].attrs["tir.is_private"] is True
@@ -226,7 +226,9 @@ def test_dialect_statements_outside_a_program_explain_themselves() -> None:
 @pytest.mark.parametrize("name", sorted(ir.OPS))
 def test_every_builtin_operation_has_a_spelling(name: str) -> None:
     row = ir.op_row(name)
-    kind = "bool" if name == "likely" else "int32" if "bit" in name or "shift" in name else "float32"
+    kind = (
+        "bool" if name == "likely" else "int32" if "bit" in name or "shift" in name else "float32"
+    )
     count = max(row.arity, 0) if row.arity >= 0 else 2
     args: list[ir.Expr] = [ir.var(f"x{k}", kind) for k in range(count)]
     if name == "if_then_else":

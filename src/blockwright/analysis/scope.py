@@ -172,9 +172,47 @@ class Scope:
         common = self.tree.common_loops(producer, consumer)
         analyzer = facts_at(self.tree, common[-1].body if common else self.block.body)
         written = self._region(producer.writes, read.buffer)
+        if self._partial(producer, common) or not self._exact(common, producer, written, analyzer):
+            return False
         have = self.region_under(common, producer, written, analyzer)
         need = self.region_under(common, consumer, read, analyzer)
         return covers(have.region, clip_region(need, analyzer).region, analyzer)
+
+    def _partial(self, block: ir.Block, common: list[ir.For]) -> bool:
+        """Whether the common loops drive a reduction, whose result is then not complete."""
+        variables = {f.loop_var for f in common}
+        values = self.tree.realize(block).iter_values
+        return any(
+            it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, variables)
+            for it, value in zip(block.iter_vars, values, strict=True)
+        )
+
+    def _exact(
+        self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer
+    ) -> bool:
+        """Whether the instances inside the common loops fill the whole box they span."""
+        realize = self.tree.realize(block)
+        domains = {f.loop_var: ir.Range(f.min, f.extent)
+                   for f in self.tree.loops_above(block) if f not in common}  # fmt: skip
+        reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+        binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+                   if it.var not in reduced}  # fmt: skip
+        corners: list[ir.Expr] = []
+        for rng in region.region:
+            low = ir.substitute(rng.min, binding)
+            if not ir.uses_var(low, set(domains)):
+                continue
+            step = rng.extent
+            if not ir.is_const_int(step, 1):
+                whole = analyzer.prove_equal(ir.floormod(low, step), ir.const(0, low.dtype))
+                if not whole:
+                    return False
+                low = analyzer.simplify(ir.floordiv(low, step))
+            corners.append(low)
+        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        return not corners or detect_iter_map(
+            corners, domains, predicate, analyzer, "surjective"
+        ).ok
 
     def region_under(
         self,
@@ -182,8 +220,12 @@ class Scope:
         block: ir.Block,
         region: ir.BufferRegion,
         analyzer: Analyzer,
+        tight: bool = True,
     ) -> ir.BufferRegion:
-        """A signature region with all loops of the block but the common ones eliminated."""
+        """A signature region with all loops of the block but the common ones eliminated.
+
+        `tight`: the block's predicate bounds the box; else the box is the one of whole loops.
+        """
         realize = self.tree.realize(block)
         fixed = set(common)
         domains = {f.loop_var: ir.Range(f.min, f.extent)
@@ -191,7 +233,8 @@ class Scope:
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
         outer = ir.substitute(region, binding)
         outer = ir.BufferRegion(region.buffer, outer.region)
-        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        loose = not tight or ir.is_const_int(realize.predicate)
+        predicate = None if loose else realize.predicate
         return relax_region(outer, domains, analyzer, predicate)
 
     @staticmethod

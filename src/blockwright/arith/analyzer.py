@@ -10,6 +10,7 @@ from blockwright.arith.condition import (
     conjuncts,
     decide,
     disjuncts,
+    holds,
     inverse,
     negated,
     render_test,
@@ -82,9 +83,9 @@ class Analyzer(Knowledge):
                 simple = self.simplify(piece)
                 known = bool(simple.value) if isinstance(simple, IntImm) else False
             elif extra:
-                known = decide(self, test, lambda p: entails(self, p, extra)) is True
+                known = holds(self, test, lambda p: entails(self, p, extra))
             else:
-                known = decide(self, test, self._entails) is True
+                known = holds(self, test, self._entails)
                 if not known and test.kind != ">=":
                     known = self.is_true(render_test(self, test))
             if not known:

@@ -99,6 +99,11 @@ def decide(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool | 
     return equal if equal is None or test.kind == "==" else not equal
 
 
+def holds(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool:
+    """Whether the comparison is always true."""
+    return nonneg(test.sum) if test.kind == ">=" else decide(ctx, test, nonneg) is True
+
+
 def conjuncts(expr: Expr) -> Iterator[Expr]:
     """The conditions that hold together where `expr` holds."""
     stack = [expr]
@@ -219,7 +224,7 @@ def render_test(ctx: Rewriter, test: Test) -> Expr:
     left = render_units(ctx, negative + (() if on_right else constant), test.dtype)
     if test.kind == ">=":
         return node(LT if strict else LE, left, right)
-    if not negative:
+    if positive:
         left, right = right, left  # x == 3 rather than 3 == x
     return node(EQ if test.kind == "==" else NE, left, right)
 

@@ -17,6 +17,7 @@ from blockwright.arith.form import Atom, Poly, Rewriter, Unit
 from blockwright.ir import Call, Select, Var
 
 LOW, HIGH = -1, 1
+_TYPE_LIMIT = (1 << 31) - 1  # a bound this large is the type's, and says nothing
 
 
 class Domain(msgspec.Struct, frozen=True, eq=False):
@@ -96,7 +97,9 @@ def _eliminate(ctx: Rewriter, p: Poly, var: Var, domain: Domain, way: int) -> Po
 
 def _constant(ctx: Rewriter, p: Poly, way: int) -> Poly | None:
     bound = ctx.bounds(p)[0 if way == LOW else 1]
-    return None if bound is None else ctx.space.const(bound)
+    if bound is None or abs(bound) >= _TYPE_LIMIT:
+        return None
+    return ctx.space.const(bound)
 
 
 def _unit_value(ctx: Rewriter, unit: Unit) -> Poly:

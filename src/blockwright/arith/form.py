@@ -234,7 +234,7 @@ class Space:
         return self.node(IntImm, int(value), BOOL)
 
     def adopt(self, node: Any) -> Any:
-        """The one object for a node whose children are adopted already; variables stay themselves."""
+        """The one object for a node with adopted children; a variable stays itself."""
         if isinstance(node, Var):
             return node
         fields = tuple(

@@ -22,6 +22,7 @@ from blockwright.arith.render import render
 from blockwright.arith.rewrite import rewrite
 from blockwright.arith.state import State
 from blockwright.arith.text import expr_text
+from blockwright.arith.witness import witnesses
 from blockwright.ir import CompareOp, Expr, Not, Range, Var
 from blockwright.ir.dtype import INT64, DType
 from blockwright.support import IRError
@@ -107,6 +108,7 @@ class Knowledge:
             state.narrow(atom.id, (low.const, low.const + extent.const - 1))
             state.atom_bounds.clear()
             state.bounds.clear()
+            state.witnesses = None
             return False
         self._fact(space.add(extent, space.const(-1)))
         if not extent.terms and extent.const == 1 and var not in low.variables(space):
@@ -219,6 +221,7 @@ class Knowledge:
         state.atom_bounds.clear()
         state.signs.clear()
         state.units.clear()
+        state.witnesses = None
 
     def _limit(self, atom: Atom, rest: Poly, c: int) -> None:
         var = atom.node
@@ -267,8 +270,16 @@ class Knowledge:
     def nonneg(self, p: Poly) -> bool:
         found = self._state.signs.get(p)
         if found is None:
-            found = self._state.signs[p] = nonneg(self, p)
+            found = self._state.signs[p] = not self._refuted(p) and nonneg(self, p)
         return found
+
+    def _refuted(self, p: Poly) -> bool:
+        """Whether `p` is negative at a point that satisfies everything known."""
+        state = self._state
+        if state.witnesses is None:
+            state.witnesses = ()  # while they are made
+            state.witnesses = witnesses(self, state.facts, state.known)
+        return any(w.refutes(p) for w in state.witnesses)
 
     def known_nonneg(self, p: Poly) -> bool:
         """As `nonneg`, with elimination over the facts where there are any."""
@@ -287,7 +298,7 @@ class Knowledge:
     def _entails(self, p: Poly) -> bool:
         found = self._state.proofs.get(p)
         if found is None:
-            found = self._state.proofs[p] = entails(self, p)
+            found = self._state.proofs[p] = not self._refuted(p) and entails(self, p)
         return found
 
     def units(self, p: Poly) -> tuple[Unit, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from blockwright.arith.analyzer import Analyzer
-from blockwright.arith.condition import conjuncts, test_of
+from blockwright.arith.condition import conjuncts, reduced, test_of
 from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum
 from blockwright.arith.form import Poly
 from blockwright.arith.interval import with_domains
@@ -62,9 +62,10 @@ def _facts(analyzer: Analyzer, predicate: Expr) -> Iterator[Poly]:
         test = test_of(analyzer, part)
         if test is None or test.kind == "!=":
             continue
-        yield test.sum
+        found = reduced(analyzer, test)
+        yield found
         if test.kind == "==":
-            yield analyzer.space.scale(test.sum, -1)
+            yield analyzer.space.scale(found, -1)
 
 
 def _bound(

@@ -10,7 +10,8 @@ from typing import Any
 
 from blockwright.arith.bounds import tighter
 from blockwright.arith.form import UNKNOWN, Bounds, Poly
-from blockwright.ir import Expr, Range, Var
+from blockwright.arith.witness import Witness
+from blockwright.ir import Expr, Var
 
 Entry = tuple[str, Var | None, Any]
 """("range", var, Range), ("equal", var, Expr), ("bounds", var, Bounds) or ("true", None, Expr)."""
@@ -40,6 +41,7 @@ class State:
         self.signs: dict[Poly, bool] = {}
         self.proofs: dict[Poly, bool] = {}
         self.quotients: dict[tuple[Poly, Poly], Poly] = {}
+        self.witnesses: tuple[Witness, ...] | None = None
 
     def copy(self, share_results: bool = False) -> State:
         """An independent state; `share_results` when nothing will be added to either."""
@@ -63,8 +65,3 @@ class State:
 
 _RESULTS = ("lifted", "simple", "lowered", "bounds", "atom_bounds", "units", "signs", "proofs",
             "quotients")  # fmt: skip
-
-
-def range_of(value: Range | tuple[Any, Any]) -> Range:
-    """A range given as such or as (min, extent)."""
-    return value if isinstance(value, Range) else Range(*value)

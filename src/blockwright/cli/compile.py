@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def _summarise(compiled: bw.CompiledModel, loading: float, seconds: float) -> No
 
 
 @contextlib.contextmanager
-def progress_display() -> Iterator[Report]:
+def progress_display() -> Generator[Report]:
     """Bars on standard error, one per stage that reports; gone when done."""
     columns = (
         TextColumn("{task.description}"),

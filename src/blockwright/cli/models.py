@@ -1,8 +1,8 @@
 """From what stands on the command line to a model that `bw.compile` takes.
 
-    model.pt2               an exported program saved by torch.export.save; loading it needs torch
-    package.module:name     an exported program or IR module, or a function that returns one
-    script.py[:name]        an `@I.ir_module` of a script, which is run to get it
+model.pt2               an exported program saved by torch.export.save; loading it needs torch
+package.module:name     an exported program or IR module, or a function that returns one
+script.py[:name]        an `@I.ir_module` of a script, which is run to get it
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from blockwright.support import BlockwrightError, OptionError
 
 _SPEC = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _SCRIPT = re.compile(r"(?P<path>.+\.py)(:(?P<name>[^\W\d]\w*))?\Z", re.DOTALL)
+Made = TypeVar("Made")
 KINDS = "a .pt2 file, package.module:name, or script.py"
 
 
@@ -120,12 +121,11 @@ def _run_script(path: Path) -> ModuleType:
 def _made(value: Any, text: str) -> Any:
     """The value itself, or what it returns when it is a function."""
     if inspect.isroutine(value) or isinstance(value, (type, functools.partial)):
-        make: Callable[[], Any] = value
-        return _guarded(make, f"calling {text} failed")
+        return _guarded(cast("Callable[[], Any]", value), f"calling {text} failed")
     return value
 
 
-def _guarded(action: Callable[[], Any], what: str) -> Any:
+def _guarded(action: Callable[[], Made], what: str) -> Made:
     """Runs code of the user's; what it raises becomes one line with the place in their file."""
     try:
         return action()

@@ -1,11 +1,11 @@
-"""What every command shares: how errors, interrupts and closed pipes end it, and where text goes."""
+"""What commands share: how errors, interrupts and closed pipes end them, where text goes."""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import typer
@@ -21,7 +21,7 @@ _MOST_HIGHLIGHTED = 400_000
 
 
 @contextmanager
-def command_session(debug: bool) -> Iterator[None]:
+def command_session(debug: bool) -> Generator[None]:
     """Ends a command the way a shell expects, whatever happens inside.
 
     Errors of ours are printed with code and remedy, without a traceback unless `debug`. Any other

@@ -47,7 +47,8 @@ class _Entry:
     def emit(self) -> None:
         self.check.count(self.e.params[2], [_label(p) for p in self.inputs])
         mapped = dict(self.sign.buffers)
-        for position, param in enumerate(self.inputs):
+        # Scalars first: an extent may be one of them.
+        for position, param in sorted(enumerate(self.inputs), key=lambda item: item[1] in mapped):
             slot = self.e.offset(self.e.params[1], ANY_SIZE * position)
             self.check.begin(position, _label(param))
             if param in mapped:

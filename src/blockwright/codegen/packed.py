@@ -1,7 +1,8 @@
 """Calls of functions known to the FFI by name, from compiled code.
 
-The function is looked up at its first call and kept; tensor views and values are built on the
-stack. A function that is missing, or raises, makes the caller return its error.
+The function is looked up at its first call and kept. A buffer is passed as a tensor object that views
+it, valid until the call returns. A function that is missing, or raises, makes the caller return its
+error.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ def call(c: ExprCompiler, name: str, args: Sequence[Expr], result: DType) -> Val
     """Calls the global function `name`; numbers come back as `result`, other results are freed."""
     e = c.e
     values = e.stack(ffi_ir.ANY_SIZE * (len(args) + 1), 16)
+    objects: list[Value] = []
+    function = _lookup(c, name)
     for number, arg in enumerate(args):
-        _pack(c, e.offset(values, ffi_ir.ANY_SIZE * number), arg)
+        _pack(c, e.offset(values, ffi_ir.ANY_SIZE * number), arg, objects)
     answer = e.offset(values, ffi_ir.ANY_SIZE * len(args))
     e.store(int_const(0), answer, 8)
     e.store(int_const(0), e.offset(answer, ffi_ir.ANY_VALUE), 8)
-    function = _lookup(c, name)
     count = int_const(len(args), "i32")
-    c.context.check(e.call("i32", "TVMFFIFunctionCall", function, values, count, answer))
+    status = e.call("i32", "TVMFFIFunctionCall", function, values, count, answer)
+    for item in objects:
+        e.call("i32", "TVMFFIObjectDecRef", item)
+    c.context.check(status)
     return _unpack(c, answer, result)
 
 
@@ -59,13 +64,13 @@ def _lookup(c: ExprCompiler, name: str) -> Value:
     return e.choose(e.compare("ne", known, Value("ptr", "null")), lambda: known, find)
 
 
-def _pack(c: ExprCompiler, slot: Value, arg: Expr) -> None:
+def _pack(c: ExprCompiler, slot: Value, arg: Expr, objects: list[Value]) -> None:
     e = c.e
     value_slot = e.offset(slot, ffi_ir.ANY_VALUE)
     if isinstance(arg, StringImm):
         kind, value = ffi_ir.RAW_STR, e.module.string(arg.value)
     elif isinstance(arg, Call) and arg.op == "tensor":
-        kind, value = ffi_ir.DLTENSOR_PTR, tensor_view(c, arg.args[0])
+        kind, value = ffi_ir.TENSOR, _tensor_object(c, arg.args[0], objects)
     elif arg.dtype.is_handle:
         kind, value = ffi_ir.OPAQUE_PTR, c.value(arg)
     elif arg.dtype.is_float:
@@ -78,8 +83,30 @@ def _pack(c: ExprCompiler, slot: Value, arg: Expr) -> None:
     e.store(value, value_slot, 8)
 
 
-def tensor_view(c: ExprCompiler, place: Expr) -> Value:
-    """A DLTensor on the stack that views a buffer."""
+def _tensor_object(c: ExprCompiler, place: Expr, objects: list[Value]) -> Value:
+    """A tensor object over a buffer; those made before it are released when it cannot be made."""
+    e = c.e
+    view, rank = _tensor_view(c, place)
+    e.module.add_global_once("bw_view_object", _VIEW_IR)
+    for name, result, params in (
+        ("malloc", "ptr", "i64"), ("free", "void", "ptr"),
+        ("TVMFFITensorFromDLPack", "i32", "ptr, i32, i32, ptr"),
+    ):  # fmt: skip
+        e.module.declare(name, result, params)
+    out = e.stack(8, 8)
+    status = e.call_local("i32", "bw_view_object", view, int_const(rank), out)
+    failed = e.compare("ne", status, int_const(0, "i32"))
+    with e.guarded(failed, likely=False):
+        for item in objects:
+            e.call("i32", "TVMFFIObjectDecRef", item)
+        c.context.leave(status)
+    made = e.load("ptr", out, 8)
+    objects.append(made)
+    return made
+
+
+def _tensor_view(c: ExprCompiler, place: Expr) -> tuple[Value, int]:
+    """A DLTensor on the stack that views a buffer, and its rank."""
     if not isinstance(place, BufferLoad):
         raise BuildError("tensor takes a buffer element", code="BW615",
                          help='write Call("tensor", (BufferLoad(buffer, zeros),))')  # fmt: skip
@@ -103,7 +130,7 @@ def tensor_view(c: ExprCompiler, place: Expr) -> Value:
     e.store(shape, e.offset(view, ffi_ir.DL_SHAPE), 8)
     e.store(strides, e.offset(view, ffi_ir.DL_STRIDES), 8)
     e.store(int_const(0), e.offset(view, ffi_ir.DL_BYTE_OFFSET), 8)
-    return view
+    return view, rank
 
 
 def _unpack(c: ExprCompiler, answer: Value, result: DType) -> Value:
@@ -121,3 +148,34 @@ def _unpack(c: ExprCompiler, answer: Value, result: DType) -> Value:
     if result.is_handle:
         return e.load("ptr", slot, 8)
     return types.cast(e, e.load("i64", slot, 8), DType("int", 64), result)
+
+
+# Copies a DLTensor, shape and strides behind it, into a managed tensor that owns only itself.
+_VIEW_IR = r"""
+define internal void @bw_view_delete(ptr %managed) {
+  call void @free(ptr %managed)
+  ret void
+}
+define internal i32 @bw_view_object(ptr %view, i64 %rank, ptr %out) {
+  %tables = mul i64 %rank, 16
+  %head = add i64 %tables, 64
+  %m = call ptr @malloc(i64 %head)
+  call void @llvm.memcpy.p0.p0.i64(ptr %m, ptr %view, i64 48, i1 false)
+  %from = getelementptr i8, ptr %view, i64 48
+  %sizes = getelementptr i8, ptr %m, i64 64
+  call void @llvm.memcpy.p0.p0.i64(ptr %sizes, ptr %from, i64 %tables, i1 false)
+  %half = mul i64 %rank, 8
+  %strides = getelementptr i8, ptr %sizes, i64 %half
+  %sp = getelementptr i8, ptr %m, i64 24
+  store ptr %sizes, ptr %sp, align 8
+  %tp = getelementptr i8, ptr %m, i64 32
+  store ptr %strides, ptr %tp, align 8
+  %cp = getelementptr i8, ptr %m, i64 48
+  store ptr null, ptr %cp, align 8
+  %xp = getelementptr i8, ptr %m, i64 56
+  store ptr @bw_view_delete, ptr %xp, align 8
+  %rc = call i32 @TVMFFITensorFromDLPack(ptr %m, i32 0, i32 0, ptr %out)
+  ret i32 %rc
+}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""

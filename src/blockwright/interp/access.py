@@ -10,6 +10,7 @@ from blockwright.interp.expr import ExprCompiler
 from blockwright.interp.lanes import Env, Fn, Site, pick
 from blockwright.interp.memory import Pointer, View, record
 from blockwright.ir import Buffer, BufferLoad, BufferStore, Call, Expr
+from blockwright.ir import add as add_expr
 from blockwright.support import InterpretError
 
 
@@ -204,7 +205,9 @@ class AccessCompiler(ExprCompiler):
         if not isinstance(place, BufferLoad):
             raise InterpretError("atomic_add takes the address of a buffer element", code="BW757",
                                  span=expr.span)  # fmt: skip
-        total = BufferStore(place.buffer, place + expr.args[1], place.indices, span=expr.span)
+        total = BufferStore(
+            place.buffer, add_expr(place, expr.args[1]), place.indices, span=expr.span
+        )
         read, write = self._load(place), self.store(total)
 
         def add(env: Env) -> Any:

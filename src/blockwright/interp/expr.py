@@ -240,7 +240,7 @@ class ExprCompiler:
 
         def select(env: Env) -> Any:
             chosen, x, y = condition(env), a(env), b(env)
-            if type(chosen) is not np.ndarray:
+            if not numeric.is_array(chosen):
                 return x if chosen else y
             return np.where(_spread(chosen) if spread else chosen, x, y)
 

@@ -105,6 +105,10 @@ class Continue(Exception):
     """Goes on with the next iteration of the innermost loop."""
 
 
+class Return(Exception):
+    """Leaves the function."""
+
+
 class TooManyLanes(Exception):
     """An expansion would exceed the limit."""
 

@@ -36,7 +36,8 @@ def _per_element(fn: Callable[[float], float]) -> Callable[[Value], Value]:
 
 def _sigmoid(x: Value) -> Value:
     small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))[()]
+    result: Value = np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
+    return result[()]
 
 
 _REAL: dict[str, Callable[[Value], Value]] = {
@@ -217,6 +218,10 @@ def _reduce(fn: Callable[[Value, Value], Value]) -> Row:
     return apply
 
 
+def _same(dtype: DType, x: Value) -> Value:
+    return x
+
+
 PURE: dict[str, Row] = {
     **{name: _real(name, fn) for name, fn in _REAL.items()},
     **{name: _real(name, fn) for name, fn in _REAL2.items()},
@@ -231,7 +236,7 @@ PURE: dict[str, Row] = {
     "shift_right": _shift("shift_right", np.right_shift),
     "isnan": _test(False, np.isnan), "isinf": _test(False, np.isinf),
     "isfinite": _test(True, np.isfinite),
-    "likely": lambda dtype, x: x,
+    "likely": _same,
     "vector_reduce_add": _reduce(lambda a, b: a + b),
     "vector_reduce_min": _reduce(np.minimum),
     "vector_reduce_max": _reduce(np.maximum),

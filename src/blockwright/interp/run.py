@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from blockwright.interp import numeric
-from blockwright.interp.lanes import Env, Fn, State
+from blockwright.interp.lanes import Env, Fn, Return, State
 from blockwright.interp.memory import Pointer, Storage
-from blockwright.interp.stmt import Return, StmtCompiler
+from blockwright.interp.stmt import StmtCompiler
 from blockwright.ir import (
     Block,
     Buffer,
     BufferLoad,
     BufferStore,
     Call,
+    DeclBuffer,
     IRModule,
     PrimFunc,
     Var,
@@ -116,8 +117,8 @@ def written_buffers(func: PrimFunc) -> set[Buffer]:
             aliases |= {m.buffer: m.source.buffer for m in node.match_buffers}
         elif isinstance(node, Call) and node.op in ("call_global", "call_packed", "atomic_add"):
             written |= {n.buffer for n in walk(node) if isinstance(n, BufferLoad)}
-        elif (source := getattr(node, "source", None)) is not None and isinstance(source, Call):
-            aliases |= {node.buffer: n.buffer for n in walk(source) if isinstance(n, BufferLoad)}  # type: ignore[attr-defined]
+        elif isinstance(node, DeclBuffer):
+            aliases |= {node.buffer: n.buffer for n in collect(node.source, BufferLoad)[:1]}
     for buffer in list(written):
         while buffer in aliases:
             buffer = aliases[buffer]
@@ -205,7 +206,9 @@ def _flat(buffer: Buffer, array: Array) -> Array | None:
         return array.reshape(-1)
     if not buffer.strides or any(s < 0 or s % array.itemsize for s in array.strides):
         return None
-    reach = 1 + sum((n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True))
+    reach = 1 + sum(
+        (n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True)
+    )
     return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,))
 
 
@@ -244,16 +247,20 @@ def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
 def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
     where = f"{func.name}: argument {buffer.name}"
     if not isinstance(arg, np.ndarray):
-        raise InterpretError(f"{where} must be a NumPy array, not {type(arg).__name__}", code="BW702")
-    if arg.dtype != buffer.dtype.numpy():
-        raise InterpretError(f"{where} must hold {buffer.dtype}, not {arg.dtype}", code="BW703")
-    rank = buffer.ndim + (buffer.dtype.lanes > 1)
-    if arg.ndim != rank or (buffer.dtype.lanes > 1 and arg.shape[-1] != buffer.dtype.lanes):
-        raise InterpretError(f"{where} must have {rank} dimensions, its shape is {arg.shape}",
-                             code="BW704")  # fmt: skip
-    if written and not arg.flags.writeable:
+        kind = type(arg).__name__
+        raise InterpretError(f"{where} must be a NumPy array, not {kind}", code="BW702")
+    array: Array = arg
+    if array.dtype != buffer.dtype.numpy():
+        raise InterpretError(f"{where} must hold {buffer.dtype}, not {array.dtype}", code="BW703")
+    lanes = buffer.dtype.lanes
+    rank = buffer.ndim + (lanes > 1)
+    if array.ndim != rank or (lanes > 1 and array.shape[-1] != lanes):
+        raise InterpretError(
+            f"{where} must have {rank} dimensions, its shape is {array.shape}", code="BW704"
+        )
+    if written and not array.flags.writeable:
         raise InterpretError(f"{where} is written but the array is read-only", code="BW707")
-    return arg
+    return array
 
 
 def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, Any]) -> None:

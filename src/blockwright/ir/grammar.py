@@ -6,6 +6,7 @@ and the classes agree.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from types import ModuleType
@@ -24,8 +25,8 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
 _INTRO = """# IR grammar
 
 Generated from the node classes (`python -m blockwright.ir.grammar`); do not edit.
-`X*` is a tuple, `X?` may be absent, `map` has string keys. Every node also has `span?`, its place in
-the source. How nodes look in a script is shown in `src/blockwright/ir/printer`.
+`X*` is a tuple, `X?` may be absent, `map` has string keys. Every node also has `span?`, its place
+in the source. How nodes look in a script is shown in `src/blockwright/ir/printer`.
 """
 
 
@@ -43,7 +44,7 @@ def _type(annotation: str) -> str:
 
 def _annotation(cls: type[Node], field: str) -> str:
     for base in cls.__mro__:
-        found = base.__dict__.get("__annotations__", {}).get(field)
+        found = inspect.get_annotations(base).get(field)
         if found is not None:
             return str(found)
     raise KeyError(field)

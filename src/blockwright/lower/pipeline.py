@@ -15,6 +15,7 @@ from blockwright.lower.blocks import lower_blocks
 from blockwright.lower.context import LowerContext, LowerOptions, Pass
 from blockwright.lower.finalize import finalize
 from blockwright.lower.flatten import flatten_buffers
+from blockwright.lower.guards import merge_guards
 from blockwright.lower.hoist import hoist_allocations
 from blockwright.lower.partition import partition_loops
 from blockwright.lower.sanitize import insert_checks
@@ -27,6 +28,8 @@ from blockwright.target import Target
 LOWERING: list[tuple[str, Pass]] = [
     ("lower_blocks", lower_blocks),
     ("simplify", simplify),
+    ("merge_guards", merge_guards),
+    ("simplify_guards", simplify),
     ("place_allocations", place_allocations),
     ("compact_buffers", compact_buffers),
     ("partition_loops", partition_loops),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.rules import gemm
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
 
-RULES: tuple[Rule, ...] = ()
+RULES: tuple[Rule, ...] = (gemm.RULE,)
 
 
 def apply_rules(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) -> RuleResult:

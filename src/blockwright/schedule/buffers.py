@@ -142,6 +142,19 @@ def with_regions(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
     return block.replace(reads=from_body[0], writes=from_body[1])
 
 
+def simplified_indices(stmt: ir.Stmt, analyzer: Analyzer) -> Any:
+    """The statement with the indices of all accesses simplified."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
+            indices = tuple(analyzer.simplify(i) for i in node.indices)
+            if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
+                return node.replace(indices=indices)
+        return None
+
+    return ir.rewrite_bottom_up(stmt, change)
+
+
 def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
     """Loops of a block that each bind exactly one iterator, in the block's own order.
 

@@ -101,6 +101,12 @@ class Edit:
         final = tuple(self.latest(r) if isinstance(r, ir.Block) else r for r in results)
         return Step(func, self.forward, final)
 
+    def rebuilt(self, node: ir.Stmt) -> ir.Stmt:
+        """A statement with the changes below it made, without the rest of the function."""
+        found = self._build(node)
+        assert found is not None
+        return found
+
     def latest(self, block: ir.Block) -> ir.Block:
         """What a block has become so far."""
         while block in self.forward:
@@ -164,8 +170,3 @@ def wrap_loops(body: ir.Stmt, loops: Iterable[tuple[ir.Var, ir.Expr]]) -> ir.Stm
         zero = ir.const(0, extent.dtype)
         body = ir.For(var, zero, extent, ir.ForKind.SERIAL, body)
     return body
-
-
-def copy_loop(loop: ir.For, body: ir.Stmt) -> ir.For:
-    """The loop around another body."""
-    return loop.replace(body=body)

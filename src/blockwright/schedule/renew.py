@@ -76,3 +76,8 @@ class _RenewEach(_Renew):
         if isinstance(node, ir.Stmt):
             self._memo.pop(node, None)
         return result
+
+
+def copied_expr(expr: ir.Expr) -> ir.Expr:
+    """An expression that may stand in a second place: variables bound by lets in it are new."""
+    return _Renew()(expr) if ir.collect(expr, ir.Let) else expr

@@ -1,6 +1,8 @@
 """Graph functions: symbolic shapes, calls of every kind, control flow, functions as values."""
 
-from blockwright.script import ir as I, relax as R, tir as T
+from blockwright.script import ir as I
+from blockwright.script import relax as R
+from blockwright.script import tir as T
 
 
 @I.ir_module
@@ -22,9 +24,13 @@ class Module:
     def end_to_end(x: R.Tensor(("n", 128), "float32"), w: R.Tensor((128, 256), "float32")):
         n = T.int64()
         with R.dataflow():
-            lv0: R.Tensor((n, 256), "float32") = R.call_tir(cls.mm, [x, w], R.Tensor((n, 256), "float32"))
+            lv0: R.Tensor((n, 256), "float32") = R.call_tir(
+                cls.mm, [x, w], R.Tensor((n, 256), "float32")
+            )
             lv1: R.Tensor((n, 256), "float32") = R.relu(lv0)
-            lv2: R.Tensor((n, 256), "float32") = R.call_dps_library("cutlass.rms_norm", [lv1], R.Tensor((n, 256), "float32"))
+            lv2: R.Tensor((n, 256), "float32") = R.call_dps_library(
+                "cutlass.rms_norm", [lv1], R.Tensor((n, 256), "float32")
+            )
             R.output(lv2)
         return lv2
 
@@ -58,8 +64,12 @@ class Module:
 
     @R.function(pure=False)
     def everything(
-        x: R.Tensor(("n", "n + 1"), "float32"), c: R.Tensor((), "bool"), k: R.Prim(value="p"),
-        t: R.Tuple(R.Tensor((2,), "int8"), R.Object), d: R.Tensor(ndim=2, device="cuda:0"), u: R.Tensor,
+        x: R.Tensor(("n", "n + 1"), "float32"),
+        c: R.Tensor((), "bool"),
+        k: R.Prim(value="p"),
+        t: R.Tuple(R.Tensor((2,), "int8"), R.Object),
+        d: R.Tensor(ndim=2, device="cuda:0"),
+        u: R.Tensor,
     ) -> R.Tuple(R.Tensor, R.Shape, R.Prim("int64")):
         R.func_attr({"num_input": 2, "tir_var_upper_bound": {"n": 64}})
         n = T.int64()
@@ -76,10 +86,33 @@ class Module:
             r: R.Object = z
         else:
             r: R.Object = t[0]
-        e = R.call_tir_inplace(cls.mm, (x, r, d), [0, -1], [R.Tensor((n, 4), "float32"), R.Tensor((n,), "int8")], tir_vars=R.shape([n, p * 2]))
-        h = R.call_packed("vm.builtin", x, R.str("mode"), R.prim_value(n + 1), k, sinfo_args=(R.Object,))
-        o = R.call_pure_packed("f", R.tuple(), R.const([[1, 2], [3, 4]], "int64"), R.const(float("nan"), "float16"), sinfo_args=(R.Tensor((2,)), R.Object))
-        q = R.take(u, R.const([], "int64", shape=(0,)), axis=None, mode="clip", dtype="float32", raw=str("x"), dims=(1,), flags=[True, 0.5])
+        e = R.call_tir_inplace(
+            cls.mm,
+            (x, r, d),
+            [0, -1],
+            [R.Tensor((n, 4), "float32"), R.Tensor((n,), "int8")],
+            tir_vars=R.shape([n, p * 2]),
+        )
+        h = R.call_packed(
+            "vm.builtin", x, R.str("mode"), R.prim_value(n + 1), k, sinfo_args=(R.Object,)
+        )
+        o = R.call_pure_packed(
+            "f",
+            R.tuple(),
+            R.const([[1, 2], [3, 4]], "int64"),
+            R.const(float("nan"), "float16"),
+            sinfo_args=(R.Tensor((2,)), R.Object),
+        )
+        q = R.take(
+            u,
+            R.const([], "int64", shape=(0,)),
+            axis=None,
+            mode="clip",
+            dtype="float32",
+            raw="x",
+            dims=(1,),
+            flags=[True, 0.5],
+        )
         w = R.op("weird-name")(q, R.ExternFunc("g"), cls.mm)
         v = R.invoke_closure(g, (x,), out_sinfo=R.Tensor((n,), "float32"))
         _ = R.print(v, w, h, o, e)

@@ -1,6 +1,7 @@
 """Tensor programs as the literature on this abstraction prints them, in the classic spelling."""
 
-from blockwright.script import ir as I, tir as T
+from blockwright.script import ir as I
+from blockwright.script import tir as T
 
 
 @I.ir_module
@@ -21,7 +22,8 @@ class Module:
 
     @T.prim_func
     def blockized_matmul(
-        A: T.Buffer((64, 64), "float32"), B: T.Buffer((64, 64), "float32"),
+        A: T.Buffer((64, 64), "float32"),
+        B: T.Buffer((64, 64), "float32"),
         C: T.Buffer((64, 64), "float32"),
     ):
         for yo, xo, ko in T.grid(16, 16, 16):
@@ -38,7 +40,9 @@ class Module:
                     for y, x in T.grid(4, 4):
                         C[vy * 4 + y, vx * 4 + x] = 0.0
                 for y, x, k in T.grid(4, 4, 4):
-                    C[vy * 4 + y, vx * 4 + x] += A[vy * 4 + y, vk * 4 + k] * B[vk * 4 + k, vx * 4 + x]
+                    C[vy * 4 + y, vx * 4 + x] += (
+                        A[vy * 4 + y, vk * 4 + k] * B[vk * 4 + k, vx * 4 + x]
+                    )
 
     @T.prim_func
     def early_matmul(a: T.handle, b: T.handle, c: T.handle) -> None:
@@ -91,7 +95,8 @@ class Module:
 
     @T.prim_func
     def mm_symbolic(
-        X: T.Buffer(("n", 128), "float32"), W: T.Buffer((128, 256), "float32"),
+        X: T.Buffer(("n", 128), "float32"),
+        W: T.Buffer((128, 256), "float32"),
         Y: T.Buffer(("n", 256), "float32"),
     ):
         n = T.int64()

@@ -1,6 +1,7 @@
 """Every kind of statement and of annotation."""
 
-from blockwright.script import ir as I, tir as T
+from blockwright.script import ir as I
+from blockwright.script import tir as T
 
 
 @I.ir_module
@@ -9,16 +10,32 @@ class Module:
 
     @T.prim_func(private=True)
     def signature(
-        A: T.Buffer((16, 16), "float32", strides=(32, 1), elem_offset=8, scope="shared", align=64,
-                    offset_factor=4, axis_separators=[1]),
+        A: T.Buffer(
+            (16, 16),
+            "float32",
+            strides=(32, 1),
+            elem_offset=8,
+            scope="shared",
+            align=64,
+            offset_factor=4,
+            axis_separators=[1],
+        ),
         n: T.int64,
         flag: T.bool,
         B: T.Buffer((n, 4), "int8"),
         p: T.handle,
     ):
-        T.func_attr({"global_symbol": "other.name", "values": (1, 2.5, None, True, "x"),
-                     "one": (1,), "imm": T.int64(3), "text": T.StringImm("s"),
-                     "type": T.dtype("int8x4"), "inf": float("inf")})
+        T.func_attr(
+            {
+                "global_symbol": "other.name",
+                "values": (1, 2.5, None, True, "x"),
+                "one": (1,),
+                "imm": T.int64(3),
+                "text": T.StringImm("s"),
+                "type": T.dtype("int8x4"),
+                "inf": float("inf"),
+            }
+        )
         A[0, 0] = T.float32(1)
         T.evaluate(T.call_extern("use", p, dtype="int32"))
         with T.block("only"):
@@ -48,7 +65,11 @@ class Module:
             T.print("value", A[i])
             T.evaluate(0)
         for i in T.serial(2, 2 + n):
-            A[i] = T.Let(y * y + z, where={y: i + 1, z: y}) if False else T.Let(y * y, where={y: i + 1})
+            A[i] = (
+                T.Let(y * y + z, where={y: i + 1, z: y})
+                if False
+                else T.Let(y * y, where={y: i + 1})
+            )
         for i in T.serial(n, 16):
             A[i] = 0
         for i in T.unroll(4, annotations={"factor": T.int32(2), "names": ["a", "b"]}):
@@ -75,8 +96,13 @@ class Module:
                 local = T.alloc_buffer((4,), scope="local")
                 s0 = T.int32()
                 s1 = T.int32()
-                A_tile = T.match_buffer(A[vi * 4 : vi * 4 + 4, 0:64], (4, 64), "float16",
-                                        strides=(s0, s1), offset_factor=16)
+                A_tile = T.match_buffer(
+                    A[vi * 4 : vi * 4 + 4, 0:64],
+                    (4, 64),
+                    "float16",
+                    strides=(s0, s1),
+                    offset_factor=16,
+                )
                 with T.init():
                     local[0] = 0.0
                 for k in range(4):

@@ -1,6 +1,7 @@
 """Programs everybody knows: matmul, softmax, convolution with padding, concatenation."""
 
-from blockwright.script import ir as I, tir as T
+from blockwright.script import ir as I
+from blockwright.script import tir as T
 
 
 @I.ir_module
@@ -66,8 +67,10 @@ class Module:
 
     @T.prim_func
     def concatenate(
-        A0: T.Buffer((10,), "float32"), A1: T.Buffer((10,), "float32"),
-        A2: T.Buffer((10,), "float32"), B: T.Buffer((30,), "float32"),
+        A0: T.Buffer((10,), "float32"),
+        A1: T.Buffer((10,), "float32"),
+        A2: T.Buffer((10,), "float32"),
+        B: T.Buffer((30,), "float32"),
     ):
         with T.block([10]) as vi:
             B[vi] = A0[vi]

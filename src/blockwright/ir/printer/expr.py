@@ -7,9 +7,9 @@ name their type, and two plain literals never meet in one operation (Python woul
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -29,6 +29,7 @@ _INFIX: dict[type[Expr], tuple[str, int]] = {
     E.Add: ("+", 9), E.Sub: ("-", 9), E.Mul: ("*", 10), E.Div: ("/", 10),
     E.FloorDiv: ("//", 10), E.FloorMod: ("%", 10),
 }  # fmt: skip
+Array = np.ndarray[Any, Any]
 _UNARY, _ATOM = 11, 13
 SPECIAL_CALLS = frozenset({"break", "continue"})
 
@@ -74,7 +75,7 @@ class ExprPrinter:
         self._plain_type = INT32
 
     @contextmanager
-    def plain(self, dtype: DType) -> Iterator[None]:
+    def plain(self, dtype: DType) -> Generator[None]:
         """Bare integers stand for `dtype` meanwhile (int64 in shapes of the graph level)."""
         before, self._plain_type = self._plain_type, dtype
         try:
@@ -292,23 +293,23 @@ class ExprPrinter:
         if isinstance(item, float) and not math.isfinite(item):
             return f'float("{item}")'
         if isinstance(item, dict):
-            pairs = (f"{self.value(k)}: {self._item(k, v)}" for k, v in item.items())
-            return "{" + ", ".join(pairs) + "}"
-        if isinstance(item, list):
-            return "[" + ", ".join(map(self.value, item)) + "]"
-        if isinstance(item, tuple):
-            items = ", ".join(map(self.value, item))
-            return f"({items},)" if len(item) == 1 else f"({items})"
+            entries = cast("Mapping[Any, Any]", item).items()
+            return "{" + ", ".join(f"{self.value(k)}: {self._item(k, v)}" for k, v in entries) + "}"
+        if isinstance(item, (list, tuple)):
+            texts = [self.value(part) for part in cast("Sequence[Any]", item)]
+            if isinstance(item, list):
+                return f"[{', '.join(texts)}]"
+            return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
         if isinstance(item, np.ndarray):
-            return f"I.constant({quote(self.array_key(item, 'constant'))})"
+            return f"I.constant({quote(self.array_key(cast('Array', item), 'constant'))})"
         return repr(item)
 
     def _item(self, key: Any, value: Any) -> str:
         if isinstance(value, np.ndarray):
-            return f"I.constant({quote(self.array_key(value, str(key)))})"
+            return f"I.constant({quote(self.array_key(cast('Array', value), str(key)))})"
         return self.value(value)
 
-    def array_key(self, data: np.ndarray[Any, Any], name: str) -> str:
+    def array_key(self, data: Array, name: str) -> str:
         """The name of an array that is kept beside the text (in `constants` when given)."""
         table = self.constants
         for key, known in table.items():

@@ -91,7 +91,9 @@ def is_implicit_root(realize: BlockRealize) -> bool:
     plain = block.init is None and not block.match_buffers and not block.exec_scope
     needed = bool(block.alloc_buffers) or bool(collect(block.body, Block))
     inner = block.body
-    alone = isinstance(inner, BlockRealize) and not inner.block.iter_vars and not block.alloc_buffers
+    alone = (
+        isinstance(inner, BlockRealize) and not inner.block.iter_vars and not block.alloc_buffers
+    )
     return (
         block.name == "root"
         and is_true(realize.predicate)

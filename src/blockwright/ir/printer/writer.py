@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from blockwright.ir.node import Node
@@ -36,7 +36,7 @@ class Names:
         self._scopes: list[list[tuple[Node | None, str]]] = [[]]
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         self._scopes.append([])
         try:
             yield
@@ -81,7 +81,7 @@ class Writer:
         self._depth = 0
 
     @contextmanager
-    def indent(self) -> Iterator[None]:
+    def indent(self) -> Generator[None]:
         self._depth += 1
         try:
             yield

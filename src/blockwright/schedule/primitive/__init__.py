@@ -4,6 +4,8 @@ from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop
 from blockwright.schedule.primitive.annotate import Annotate
 from blockwright.schedule.primitive.cache_read import CacheRead
 from blockwright.schedule.primitive.cache_write import CacheWrite
+from blockwright.schedule.primitive.compute_at import ComputeAt
+from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
 from blockwright.schedule.primitive.fuse import Fuse
 from blockwright.schedule.primitive.get_block import GetBlock
@@ -16,6 +18,8 @@ from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
 from blockwright.schedule.primitive.reorder import Reorder
+from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
+from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
 from blockwright.schedule.primitive.set_scope import SetScope
 from blockwright.schedule.primitive.split import Split
@@ -31,6 +35,8 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Annotate,
     CacheRead,
     CacheWrite,
+    ComputeAt,
+    ComputeInline,
     DecomposeReduction,
     Fuse,
     GetBlock,
@@ -43,6 +49,8 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Parallel,
     Reindex,
     Reorder,
+    ReverseComputeAt,
+    ReverseComputeInline,
     Rfactor,
     SetScope,
     Split,

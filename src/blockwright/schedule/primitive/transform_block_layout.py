@@ -6,7 +6,13 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.arith import IndexMap, IterMapError
-from blockwright.schedule.buffers import with_index_type, nest_of, trivial_loops, with_regions
+from blockwright.schedule.buffers import (
+    nest_of,
+    simplified_indices,
+    trivial_loops,
+    with_index_type,
+    with_regions,
+)
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import AnyIndexMap, Primitive
@@ -67,8 +73,10 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         old = inverse.apply([it.var for it in fresh], known)
         values = {it.var: v for it, v in zip(block.iter_vars, old, strict=True)}
         edit = Edit(state)
-        body = edit.substitute(block.body, values)
-        init = None if block.init is None else edit.substitute(block.init, values)
+        body = simplified_indices(edit.substitute(block.body, values), known)
+        init = block.init
+        if init is not None:
+            init = simplified_indices(edit.substitute(init, values), known)
         new = with_regions(block.replace(iter_vars=tuple(fresh), body=body, init=init), known)
         edit.forward[block] = new
         variables = [ir.Var(f"ax{k}", dtype) for k in range(len(fresh))]

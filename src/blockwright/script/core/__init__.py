@@ -1,6 +1,7 @@
 """Parser engine of the script dialects: source text, problems with spans, expression evaluation."""
 
 from blockwright.script.core.evaluator import POISON, Evaluator, MetaVar, special_form
+from blockwright.script.core.plain import items_of, iterable_of, sequence_of
 from blockwright.script.core.report import Poisoned, Problem, Reporter
 from blockwright.script.core.source import (
     Script,
@@ -23,6 +24,9 @@ __all__ = [
     "decorated_class",
     "decorated_function",
     "in_module_class",
+    "items_of",
+    "iterable_of",
+    "sequence_of",
     "special_form",
     "text_script",
 ]

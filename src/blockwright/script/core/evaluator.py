@@ -11,11 +11,12 @@ import ast
 import difflib
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 from blockwright import ir
+from blockwright.script.core.plain import iterable_of
 from blockwright.script.core.report import Poisoned, Problem, Reporter, wrap
 from blockwright.script.core.source import Script
 from blockwright.support import BlockwrightError
@@ -43,13 +44,13 @@ def special_form(func: FuncT) -> FuncT:
 
 
 _BINARY: dict[type[ast.operator], tuple[Callable[[Any, Any], Any], type[ir.BinaryOp] | None]] = {
-    ast.Add: (operator.add, ir.Add), ast.Sub: (operator.sub, ir.Sub),
-    ast.Mult: (operator.mul, ir.Mul), ast.Div: (operator.truediv, ir.Div),
-    ast.FloorDiv: (operator.floordiv, ir.FloorDiv), ast.Mod: (operator.mod, ir.FloorMod),
-    ast.Pow: (operator.pow, None), ast.LShift: (operator.lshift, None),
-    ast.RShift: (operator.rshift, None), ast.BitAnd: (operator.and_, None),
-    ast.BitOr: (operator.or_, None), ast.BitXor: (operator.xor, None),
-    ast.MatMult: (operator.matmul, None),
+    ast.Add: (lambda a, b: a + b, ir.Add), ast.Sub: (lambda a, b: a - b, ir.Sub),
+    ast.Mult: (lambda a, b: a * b, ir.Mul), ast.Div: (lambda a, b: a / b, ir.Div),
+    ast.FloorDiv: (lambda a, b: a // b, ir.FloorDiv), ast.Mod: (lambda a, b: a % b, ir.FloorMod),
+    ast.Pow: (lambda a, b: a**b, None), ast.LShift: (lambda a, b: a << b, None),
+    ast.RShift: (lambda a, b: a >> b, None), ast.BitAnd: (lambda a, b: a & b, None),
+    ast.BitOr: (lambda a, b: a | b, None), ast.BitXor: (lambda a, b: a ^ b, None),
+    ast.MatMult: (lambda a, b: a @ b, None),
 }  # fmt: skip
 _COMPARE: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], type[ir.CompareOp] | None]] = {
     ast.Eq: (operator.eq, ir.EQ), ast.NotEq: (operator.ne, ir.NE), ast.Lt: (operator.lt, ir.LT),
@@ -302,14 +303,17 @@ class Evaluator:
 
     eval_GeneratorExp = eval_ListComp
 
-    def _comprehend(self, loops: list[ast.comprehension], element: ast.expr, out: list[Any]) -> None:
+    def _comprehend(
+        self, loops: list[ast.comprehension], element: ast.expr, out: list[Any]
+    ) -> None:
         if not loops:
             out.append(self.eval(element))
             return
         source = self.eval(loops[0].iter)
-        if self.is_ir(source) or not isinstance(source, Iterable):
+        items = None if self.is_ir(source) else iterable_of(source)
+        if items is None:
             raise Problem("BW104", "a comprehension runs over Python values", loops[0].iter)
-        for item in source:
+        for item in items:
             self.scopes.append({})
             try:
                 self.assign_plain(loops[0].target, item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -38,7 +38,7 @@ class Reporter:
         self.found.append(Diagnostic(problem.code, problem.message, span, problem.help))
 
     @contextmanager
-    def statement(self, node: ast.AST) -> Iterator[None]:
+    def statement(self, node: ast.AST) -> Generator[None]:
         """Problems inside belong to `node` unless they know their place better."""
         try:
             yield
@@ -56,9 +56,7 @@ class Reporter:
             self.fail()
 
     def fail(self) -> NoReturn:
-        found = sorted(
-            self.found, key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0)
-        )
+        found = sorted(self.found, key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0))
         raise ScriptError.collect(found)
 
 

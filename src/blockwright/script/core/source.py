@@ -75,8 +75,11 @@ def text_script(text: str, env: Mapping[str, Any], name: str = "<script>") -> Sc
 def _file_tree(filename: str, what: str) -> tuple[SourceFile, ast.Module]:
     lines = linecache.getlines(filename)
     if not lines:
-        raise ScriptError(f"the source text of {what} is not available", code="BW110",
-                          help="parse text directly with blockwright.from_source(text)")  # fmt: skip
+        raise ScriptError(
+            f"the source text of {what} is not available",
+            code="BW110",
+            help="parse text directly with blockwright.from_source(text)",
+        )
     return _parse(filename, "".join(lines))
 
 

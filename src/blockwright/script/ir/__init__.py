@@ -1,12 +1,12 @@
 """The `I` dialect: modules that hold functions of both levels; and parsing of plain text.
 
-    @I.ir_module
-    class Module:
-        @T.prim_func
-        def f(...): ...
+@I.ir_module
+class Module:
+    @T.prim_func
+    def f(...): ...
 
-        @R.function
-        def main(...): ...
+    @R.function
+    def main(...): ...
 """
 
 from __future__ import annotations

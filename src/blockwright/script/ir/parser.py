@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from blockwright.ir import GraphFunction, IRModule, Node, PrimFunc
 from blockwright.script import relax, tir
@@ -12,7 +12,8 @@ from blockwright.script.core import Problem, Reporter, Script, text_script
 from blockwright.script.ir import functions
 from blockwright.script.relax.parser import RelaxParser
 from blockwright.script.relax.values import constant_table
-from blockwright.script.tir.parser import ModuleRef, TirParser
+from blockwright.script.tir.evaluator import ModuleRef
+from blockwright.script.tir.parser import TirParser
 
 _LEVELS = {"prim_func": "T", "function": "R"}
 
@@ -72,7 +73,7 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
                     members[item.name] = function
             elif isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
                 value = TirParser(script, report).eval(item.value)
-                attrs.update(value if isinstance(value, dict) else {})
+                attrs.update(cast("Mapping[str, Any]", value) if isinstance(value, dict) else {})
             elif not _is_harmless(item):
                 raise Problem("BW103", "a module holds functions and I.module_attrs", item)
     if reporter is None:

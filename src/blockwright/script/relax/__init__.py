@@ -47,7 +47,7 @@ from blockwright.script.relax.values import (
 from blockwright.script.relax.values import str_ as str
 from blockwright.script.relax.values import tuple_ as tuple
 from blockwright.script.tir import DeferredFunction
-from blockwright.script.tir.parser import ModuleRef
+from blockwright.script.tir.evaluator import ModuleRef
 
 call_dps_packed = call_dps_library
 outputs = output

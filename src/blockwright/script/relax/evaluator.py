@@ -9,7 +9,7 @@ from blockwright import ir
 from blockwright.ir import Expr, GraphCall, GraphExpr, OpRef, TensorInfo
 from blockwright.script.core import Evaluator, Problem
 from blockwright.script.relax.values import OpName, as_graph, const, graph_call
-from blockwright.script.tir.parser import FunctionRef
+from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.support import ScriptError
 
 _OPERATORS: dict[type[ast.AST], str] = {
@@ -43,8 +43,11 @@ class RelaxEvaluator(Evaluator):
         if not isinstance(value, GraphExpr):
             return value[index]
         if not isinstance(index, int) or isinstance(value.info, TensorInfo):
-            raise ScriptError("only tuples are subscripted, with a constant", code="BW107",
-                              help="elements of tensors are taken with R.take or R.strided_slice")  # fmt: skip
+            raise ScriptError(
+                "only tuples are subscripted, with a constant",
+                code="BW107",
+                help="elements of tensors are taken with R.take or R.strided_slice",
+            )
         return ir.TupleGetItem(value, index, span=self.span(node))
 
     def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:
@@ -105,5 +108,3 @@ def _scalar(value: Any, other: Any) -> Any:
         return value
     info = other.info if isinstance(other, GraphExpr) else None
     return const(value, info.dtype if isinstance(info, TensorInfo) else None)
-
-

@@ -6,16 +6,16 @@ The parser at work resolves them; it is found through `symbols`, one resolver pe
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any
-
-import numpy as np
+from typing import Any, cast
 
 from blockwright import ir
 from blockwright.ir import DType, Expr, Info, dtype_of
+from blockwright.script.core import items_of
 from blockwright.support import ScriptError
 
 Resolver = Callable[[str], Expr]
@@ -27,7 +27,7 @@ _unresolved: weakref.WeakKeyDictionary[ir.Var, str] = weakref.WeakKeyDictionary(
 
 
 @contextmanager
-def symbols(resolver: Resolver) -> Iterator[None]:
+def symbols(resolver: Resolver) -> Generator[None]:
     """Let `resolver` give the meaning of dimensions that are strings."""
     before: Resolver | None = getattr(_local, "resolver", None)
     _local.resolver = resolver
@@ -48,14 +48,14 @@ def dimension(value: Any) -> Expr:
         return resolver(value)
     if isinstance(value, Expr) and value.dtype.is_int:
         return value
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return ir.const(int(value), "int64")
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        return ir.const(operator.index(value), "int64")
     kind = value.dtype if isinstance(value, Expr) else type(value).__name__
     raise ScriptError(f"a dimension is an integer, not {kind}", code="BW107")
 
 
-def dimensions(values: Sequence[Any]) -> tuple[Expr, ...]:
-    return tuple(dimension(v) for v in values)
+def dimensions(values: Any) -> tuple[Expr, ...]:
+    return tuple(dimension(v) for v in cast("Iterable[Any]", values))
 
 
 class _Factory:
@@ -65,7 +65,7 @@ class _Factory:
         raise NotImplementedError
 
     def __getitem__(self, args: Any) -> Info:
-        return self(*args) if isinstance(args, tuple) else self(args)
+        return self(*items_of(args))
 
 
 class _Tensor(_Factory):
@@ -79,22 +79,22 @@ class _Tensor(_Factory):
             shape, dtype = None, shape
         dims = None
         if shape is not None:
-            dims = shape.values if isinstance(shape, ir.ShapeExpr) else dimensions(tuple(shape))
+            dims = shape.values if isinstance(shape, ir.ShapeExpr) else dimensions(shape)
             if ndim not in (-1, len(dims)):
                 raise ScriptError(f"{len(dims)} dimensions, but ndim={ndim}", code="BW107")
         return ir.TensorInfo(dims, None if dtype is None else dtype_of(dtype), ndim,
                              device or vdevice)  # fmt: skip
 
     def __getitem__(self, args: Any) -> Info:
-        plain = isinstance(args, tuple) and any(isinstance(a, (tuple, list)) for a in args)
-        return self(*args) if plain else self(args)
+        items = items_of(args)
+        return self(*items) if any(isinstance(a, (tuple, list)) for a in items) else self(items)
 
 
 class _Shape(_Factory):
     """`R.Shape([n, 4])` or `R.Shape(ndim=2)`."""
 
     def __call__(self, values: Any = None, ndim: int = -1) -> Info:
-        return ir.ShapeInfo(None if values is None else dimensions(tuple(values)), ndim)
+        return ir.ShapeInfo(None if values is None else dimensions(values), ndim)
 
 
 class _Prim(_Factory):
@@ -111,7 +111,7 @@ class _Tuple(_Factory):
     """`R.Tuple(a, b)`."""
 
     def __call__(self, *fields: Any) -> Info:
-        items = fields[0] if len(fields) == 1 and isinstance(fields[0], (list, tuple)) else fields
+        items = items_of(fields[0]) if len(fields) == 1 else fields
         return ir.TupleInfo(tuple(as_info(f) for f in items))
 
 
@@ -142,8 +142,11 @@ def as_info(value: Any) -> Info:
             return value
         pending = [v for v in ir.collect(value, ir.Var) if v in _unresolved]
         return ir.substitute(value, {v: resolver(_unresolved[v]) for v in pending})
-    raise ScriptError("expected an annotation", code="BW112",
-                      help='write R.Tensor((n, 4), "float32"), R.Shape, R.Tuple(…), R.Object, …')  # fmt: skip
+    raise ScriptError(
+        "expected an annotation",
+        code="BW112",
+        help='write R.Tensor((n, 4), "float32"), R.Shape, R.Tuple(…), R.Object, …',
+    )
 
 
 Tensor, Shape, Prim, Tuple = _Tensor(), _Shape(), _Prim(), _Tuple()

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from blockwright import ir
 from blockwright.ir import Expr, GraphCall, GraphExpr, GraphFunction, GraphVar, Info, Var
-from blockwright.script.core import POISON, Problem, Reporter, Script
+from blockwright.script.core import POISON, Problem, Reporter, Script, items_of, sequence_of
 from blockwright.script.relax.evaluator import RelaxEvaluator
 from blockwright.script.relax.infos import as_info, symbols
+from blockwright.script.relax.syntax import (
+    declared_types,
+    defined,
+    output_names,
+    parse_text,
+    word,
+)
 from blockwright.script.relax.values import (
     DataflowMarker,
     MatchCastValue,
@@ -25,7 +32,7 @@ from blockwright.script.relax.values import (
     as_graph,
     tuple_,
 )
-from blockwright.script.tir.parser import FunctionRef
+from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.support import ScriptError
 
 
@@ -69,7 +76,7 @@ class RelaxParser(RelaxEvaluator):
         before = len(self.reporter.found)
         saved = (self.sequence, self.attrs, self.outputs, self._symbol_types)
         self.sequence, self.attrs, self.outputs = Sequence(), {}, None
-        self._symbol_types = _declared_types(node)
+        self._symbol_types = declared_types(node)
         result: GraphFunction | None = None
         self.scopes.append({})
         try:
@@ -114,7 +121,7 @@ class RelaxParser(RelaxEvaluator):
 
     def _info(self, node: ast.expr) -> Info:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            node = _parse_text(node.value, node)
+            node = parse_text(node.value, node)
         try:
             return as_info(self.eval(node))
         except ScriptError as error:
@@ -126,8 +133,14 @@ class RelaxParser(RelaxEvaluator):
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
             body = body[1:]
         if not body or not isinstance(body[-1], ast.Return):
-            self.reporter.add(Problem("BW103", "a graph function ends with `return`", node,
-                                      "return the value of the function on the last line"))  # fmt: skip
+            self.reporter.add(
+                Problem(
+                    "BW103",
+                    "a graph function ends with `return`",
+                    node,
+                    "return the value of the function on the last line",
+                )
+            )
         self.body(body)
 
     # ------------------------------------------------------------------------------------- symbols
@@ -159,12 +172,12 @@ class RelaxParser(RelaxEvaluator):
                     raise Problem("BW103", "nothing follows `return`", node)
                 method = self._statements.get(type(node))
                 if method is None:
-                    raise Problem("BW103", f"`{_word(node)}` is not a statement of the R dialect",
+                    raise Problem("BW103", f"`{word(node)}` is not a statement of the R dialect",
                                   node)  # fmt: skip
                 method(self, node)
                 done = True
             if not done:
-                for name in _defined(node):
+                for name in defined(node):
                     self.bind(name, POISON)
 
     def emit(self, name: str, value: GraphExpr, info: Info | None, node: ast.AST) -> GraphVar:
@@ -225,7 +238,7 @@ class RelaxParser(RelaxEvaluator):
             self.bind(target.id, self._symbol_named(target.id, value, node))
             return
         graphs = (GraphExpr, FunctionRef, OpName)
-        whole = isinstance(value, (tuple, list)) and any(isinstance(v, graphs) for v in value)
+        whole = any(isinstance(v, graphs) for v in sequence_of(value) or ())
         if isinstance(value, graphs) or whole:
             self.bind(target.id, self.emit(target.id, as_graph(value), info, node))
         else:
@@ -237,7 +250,7 @@ class RelaxParser(RelaxEvaluator):
                 value = self.emit(self._fresh("lv"), value, None, node)
             items: list[Any] = [ir.TupleGetItem(value, k) for k in range(len(target.elts))]
         else:
-            items = list(value.fields if isinstance(value, ir.TupleExpr) else value)
+            items = items_of(value.fields if isinstance(value, ir.TupleExpr) else value)
         if len(items) != len(target.elts):
             raise Problem("BW106", f"{len(target.elts)} names on the left, {len(items)} values on "
                           "the right", node)  # fmt: skip
@@ -251,9 +264,7 @@ class RelaxParser(RelaxEvaluator):
         local = self.outputs is not None and name not in self.outputs
         var = GraphVar(name, local, info=cast.pattern if info is None else info,
                        span=self.span(node))  # fmt: skip
-        self.sequence.bindings.append(
-            ir.MatchCast(var, value, cast.pattern, span=self.span(node))
-        )
+        self.sequence.bindings.append(ir.MatchCast(var, value, cast.pattern, span=self.span(node)))
         return var
 
     def _symbol_named(self, name: str, made: Var, node: ast.AST) -> Var:
@@ -275,7 +286,7 @@ class RelaxParser(RelaxEvaluator):
         elif isinstance(value, (GraphExpr, MatchCastValue)):
             raise Problem("BW103", "this value is thrown away", node, "bind it to a name")
         elif isinstance(value, dict):
-            self.attrs.update(value)
+            self.attrs.update(cast("dict[str, Any]", value))
 
     def visit_With(self, node: ast.With) -> None:
         call = node.items[0].context_expr
@@ -286,7 +297,7 @@ class RelaxParser(RelaxEvaluator):
         if self.outputs is not None:
             raise Problem("BW108", "dataflow blocks do not nest", node)
         self.sequence.close(dataflow=False)
-        self.outputs = _output_names(node.body)
+        self.outputs = output_names(node.body)
         self.scopes.append({})
         try:
             self.body(node.body)
@@ -319,9 +330,7 @@ class RelaxParser(RelaxEvaluator):
         info = info if info is not None else other_info
         self.bind(name, self.emit(name, ir.If(condition, then, other), info, node))
 
-    def _branch(
-        self, body: list[ast.stmt], node: ast.If
-    ) -> tuple[ir.SeqExpr, str, Info | None]:
+    def _branch(self, body: list[ast.stmt], node: ast.If) -> tuple[ir.SeqExpr, str, Info | None]:
         """The bindings of a branch; the last assignment is its value."""
         last = body[-1] if body else None
         target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
@@ -340,7 +349,7 @@ class RelaxParser(RelaxEvaluator):
         raise Problem("BW103", "this branch has no value", node)
 
     @contextmanager
-    def _inner(self) -> Iterator[Sequence]:
+    def _inner(self) -> Generator[Sequence]:
         saved, self.sequence = self.sequence, Sequence()
         self.scopes.append({})
         try:
@@ -376,57 +385,6 @@ class RelaxParser(RelaxEvaluator):
 
     def visit_Pass(self, node: ast.Pass) -> None:
         """Nothing."""
-
-
-def _parse_text(text: str, place: ast.expr) -> ast.expr:
-    tree = ast.parse(text, mode="eval").body
-    for part in ast.walk(tree):
-        ast.copy_location(part, place)
-    return tree
-
-
-def _declared_types(node: ast.FunctionDef) -> dict[str, str]:
-    """Types of symbols declared in a body as `n = T.int32()`, which the signature mentions."""
-    out: dict[str, str] = {}
-    for stmt in node.body:
-        if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
-            call = stmt.value
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and not call.args:
-                kind = call.func.attr
-                if kind.startswith(("int", "uint")) and kind[-1].isdigit():
-                    out[stmt.targets[0].id] = kind
-    return out
-
-
-def _output_names(body: list[ast.stmt]) -> set[str]:
-    """Names listed in the `R.output(…)` of a dataflow block."""
-    out: set[str] = set()
-    for stmt in body:
-        call = stmt.value if isinstance(stmt, ast.Expr) else None
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            if call.func.attr in ("output", "outputs"):
-                out |= {a.id for a in call.args if isinstance(a, ast.Name)}
-    return out
-
-
-def _defined(node: ast.stmt) -> list[str]:
-    """Names that a statement defines for the statements after it."""
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AnnAssign):
-        targets = [node.target]
-    elif isinstance(node, ast.FunctionDef):
-        return [node.name]
-    elif isinstance(node, ast.If):
-        return [name for part in node.body[-1:] + node.orelse[-1:] for name in _defined(part)]
-    return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
-
-
-def _word(node: ast.stmt) -> str:
-    words = {"AsyncFunctionDef": "async def", "ClassDef": "class", "ImportFrom": "import",
-             "AugAssign": "x += …"}  # fmt: skip
-    return words.get(type(node).__name__, type(node).__name__.lower())
 
 
 RelaxParser._statements.update({  # pyright: ignore[reportPrivateUsage]

@@ -7,7 +7,7 @@ attribute. Whether the operator exists is checked by the graph room, which knows
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,15 +15,16 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.ir import DType, Expr, GraphCall, GraphExpr, Info, OpRef, dtype_of
+from blockwright.script.core import items_of, sequence_of
 from blockwright.script.relax.infos import as_info, dimension, dimensions
-from blockwright.script.tir.parser import FunctionRef
+from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.support import ScriptError
 
 _local = threading.local()
 
 
 @contextmanager
-def constant_table(table: Mapping[str, Any] | None) -> Iterator[None]:
+def constant_table(table: Mapping[str, Any] | None) -> Generator[None]:
     """Arrays that `R.constant` and `I.constant` refer to by name."""
     before: Mapping[str, Any] | None = getattr(_local, "constants", None)
     _local.constants = table
@@ -81,13 +82,19 @@ def as_graph(value: Any) -> GraphExpr:
     if isinstance(value, str):
         return ir.StringValue(value)
     if isinstance(value, np.ndarray):
-        return _constant(value, "")
-    if isinstance(value, (tuple, list)):
-        if value and all(isinstance(v, (int, Expr)) for v in value):
-            return shape(value)
-        return tuple_(*value)
-    raise ScriptError(f"{type(value).__name__} is not a graph value", code="BW107",
-                      help="scalars: R.const(2.0, \"float32\"); attributes: by keyword")  # fmt: skip
+        return const(value)
+    items = sequence_of(value)
+    if items is not None:
+        return shape(items) if items and all(map(_is_dim, items)) else tuple_(*items)
+    raise ScriptError(
+        f"{type(value).__name__} is not a graph value",
+        code="BW107",
+        help='scalars: R.const(2.0, "float32"); attributes: by keyword',
+    )
+
+
+def _is_dim(value: Any) -> bool:
+    return isinstance(value, (int, Expr))
 
 
 class OpName:
@@ -122,13 +129,13 @@ def graph_call(
 def _infos(value: Any) -> tuple[Info, ...]:
     if value is None:
         return ()
-    items = value if isinstance(value, (list, tuple)) else (value,)
-    return tuple(as_info(v) for v in items)
+    return tuple(as_info(v) for v in items_of(value))
 
 
 def _argument_tuple(args: Any) -> GraphExpr:
     """The arguments of a destination-passing call: always one tuple."""
-    value = as_graph(tuple_(*args) if isinstance(args, (list, tuple)) else args)
+    items = sequence_of(args)
+    value = as_graph(args if items is None else tuple_(*items))
     whole = isinstance(value, ir.TupleExpr) or isinstance(value.info, ir.TupleInfo)
     return value if whole else tuple_(value)
 
@@ -167,7 +174,9 @@ def call_dps_library(func: Any, args: Any, out_sinfo: Any = None, **attrs: Any) 
     infos = _infos(out_sinfo)
     if not infos:
         raise ScriptError("R.call_dps_library needs out_sinfo", code="BW106")
-    return GraphCall(OpRef("call_dps_library"), (_extern(func), _argument_tuple(args)), attrs, infos)
+    return GraphCall(
+        OpRef("call_dps_library"), (_extern(func), _argument_tuple(args)), attrs, infos
+    )
 
 
 def _extern(func: Any) -> GraphExpr:
@@ -218,7 +227,7 @@ def prim_value(value: Any) -> ir.PrimValue:
 
 def shape(values: Sequence[Any]) -> ir.ShapeExpr:
     """A shape as a graph value."""
-    dims = dimensions(tuple(values))
+    dims = dimensions(values)
     return ir.ShapeExpr(dims, info=ir.ShapeInfo(dims, len(dims)))
 
 

@@ -25,7 +25,8 @@ from blockwright.script.core import (
     decorated_function,
     in_module_class,
 )
-from blockwright.script.tir import expressions, statements
+from blockwright.script.tir import blocks, expressions, statements
+from blockwright.script.tir.blocks import *  # noqa: F403
 from blockwright.script.tir.expressions import *  # noqa: F403
 from blockwright.script.tir.expressions import broadcast, builtin, fresh_var, ramp, shuffle
 from blockwright.script.tir.parser import TirParser
@@ -35,6 +36,7 @@ from blockwright.script.tir.values import DTypeFactory
 from blockwright.support import IRError
 
 __all__ = ["Broadcast", "Buffer", "Ramp", "Shuffle", "boolean", "prim_func"]
+__all__ += blocks.__all__
 __all__ += expressions.__all__
 __all__ += statements.__all__
 

@@ -35,7 +35,9 @@ FrameT = TypeVar("FrameT", bound="Frame")
 
 
 def misplaced(what: str, where: str) -> ScriptError:
-    return ScriptError(f"{what} stands in the wrong place", code="BW108", help=f"it belongs {where}")
+    return ScriptError(
+        f"{what} stands in the wrong place", code="BW108", help=f"it belongs {where}"
+    )
 
 
 class Builder:
@@ -63,9 +65,9 @@ class Builder:
         return found[-1] if found else None
 
     def __enter__(self) -> Self:
-        if not hasattr(self._local, "stack"):
-            self._local.stack = []
-        self._local.stack.append(self)
+        found: list[Builder] = getattr(self._local, "stack", [])
+        found.append(self)
+        self._local.stack = found
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -279,7 +281,9 @@ class BlockFrame(StorageFrame):
         if len(bound) == len(self.values):
             return BlockRealize(tuple(bound), predicate, block, span=self.span)
         if bound:
-            free = [a.var.name for a, v in zip(self.iter_vars, self.values, strict=True) if v is None]
+            free = [
+                a.var.name for a, v in zip(self.iter_vars, self.values, strict=True) if v is None
+            ]
             raise ScriptError(f"block {self.name!r} binds only some of its iterators",
                               code="BW108", help=f"bind {', '.join(free)} too, or none of them "
                               "to get a loop nest over the whole domain")  # fmt: skip

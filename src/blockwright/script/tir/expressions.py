@@ -15,7 +15,7 @@ import ml_dtypes
 from blockwright import ir
 from blockwright.ir import Buffer, BufferLoad, DType, Expr, Var, dtype_of
 from blockwright.ir.printer.expr import implied_type
-from blockwright.script.core import Evaluator, Problem, special_form
+from blockwright.script.core import Evaluator, Problem, items_of, special_form
 from blockwright.script.tir.builder import Builder
 from blockwright.script.tir.values import number_types, to_expr, vector_indices
 from blockwright.support import ScriptError
@@ -115,6 +115,9 @@ def _fold(function: Callable[[Any, Any], Expr], args: Sequence[Any]) -> Expr:
     return result
 
 
+_finfo: Any = ml_dtypes.finfo
+
+
 def ceildiv(a: Any, b: Any) -> Expr:
     """Smallest integer not below a / b."""
     x, y = ir.match_types(*_pair(a, b))
@@ -197,7 +200,7 @@ def max_value(dtype: str | DType) -> Expr:
 def _limit(kind: DType, sign: int) -> Expr:
     if not kind.is_float:
         return ir.const(kind.max_value if sign > 0 else kind.min_value, kind)
-    return ir.const(sign * float(ml_dtypes.finfo(kind.numpy()).max), kind)
+    return ir.const(sign * float(_finfo(kind.numpy()).max), kind)
 
 
 @special_form
@@ -227,13 +230,12 @@ def Let(evaluator: Evaluator, node: ast.Call) -> Expr:
 # ------------------------------------------------------------------------------- methods of values
 def vload(buffer: Buffer, indices: Any, dtype: Any = None, predicate: Any = None) -> Expr:
     """`A.vload([i], predicate=mask)`: a load with a mask."""
-    items = tuple(indices) if isinstance(indices, (list, tuple)) else (indices,)
     mask = None if predicate is None else to_expr(predicate)
-    return BufferLoad(buffer, vector_indices(buffer, items), mask)
+    return BufferLoad(buffer, vector_indices(buffer, items_of(indices)), mask)
 
 
 def call_extern(*args: Any, dtype: str | DType = "int32") -> Expr:
-    """`T.call_extern("f", x, dtype="float32")`, or the classic `T.call_extern("float32", "f", x)`."""
+    """A call by linker name; the result type may come first, as in the classic spelling."""
     values = list(args)
     if len(values) > 1 and isinstance(values[0], str) and isinstance(values[1], str):
         dtype = values.pop(0)
@@ -261,7 +263,7 @@ def operator_of(op: ast.operator, a: Any, b: Any) -> Expr | None:
 
 __all__ = [
     "Add", "And", "Cast", "Div", "FloorDiv", "FloorMod", "Let", "Max", "Min", "Mod", "Mul", "Not",
-    "Or", "Select", "StringImm", "Sub", "broadcast", "call_extern", "call_intrin", "cast", "ceildiv", "dtype", "floordiv", "floormod", "if_then_else", "infinity",
-    "max", "max_value", "min", "min_value", "power", "ramp", "shuffle", "truncdiv", "truncmod",
-    "var",
+    "Or", "Select", "StringImm", "Sub", "broadcast", "call_extern", "call_intrin", "cast",
+    "ceildiv", "dtype", "floordiv", "floormod", "if_then_else", "infinity", "max", "max_value",
+    "min", "min_value", "power", "ramp", "shuffle", "truncdiv", "truncmod", "var",
 ]  # fmt: skip

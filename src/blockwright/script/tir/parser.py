@@ -14,91 +14,25 @@ from typing import Any, ClassVar
 
 from blockwright import ir
 from blockwright.ir import Buffer, Expr, PrimFunc, Stmt, Var
-from blockwright.script.core import POISON, Evaluator, MetaVar, Problem, Reporter, Script
-from blockwright.script.tir import expressions, statements
+from blockwright.script.core import (
+    POISON,
+    MetaVar,
+    Problem,
+    Reporter,
+    Script,
+    items_of,
+    iterable_of,
+    sequence_of,
+)
+from blockwright.script.tir import blocks, statements
 from blockwright.script.tir.builder import Builder, Frame, FrameOf, FuncFrame, LoopNest, ScopeFrame
+from blockwright.script.tir.evaluator import TirEvaluator
 from blockwright.script.tir.values import (
     BufferSlice,
     BufferSpec,
     DTypeFactory,
-    check_rank,
     to_expr,
-    vector_indices,
 )
-
-_METHODS: dict[str, Callable[..., Any]] = {
-    "vload": expressions.vload, "vstore": statements.vstore,
-}  # fmt: skip
-_SPLICED: dict[Any, Callable[..., Any]] = {
-    builtins.min: expressions.min, builtins.max: expressions.max,
-    builtins.abs: lambda x: ir.call("abs", x),
-}  # fmt: skip
-
-
-class FunctionRef:
-    """A function of the module around the script: `cls.f`."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-class ModuleRef:
-    """The module around the script (`cls`, or its class name); `functions` None means any name."""
-
-    def __init__(self, functions: Iterable[str] | None = None) -> None:
-        self.functions = None if functions is None else frozenset(functions)
-
-    def __getattr__(self, name: str) -> FunctionRef:
-        if name.startswith("__") or (self.functions is not None and name not in self.functions):
-            raise AttributeError(name)
-        return FunctionRef(name)
-
-    def __dir__(self) -> list[str]:
-        return sorted(self.functions or ())
-
-
-class TirEvaluator(Evaluator):
-    """Expressions of the `T` dialect: buffers can be subscripted, Python's min and max build IR."""
-
-    def operand(self, value: Any) -> Any:
-        if isinstance(value, (BufferSlice, Buffer, DTypeFactory)):
-            return to_expr(value)
-        return value
-
-    def attribute(self, value: Any, name: str, node: ast.Attribute) -> Any:
-        if isinstance(value, Buffer) and name in _METHODS:
-            method = _METHODS[name]
-            return lambda *args, **kwargs: method(value, *args, **kwargs)
-        if isinstance(value, Expr) and name == "astype":
-            return lambda dtype: expressions.cast(value, dtype)
-        return super().attribute(value, name, node)
-
-    def subscript(self, value: Any, index: Any, node: ast.Subscript) -> Any:
-        if not isinstance(value, Buffer):
-            return value[index]
-        items = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(item, slice) for item in items):
-            check_rank(value, len(items))
-            return BufferSlice(value, items)
-        return ir.BufferLoad(value, vector_indices(value, items), span=self.span(node))
-
-    def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:
-        built = expressions.operator_of(op, a, b)
-        return super().binary(op, a, b, node) if built is None else built
-
-    def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
-        if isinstance(func, FunctionRef):
-            return expressions.builtin("call_global")(func.name, *args, **kwargs)
-        spliced = _SPLICED.get(func) if isinstance(func, type(builtins.min)) else None
-        if spliced is not None and any(isinstance(a, (Expr, BufferSlice)) for a in args):
-            func = spliced
-        value = func(*args, **kwargs)
-        if isinstance(value, (ir.Call, ir.Select, ir.Cast, ir.BinaryOp)) and value.span is None:
-            return value.replace(span=self.span(node))
-        return value
-
-    def is_callable(self, value: Any) -> bool:
-        return callable(value) or isinstance(value, FunctionRef)
 
 
 class TirParser(TirEvaluator):
@@ -160,14 +94,17 @@ class TirParser(TirEvaluator):
             frame.buffer_map[handle] = buffer
             self.bind(arg.arg, buffer)
             return handle
-        raise Problem("BW112", f"{ast.unparse(arg.annotation)!r} is not a parameter type",
-                      arg.annotation, "write T.handle, a type such as T.int64, or T.Buffer(…)")  # fmt: skip
+        raise Problem(
+            "BW112",
+            f"{ast.unparse(arg.annotation)!r} is not a parameter type",
+            arg.annotation,
+            "write T.handle, a type such as T.int64, or T.Buffer(…)",
+        )
 
     def _named_dims(self, shape: Any) -> Any:
         """A dimension may be the name of a symbol: `T.Buffer(("n", 4))`."""
-        items = shape if isinstance(shape, (tuple, list)) else (shape,)
         out: list[Any] = []
-        for item in items:
+        for item in items_of(shape):
             if isinstance(item, str):
                 known = self.scopes[-1].get(item)
                 if known is None:
@@ -227,7 +164,7 @@ class TirParser(TirEvaluator):
     def assign(self, target: ast.expr, value: Any, node: ast.stmt) -> None:
         """Bind names; a computed expression becomes a variable of the program."""
         if isinstance(target, (ast.Tuple, ast.List)):
-            items = list(value) if isinstance(value, (tuple, list)) else None
+            items = sequence_of(value)
             if items is None or len(items) != len(target.elts):
                 got = "one value" if items is None else f"{len(items)} values"
                 raise Problem("BW106", f"{len(target.elts)} names on the left, {got} on the right",
@@ -241,7 +178,9 @@ class TirParser(TirEvaluator):
         elif isinstance(value, ScopeFrame):
             self.bind(target.id, value.rest(target.id))
         elif isinstance(value, (Frame, LoopNest)):
-            raise Problem("BW103", "this opens a block or loop", node, "use it with `with` or `for`")
+            raise Problem(
+                "BW103", "this opens a block or loop", node, "use it with `with` or `for`"
+            )
         elif isinstance(value, Var) and target.id in self._symbols:
             known = self._symbols[target.id]
             if value not in self.builder.fresh or value.type is not known.type:
@@ -295,7 +234,7 @@ class TirParser(TirEvaluator):
             raise Problem("BW103", f"{ast.unparse(target.value)!r} is not a buffer", target)
         index = self.eval(target.slice)
         self.builder.span = self.span(node)
-        statements.buffer_store(buffer, value, index if isinstance(index, tuple) else (index,))
+        statements.buffer_store(buffer, value, index)
 
     def visit_Expr(self, node: ast.Expr) -> None:
         value = self.evaluate_named(node.value, None)
@@ -308,7 +247,9 @@ class TirParser(TirEvaluator):
             raise Problem("BW103", "this expression is computed and thrown away", node,
                           "store it, or write T.evaluate(…)")  # fmt: skip
         elif isinstance(value, Frame):
-            raise Problem("BW103", "this opens a block or loop", node, "use it with `with` or `for`")
+            raise Problem(
+                "BW103", "this opens a block or loop", node, "use it with `with` or `for`"
+            )
         elif isinstance(value, (BufferSlice, Buffer, DTypeFactory)):
             raise Problem("BW103", "this is no statement", node)
 
@@ -338,15 +279,17 @@ class TirParser(TirEvaluator):
                 raise Problem("BW106", "a loop takes range(stop) or range(start, stop)", node,
                               "a step is written into the index: i * step")  # fmt: skip
             annotations = next((self.eval(k.value) for k in node.keywords), None)
-            return statements.serial(*bounds, annotations=annotations)
+            return blocks.serial(*bounds, annotations=annotations)
         return self.eval(node)
 
     def _unrolled(self, node: ast.For, source: Any) -> None:
         """A Python list or the like: the body is parsed once per element."""
-        if isinstance(source, (Expr, Buffer, BufferSlice, str)) or not isinstance(source, Iterable):
+        nodes = (Expr, Buffer, BufferSlice)
+        items = None if isinstance(source, nodes) else iterable_of(source)
+        if items is None:
             raise Problem("BW103", "this is not a loop", node.iter,
                           "write range(n), T.grid(…), T.parallel(…) or a Python list")  # fmt: skip
-        for item in source:
+        for item in items:
             with self.scope():
                 self.assign_plain(node.target, item)
                 self.body(node.body)

@@ -12,6 +12,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.ir import Buffer, BufferRegion, DType, Expr, IntImm, Range, Var
+from blockwright.script.core import items_of
 from blockwright.support import ScriptError
 
 
@@ -28,11 +29,11 @@ class BufferSlice:
         item = self.items[position]
         if not isinstance(item, slice):
             return point(item)
-        if item.step not in (None, 1):
+        start, stop, step = slice_parts(item)
+        if step not in (None, 1):
             raise ScriptError("a region has no step", code="BW107",
                               help="regions are boxes; leave the step out")  # fmt: skip
-        stop = self.buffer.shape[position] if item.stop is None else item.stop
-        start = item.start
+        stop = self.buffer.shape[position] if stop is None else stop
         if start is None:
             start = ir.const(0, stop.dtype if isinstance(stop, Expr) else "int32")
         return span_of(start, stop)
@@ -69,7 +70,7 @@ class DTypeFactory:
         if element.is_int:
             if isinstance(value, float) and not value.is_integer():
                 raise ScriptError(f"{value} is not an integer", code="BW107",
-                                  help=f"write T.Cast({str(element)!r}, …) to truncate")  # fmt: skip
+                                  help=f'write T.Cast("{element}", …)')  # fmt: skip
             if not element.min_value <= int(value) <= element.max_value:
                 raise ScriptError(f"{value} does not fit {element}", code="BW107")
         return ir.const(value, self.dtype)
@@ -151,10 +152,10 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
                                   "not an integer", code="BW107")  # fmt: skip
             out.append(index)
             continue
-        whole = slice(0 if item.start is None else item.start,
-                      buffer.shape[position] if item.stop is None else item.stop)  # fmt: skip
-        low, high = number_types((whole.start, whole.stop))
-        step = to_expr(1 if item.step is None else item.step, low.dtype)
+        start, stop, by = slice_parts(item)
+        ends = (0 if start is None else start, buffer.shape[position] if stop is None else stop)
+        low, high = number_types(ends)
+        step = to_expr(1 if by is None else by, low.dtype)
         length, stride = extent_of(low, high), ir.const_int(step)
         if not isinstance(length, IntImm) or stride is None or stride <= 0 or length.value < 1:
             raise ScriptError("a vector access needs a constant length", code="BW107",
@@ -162,6 +163,11 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
         lanes = math.ceil(length.value / stride)
         out.append(ir.Ramp(low, step, lanes) if lanes > 1 else low)
     return tuple(out)
+
+
+def slice_parts(item: Any) -> tuple[Any, Any, Any]:
+    """Start, stop and step of a slice."""
+    return item.start, item.stop, item.step
 
 
 def check_rank(buffer: Buffer, count: int) -> None:
@@ -194,5 +200,5 @@ def to_region(value: Any) -> BufferRegion:
 def regions(values: Sequence[Any]) -> tuple[BufferRegion, ...]:
     flat: list[Any] = []
     for value in values:
-        flat.extend(value if isinstance(value, (list, tuple)) else (value,))
+        flat.extend(items_of(value))
     return tuple(to_region(v) for v in flat)

@@ -1,0 +1,113 @@
+"""Points that satisfy everything known: a sum that is negative at one of them cannot be proved.
+
+Most questions have the answer no, and a point shows that at once, where elimination would exhaust
+its combinations first. A witness gives every variable and opaque atom a value inside what is known
+of it, and is used only if all facts hold there.
+"""
+
+from __future__ import annotations
+
+from blockwright.arith.form import Atom, Bounds, Context, Poly
+from blockwright.ir import Var
+
+_STEP = 37  # how far into an unbounded domain
+
+
+class Impossible(Exception):
+    """No value for an atom, or an undefined one."""
+
+
+class Witness:
+    """Values of atoms, chosen on first use.
+
+    `style` 0 takes low ends, 1 high ends, 2 something between.
+    """
+
+    def __init__(self, ctx: Context, style: int) -> None:
+        self.ctx = ctx
+        self.style = style
+        self.values: dict[int, int] = {}
+        self.open: set[int] = set()
+
+    def holds(self, facts: tuple[Poly, ...], known: dict[int, Bounds]) -> bool:
+        """Whether every fact and every bound of an atom is satisfied."""
+        try:
+            for p in facts:
+                if self.value(p) < 0:
+                    return False
+            for number, (low, high) in known.items():
+                value = self.atom(number)
+                if (low is not None and value < low) or (high is not None and value > high):
+                    return False
+        except Impossible:
+            return False
+        return True
+
+    def refutes(self, p: Poly) -> bool:
+        """Whether the sum is negative here."""
+        try:
+            return self.value(p) < 0
+        except Impossible:
+            return False
+
+    def value(self, p: Poly) -> int:
+        total = p.const
+        values = self.values
+        for m, c in p.terms:
+            for number in m:
+                found = values.get(number)
+                c *= self.atom(number) if found is None else found
+            total += c
+        return total
+
+    def atom(self, number: int) -> int:
+        found = self.values.get(number)
+        if found is None:
+            found = self.values[number] = self._choose(self.ctx.space.atoms[number])
+        return found
+
+    def _choose(self, atom: Atom) -> int:
+        if atom.kind == "div":
+            divisor = self.value(atom.operands[1])
+            if divisor == 0:
+                raise Impossible
+            return self.value(atom.operands[0]) // divisor
+        if atom.kind == "min":
+            return min(0, *(self.value(p) for p in atom.operands))
+        low, high = self._ends(atom)
+        if low is not None and high is not None and low > high:
+            raise Impossible
+        return self._pick(low, high)
+
+    def _ends(self, atom: Atom) -> Bounds:
+        low, high = self.ctx.atom_bounds(atom)
+        if atom.kind != "var" or atom.id in self.open:
+            return low, high
+        assert isinstance(atom.node, Var)
+        self.open.add(atom.id)
+        limits = self.ctx.limits(atom.node)
+        if limits[0] is not None:
+            value = self.value(limits[0])
+            low = value if low is None else max(low, value)
+        if limits[1] is not None:
+            value = self.value(limits[1])
+            high = value if high is None else min(high, value)
+        self.open.discard(atom.id)
+        return low, high
+
+    def _pick(self, low: int | None, high: int | None) -> int:
+        if low is None:
+            if high is None:
+                return (_STEP, -_STEP, 1)[self.style]
+            return high if self.style else high - _STEP
+        if high is None:
+            return low + (0, 17, _STEP)[self.style] * _STEP
+        return (low, high, low + (high - low) // 3)[self.style]
+
+
+def witnesses(
+    ctx: Context, facts: tuple[Poly, ...], known: dict[int, Bounds]
+) -> tuple[Witness, ...]:
+    """The points, of a few tried, at which everything known holds."""
+    found = (Witness(ctx, style) for style in range(3))
+    return tuple(w for w in found if w.holds(facts, known))

@@ -1,0 +1,262 @@
+"""`blockwright doctor`: what this machine and this installation offer, and whether they work.
+
+Every probe is a function that returns findings; one that raises becomes a finding itself, so that
+a broken part never hides the others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from rich.text import Text
+
+from blockwright import __version__
+from blockwright.cli.session import output, size
+from blockwright.support import BlockwrightError
+
+REQUIRED = ("apache-tvm-ffi", "llvmlite", "ml_dtypes", "msgspec", "numpy", "rich", "typer")
+OPTIONAL = {"torch": "torch", "onnx": "onnx", "z3-solver": "prove"}
+_MODULES = {"apache-tvm-ffi": "tvm_ffi"}
+_MINIMUM = (3, 11)
+_MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "broken": ("FAIL", "bold red")}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the report.
+
+    `state` "broken" is for what compiling or running needs; `remedy` says what to do about it.
+    """
+
+    name: str
+    value: str
+    state: Literal["ok", "note", "broken"] = "ok"
+    remedy: str = ""
+
+
+Probe = Callable[[], list[Finding]]
+
+
+def examine() -> bool:
+    """Run all probes and print what they find; whether everything required works."""
+    console = output()
+    healthy = True
+    for probe in PROBES:
+        for finding in findings(probe):
+            healthy = healthy and finding.state != "broken"
+            mark, style = _MARKS[finding.state]
+            line = Text.assemble((mark, style), f"  {finding.name:<17}{finding.value}")
+            if finding.remedy:
+                line.append(f"\n        remedy: {finding.remedy}")
+            console.print(line)
+    console.print("everything required works" if healthy else "something required is broken")
+    return healthy
+
+
+def findings(probe: Probe) -> list[Finding]:
+    """What a probe finds; a finding too when it raises."""
+    try:
+        return probe()
+    except BlockwrightError as error:
+        remedy = error.help or f"look up {error.code}"
+        return [Finding(_title(probe), f"[{error.code}] {error.message}", "broken", remedy)]
+    except Exception as error:  # noqa: BLE001  a broken installation can raise anything
+        text = f"{type(error).__name__}: {error}"
+        return [Finding(_title(probe), text, "broken", "reinstall blockwright and its packages")]
+
+
+def _title(probe: Probe) -> str:
+    return probe.__name__.removeprefix("probe_").replace("_", " ")
+
+
+def probe_python() -> list[Finding]:
+    """Interpreter, system, and ourselves."""
+    version = f"{platform.python_version()} at {sys.executable}"
+    python = Finding("python", version)
+    if sys.version_info < _MINIMUM:
+        wanted = ".".join(map(str, _MINIMUM))
+        python = Finding("python", version, "broken", f"use Python {wanted} or newer")
+    system = Finding("system", f"{platform.system()} {platform.release()} {platform.machine()}")
+    if platform.system() != "Linux":
+        system = Finding("system", system.value, "broken", "compiled libraries are Linux ELF files")
+    return [Finding("blockwright", __version__), python, system]
+
+
+def probe_packages() -> list[Finding]:
+    """Packages that must import, then those that may be absent."""
+    found: list[Finding] = []
+    for name in REQUIRED:
+        try:
+            importlib.import_module(_MODULES.get(name, name))
+            found.append(Finding(name, importlib.metadata.version(name)))
+        except Exception as error:  # noqa: BLE001  a broken package can raise anything
+            found.append(Finding(name, f"cannot be imported: {error}", "broken",
+                                 f"pip install --force-reinstall {name}"))  # fmt: skip
+    for name, extra in OPTIONAL.items():
+        try:
+            found.append(Finding(name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            found.append(
+                Finding(name, f'not installed (optional: pip install "blockwright[{extra}]")')
+            )
+    return found
+
+
+def probe_llvm() -> list[Finding]:
+    """The code generator's library."""
+    from blockwright.codegen.llvm import llvm_version
+
+    llvm, _, binding = llvm_version().partition("/")
+    return [Finding("llvm", f"{llvm} through llvmlite {binding}")]
+
+
+def probe_processor() -> list[Finding]:
+    """What code for this machine may use."""
+    from blockwright.target import Target, host_cpu_name
+
+    target = Target("native")
+    known = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512vnni", "avx512bf16",
+             "avxvnni", "amx-bf16", "neon", "dotprod", "i8mm", "bf16", "sve")  # fmt: skip
+    features = [feature for feature in known if target.has(feature)]
+    caches = ", ".join(
+        f"L{level} {size(cache.size)}" for level, cache in enumerate(target.caches, 1)
+    )
+    vector = f"{target.vector_bits} bits, {target.vector_registers} registers"
+    found = [
+        Finding("processor", f"{host_cpu_name()} ({target.triple})"),
+        Finding("features", " ".join(features) or "the architecture's baseline"),
+        Finding("vectors", vector),
+        Finding("caches", caches),
+    ]
+    if target.arch == "x86_64" and not target.fma:
+        found.append(
+            Finding("fma", "absent: products and sums round apart, and run slower", "note")
+        )
+    return found
+
+
+def probe_threads() -> list[Finding]:
+    """How many threads a call may use, and what limits them."""
+    from blockwright.runtime import threads
+
+    allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    used = threads.num_threads()
+    chosen = os.environ.get(threads.ENVIRONMENT)
+    reasons = [f"{present} processors"]
+    if allowed < present:
+        reasons.append(f"{allowed} allowed by affinity")
+    if chosen is not None:
+        reasons.append(f"{threads.ENVIRONMENT}={chosen}")
+    elif used < allowed:
+        reasons.append(f"control group's quota {used}")
+    found = [Finding("threads", f"{used} ({', '.join(reasons)})")]
+    if used > allowed:
+        found.append(Finding("threads", f"more than the {allowed} allowed processors: calls wait",
+                             "note", f"unset {threads.ENVIRONMENT}"))  # fmt: skip
+    return found
+
+
+def probe_cache() -> list[Finding]:
+    """The directory of compiled objects. Compiling works without; it only takes longer."""
+    from blockwright.build.cache import DEFAULT_LIMIT, cache_directory
+
+    folder = cache_directory()
+    if folder is None:
+        return [Finding("object cache", "off (BLOCKWRIGHT_CACHE_DIR is empty)", "note")]
+    files = [path.stat().st_size for path in folder.glob("*/*.o")]
+    filled = f"{folder}: {len(files)} objects, {size(sum(files))} of {size(DEFAULT_LIMIT)}"
+    if not _writable(folder):
+        return [Finding("object cache", f"{folder} is not writable: nothing is kept", "note",
+                        "set BLOCKWRIGHT_CACHE_DIR to a folder of yours")]  # fmt: skip
+    return [Finding("object cache", filled)]
+
+
+def _writable(folder: Path) -> bool:
+    """Whether files can be made in the folder, or in the nearest parent that exists."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def _no_object_cache() -> Generator[None]:
+    """So that the trial compiles rather than finds what an earlier one left."""
+    before = os.environ.get("BLOCKWRIGHT_CACHE_DIR")
+    os.environ["BLOCKWRIGHT_CACHE_DIR"] = ""
+    try:
+        yield
+    finally:
+        del os.environ["BLOCKWRIGHT_CACHE_DIR"]
+        if before is not None:
+            os.environ["BLOCKWRIGHT_CACHE_DIR"] = before
+
+
+def probe_compile_and_run() -> list[Finding]:
+    """A tiny program through lowering, code generation, linking, loading and a call."""
+    import numpy as np
+
+    from blockwright.build import build
+
+    x = np.arange(1000, dtype="float32")
+    y = np.zeros_like(x)
+    started = time.perf_counter()
+    with _no_object_cache():
+        function = build(_tiny_program())["doctor"]
+    built = time.perf_counter()
+    function(x, y)
+    called = time.perf_counter()
+    if not np.array_equal(y, 2 * x + 1):
+        return [Finding("compile and run", "the compiled program gave a wrong answer", "broken",
+                        "please report the processor and the versions above")]  # fmt: skip
+    best = min(_seconds(function, x, y) for _ in range(20))
+    value = (
+        f"built in {(built - started) * 1e3:.0f} ms, "
+        f"first call {(called - built) * 1e3:.2f} ms, then {best * 1e6:.1f} µs"
+    )
+    return [Finding("compile and run", value)]
+
+
+def _tiny_program() -> Any:
+    from blockwright import ir
+    from blockwright.script.compute import Program
+
+    length = ir.var("n", "int64")
+    program = Program("doctor")
+    x = program.param("x", (length,), "float32")
+    two, one = ir.const(2.0, "float32"), ir.const(1.0, "float32")
+
+    def body(i: ir.Expr) -> ir.Expr:
+        return ir.add(ir.mul(x[i], two), one)
+
+    return program.finish([program.compute("y", (length,), body)])
+
+
+def _seconds(function: Callable[..., Any], *args: Any) -> float:
+    started = time.perf_counter()
+    function(*args)
+    return time.perf_counter() - started
+
+
+PROBES: tuple[Probe, ...] = (
+    probe_python,
+    probe_packages,
+    probe_llvm,
+    probe_processor,
+    probe_threads,
+    probe_cache,
+    probe_compile_and_run,
+)

@@ -1,0 +1,248 @@
+"""Buffers and blocks: storage, views on it, iterators, predicates, initial values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.calls import CallCompiler, Run
+from blockwright.interp.lanes import Env, Fn, compress
+from blockwright.interp.memory import Pointer, Storage, View, compact_strides
+from blockwright.ir import (
+    Block,
+    BlockRealize,
+    Buffer,
+    DeclBuffer,
+    Expr,
+    IterType,
+    IterVar,
+    MatchBufferRegion,
+    Var,
+    is_const_int,
+)
+from blockwright.ir import stmt as S
+from blockwright.support import InterpretError
+
+
+class BlockCompiler(CallCompiler):
+    """Adds storage and blocks."""
+
+    # ---------------------------------------------------------------------------------- memory
+    def _new_buffer(self, buffer: Buffer) -> Run:
+        """Fresh storage at each visit; each lane has its own."""
+        shape, strides = self._layout(buffer)
+        self.defined |= {v for v in (buffer.elem_offset,) if isinstance(v, Var)}
+        slot = self.slot(buffer)
+        dtype, size = buffer.dtype, buffer.dtype.numpy().itemsize
+
+        def allocate(env: Env) -> None:
+            sizes = tuple(max(0, fn(env)) for fn in shape)
+            steps = tuple(fn(env) for fn in strides) if strides else compact_strides(sizes)
+            reach = dtype.lanes
+            reach *= (
+                0 if 0 in sizes else 1 + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
+            )
+            lanes = 1 if env[0] is None else env[0]
+            storage = Storage.fresh(lanes * reach * size, size, len(env[1].levels))
+            env[slot] = View(storage, dtype, 0, sizes, steps)
+            env[slot + 1] = 0 if env[0] is None else np.arange(lanes) * reach
+
+        return allocate
+
+    def _layout(self, buffer: Buffer) -> tuple[list[Fn], list[Fn]]:
+        return [self.index(n) for n in buffer.shape], [self.index(s) for s in buffer.strides]
+
+    def _allocate(self, node: S.Allocate) -> Run:
+        allocate, body = self._new_buffer(node.buffer), self.stmt(node.body)
+
+        def run(env: Env) -> None:
+            allocate(env)
+            body(env)
+
+        return run
+
+    def _declare(self, node: DeclBuffer) -> Run:
+        source = self.pointer(node.source)
+        bind, body = self.bind_view(node.buffer), self.stmt(node.body)
+
+        def run(env: Env) -> None:
+            bind(env, source(env))
+            body(env)
+
+        return run
+
+    def bind_view(self, buffer: Buffer) -> Callable[[Env, Pointer], None]:
+        """A closure that makes `buffer` name the memory at a pointer."""
+        shape, strides = self._layout(buffer)
+        offset = self._offset_of(buffer)
+        slot, site = self.slot(buffer), self.site(buffer)
+        element = buffer.dtype.numpy().itemsize
+
+        def bind(env: Env, pointer: Pointer) -> None:
+            sizes = tuple(fn(env) for fn in shape)
+            steps = tuple(fn(env) for fn in strides) if strides else compact_strides(sizes)
+            storage, start = pointer.storage, pointer.byte + offset(env) * element
+            base, phase = divmod(start, element)
+            view = View(storage, buffer.dtype, phase, sizes, steps)
+            env[slot], env[slot + 1] = view, base
+            if (base + view.reach()) * element + phase > len(storage.raw):
+                raise site.error(env, "BW751", f"buffer {buffer.name} of shape {sizes} ends outside "
+                                 "the memory it is declared on")  # fmt: skip
+            if buffer.data_alignment > element and storage.owned and start % buffer.data_alignment:
+                raise site.error(env, "BW758", f"buffer {buffer.name} starts {start} bytes into its "
+                                 f"storage, not at a multiple of {buffer.data_alignment}")  # fmt: skip
+
+        return bind
+
+    def _offset_of(self, buffer: Buffer) -> Fn:
+        """Elements between a pointer and element 0; a variable that nothing binds is 0."""
+        offset = buffer.elem_offset
+        if offset is None:
+            return lambda env: 0
+        if isinstance(offset, Var) and offset not in self.defined:
+            slot = self.define(offset)
+
+            def zero(env: Env) -> int:
+                env[slot] = 0
+                return 0
+
+            return zero
+        return self.index(offset)
+
+    # ---------------------------------------------------------------------------------- blocks
+    def _realize(self, node: BlockRealize) -> Run:
+        block = node.block
+        predicate = None if is_const_int(node.predicate, 1) else self.condition(node.predicate)
+        values = [self.index(v) for v in node.iter_values]
+        outer, self.block = self.block, block.name
+        shown = len(self.visible)
+        iters = [self._iterator(it) for it in block.iter_vars]
+        body = self._block_body(block)
+        del self.visible[shown:]
+        self.block = outer
+
+        def realize(env: Env) -> None:
+            if predicate is not None:
+                holds = predicate(env)
+                if type(holds) is np.ndarray:
+                    if not holds.any():
+                        return
+                    if not holds.all():
+                        env = compress(env, holds)
+                elif not holds:
+                    return
+            bound = [value(env) for value in values]
+            for bind, value in zip(iters, bound, strict=True):
+                bind(env, value)
+            body(env)
+
+        return realize
+
+    def _iterator(self, it: IterVar) -> Callable[[Env, Any], None]:
+        low, extent, site = self.index(it.dom.min), self.index(it.dom.extent), self.site(it)
+        slot, name = self.define(it.var), it.var.name
+        self.visible.append((name, slot))
+
+        def bind(env: Env, value: Any) -> None:
+            start, count = low(env), extent(env)
+            inside = (value >= start) & (value < start + count)
+            if not (inside.all() if type(inside) is np.ndarray else inside):
+                lane = int(np.argmin(inside))
+                raise site.error(env, "BW755", f"block iterator {name} gets a value outside its "
+                                 f"domain [{start}, {start + count})", lane,
+                                 "guard the block with a predicate (T.where)")  # fmt: skip
+            env[slot] = value
+
+        return bind
+
+    def _block_body(self, block: Block) -> Run:
+        steps: list[Run] = [self._new_buffer(b) for b in block.alloc_buffers]
+        steps += [self._match(m) for m in block.match_buffers]
+        if block.init is not None:
+            steps.append(self._init(block))
+        steps.append(self.stmt(block.body))
+        if len(steps) == 1:
+            return steps[0]
+
+        def body(env: Env) -> None:
+            for step in steps:
+                step(env)
+
+        return body
+
+    def _init(self, block: Block) -> Run:
+        """`init` where every reduction iterator is at its start."""
+        assert block.init is not None
+        init = self.stmt(block.init)
+        starts = [(self.slot(it.var), self.index(it.dom.min)) for it in block.iter_vars
+                  if it.iter_type is IterType.REDUCE]  # fmt: skip
+
+        def run(env: Env) -> None:
+            first: Any = True
+            for slot, low in starts:
+                first = first & (env[slot] == low(env))
+            if type(first) is not np.ndarray:
+                if first:
+                    init(env)
+            elif first.any():
+                init(env if first.all() else compress(env, first))
+
+        return run
+
+    def _match(self, match: MatchBufferRegion) -> Run:
+        """A view of a region; its symbolic shape, strides and offset are bound here."""
+        view, source, site = match.buffer, match.source, self.site(match)
+        origin = self._known(source.buffer)
+        lows = [self.index(r.min) for r in source.region]
+        counts = [self.index(r.extent) for r in source.region]
+        extra = len(lows) - view.ndim
+        if extra < 0:
+            raise InterpretError(f"view {view.name} has more dimensions than its region of "
+                                 f"{source.buffer.name}", code="BW757", span=match.span)  # fmt: skip
+        bind_shape = [self._bind_or_check(n) for n in view.shape]
+        bind_strides = [self._bind_or_check(s) for s in view.strides]
+        bind_offset = None if view.elem_offset is None else self._bind_or_check(view.elem_offset)
+        slot, name, factor = self.slot(view), view.name, view.offset_factor
+
+        def run(env: Env) -> None:
+            outer: View = env[origin]
+            start: Any = 0
+            sizes: list[int] = []
+            for low, count, extent, stride in zip(
+                lows, counts, outer.shape, outer.strides, strict=True
+            ):
+                first, n = low(env), int(np.max(count(env)))
+                if n > 0 and (np.min(first) < 0 or np.max(first) + n > extent):
+                    raise site.error(env, "BW751", f"the region of view {name} leaves "
+                                     f"{source.buffer.name} of shape {outer.shape}")  # fmt: skip
+                start = start + first * stride
+                sizes.append(n)
+            steps = outer.strides[extra:]
+            fits = all(n == 1 for n in sizes[:extra])
+            fits = fits and all(b(env, n) for b, n in zip(bind_shape, sizes[extra:], strict=True))
+            fits = fits and all(b(env, s) for b, s in zip(bind_strides, steps, strict=False))
+            if not fits or not (bind_offset is None or bind_offset(env, start)):
+                raise site.error(env, "BW758", f"view {name} does not fit its region of "
+                                 f"{source.buffer.name}: sizes {sizes}, strides {steps}")  # fmt: skip
+            if factor > 1 and np.any(np.mod(start, factor)):
+                raise site.error(env, "BW758", f"view {name} starts {start} elements into "
+                                 f"{source.buffer.name}, not at a multiple of {factor}")  # fmt: skip
+            env[slot] = View(outer.storage, view.dtype, outer.phase, tuple(sizes[extra:]), steps)
+            env[slot + 1] = env[origin + 1] + start * outer.lanes
+
+        return run
+
+    def _bind_or_check(self, formal: Expr) -> Callable[[Env, Any], bool]:
+        """A closure that gives a free variable its value, or says whether an expression agrees."""
+        if isinstance(formal, Var) and formal not in self.defined:
+            slot = self.define(formal)
+
+            def bind(env: Env, actual: Any) -> bool:
+                env[slot] = actual
+                return True
+
+            return bind
+        value = self.index(formal)
+        return lambda env, actual: bool(np.all(value(env) == actual))

@@ -1,0 +1,152 @@
+"""Calls with effects: functions of the module, Python functions, constants, output, jumps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.access import AccessCompiler
+from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, State
+from blockwright.interp.memory import Array, Pointer, Storage, View
+from blockwright.interp.numeric import is_array
+from blockwright.ir import BufferLoad, Call, Evaluate, Expr, Stmt, StringImm
+from blockwright.support import InterpretError
+
+Run = Callable[[Env], None]
+CallGlobal = Callable[[State, str, list[Any]], None]
+
+
+class CallCompiler(AccessCompiler):
+    """Adds calls to expressions. `call_global` runs another function of the module."""
+
+    def __init__(self, call_global: CallGlobal) -> None:
+        super().__init__()
+        self.call_global = call_global
+
+    def stmt(self, node: Stmt) -> Run:
+        """A closure that runs a statement; the full compiler knows all of them."""
+        raise NotImplementedError
+
+    def _evaluate(self, node: Evaluate) -> Run:
+        value = node.value
+        if isinstance(value, Call) and value.op in ("address_of", "tensor"):
+            return self.pointer(value)
+        return self._compile(value)
+
+    def _effect(self, expr: Call) -> Fn:
+        methods: dict[str, Callable[[Call], Fn]] = {
+            "call_global": self._call_global, "call_packed": self._call_packed,
+            "atomic_add": self.atomic_add, "print": self._print, "address_of": self.pointer,
+            "constant_data": self._constant, "tensor": self._tensor,
+        }  # fmt: skip
+        method = methods.get(expr.op)
+        if method is not None:
+            return method(expr)
+        if expr.op == "prefetch":
+            return lambda env: 0
+        jump = {"break": Break, "continue": Continue, "ret": Return}.get(expr.op)
+        if jump is None:
+            return super()._effect(expr)
+
+        def leave(env: Env) -> None:
+            raise jump
+
+        return leave
+
+    def _argument(self, expr: Expr) -> Fn:
+        if expr.dtype.is_handle and not isinstance(expr, StringImm):
+            return self.pointer(expr)
+        if expr.dtype.is_int and self.is_index(expr):
+            return self.index(expr)
+        return self.value(expr)
+
+    def _name_of(self, expr: Call) -> str:
+        if not expr.args or not isinstance(expr.args[0], StringImm):
+            raise InterpretError(f"the first argument of {expr.op} must be a name", code="BW757",
+                                 span=expr.span)  # fmt: skip
+        return expr.args[0].value
+
+    def _call_global(self, expr: Call) -> Fn:
+        name, args = self._name_of(expr), [self._argument(a) for a in expr.args[1:]]
+        run = self.call_global
+
+        def call(env: Env) -> int:
+            run(env[1], name, [a(env) for a in args])
+            return 0
+
+        return call
+
+    def _call_packed(self, expr: Call) -> Fn:
+        name, args, site = (
+            self._name_of(expr),
+            [self._argument(a) for a in expr.args[1:]],
+            self.site(expr),
+        )
+
+        def call(env: Env) -> Any:
+            function = env[1].packed.get(name)
+            if function is None:
+                raise site.error(env, "BW757", f"no Python function {name!r} is known to this run",
+                                 help=f"pass packed={{{name!r}: function}} to interpret, or "
+                                 "register it with interp.register_packed")  # fmt: skip
+            return function(*[a(env) for a in args])
+
+        return call
+
+    def _constant(self, expr: Call) -> Fn:
+        name, site = self._name_of(expr), self.site(expr)
+
+        def constant(env: Env) -> Pointer:
+            state: State = env[1]
+            found = state.constants.get(name)
+            if found is None:
+                known: dict[str, Any] = (
+                    {} if state.module is None else state.module.attrs.get("constants", {})
+                )
+                if name not in known:
+                    raise site.error(env, "BW757", f"the module has no constant {name!r}")
+                array: Array = np.ascontiguousarray(known[name])
+                storage = Storage(array.reshape(-1).view(np.uint8), None, array.itemsize, 0, True)
+                found = state.constants[name] = Pointer(storage, 0)
+            return found
+
+        return constant
+
+    def _tensor(self, expr: Call) -> Fn:
+        """A whole buffer as a NumPy array, for Python functions; it counts as written afterwards."""
+        place = expr.args[0]
+        if not isinstance(place, BufferLoad):
+            raise InterpretError("tensor takes a buffer", code="BW757", span=expr.span)
+        slot = self._known(place.buffer)
+
+        def tensor(env: Env) -> Any:
+            view: View = env[slot]
+            base, size = env[slot + 1], view.size
+            if view.shadow is not None:
+                view.shadow[base : base + view.reach()] = view.ones
+            return np.lib.stride_tricks.as_strided(
+                view.data[base:], view.shape, tuple(s * size for s in view.strides))  # fmt: skip
+
+        return tensor
+
+    def _print(self, expr: Call) -> Fn:
+        args = [self._argument(a) for a in expr.args]
+
+        def show(env: Env) -> int:
+            texts = [_text(a(env)) for a in args]
+            sys.stdout.write(" ".join(texts) + "\n")
+            return 0
+
+        return show
+
+
+def _text(value: Any) -> str:
+    if is_array(value):
+        return f"[{', '.join(_text(v) for v in value)}]"
+    plain: Any = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, bool):
+        return str(int(plain))
+    return f"{plain:.9g}" if isinstance(plain, float) else str(plain)

@@ -1,0 +1,174 @@
+"""What a nest of loops touches: its accesses as functions of loop variables, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from blockwright.ir import (
+    AssertStmt,
+    AttrStmt,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    ForKind,
+    IfThenElse,
+    Let,
+    LetStmt,
+    Mutator,
+    Node,
+    SeqStmt,
+    Stmt,
+    Var,
+    add,
+    op_row,
+    walk,
+)
+from blockwright.ir import stmt as S
+
+
+class Opaque(Exception):
+    """The nest does something that the analysis does not follow."""
+
+
+class Access(NamedTuple):
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    loops: tuple[For, ...]  # loops inside the chain's body around the access
+    writes: bool
+
+
+class Resolve(Mutator):
+    """Expressions in terms of loop variables and real buffers."""
+
+    def __init__(self, bindings: dict[Var, Expr], views: dict[Buffer, BufferRegion]) -> None:
+        super().__init__()
+        self.bindings = bindings
+        self.views = views
+
+    def rewrite_Var(self, node: Var) -> Node:
+        bound = self.bindings.get(node)
+        return node if bound is None else self(bound)
+
+    def rewrite_Buffer(self, node: Buffer) -> Node:
+        return node
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> Node:
+        buffer, indices = self.place(node.buffer, node.indices)
+        return BufferLoad(buffer, indices, node.predicate)
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        indices = tuple(self(i) for i in indices)
+        source = self.views.get(buffer)
+        if source is None:
+            return buffer, indices
+        extra = len(source.region) - len(indices)
+        starts = tuple(self(r.min) for r in source.region)
+        moved = tuple(add(s, i) for s, i in zip(starts[extra:], indices, strict=True))
+        return self.place(source.buffer, (*starts[:extra], *moved))
+
+
+class Collector:
+    """Accesses, bindings and private buffers of a nest's body."""
+
+    def __init__(self) -> None:
+        self.bindings: dict[Var, Expr] = {}
+        self.views: dict[Buffer, BufferRegion] = {}
+        self.private: set[Buffer] = set()
+        self.inner: set[Var] = set()
+        self.found: list[Access] = []
+        self.sizes: list[Expr] = []  # must not vary between lanes
+        self._path: tuple[For, ...] = ()
+
+    def bind(self, var: Var, value: Expr) -> None:
+        if self.bindings.setdefault(var, value) is not value:
+            raise Opaque  # one block object at two places
+        self.expr(value)
+
+    def expr(self, root: Expr) -> None:
+        for node in walk(root):
+            if isinstance(node, BufferLoad):
+                self.found.append(Access(node.buffer, node.indices, self._path, False))
+            elif (isinstance(node, Call) and op_row(node.op).kind != "pure") or (
+                isinstance(node, Let)
+                and (self.bindings.setdefault(node.var, node.value) is not node.value)
+            ):
+                raise Opaque
+
+    def stmt(self, node: Stmt) -> None:
+        match node:
+            case SeqStmt():
+                for part in node.seq:
+                    self.stmt(part)
+            case BufferStore():
+                self.found.append(Access(node.buffer, node.indices, self._path, True))
+                parts = (node.value, *node.indices, node.predicate)
+                self._exprs(p for p in parts if p is not None)
+            case For():
+                self._loop(node)
+            case IfThenElse():
+                self.expr(node.condition)
+                self.stmt(node.then_case)
+                if node.else_case is not None:
+                    self.stmt(node.else_case)
+            case LetStmt():
+                self.bind(node.var, node.value)
+                self.stmt(node.body)
+            case AttrStmt():
+                self.stmt(node.body)
+            case Evaluate():
+                self.expr(node.value)
+            case AssertStmt():
+                self.expr(node.condition)
+            case S.Allocate():
+                self._allocate(node.buffer)
+                self.stmt(node.body)
+            case BlockRealize():
+                self._block(node)
+            case _:
+                raise Opaque
+
+    def _exprs(self, exprs: Iterable[Expr]) -> None:
+        for expr in exprs:
+            self.expr(expr)
+
+    def _loop(self, node: For) -> None:
+        if node.kind is ForKind.THREAD_BINDING:
+            raise Opaque
+        self.expr(node.min)
+        self.expr(node.extent)
+        self.inner.add(node.loop_var)
+        outer, self._path = self._path, (*self._path, node)
+        self.stmt(node.body)
+        self._path = outer
+
+    def _allocate(self, buffer: Buffer) -> None:
+        self.private.add(buffer)
+        self.sizes.extend((*buffer.shape, *buffer.strides))
+
+    def _block(self, node: BlockRealize) -> None:
+        block = node.block
+        self.expr(node.predicate)
+        for iter_var, value in zip(block.iter_vars, node.iter_values, strict=True):
+            self.bind(iter_var.var, value)
+            self._exprs((iter_var.dom.min, iter_var.dom.extent))
+        for buffer in block.alloc_buffers:
+            self._allocate(buffer)
+        for match in block.match_buffers:
+            source = match.source
+            self.views[match.buffer] = source
+            extra = len(source.region) - match.buffer.ndim
+            for extent, rng in zip(match.buffer.shape, source.region[extra:], strict=True):
+                if isinstance(extent, Var):
+                    self.bind(extent, rng.extent)
+            self._exprs(r.min for r in source.region)
+            self.sizes.extend(r.extent for r in source.region)
+        if block.init is not None:
+            self.stmt(block.init)
+        self.stmt(block.body)

@@ -1,0 +1,171 @@
+"""Scheduling one contraction: canonical form, padding, register tiles, packing.
+
+Used by the GEMM rule at the root of a program and by the attention rule inside a loop. A block
+`C[b, s, j] += A[b, s, k] * W[j, k]` goes through these steps, each a schedule primitive:
+
+1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]
+2. `pad_einsum(mode="clamp")`: m and n become whole tiles; rows beyond the end repeat the last one
+3. `transform_layout` of W2 into panels [n / NR][k][NR], which `lift_packing` moves to compile time
+   when W is a constant
+4. `split`, `reorder`, `fuse`, `parallel`: panels of W stay in cache while row tiles pass
+5. accumulators and the A column of a step in "local" scope, that is in registers
+6. `decompose_reduction`, `tensorize` of one register tile, epilogue per tile
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from blockwright import ir
+from blockwright.rules.facts import contraction_of, extent_of, fusing_map, position_of
+from blockwright.rules.tiles import RegisterTile, choose_register_tile
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+
+class Canonical(msgspec.Struct):
+    """A contraction in canonical form: `block` over (m, n, k) or (batch, m, n, k).
+
+    Attributes:
+        block: the contraction.
+        a, b: blocks that make its operands, in a form of their own.
+        tile: register tile chosen for it.
+    """
+
+    block: BlockRV
+    a: BlockRV
+    b: BlockRV
+    tile: RegisterTile
+
+
+def name_of(sch: Schedule, block: BlockRV) -> str:
+    found = sch.get(block)
+    assert isinstance(found, ir.Block)
+    return found.name
+
+
+def node(sch: Schedule, block: BlockRV) -> ir.Block:
+    """The block behind a handle."""
+    found = sch.get(block)
+    assert isinstance(found, ir.Block)
+    return found
+
+
+def canonicalize(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> Canonical:
+    """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output."""
+    before = node(sch, block)
+    facts = contraction_of(before)
+    if facts is None:
+        raise ScheduleError("the block is no contraction", code="BW340")
+    rows, columns = extent_of(before, facts.m), extent_of(before, facts.n)
+    bits = before.writes[0].buffer.dtype.bits
+    tile = choose_register_tile(target, rows, columns, bits)
+    extents = [it.dom.extent for it in before.iter_vars]
+    a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))
+    b = sch.reindex(block, ("read", position_of(facts.b, node(sch, block).reads)))
+    c = sch.reindex(block, ("write", 0))
+    if tail is None:
+        tail = c
+    else:
+        sch.compute_inline(c)
+    groups = [g for g in (facts.batch, facts.m, facts.n, facts.k) if g]
+    batch = bool(facts.batch)
+    sch.transform_block_layout(block, fusing_map(extents, groups))
+    _fuse_operand(sch, a, extents, [facts.batch, facts.m, facts.k])
+    _fuse_operand(sch, b, extents, [facts.batch, facts.n, facts.k])
+    _fuse_result(sch, block, tail, extents, [facts.batch, facts.m, facts.n])
+    padding = [1] * batch + [tile.rows, tile.columns, 1]
+    names = {name_of(sch, a): a, name_of(sch, b): b}
+    for made in sch.pad_einsum(block, padding, mode="clamp") or []:
+        source = next((r.buffer.name for r in node(sch, made).reads), "")
+        if source in names:
+            sch.compute_inline(names[source])
+            a, b = (made, b) if source == name_or(names, a, source) else (a, made)
+        else:
+            sch.compute_inline(made)
+    _panels(sch, b, batch, tile)
+    return Canonical(block, a, b, tile)
+
+
+def name_or(names: dict[str, BlockRV], block: BlockRV, source: str) -> str:
+    """`source` when it is the name under which `block` was noted, else something different."""
+    return source if names.get(source) is block else ""
+
+
+def _fuse_operand(
+    sch: Schedule, copy: BlockRV, extents: list[ir.Expr], roles: list[tuple[int, ...]]
+) -> None:
+    """Fuse the axes of a reindexed operand like those of the block, in copy and in layout."""
+    order = sorted(p for role in roles for p in role)
+    local = {p: k for k, p in enumerate(order)}
+    groups = [[local[p] for p in role] for role in roles if role]
+    if [g for g in groups if len(g) > 1] or groups != [[k] for k in range(len(groups))]:
+        mapping = fusing_map([extents[p] for p in order], groups)
+        sch.transform_layout(copy, ("write", 0), mapping)
+        sch.transform_block_layout(copy, mapping)
+
+
+def _fuse_result(
+    sch: Schedule, block: BlockRV, tail: BlockRV, extents: list[ir.Expr],
+    roles: list[tuple[int, ...]],
+) -> None:  # fmt: skip
+    order = sorted(p for role in roles for p in role)
+    local = {p: k for k, p in enumerate(order)}
+    groups = [[local[p] for p in role] for role in roles if role]
+    if groups == [[k] for k in range(len(groups))]:
+        return
+    mapping = fusing_map([extents[p] for p in order], groups)
+    sch.transform_layout(block, ("write", 0), mapping)
+    sch.transform_block_layout(tail, mapping)
+
+
+def _panels(sch: Schedule, b: BlockRV, batch: bool, tile: RegisterTile) -> None:
+    """Lay the right operand out in panels [n / columns][k][columns]."""
+    width = tile.columns
+    if batch:
+        sch.transform_layout(b, ("write", 0), lambda h, n, k: (h, n // width, k, n % width))
+    else:
+        sch.transform_layout(b, ("write", 0), lambda n, k: (n // width, k, n % width))
+
+
+def tile_registers(
+    sch: Schedule, form: Canonical, m1: LoopRV, n1: LoopRV, k: LoopRV, a_in_registers: bool = True
+) -> BlockRV:
+    """Steps 5 and 6 without the epilogue, below loops (…, k, m1, n1); returns the init block."""
+    sch.set_scope(form.block, 0, "local")
+    if a_in_registers:
+        sch.set_scope(form.a, 0, "local")
+        sch.compute_at(form.a, k)
+        unroll_all(sch, form.a, below=k)
+    init = sch.decompose_reduction(form.block, k)
+    vector_rows(sch, init, form.tile.lanes)
+    vector_tile(sch, form.block, n1, m1, form.tile.lanes)
+    return init
+
+
+def vector_tile(sch: Schedule, block: BlockRV, n1: LoopRV, m1: LoopRV, lanes: int) -> None:
+    """Unroll a register tile and vectorise its columns."""
+    chunks, lane = sch.split(n1, [None, lanes])
+    sch.vectorize(lane)
+    sch.unroll(m1)
+    sch.unroll(chunks)
+
+
+def vector_rows(sch: Schedule, block: BlockRV, lanes: int, count: int = 2) -> None:
+    """Vectorise the innermost loop of a tile-sized block and unroll the one or two around it."""
+    loops = sch.get_loops(block)
+    chunks, lane = sch.split(loops[-1], [None, lanes])
+    sch.vectorize(lane)
+    sch.unroll(chunks)
+    for loop in loops[-count:-1]:
+        sch.unroll(loop)
+
+
+def unroll_all(sch: Schedule, block: BlockRV, below: LoopRV) -> None:
+    """Unroll the loops of a block inside of `below`."""
+    outer, inner = sch.get(below), False
+    for loop in sch.get_loops(block):
+        if inner:
+            sch.unroll(loop)
+        inner = inner or sch.get(loop) is outer

@@ -1,0 +1,62 @@
+"""GEMM: a matrix product with whatever element-wise work follows it.
+
+    out[m, n] = epilogue(sum over k of A[m, k] * W[n, k], bias[n], residual[m, n], …)
+
+Any number of row axes, symbolic extents included; see `contraction` for the steps.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.rules.contraction import canonicalize, node, tile_registers, vector_rows
+from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
+from blockwright.rules.rule import Rule
+from blockwright.rules.tiles import row_block
+from blockwright.schedule import BlockRV, Schedule
+from blockwright.target import Target
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    contractions = [b for b in found if contraction_of(b) is not None]
+    if len(contractions) != 1:
+        return f"{len(contractions)} contractions, one is wanted"
+    facts = contraction_of(contractions[0])
+    assert facts is not None
+    if facts.batch:
+        return "the contraction is batched"
+    if not all(is_spatial(b) for b in found if b is not contractions[0]):
+        return "other blocks reduce too"
+    if not contractions[0].writes[0].buffer.dtype.is_float:
+        return "the product is not in floating point"
+    return ""
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    block, tail = _inline_neighbours(sch)
+    depth = extent_of(node(sch, block), contraction_of(node(sch, block)).k)  # type: ignore[union-attr]
+    form = canonicalize(sch, block, tail, target)
+    if tail is None:
+        (tail,) = sch.get_consumers(block)
+    m, n, k = sch.get_loops(block)
+    m0, m1 = sch.split(m, [None, form.tile.rows])
+    n0, n1 = sch.split(n, [None, form.tile.columns])
+    mo, mi = sch.split(m0, [None, row_block(target, form.tile, depth)])
+    sch.reorder(mo, n0, mi, k, m1, n1)
+    sch.reverse_compute_at(tail, mi)
+    tile_registers(sch, form, m1, n1, k)
+    vector_rows(sch, tail, form.tile.lanes)
+    sch.parallel(sch.fuse(mo, n0))
+
+
+def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None]:
+    """Inline all work before and behind the contraction, except the last block behind it."""
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
+    for handle in (*handles[:at], *handles[at + 1 : -1]):
+        sch.compute_inline(handle)
+    tail = handles[-1] if at + 1 < len(handles) else None
+    return handles[at], tail
+
+
+RULE = Rule("gemm", refuses, apply)

@@ -1,0 +1,172 @@
+"""Moving a block to a loop: the iterator domains it needs there, and the nest that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from blockwright import ir
+from blockwright.analysis import BlockKind, Scope
+from blockwright.arith import Analyzer, IntervalSet, union
+from blockwright.schedule.checks import require_concurrent, require_stage_pipeline
+from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.state import State, Step
+
+Domains = dict[ir.Var, ir.Range]
+
+
+def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
+    """Block and loop share a scope that is a stage pipeline, and the block is not in the loop."""
+    scope = state.scope(block)
+    realize = state.realize(block)
+    if state.scope(loop) is not scope:
+        state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
+                   code="BW310", guilty=[realize, loop])  # fmt: skip
+    if state.tree.is_below(realize, loop):
+        state.fail(f"block {block.name} is inside loop {loop.loop_var.name} already", code="BW310",
+                   guilty=[realize, loop])  # fmt: skip
+    flow = require_stage_pipeline(state, scope)
+    if flow.kind(block) not in (BlockKind.COMPLETE, BlockKind.REDUCTION):
+        state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
+                   "behind", code="BW314", guilty=[realize],
+                   help="move blocks before decompose_reduction")  # fmt: skip
+    require_implied_predicate(state, block)
+    return flow
+
+
+def require_implied_predicate(state: State, block: ir.Block) -> None:
+    """The predicate only keeps the iterators inside their domains, so it can be made anew."""
+    realize = state.tree.realize(block)
+    if ir.is_const_int(realize.predicate, 1):
+        return
+    analyzer = state.analyzer(realize)
+    for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        end = it.dom.min + it.dom.extent
+        analyzer.learn(ir.GE(*ir.match_types(value, it.dom.min)))
+        analyzer.learn(ir.LT(*ir.match_types(value, end)))
+    if not analyzer.prove(realize.predicate):
+        state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
+                   code="BW320", guilty=[realize])  # fmt: skip
+
+
+def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
+    """Widen what is known of a variable's domain."""
+    old = found.get(var)
+    if old is not None:
+        both = union([IntervalSet.of_range(old), IntervalSet.of_range(rng)], analyzer)
+        wide = both.range(analyzer)
+        assert wide is not None
+        rng = wide
+    found[var] = rng
+
+
+def solve_dimension(
+    access: ir.Range, needed: ir.Range, iters: set[ir.Var], analyzer: Analyzer
+) -> tuple[ir.Var, ir.Range] | None:
+    """The values of an iterator for which `access` meets `needed`, if one iterator decides it.
+
+    `access` is `v + c` (one element) or `v * c` with `c` elements.
+    """
+    used = [v for v in ir.free_vars(access.min) if v in iters]
+    if len(set(used)) != 1:
+        return None
+    var = used[0]
+    if ir.is_const_int(access.extent, 1):
+        rest = analyzer.simplify(access.min - var)
+        if ir.uses_var(rest, var):
+            return None
+        low = analyzer.simplify(ir.cast_to(needed.min, var.type) - ir.cast_to(rest, var.type))
+        return var, ir.Range(low, ir.cast_to(needed.extent, var.type))
+    step = access.extent
+    if not analyzer.prove_equal(access.min, ir.mul(var, step)):
+        return None
+    first = analyzer.simplify(ir.floordiv(needed.min, step))
+    last = analyzer.simplify(ir.floordiv(needed.min + needed.extent - 1, step))
+    return var, ir.Range(first, analyzer.simplify(last - first + 1))
+
+
+def nest_for(
+    block: ir.Block, domains: Domains, analyzer: Analyzer, preserve_unit_loops: bool
+) -> ir.Stmt:
+    """The block in new loops over `domains` (iterators not in it run through their own domain)."""
+    values: list[ir.Expr] = []
+    loops: list[tuple[ir.Var, ir.Expr]] = []
+    predicate: ir.Expr = ir.const(True, "bool")
+    inner = analyzer.copy()
+    for k, it in enumerate(block.iter_vars):
+        rng = _within(domains.get(it.var), it.dom, analyzer)
+        value = rng.min
+        if preserve_unit_loops or not analyzer.prove_equal(rng.extent, _one(rng.extent)):
+            var = ir.Var(f"ax{k}", it.var.type)
+            loops.append((var, ir.cast_to(rng.extent, var.type)))
+            inner.bind(var, ir.Range(ir.const(0, var.type), loops[-1][1]))
+            value = inner.simplify(ir.add(rng.min, var))
+        values.append(ir.cast_to(value, it.var.type))
+        low = ir.GE(*ir.match_types(value, it.dom.min))
+        high = ir.LT(*ir.match_types(value, it.dom.min + it.dom.extent))
+        for condition in (low, high):
+            if not inner.prove(condition):
+                predicate = ir.logical_and(predicate, condition)
+    return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
+
+
+def _one(like: ir.Expr) -> ir.Expr:
+    return ir.const(1, like.dtype)
+
+
+def _within(rng: ir.Range | None, dom: ir.Range, analyzer: Analyzer) -> ir.Range:
+    """The part of the domain that is asked for; the whole domain when that is no larger."""
+    if rng is None:
+        return dom
+    starts = analyzer.prove(ir.LE(*ir.match_types(rng.min, dom.min)))
+    longer = analyzer.prove(
+        ir.GE(*ir.match_types(rng.min + rng.extent, dom.min + dom.extent)))
+    return dom if starts and longer else rng
+
+
+def body_parts(loop: ir.For) -> list[ir.Stmt]:
+    return list(loop.body.seq) if isinstance(loop.body, ir.SeqStmt) else [loop.body]
+
+
+def part_positions(
+    state: State, parts: list[ir.Stmt], blocks: Iterable[ir.Block]
+) -> list[int]:
+    """Which parts of a body hold the blocks."""
+    found: list[int] = []
+    for block in blocks:
+        chain = {state.tree.realize(block), *state.tree.ancestors(state.tree.realize(block))}
+        found += [k for k, part in enumerate(parts) if part in chain]
+    return found
+
+
+def place(
+    state: State, block: ir.Block, loop: ir.For, first: int, last: int, index: int, nest: ir.Stmt
+) -> Step:
+    """Move the block into the loop's body between the positions `first` and `last`."""
+    if first > last:
+        state.fail(f"no place in loop {loop.loop_var.name} comes after what block {block.name} "
+                   "needs and before what needs it", code="BW321",
+                   guilty=[state.tree.realize(block), loop])  # fmt: skip
+    at = last if index == -1 else first if index == -2 else index
+    if not first <= at <= last:
+        state.fail(f"index {index} is outside the legal places {first} to {last}", code="BW321",
+                   guilty=[loop], help="-1 is the last legal place, -2 the first")  # fmt: skip
+    parts = body_parts(loop)
+    edit = Edit(state)
+    edit.replace(state.tree.realize(block), None)
+    edit.replace(loop.body, ir.seq([*parts[:at], nest, *parts[at:]]))
+    edit.refresh_signatures()
+    return edit.finish()
+
+
+def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable[ir.Block]) -> None:
+    """Check the moved program: consumers covered, concurrent loops still concurrent."""
+    after = State(step.func, lambda _: block, state.step_name)
+    flow = after.data_flow(after.scope(block))
+    for reader in (block, *consumers):
+        problem = flow.uncovered(reader)
+        if problem:
+            state.fail(problem + " after the move", code="BW316",
+                       guilty=[state.tree.realize(block)])  # fmt: skip
+    for loop in after.tree.loops_above(block):
+        if loop.kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED):
+            require_concurrent(after, loop, loop.kind.value, loop.kind is ir.ForKind.PARALLEL)

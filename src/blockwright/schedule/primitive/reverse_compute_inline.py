@@ -1,0 +1,173 @@
+"""reverse_compute_inline: a consumer's expression is applied where its producer stores."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.analysis import Scope
+from blockwright.schedule.checks import require_complete
+from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.move import require_implied_predicate
+from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.renew import copied_expr
+from blockwright.schedule.state import State, Step
+
+
+class ReverseComputeInline(Primitive, frozen=True, eq=False):
+    """Apply a consumer's expression to the value its producer stores, and drop the consumer.
+
+    Args:
+        block: the consumer.
+
+    Requires:
+    - the block and its only producer are complete, each with one store as body;
+    - the block reads the producer's result at one index, its own iterators, each once;
+    - nobody else reads the producer's result, and it lives in the scope;
+    - nothing between the two blocks touches what the consumer reads or writes.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")):
+            B = T.alloc_buffer((64,), "float32")
+            for i in range(64):
+                with T.block("B"):
+                    vi = T.axis.spatial(64, i)
+                    B[vi] = A[vi] * 2.0
+            for i in range(64):
+                with T.block("C"):
+                    vi = T.axis.spatial(64, i)
+                    C[vi] = B[vi] + 1.0
+
+    Steps::
+
+        sch.reverse_compute_inline(sch.get_block("C"))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")):
+            for i in range(64):
+                with T.block("B"):
+                    vi = T.axis.spatial(64, i)
+                    C[vi] = A[vi] * 2.0 + 1.0
+    """
+
+    method: ClassVar[str] = "reverse_compute_inline"
+
+    block: BlockRV
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        realize = state.realize(block)
+        scope = state.scope(block)
+        flow = state.data_flow(scope)
+        require_complete(state, flow, block)
+        require_implied_predicate(state, block)
+        store = single_store(state, block)
+        producer, made = self._producer(state, flow, block)
+        mapping = self._iterators(state, block, store, made)
+        self._quiet_between(state, flow, producer, block)
+        value = _Replace(made.buffer, copied_expr(made.value))(ir.substitute(store.value, mapping))
+        index = tuple(ir.substitute(i, mapping) for i in store.indices)
+        body = ir.BufferStore(store.buffer, value, index)
+        edit = Edit(state)
+        old = state.tree.realize(producer)
+        new = with_signature(producer.replace(body=body), state.analyzer(old))
+        edit.forward[producer] = new
+        values = {it.var: v for it, v in zip(producer.iter_vars, old.iter_values, strict=True)}
+        predicate = old.predicate
+        analyzer = state.analyzer(old)
+        for it in producer.iter_vars:
+            analyzer.bind(it.var, it.dom)
+        for it in block.iter_vars:
+            at = mapping[it.var]
+            for condition in (
+                ir.GE(*ir.match_types(at, it.dom.min)),
+                ir.LT(*ir.match_types(at, it.dom.min + it.dom.extent)),
+            ):
+                if not analyzer.prove(condition):
+                    predicate = ir.logical_and(predicate, ir.substitute(condition, values))
+        edit.replace(old, old.replace(block=new, predicate=predicate))
+        edit.replace(realize, None)
+        edit.free(scope, made.buffer)
+        edit.refresh_signatures()
+        return edit.finish()
+
+    @staticmethod
+    def _producer(
+        state: State, flow: Scope, block: ir.Block
+    ) -> tuple[ir.Block, ir.BufferStore]:
+        """The block that can take the expression: the last producer of something read here."""
+        own = set(flow.block.alloc_buffers)
+        producers = flow.producers(block)
+        if not producers:
+            state.fail(f"block {block.name} has no producer in its scope", code="BW322",
+                       guilty=[state.tree.realize(block)])  # fmt: skip
+        producer = producers[-1]
+        require_complete(state, flow, producer)
+        made = single_store(state, producer)
+        others = [r for r in flow.readers[made.buffer] if r is not block]
+        if made.buffer not in own or others:
+            who = f"block {others[0].name} reads it too" if others else "it outlives the scope"
+            state.fail(f"{made.buffer.name} must be read by block {block.name} alone, but {who}",
+                       code="BW322", guilty=[state.tree.realize(x) for x in (producer, *others)])  # fmt: skip
+        require_element_reads(state, block, made.buffer)
+        return producer, made
+
+    @staticmethod
+    def _iterators(
+        state: State, block: ir.Block, store: ir.BufferStore, made: ir.BufferStore
+    ) -> dict[ir.Var, ir.Expr]:
+        """The consumer's iterators in terms of the producer's."""
+        loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is made.buffer]
+        own = {it.var: it for it in block.iter_vars}
+        mapping: dict[ir.Var, ir.Expr] = {}
+        for position, index in enumerate(loads[0].indices):
+            if isinstance(index, ir.Var) and index in own and index not in mapping:
+                mapping[index] = ir.cast_to(made.indices[position], index.type)
+            elif not (ir.is_const_int(index, 0)
+                      and ir.is_const_int(made.buffer.shape[position], 1)):  # fmt: skip
+                state.fail(f"block {block.name} does not read {made.buffer.name} at its own "
+                           "iterators, each once", code="BW324",
+                           guilty=[state.tree.realize(block)])  # fmt: skip
+        for other in loads[1:]:
+            if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
+                state.fail(f"block {block.name} reads {made.buffer.name} at several indices",
+                           code="BW324", guilty=[state.tree.realize(block)])  # fmt: skip
+        for var, it in own.items():
+            if var not in mapping:
+                if not ir.is_const_int(it.dom.extent, 1):
+                    state.fail(f"iterator {var.name} of block {block.name} does not index "
+                               f"{made.buffer.name}", code="BW324", guilty=[it])  # fmt: skip
+                mapping[var] = it.dom.min
+        return mapping
+
+    @staticmethod
+    def _quiet_between(state: State, flow: Scope, producer: ir.Block, block: ir.Block) -> None:
+        low, high = flow.position[producer], flow.position[block]
+        written = {r.buffer for r in block.writes}
+        touched = written | {r.buffer for r in block.reads}
+        for other in flow.blocks[low:high]:
+            changes = {r.buffer for r in other.writes} & touched
+            uses = {r.buffer for r in other.reads} & written
+            if other is producer:
+                changes -= {r.buffer for r in producer.writes}
+            if changes or uses:
+                name = next(iter(changes | uses)).name
+                state.fail(f"block {other.name} stands between and touches {name}", code="BW316",
+                           guilty=[state.tree.realize(other)])  # fmt: skip
+
+
+class _Replace(ir.Mutator):
+    """Loads of one buffer become a value."""
+
+    def __init__(self, buffer: ir.Buffer, value: ir.Expr) -> None:
+        super().__init__()
+        self.buffer, self.value = buffer, value
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
+        return self.value if node.buffer is self.buffer else self.descend(node)

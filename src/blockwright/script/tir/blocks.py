@@ -1,0 +1,253 @@
+"""Loops and blocks of the `T` dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import (
+    Expr,
+    ForKind,
+    IterType,
+    Range,
+    Var,
+)
+from blockwright.script.core import sequence_of
+from blockwright.script.tir.builder import (
+    BlockFrame,
+    Builder,
+    InitFrame,
+    LoopNest,
+    LoopSpec,
+)
+from blockwright.script.tir.values import (
+    extent_of,
+    number_types,
+    regions,
+    to_expr,
+)
+from blockwright.support import ScriptError
+
+
+# ------------------------------------------------------------------------------------------ loops
+def _loop(kind: ForKind, start: Any, stop: Any, annotations: Mapping[str, Any] | None,
+          thread: str = "") -> LoopNest:  # fmt: skip
+    if stop is None:
+        extent = to_expr(start)
+        low: Expr = ir.const(0, extent.dtype)
+    else:
+        low, high = number_types((start, stop))
+        extent = extent_of(low, high)
+    if not extent.dtype.is_int:
+        raise ScriptError(f"a loop over {extent.dtype} is not possible", code="BW107")
+    return LoopNest([LoopSpec(low, extent, kind, thread, annotations)])
+
+
+Annotations = Mapping[str, Any] | None
+
+
+def serial(start: Any, stop: Any = None, *, annotations: Annotations = None) -> LoopNest:
+    """A loop over [0, start), or [start, stop)."""
+    return _loop(ForKind.SERIAL, start, stop, annotations)
+
+
+def parallel(start: Any, stop: Any = None, *, annotations: Annotations = None) -> LoopNest:
+    """A loop whose iterations may run at the same time."""
+    return _loop(ForKind.PARALLEL, start, stop, annotations)
+
+
+def vectorized(start: Any, stop: Any = None, *, annotations: Annotations = None) -> LoopNest:
+    """A loop that becomes vector operations."""
+    return _loop(ForKind.VECTORIZED, start, stop, annotations)
+
+
+def unroll(start: Any, stop: Any = None, *, annotations: Annotations = None) -> LoopNest:
+    """A loop that is written out."""
+    return _loop(ForKind.UNROLLED, start, stop, annotations)
+
+
+def thread_binding(start: Any, stop: Any = None, thread: str = "", *,
+                   annotations: Mapping[str, Any] | None = None) -> LoopNest:  # fmt: skip
+    """A loop whose iterations are the threads of an axis such as "threadIdx.x"."""
+    if isinstance(stop, str):  # the classic spelling has the axis second
+        stop, thread = None, stop
+    return _loop(ForKind.THREAD_BINDING, start, stop, annotations, thread)
+
+
+def grid(*extents: Any) -> LoopNest:
+    """Nested serial loops from zero."""
+    if not extents:
+        raise ScriptError("T.grid needs at least one extent", code="BW106")
+    specs = [_loop(ForKind.SERIAL, e, None, None).specs[0] for e in extents]
+    return LoopNest(specs, grid=True)
+
+
+# ----------------------------------------------------------------------------------------- blocks
+class AxisDomain:
+    """A domain with its kind, in the list form of `T.block`."""
+
+    def __init__(self, domain: Range, kind: IterType) -> None:
+        self.domain, self.kind = domain, kind
+
+
+def _domain(spec: Any, like: Any = None) -> Range:
+    """`n` for [0, n), `(a, b)` for [a, b); numbers take the type of the bound value."""
+    if isinstance(spec, Range):
+        return spec
+    pair = sequence_of(spec)
+    if pair is not None:
+        if len(pair) != 2:
+            raise ScriptError("a domain is an extent or a pair (begin, end)", code="BW107")
+        low, high = number_types([*pair, like] if isinstance(like, Expr) else pair)[:2]
+        return Range(low, extent_of(low, high))
+    plain = isinstance(spec, int) and isinstance(like, Expr) and like.dtype.is_int
+    extent = to_expr(spec, like.dtype if plain and isinstance(like, Expr) else None)
+    return Range(ir.const(0, extent.dtype), extent)
+
+
+def reduce_axis(begin: Any, end: Any) -> AxisDomain:
+    return AxisDomain(_domain((begin, end)), IterType.REDUCE)
+
+
+def scan_axis(begin: Any, end: Any) -> AxisDomain:
+    return AxisDomain(_domain((begin, end)), IterType.SCAN)
+
+
+def opaque_axis(begin: Any, end: Any) -> AxisDomain:
+    return AxisDomain(_domain((begin, end)), IterType.OPAQUE)
+
+
+def range_axis(begin: Any, end: Any = None) -> AxisDomain:
+    """A spatial domain: an extent, or a beginning and an end."""
+    return AxisDomain(_domain(begin if end is None else (begin, end)), IterType.SPATIAL)
+
+
+def block(first: Any = "", name: str | None = None, *, exec_scope: str = "",
+          no_realize: bool = False) -> BlockFrame:  # fmt: skip
+    """`T.block("C")`; or `T.block([n, T.reduce_axis(0, k)], "C") as [i, j]`.
+
+    In the second form, and whenever no axis states a value, a loop nest over the domains is made.
+    """
+    domains: list[tuple[Range, IterType]] = []
+    listed = sequence_of(first)
+    if listed is not None:
+        for item in listed:
+            axis = item if isinstance(item, AxisDomain) else range_axis(item)
+            domains.append((axis.domain, axis.kind))
+        first = name or ""
+    elif name is not None:
+        raise ScriptError("T.block takes one name", code="BW106")
+    if not isinstance(first, str):
+        raise ScriptError("the name of a block is a string", code="BW106")
+    return BlockFrame(first, domains, exec_scope)
+
+
+def current_block(what: str) -> BlockFrame:
+    return Builder.current(what).frame(BlockFrame, what, "directly in a block")
+
+
+def bind(axis: Var, value: Any) -> None:
+    """Give an axis of the enclosing block the value it has here."""
+    frame = current_block("T.bind")
+    for position, item in enumerate(frame.iter_vars):
+        if item.var is axis:
+            frame.values[position] = to_expr(value, axis.dtype if isinstance(value, int) else None)
+            return
+    raise ScriptError("T.bind names no axis of this block", code="BW107")
+
+
+class _Axis:
+    """`T.axis`: declares block iterators."""
+
+    def _declare(self, kind: IterType, domain: Any, value: Any, dtype: Any) -> Var:
+        builder = Builder.current("T.axis")
+        frame = builder.frame(BlockFrame, "T.axis", "directly in a block")
+        if dtype is not None and isinstance(domain, int):
+            domain = ir.const(domain, dtype)
+        node = None if value is None else value if isinstance(value, int) else to_expr(value)
+        dom = _domain(domain, node)
+        if isinstance(node, int):
+            node = ir.const(node, dom.extent.dtype)
+        return frame.axis(builder, builder.take_name("v"), dom, kind, node)
+
+    def spatial(self, domain: Any, value: Any = None, dtype: Any = None) -> Var:
+        return self._declare(IterType.SPATIAL, domain, value, dtype)
+
+    def reduce(self, domain: Any, value: Any = None, dtype: Any = None) -> Var:
+        return self._declare(IterType.REDUCE, domain, value, dtype)
+
+    def scan(self, domain: Any, value: Any = None, dtype: Any = None) -> Var:
+        return self._declare(IterType.SCAN, domain, value, dtype)
+
+    def opaque(self, domain: Any, value: Any = None, dtype: Any = None) -> Var:
+        return self._declare(IterType.OPAQUE, domain, value, dtype)
+
+    S, R = spatial, reduce
+
+    def remap(self, kinds: str, values: Sequence[Any], dtype: Any = None) -> Any:
+        """One axis per loop variable, over exactly its loop: "S" spatial, "R" reduction."""
+        builder = Builder.current("T.axis.remap")
+        frame = builder.frame(BlockFrame, "T.axis.remap", "directly in a block")
+        if len(kinds) != len(values) or set(kinds) - {"S", "R"}:
+            raise ScriptError(f"T.axis.remap({kinds!r}, …) needs one S or R per loop variable, "
+                              f"{len(values)} here", code="BW106")  # fmt: skip
+        domains = {var: Range(spec.low, spec.extent) for nest in builder.frames
+                   if isinstance(nest, LoopNest)
+                   for var, spec in zip(nest.vars, nest.specs, strict=False)}  # fmt: skip
+        out: list[Var] = []
+        for kind, value in zip(kinds, values, strict=True):
+            if not isinstance(value, Var) or value not in domains:
+                raise ScriptError(
+                    "T.axis.remap takes variables of loops around the block",
+                    code="BW107",
+                    help="write T.axis.spatial(extent, value)",
+                )
+            name = builder.take_name(f"v{value.name}")
+            out.append(frame.axis(builder, name, domains[value], IterType(kind), value))
+        return out if len(out) != 1 else out[0]
+
+
+_Axis.__module__ = __name__
+
+
+def where(predicate: Any) -> None:
+    """The block runs only where this holds."""
+    frame = current_block("T.where")
+    if frame.predicate is not None:
+        raise ScriptError("a block has one T.where", code="BW111", help="join them with `and`")
+    frame.predicate = to_expr(predicate)
+
+
+def reads(*items: Any) -> None:
+    frame = current_block("T.reads")
+    if frame.reads is not None:
+        raise ScriptError("a block has one T.reads", code="BW111")
+    frame.reads = regions(items)
+
+
+def writes(*items: Any) -> None:
+    frame = current_block("T.writes")
+    if frame.writes is not None:
+        raise ScriptError("a block has one T.writes", code="BW111")
+    frame.writes = regions(items)
+
+
+def block_attr(attrs: Mapping[str, Any]) -> None:
+    current_block("T.block_attr").annotations.update(attrs)
+
+
+def init() -> InitFrame:
+    """What runs before the first step of the block's reduction."""
+    frame = current_block("T.init")
+    if frame.init is not None:
+        raise ScriptError("a block has one T.init", code="BW111")
+    return InitFrame(frame)
+
+
+axis = _Axis()
+__all__ = [
+    "axis", "bind", "block", "block_attr", "grid", "init", "opaque_axis", "parallel",
+    "range_axis", "reads", "reduce_axis", "scan_axis", "serial", "thread_binding", "unroll",
+    "vectorized", "where", "writes",
+]  # fmt: skip

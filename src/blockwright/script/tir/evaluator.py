@@ -1,0 +1,95 @@
+"""Expressions of the `T` dialect, and references to functions of the module around a script."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import Buffer, Expr
+from blockwright.script.core import Evaluator, items_of
+from blockwright.script.tir import expressions, statements
+from blockwright.script.tir.values import (
+    BufferSlice,
+    DTypeFactory,
+    check_rank,
+    to_expr,
+    vector_indices,
+)
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "vload": expressions.vload, "vstore": statements.vstore,
+}  # fmt: skip
+_SPLICED: dict[Any, Callable[..., Any]] = {
+    builtins.min: expressions.min, builtins.max: expressions.max,
+    builtins.abs: expressions.builtin("abs"),
+}  # fmt: skip
+
+
+class FunctionRef:
+    """A function of the module around the script: `cls.f`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class ModuleRef:
+    """The module around the script (`cls`, or its class name); `functions` None means any name."""
+
+    def __init__(self, functions: Iterable[str] | None = None) -> None:
+        self.functions = None if functions is None else frozenset(functions)
+
+    def __getattr__(self, name: str) -> FunctionRef:
+        if name.startswith("__") or (self.functions is not None and name not in self.functions):
+            raise AttributeError(name)
+        return FunctionRef(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self.functions or ())
+
+
+class TirEvaluator(Evaluator):
+    """Expressions of the `T` dialect: buffers can be subscripted, Python's min and max build IR."""
+
+    def operand(self, value: Any) -> Any:
+        if isinstance(value, (BufferSlice, Buffer, DTypeFactory)):
+            return to_expr(value)
+        return value
+
+    def attribute(self, value: Any, name: str, node: ast.Attribute) -> Any:
+        if isinstance(value, Buffer) and name in _METHODS:
+            method = _METHODS[name]
+            return partial(method, value)
+        if isinstance(value, Expr) and name == "astype":
+            return partial(expressions.cast, value)
+        return super().attribute(value, name, node)
+
+    def subscript(self, value: Any, index: Any, node: ast.Subscript) -> Any:
+        if not isinstance(value, Buffer):
+            return value[index]
+        items = items_of(index)
+        if any(isinstance(item, slice) for item in items):
+            check_rank(value, len(items))
+            return BufferSlice(value, tuple(items))
+        return ir.BufferLoad(value, vector_indices(value, items), span=self.span(node))
+
+    def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:
+        built = expressions.operator_of(op, a, b)
+        return super().binary(op, a, b, node) if built is None else built
+
+    def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if isinstance(func, FunctionRef):
+            return expressions.builtin("call_global")(func.name, *args, **kwargs)
+        spliced = _SPLICED.get(func) if isinstance(func, type(builtins.min)) else None
+        if spliced is not None and any(isinstance(a, (Expr, BufferSlice)) for a in args):
+            func = spliced
+        value = func(*args, **kwargs)
+        if isinstance(value, (ir.Call, ir.Select, ir.Cast, ir.BinaryOp)) and value.span is None:
+            return value.replace(span=self.span(node))
+        return value
+
+    def is_callable(self, value: Any) -> bool:
+        return callable(value) or isinstance(value, FunctionRef)

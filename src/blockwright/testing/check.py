@@ -1,0 +1,142 @@
+"""Do two tensor programs mean the same? Both run on the interpreter with the same random inputs.
+
+Tolerance. Programs that differ by reassociation of reductions differ by rounding only. A sum of n
+terms of size one passes through partial sums of size √n; its n roundings add up to about ε·n, while
+the results themselves are of size √n: relative to the largest result, ε·√n. Every block may add a
+contribution of its own, so the bound is 4 ε √n per block, relative to the largest magnitude in the
+output (at least one, the size of the inputs). Integers and booleans must be equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from blockwright import ir
+from blockwright.interp import interpret
+from blockwright.testing.generators import evaluate, make_arrays, random_sizes
+
+Array = np.ndarray[Any, Any]
+Programs = ir.PrimFunc | ir.IRModule
+
+
+def assert_same_meaning(
+    before: Programs,
+    after: Programs,
+    *,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    arrays: Sequence[Array] | None = None,
+    exact: bool = False,
+    entry: str = "main",
+) -> None:
+    """Raise AssertionError when `after` computes something else than `before`.
+
+    Args:
+        before, after: functions with the same parameters, or modules with a function `entry`.
+        seed: of the inputs and, unless `sizes` is given, of the symbolic sizes.
+        arrays: inputs and initial outputs, in place of random ones.
+        exact: equal bits (but for NaN payloads); otherwise within the tolerance of the module text.
+
+    `after` runs with all the interpreter's checks, and again in reverse order where it has loops
+    whose order is free; an InterpretError of either program is not caught.
+    """
+    first, second = _entry(before, entry), _entry(after, entry)
+    known = random_sizes(first, seed) if sizes is None else dict(sizes)
+    given = make_arrays(first, seed, known) if arrays is None else list(arrays)
+    scalars = {p.name: known[p.name] for p in _scalars(first)}
+    expected = _run(before, given, scalars, entry, None)
+    limit = 0.0 if exact else tolerance_steps(first, known)
+    orders: list[str | None] = [None, "reverse"] if _has_free_order(second) else [None]
+    for order in orders:
+        actual = _run(after, given, _renamed(second, first, scalars), entry, order)
+        for buffer, x, y in zip(first.buffers, expected, actual, strict=True):
+            problem = difference(x, y, limit)
+            if problem is not None:
+                note = "" if order is None else " with free loops in reverse order"
+                raise AssertionError(f"{buffer.name} differs{note} (seed {seed}, sizes {known}): "
+                                     f"{problem}\n--- after ---\n{after!r}")  # fmt: skip
+
+
+def tolerance_steps(func: ir.PrimFunc, sizes: Mapping[str, int]) -> float:
+    """4 √n per block, n its number of terms; to be multiplied by ε and the output's magnitude."""
+    total = 0.0
+    for block in ir.blocks(func.body):
+        terms = 1
+        for it in block.iter_vars:
+            if it.iter_type is ir.IterType.REDUCE:
+                terms *= max(1, _extent(it.dom.extent, sizes))
+        total += 4 * math.sqrt(terms)
+    return max(total, 4.0)
+
+
+def _extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
+    free = ir.collect(extent, ir.Var)
+    return evaluate(extent, sizes) if all(v.name in sizes for v in free) else 64
+
+
+def difference(expected: Array, actual: Array, steps: float) -> str | None:
+    """Where two arrays differ by more than `steps` ε of the largest magnitude; None if nowhere."""
+    if expected.dtype.kind in "iub":
+        wrong = expected != actual
+        allowed: Any = 0
+    else:
+        x, y = expected.astype(np.float64), actual.astype(np.float64)
+        finite = np.abs(x[np.isfinite(x)])
+        scale = max(1.0, float(finite.max(initial=0.0)))
+        allowed = steps * _eps(expected) * scale
+        with np.errstate(invalid="ignore"):
+            near = np.abs(x - y) <= allowed
+        wrong = ~(near | (x == y) | (np.isnan(x) & np.isnan(y)))
+    if not wrong.any():
+        return None
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return (f"{int(wrong.sum())} of {wrong.size} elements, first at {list(at)}: expected "
+            f"{expected[at]}, got {actual[at]}, allowed difference {allowed:.3g}")  # fmt: skip
+
+
+def _eps(array: Array) -> float:
+    info: Any = ml_dtypes.finfo(array.dtype)
+    return float(info.eps)
+
+
+def _entry(program: Programs, entry: str) -> ir.PrimFunc:
+    func = program[entry] if isinstance(program, ir.IRModule) else program
+    if not isinstance(func, ir.PrimFunc):
+        raise TypeError(f"{entry!r} is no tensor program")
+    return func
+
+
+def _scalars(func: ir.PrimFunc) -> list[ir.Var]:
+    handles = {var for var, _ in func.buffer_map}
+    return [p for p in func.params if p not in handles]
+
+
+def _renamed(
+    func: ir.PrimFunc, original: ir.PrimFunc, scalars: Mapping[str, int]
+) -> dict[str, int]:
+    """Scalars under the names that `func` has for them, by position."""
+    pairs = zip(_scalars(func), _scalars(original), strict=True)
+    return {mine.name: scalars[theirs.name] for mine, theirs in pairs}
+
+
+def _run(
+    program: Programs,
+    arrays: Sequence[Array],
+    scalars: Mapping[str, int],
+    entry: str,
+    order: str | None,
+) -> list[Array]:
+    copies = [a.copy() for a in arrays]
+    options: dict[str, Any] = {"entry": entry, "order": order, **scalars}
+    interpret(program, *copies, **options)
+    return copies
+
+
+def _has_free_order(func: ir.PrimFunc) -> bool:
+    free = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
+    return any(loop.kind in free for loop in ir.loops(func.body))

@@ -1,0 +1,277 @@
+"""Random tensor programs and arguments for them, the same for the same seed on every machine.
+
+A program grows stage by stage: each stage computes a new tensor from those there are. What no later
+stage uses becomes an output. Stages are chosen to be tame: values stay of order one and results
+depend continuously on inputs, so that two correct programs agree within rounding.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.script.compute import Program, Tensor
+
+Array = np.ndarray[Any, Any]
+_INT64 = ir.dtype_of("int64")
+_SIZES = (1, 2, 3, 5, 7, 8, 12, 16)
+_MOST = 9  # largest value drawn for a symbolic size
+
+STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
+          "matmul", "where")  # fmt: skip
+
+
+def random_program(
+    seed: int, *, stages: int | None = None, symbolic: bool | None = None, dtype: str = "float32"
+) -> ir.PrimFunc:
+    """A random program with the attribute "num_outputs".
+
+    Args:
+        seed: decides everything.
+        stages: number of blocks, 1 to 5 when not given.
+        symbolic: whether dimensions may be symbols; left to the seed when not given.
+        dtype: element type of the float tensors.
+    """
+    chance = random.Random(seed)
+    maker = _Maker(chance, chance.random() < 0.4 if symbolic is None else symbolic, dtype, seed)
+    for _ in range(stages or chance.randint(1, 5)):
+        maker.stage()
+    return maker.finish()
+
+
+class _Maker:
+    def __init__(self, chance: random.Random, symbolic: bool, dtype: str, seed: int) -> None:
+        self.chance = chance
+        self.dtype = dtype
+        self.program = Program(f"random_{seed}")
+        self.symbols = [ir.Var(n, _INT64) for n in ("n", "m")] if symbolic else []
+        self.tensors: list[Tensor] = []
+        self.unused: list[Tensor] = []
+        self.count = 0
+        rank = chance.choice((1, 2, 2, 2, 3))
+        self.param([self.size() for _ in range(rank)])
+
+    def size(self) -> ir.Expr:
+        if self.symbols and self.chance.random() < 0.5:
+            return self.chance.choice(self.symbols)
+        return ir.const(self.chance.choice(_SIZES), _INT64)
+
+    def param(self, shape: list[ir.Expr], dtype: str | None = None) -> Tensor:
+        tensor = self.program.param(self.name("in"), shape, dtype or self.dtype)
+        if dtype is None:
+            self.tensors.append(tensor)
+        return tensor
+
+    def name(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def pick(self, *, rank: int = 0) -> Tensor:
+        """A tensor of at least some rank; recent ones are likelier, and count as used."""
+        fitting = [t for t in self.tensors if len(t.shape) >= rank]
+        tensor = self.chance.choice(fitting[-3:]) if fitting else self.param(
+            [self.size() for _ in range(rank)])  # fmt: skip
+        self.use(tensor)
+        return tensor
+
+    def use(self, tensor: Tensor) -> None:
+        self.unused = [t for t in self.unused if t is not tensor]
+
+    def made(self, tensor: Tensor) -> None:
+        self.tensors.append(tensor)
+        self.unused.append(tensor)
+
+    def stage(self) -> None:
+        kind = self.chance.choice(STAGES)
+        method: Callable[[], Tensor] = getattr(self, f"_{kind}")
+        self.made(method())
+
+    def finish(self) -> ir.PrimFunc:
+        bounds = {s.name: _MOST for s in self.symbols}
+        attrs: dict[str, Any] = {"num_outputs": len(self.unused)}
+        if bounds:
+            attrs["tir_var_upper_bound"] = bounds
+            attrs["tir_var_lower_bound"] = dict.fromkeys(bounds, 1)
+        return self.program.finish(self.unused, attrs)
+
+    # ---------------------------------------------------------------------------------- stages
+    def compute(self, shape: Sequence[Any], body: Callable[..., Any]) -> Tensor:
+        return self.program.compute(self.name("t"), shape, body)
+
+    def _unary(self) -> Tensor:
+        x = self.pick()
+        fn = self.chance.choice(_UNARY)
+        return self.compute(x.shape, lambda *i: fn(x[i]))
+
+    def _binary(self) -> Tensor:
+        """Two tensors of one shape: another one made so far, or a fresh input."""
+        x = self.pick()
+        same = [t for t in self.tensors if t is not x and _same_shape(t.shape, x.shape)]
+        y = self.chance.choice(same) if same else self.param(list(x.shape))
+        self.use(y)
+        fn = self.chance.choice(_BINARY)
+        return self.compute(x.shape, lambda *i: fn(x[i], y[i]))
+
+    def _broadcast(self) -> Tensor:
+        x = self.pick(rank=1)
+        y = self.param([x.shape[-1]])
+        fn = self.chance.choice(_BINARY)
+        return self.compute(x.shape, lambda *i: fn(x[i], y[i[-1]]))
+
+    def _reduce(self) -> Tensor:
+        x = self.pick(rank=1)
+        axis = self.chance.randrange(len(x.shape))
+        shape = [*x.shape[:axis], *x.shape[axis + 1 :]]
+        combiner = self.chance.choice(("sum", "max", "min"))
+        spatial = len(shape)
+        return self.program.reduce(
+            self.name("r"), shape, [x.shape[axis]],
+            lambda *i: x[(*i[:axis], i[spatial], *i[axis:spatial])], combiner)  # fmt: skip
+
+    def _pad(self) -> Tensor:
+        x = self.pick(rank=1)
+        low, high = self.chance.randint(0, 2), self.chance.randint(1, 2)
+        shape: list[ir.Expr] = [*x.shape[:-1], ir.add(x.shape[-1], low + high)]
+
+        def body(*i: ir.Expr) -> ir.Expr:
+            at = ir.sub(i[-1], low)
+            inside = ir.logical_and(
+                ir.compare(ir.GE, i[-1], low), ir.compare(ir.LT, at, x.shape[-1])
+            )
+            return ir.if_then_else(inside, x[(*i[:-1], at)], ir.const(0, x.dtype))
+
+        return self.compute(shape, body)
+
+    def _stencil(self) -> Tensor:
+        """A window sum along the last axis of a padded tensor, as wide as the tensor was."""
+        x = self.pick(rank=1)
+        width = self.chance.choice((2, 3))
+        padded = self.compute([*x.shape[:-1], ir.add(x.shape[-1], width - 1)], lambda *i: ir.if_then_else(
+            ir.compare(ir.LT, i[-1], x.shape[-1]), x[i], ir.const(0, x.dtype)))  # fmt: skip
+        spatial = len(x.shape)
+        return self.program.reduce(
+            self.name("w"), x.shape, [width],
+            lambda *i: padded[(*i[: spatial - 1], ir.add(i[spatial - 1], i[spatial]))])  # fmt: skip
+
+    def _transpose(self) -> Tensor:
+        x = self.pick(rank=2)
+        order = list(range(len(x.shape)))
+        self.chance.shuffle(order)
+        back = [order.index(k) for k in range(len(order))]
+        return self.compute([x.shape[k] for k in order], lambda *i: x[tuple(i[k] for k in back)])
+
+    def _gather(self) -> Tensor:
+        x = self.pick(rank=1)
+        count = self.size()
+        rows = self.param([count], "int64")
+        return self.compute([count, *x.shape[1:]], lambda *i: x[(rows[i[0]], *i[1:])])
+
+    def _matmul(self) -> Tensor:
+        x = self.pick(rank=2)
+        inner = x.shape[-1]
+        w = self.param([inner, self.size()])
+        lead = len(x.shape) - 1
+        return self.program.reduce(
+            self.name("mm"), [*x.shape[:-1], w.shape[1]], [inner],
+            lambda *i: ir.mul(x[(*i[:lead], i[lead + 1])], w[i[lead + 1], i[lead]]))  # fmt: skip
+
+    def _where(self) -> Tensor:
+        x = self.pick(rank=1)
+        return self.compute(x.shape, lambda *i: ir.if_then_else(
+            ir.EQ(ir.floormod(i[-1], 2), ir.const(0, _INT64)), x[i], ir.mul(x[i], 0.5)))  # fmt: skip
+
+
+_UNARY: tuple[Callable[[ir.Expr], ir.Expr], ...] = (
+    lambda x: ir.call("tanh", x),
+    lambda x: ir.call("sigmoid", x),
+    lambda x: ir.maximum(x, ir.const(0, x.dtype)),
+    lambda x: ir.add(ir.mul(x, 0.5), 1.0),
+    lambda x: ir.call("abs", x),
+)
+_BINARY: tuple[Callable[[ir.Expr, ir.Expr], ir.Expr], ...] = (
+    ir.add,
+    ir.sub,
+    ir.minimum,
+    ir.maximum,
+    lambda x, y: ir.mul(x, ir.call("tanh", y)),
+)
+
+
+def _same_shape(a: tuple[ir.Expr, ...], b: tuple[ir.Expr, ...]) -> bool:
+    return len(a) == len(b) and all(ir.structural_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+# ---------------------------------------------------------------------------------------- arrays
+def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
+    """A value for each symbolic size, within the declared bounds and at most 9."""
+    chance = random.Random(seed)
+    low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
+    high: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    names = sorted({v.name for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)}
+                   | {p.name for p in func.params if p.dtype.is_int})  # fmt: skip
+    return {n: chance.randint(low.get(n, 1), max(low.get(n, 1), min(_MOST, high.get(n, _MOST))))
+            for n in names}  # fmt: skip
+
+
+def make_arrays(
+    func: ir.PrimFunc, seed: int, sizes: Mapping[str, int] | None = None
+) -> list[Array]:
+    """Arguments: floats of order one, small integers, row numbers within range for gathers.
+
+    Outputs get random values too, so that a program that forgets to write them is found out.
+    """
+    known = random_sizes(func, seed) if sizes is None else sizes
+    rng = np.random.default_rng(seed)
+    limits = _index_limits(func, known)
+    return [_fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
+            for b in func.buffers]  # fmt: skip
+
+
+def _fill(
+    rng: np.random.Generator, buffer: ir.Buffer, shape: tuple[int, ...], limit: int | None
+) -> Array:
+    dtype = buffer.dtype
+    if dtype.lanes > 1:
+        shape = (*shape, dtype.lanes)
+    if dtype.is_bool:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype.is_int:
+        low = 0 if limit is not None or dtype.kind == "uint" else max(-8, dtype.min_value)
+        high = min(7, dtype.max_value) + 1 if limit is None else max(limit, 1)
+        return rng.integers(low, high, shape).astype(dtype.numpy())
+    return rng.standard_normal(shape).astype(np.float32).astype(dtype.numpy())
+
+
+def _index_limits(func: ir.PrimFunc, sizes: Mapping[str, int]) -> dict[ir.Buffer, int]:
+    """For parameters whose elements serve as indices: the smallest extent they index."""
+    params = set(func.buffers)
+    limits: dict[ir.Buffer, int] = {}
+    for access in ir.accesses(func.body):
+        for index, extent in zip(access.indices, access.buffer.shape, strict=True):
+            for load in ir.collect(index, ir.BufferLoad):
+                if load.buffer in params:
+                    size = evaluate(extent, sizes)
+                    limits[load.buffer] = min(size, limits.get(load.buffer, size))
+    return limits
+
+
+def evaluate(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
+    """The value of a size expression."""
+    match expr:
+        case ir.IntImm():
+            return expr.value
+        case ir.Var():
+            return sizes[expr.name]
+        case ir.Cast():
+            return evaluate(expr.value, sizes)
+        case ir.BinaryOp():
+            a, b = evaluate(expr.a, sizes), evaluate(expr.b, sizes)
+            return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "//": lambda: a // b,
+                    "%": lambda: a % b, "min": lambda: min(a, b),
+                    "max": lambda: max(a, b)}[expr.symbol]()  # fmt: skip
+        case _:
+            raise TypeError(f"{expr!r} is no size")

@@ -1,0 +1,168 @@
+"""Intervals, and boxes that cover a region while loops run."""
+
+from __future__ import annotations
+
+import pytest
+
+from blockwright import ir
+from blockwright.arith import (
+    Analyzer,
+    IntervalSet,
+    bound_region,
+    clip_region,
+    covers,
+    eval_set,
+    intersect,
+    union,
+)
+from blockwright.arith.text import expr_text
+from blockwright.ir import Expr, Range
+from blockwright.support import IRError
+
+I0, J, K, L, R, N, M, X = (ir.var(c, "int64") for c in "ijklrnmx")
+
+
+def const(value: int) -> Expr:
+    return ir.const(value, "int64")
+
+
+def as_index(value: Expr | int) -> Expr:
+    return value if isinstance(value, Expr) else const(value)
+
+
+def rng(start: Expr | int, extent: Expr | int) -> Range:
+    return Range(as_index(start), as_index(extent))
+
+
+def texts(box: tuple[Range, ...]) -> list[tuple[str, str]]:
+    return [(expr_text(r.min), expr_text(r.extent)) for r in box]
+
+
+@pytest.fixture
+def analyzer() -> Analyzer:
+    """i over tiles of 14 of n; m >= 1."""
+    known = Analyzer({I0: rng(0, ir.ceildiv(N, 14))})
+    known.bind_bounds(M, low=1)
+    return known
+
+
+def test_a_tile_stays_a_tile(analyzer: Analyzer) -> None:
+    assert texts(bound_region([rng(I0 * 14, 14)], {}, analyzer)) == [("i * 14", "14")]
+    box = bound_region([rng(I0 * 14 + J, 1), rng(K, 1)], {J: rng(0, 14), K: rng(0, M)}, analyzer)
+    assert texts(box) == [("i * 14", "14"), ("0", "m")]
+
+
+def test_a_matrix_product_tile_is_exact(analyzer: Analyzer) -> None:
+    inner = {J: rng(0, 14), L: rng(0, 16), K: rng(0, 256)}
+    a_box = bound_region([rng(I0 * 14 + J, 1), rng(K, 1)], inner, analyzer)
+    b_box = bound_region([rng(K, 1), rng(X * 16 + L, 1)], inner, analyzer)
+    assert texts(a_box) == [("i * 14", "14"), ("0", "256")]
+    assert texts(b_box) == [("0", "256"), ("x * 16", "16")]
+
+
+@pytest.mark.parametrize(
+    ("stride", "dilation", "window", "tile"), [(1, 1, 3, 14), (2, 1, 3, 14), (2, 3, 5, 8)]
+)
+def test_a_window_has_one_plus_the_weighted_extents(
+    analyzer: Analyzer, stride: int, dilation: int, window: int, tile: int
+) -> None:
+    inner = {J: rng(I0 * tile, tile), R: rng(0, window)}
+    box = bound_region([rng(J * stride + R * dilation, 1)], inner, analyzer)
+    extent = 1 + stride * (tile - 1) + dilation * (window - 1)
+    assert texts(box) == [(f"i * {tile * stride}", str(extent))]
+
+
+def test_symbolic_extents_are_kept(analyzer: Analyzer) -> None:
+    analyzer.bind_bounds(N, low=1)
+    box = bound_region([rng(J * 2 + R, 1)], {J: rng(0, N), R: rng(0, M)}, analyzer)
+    assert texts(box) == [("0", "((n * 2) + m) - 2")]
+    box = bound_region([rng(J * M + R, 1)], {J: rng(0, N), R: rng(0, M)}, analyzer)
+    assert texts(box) == [("0", "n * m")]
+
+
+def test_a_predicate_clamps_the_last_tile(analyzer: Analyzer) -> None:
+    inner = {J: rng(0, 14)}
+    box = bound_region([rng(I0 * 14 + J, 1)], inner, analyzer, predicate=I0 * 14 + J < N)
+    assert texts(box) == [("i * 14", "min(n - (i * 14), 14)")]
+    box = bound_region([rng(J, 1)], {J: rng(0, 20)}, analyzer,
+                       predicate=ir.logical_and(J >= 3, J * 2 < 18))  # fmt: skip
+    assert texts(box) == [("3", "6")]
+
+
+def test_a_full_tile_needs_no_clamp(analyzer: Analyzer) -> None:
+    with analyzer.assume(I0 < N // 14):
+        box = bound_region([rng(I0 * 14 + J, 1)], {J: rng(0, 14)}, analyzer,
+                           predicate=I0 * 14 + J < N)  # fmt: skip
+    assert texts(box) == [("i * 14", "14")]
+
+
+def test_divided_indices(analyzer: Analyzer) -> None:
+    inner = {K: rng(0, 4), J: rng(0, 14)}
+    box = bound_region([rng((K * 14 + J) // 4, 1), rng((K * 14 + J) % 4, 1)], inner, analyzer)
+    assert texts(box) == [("0", "14"), ("0", "4")]
+    box = bound_region([rng((X * 8 + J) // 4, 1)], {J: rng(0, 8)}, analyzer)
+    assert texts(box) == [("x * 2", "2")]
+
+
+def test_triangular_domains(analyzer: Analyzer) -> None:
+    box = bound_region([rng(J, 1)], {K: rng(0, 8), J: rng(K, 5)}, analyzer)
+    assert texts(box) == [("0", "12")]
+
+
+def test_an_index_from_memory_falls_back_on_the_shape(analyzer: Analyzer) -> None:
+    table = ir.Buffer("ids", ir.dtype_of("int64"), (N,))
+    index = ir.load(table, J)
+    with pytest.raises(IRError, match="no bound"):
+        bound_region([rng(index, 1)], {J: rng(0, N)}, analyzer)
+    box = bound_region([rng(index, 1)], {J: rng(0, N)}, analyzer, shape=[M])
+    assert texts(box) == [("0", "m")]
+
+
+def test_clipping_to_a_shape(analyzer: Analyzer) -> None:
+    assert texts(clip_region([rng(I0 * 14, 14)], [N], analyzer)) == [
+        ("i * 14", "min(n - (i * 14), 14)")
+    ]
+    assert texts(clip_region([rng(-2, 10)], [const(20)], analyzer)) == [("0", "8")]
+
+
+def test_covers(analyzer: Analyzer) -> None:
+    assert covers([rng(0, ir.ceildiv(N, 14) * 14)], [rng(I0 * 14, 14)], analyzer)
+    assert not covers([rng(0, N)], [rng(I0 * 14, 14)], analyzer)
+    assert covers([rng(0, N)], clip_region([rng(I0 * 14, 14)], [N], analyzer), analyzer)
+
+
+def test_intervals_of_expressions(analyzer: Analyzer) -> None:
+    def ends(expr: Expr, **domains: Range) -> tuple[str, str]:
+        names = {"j": J, "k": K}
+        found = eval_set(expr, {names[n]: d for n, d in domains.items()}, analyzer)
+        assert found.min is not None
+        assert found.max is not None
+        return expr_text(found.min), expr_text(found.max)
+
+    assert ends(X + J, j=rng(0, 14)) == ("x", "x + 13")
+    assert ends(X - J, j=rng(0, 14)) == ("x - 13", "x")
+    assert ends((X * 4 + J) % 4, j=rng(0, 3)) == ("0", "2")
+    assert ends(ir.minimum(J, X), j=rng(2, 5)) == ("min(x, 2)", "min(x, 6)")
+    assert ends(J * K, j=rng(0, 3), k=rng(1, M)) == ("0", "m * 2")
+    assert ends(ir.select(J < 2, J, X), j=rng(0, 4)) == ("min(x, 0)", "max(x, 3)")
+
+
+def test_half_open_knowledge_stays_half_open(analyzer: Analyzer) -> None:
+    found = eval_set(J + 1, {J: IntervalSet(const(0), None)}, analyzer)
+    assert found.min is not None
+    assert expr_text(found.min) == "1"
+    assert found.max is None
+    assert found.range(analyzer) is None
+
+
+def test_union_and_intersection(analyzer: Analyzer) -> None:
+    a, b = IntervalSet.of_range(rng(0, 8)), IntervalSet.of_range(rng(4, M + 8))
+    both, common = union([a, b], analyzer), intersect([a, b], analyzer)
+    assert [expr_text(e) for e in (both.min, both.max) if e is not None] == ["0", "m + 11"]
+    assert [expr_text(e) for e in (common.min, common.max) if e is not None] == ["4", "7"]
+    open_end = union([a, IntervalSet(const(2), None)], analyzer)
+    assert open_end.max is None
+    assert expr_text(ir.as_expr(open_end.min)) == "0"
+    point = IntervalSet.point(X).range(analyzer)
+    assert point is not None
+    assert expr_text(point.extent) == "1"

@@ -1,0 +1,162 @@
+"""The object cache and the compile workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from blockwright.build.cache import ObjectCache, cache_directory
+from blockwright.build.worker import Job
+from blockwright.build.workers import WorkerPool
+from blockwright.codegen import llvm
+from blockwright.support import BuildError
+from blockwright.target import Target
+
+TARGET = Target("native")
+
+
+def job(name: str, text: str | None = None) -> Job:
+    text = text or f"define i32 @{name}() {{\n  ret i32 7\n}}\n"
+    return Job(name, text, TARGET.triple, llvm.cpu_name(TARGET), TARGET.features, "kernel")
+
+
+# ------------------------------------------------------------------------------ cache
+def test_what_is_put_is_found(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path)
+    key = ObjectCache.key("program", "x86", "avx2")
+    assert cache.get(key) is None
+    cache.put(key, b"object" * 100)
+    assert ObjectCache(tmp_path).get(key) == b"object" * 100
+    assert (cache.hits, cache.misses) == (0, 1)
+
+
+def test_keys_depend_on_every_part() -> None:
+    keys = {ObjectCache.key(*parts) for parts in
+            [("a", "b"), ("ab", ""), ("", "ab"), ("a",), ("a", "b", ""), ("b", "a")]}  # fmt: skip
+    assert len(keys) == 6
+
+
+@pytest.mark.parametrize("damage", [b"", b"BWOBJ1\0\0", b"x" * 200])
+def test_damaged_files_are_ignored_and_replaced(damage: bytes, tmp_path: Path) -> None:
+    cache, key = ObjectCache(tmp_path), ObjectCache.key("p")
+    cache.put(key, b"good")
+    (file,) = tmp_path.glob("*/*.o")
+    file.write_bytes(damage)
+    assert cache.get(key) is None
+    cache.put(key, b"good")
+    assert cache.get(key) == b"good"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert cache.get(key) is None
+
+
+def test_least_recently_used_go_first(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path, limit=10_000)
+    keys = [ObjectCache.key(str(i)) for i in range(20)]
+    past = time.time() - 1000
+    for age, key in enumerate(keys):
+        cache.put(key, bytes(1000))
+        path = tmp_path / key[:2] / f"{key[2:]}.o"
+        os.utime(path, (past + age, past + age))
+    assert cache.get(keys[0]) is not None  # used now, so it stays
+    cache.prune()
+    assert cache.get(keys[0]) is not None
+    assert cache.get(keys[1]) is None
+    assert cache.get(keys[-1]) is not None
+    assert sum(p.stat().st_size for p in tmp_path.glob("*/*.o")) <= 10_000
+
+
+def test_directories_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLOCKWRIGHT_CACHE_DIR", str(tmp_path))
+    assert cache_directory() == tmp_path
+    monkeypatch.setenv("BLOCKWRIGHT_CACHE_DIR", "")
+    assert cache_directory() is None
+    monkeypatch.delenv("BLOCKWRIGHT_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory() == tmp_path / "blockwright" / "objects"
+
+
+def test_no_directory_and_unwritable_places_only_mean_no_cache(tmp_path: Path) -> None:
+    nothing = ObjectCache(None)
+    nothing.put("ab" * 20, b"x")
+    assert nothing.get("ab" * 20) is None
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    blocked = ObjectCache(file)
+    blocked.put("ab" * 20, b"x")
+    assert blocked.get("ab" * 20) is None
+
+
+def _hammer(directory: str, seed: int) -> None:
+    cache = ObjectCache(Path(directory), limit=50_000)
+    for i in range(200):
+        key = ObjectCache.key(str((i * seed) % 40))
+        found = cache.get(key)
+        assert found is None or found == key.encode() * 50
+        cache.put(key, key.encode() * 50)
+    cache.prune()
+
+
+def test_many_processes_share_a_directory(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_hammer, args=(str(tmp_path), s)) for s in (3, 7)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [w.exitcode for w in workers] == [0, 0]
+
+
+# ------------------------------------------------------------------------------ workers
+@pytest.fixture(scope="module")
+def pool() -> object:
+    made = WorkerPool(2)
+    yield made
+    made.close()
+
+
+def test_objects_come_in_the_order_of_the_jobs(pool: WorkerPool) -> None:
+    jobs = [job(f"f{i}") for i in range(12)]
+    objects = pool.compile(jobs)
+    for one, data in zip(jobs, objects, strict=True):
+        assert one.what.encode() + b"\0" in data
+    assert pool.compile(jobs[:2]) == objects[:2]  # few jobs: compiled here, with the same result
+
+
+def test_errors_name_the_kernel(pool: WorkerPool) -> None:
+    jobs = [job(f"f{i}") for i in range(7)] + [job("broken", "define i32 @broken( {")]
+    with pytest.raises(BuildError, match="broken") as caught:
+        pool.compile(jobs)
+    assert caught.value.code == "BW640"
+    assert len(pool.compile(jobs[:7])) == 7
+
+
+def test_a_dead_worker_is_reported_and_replaced(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [job(f"g{i}") for i in range(8)]
+    pool.compile(jobs)
+    worker = pool._idle[-1]  # pyright: ignore[reportPrivateUsage]
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    taken = pool._take  # pyright: ignore[reportPrivateUsage]
+
+    def take_and_kill() -> object:
+        found = taken()
+        if found is worker:
+            os.kill(worker.process.pid, signal.SIGKILL)
+        return found
+
+    monkeypatch.setattr(pool, "_take", take_and_kill)
+    with pytest.raises(BuildError, match="worker ended with status -9 while it compiled g") as caught:
+        pool.compile(jobs)
+    assert caught.value.code == "BW641"
+    monkeypatch.undo()
+    assert len(pool.compile(jobs)) == 8

@@ -1,0 +1,103 @@
+"""Random programs are reproducible, varied, runnable; the comparison finds what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.interp import interpret
+from blockwright.script.compute import Program
+from blockwright.support import InterpretError
+from blockwright.testing import assert_same_meaning, difference, make_arrays, random_program
+
+
+def test_a_seed_gives_the_same_program_and_arrays() -> None:
+    for seed in range(10):
+        one, two = random_program(seed), random_program(seed)
+        assert ir.structural_equal(one, two)
+        for a, b in zip(make_arrays(one, seed), make_arrays(two, seed), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_programs_cover_the_ground() -> None:
+    programs = [random_program(seed) for seed in range(80)]
+    assert any("tir_var_upper_bound" in p.attrs for p in programs)
+    assert any("tir_var_upper_bound" not in p.attrs for p in programs)
+    assert any(p.attrs["num_outputs"] > 1 for p in programs)
+    assert any(b.init is not None for p in programs for b in ir.blocks(p.body))
+    assert any(isinstance(i, ir.BufferLoad) for p in programs for a in ir.accesses(p.body)
+               for i in a.indices)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_lanes_agree_with_one_instance_at_a_time(seed: int) -> None:
+    func = random_program(seed)
+    first = make_arrays(func, seed)
+    second = [a.copy() for a in first]
+    interpret(func, *first)
+    interpret(func, *second, vectorize=False)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_other_element_types() -> None:
+    for dtype in ("float64", "float16", "bfloat16"):
+        for seed in range(6):
+            func = random_program(seed, dtype=dtype)
+            assert_same_meaning(func, func, seed=seed, exact=True)
+
+
+def test_reassociation_is_within_tolerance_but_not_exact() -> None:
+    def total(name: str, over: tuple[int, ...]) -> ir.PrimFunc:
+        p = Program(name)
+        x = p.param("X", (16, 64), "float32")
+        step = 64 // over[0]
+
+        def term(i: ir.Expr, *k: ir.Expr) -> ir.Expr:
+            return x[i, k[0] if len(k) == 1 else k[1] * (64 // step) + k[0]]
+
+        return p.finish([p.reduce("Y", (16,), over, term)], {"num_outputs": 1})
+
+    in_order, strided = total("a", (64,)), total("b", (8, 8))
+    assert_same_meaning(in_order, strided)
+    with pytest.raises(AssertionError, match="Y differs"):
+        assert_same_meaning(in_order, strided, exact=True)
+
+
+def test_differences_are_found() -> None:
+    func = random_program(3, stages=2, symbolic=False)
+
+    def spoil(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, ir.BufferStore) and node.buffer is func.buffers[-1]:
+            return node.replace(value=node.value + ir.const(0.01, node.value.dtype))
+        return None
+
+    with pytest.raises(AssertionError, match="differs"):
+        assert_same_meaning(func, ir.rewrite_bottom_up(func, spoil))
+
+
+def test_races_are_found() -> None:
+    func = next(p for p in map(random_program, range(50)) if _reduces(p))
+
+    def spread(node: ir.Node) -> ir.Node | None:
+        return node.replace(kind=ir.ForKind.PARALLEL) if isinstance(node, ir.For) else None
+
+    with pytest.raises(InterpretError) as caught:
+        assert_same_meaning(func, ir.rewrite_bottom_up(func, spread), sizes={"n": 5, "m": 5})
+    assert caught.value.code == "BW756"
+
+
+def _reduces(func: ir.PrimFunc) -> bool:
+    return any(it.iter_type is ir.IterType.REDUCE and (ir.build.const_int(it.dom.extent) or 5) > 1
+               for b in ir.blocks(func.body) for it in b.iter_vars)  # fmt: skip
+
+
+def test_difference_of_arrays() -> None:
+    x = np.array([1.0, np.nan, np.inf, 100.0], np.float32)
+    assert difference(x, x.copy(), 0) is None
+    assert difference(x, x + np.float32(1e-5), 4) is None
+    near = x + np.array([0, 0, 0, 1e-3], np.float32)
+    assert difference(x, near, 4) is not None
+    assert "first at [0]" in str(difference(np.array([1]), np.array([2]), 100))
+    assert difference(x, np.array([1, 0, np.inf, 100], np.float32), 1e9) is not None
