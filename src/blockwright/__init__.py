@@ -29,7 +29,7 @@ _EXPORTS: dict[str, str] = {
     "TensorIntrin": "blockwright.intrin",
     "build": "blockwright.build",
     "compile": "blockwright.api.compile",
-    "from_source": "blockwright.script.core",
+    "from_source": "blockwright.script.ir",
     "interpret": "blockwright.interp",
     "load": "blockwright.runtime.executable",
     "num_threads": "blockwright.runtime.threads",

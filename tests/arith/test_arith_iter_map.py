@@ -152,7 +152,8 @@ def test_starts_other_than_zero() -> None:
 
 
 def test_padding_makes_extents_divisible() -> None:
-    result = detect_iter_map([I0 // 4, I0 % 4], loops(i=10), None, Analyzer(), "bijective", pad=True)
+    bindings: list[Expr] = [I0 // 4, I0 % 4]
+    result = detect_iter_map(bindings, loops(i=10), None, Analyzer(), "bijective", pad=True)
     assert result.ok
     assert [expr_text(s.args[0].extent) for s in result.indices] == ["3", "4"]
     known = Analyzer(loops(i=12))
@@ -218,6 +219,16 @@ def test_a_padded_tile_divides_and_keeps_its_predicate() -> None:
     assert expr_text(found.pairs[0].outer_extent) == "(n + 13) // 14"
     assert expr_text(found.inner_predicate) == "((i * 14) + j) < n"
     assert expr_text(found.outer_predicate) == "True"
+
+
+def test_a_bounded_fusion_below_an_outer_loop_leaves_a_gap() -> None:
+    """k * n + tile: the tile's padded rows would reach into the next k."""
+    iters = loops(k=3, i=ir.ceildiv(N, 14), j=14)
+    flat = K * N + I0 * 14 + J
+    bounded = I0 * 14 + J < N
+    assert accepted([flat], iters, bounded)
+    assert subspace_divide([flat], iters, [J], bounded, Analyzer()) is None
+    assert subspace_divide([flat], iters, [I0, J], bounded, Analyzer()) is not None
 
 
 def test_a_base_goes_where_it_divides() -> None:

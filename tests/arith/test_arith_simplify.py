@@ -54,6 +54,8 @@ def analyzer() -> Analyzer:
         (J // 14, "0"),
         ((J + 14) % 14, "j"),
         ((X - 1) // 4 + 1, "(x + 3) // 4"),
+        ((X * 4 + J % 5) // 8, "((j % 5) + (x * 4)) // 8"),
+        ((X * 4 + J % 4 + 1) // 8, "(((j % 4) + (x * 4)) + 1) // 8"),
         # division by symbols
         ((X * N + Y * N) // N, "x + y"),
         (X * N % N, "0"),
@@ -95,6 +97,9 @@ def test_index_expressions(analyzer: Analyzer, expr: Expr, expected: str) -> Non
         (ir.logical_and(X < 4, X > 8), "False"),
         (ir.logical_or(X < 4, X < 8), "x < 8"),
         (ir.logical_or(X < 8, X > 4), "True"),
+        (ir.logical_or(X < 4, X > 3), "True"),
+        (ir.logical_or(X < 4, X > 4), "(x < 4) or (4 < x)"),
+        (ir.logical_and(X < 4, X > 2), "(x < 4) and (2 < x)"),
         (ir.logical_and(I0 < 16, X < 3), "x < 3"),
         (ir.logical_not(X < 3), "2 < x"),
         (ir.logical_not(ir.EQ(X, Y)), "x != y"),

@@ -267,6 +267,47 @@ def _check_interval(
             _fail("interval too small", world, expr, end)
 
 
+def _vector(world: World, lanes: int, depth: int) -> Expr:
+    rng = world.rng
+    if depth == 0:
+        if rng.random() < 0.6:
+            return ir.Ramp(world.expr(1), rng.choice([const(1), const(4), world.factor()]), lanes)
+        return ir.Broadcast(world.expr(1), lanes)
+    a = _vector(world, lanes, depth - 1)
+    b = _vector(world, lanes, depth - 1)
+    c = ir.Broadcast(world.factor(), lanes)
+    forms = [a + b, a - b, a * c, a // c, a % c, ir.minimum(a, b), ir.maximum(a, c)]
+    return rng.choice(forms)
+
+
+def _lane(node: Expr, lane: int) -> Expr:
+    """The scalar expression of one lane."""
+    if isinstance(node, ir.Ramp):
+        return node.base + node.stride * lane
+    if isinstance(node, ir.Broadcast):
+        return node.value
+    assert isinstance(node, (ir.BinaryOp, ir.CompareOp))
+    return type(node)(_lane(node.a, lane), _lane(node.b, lane))
+
+
+def test_vectors_keep_every_lane() -> None:
+    rng = random.Random(19)
+    for _ in range(EXPRESSIONS // 4):
+        world = World(rng)
+        if world.empty:
+            continue
+        vector = _vector(world, 4, rng.randint(1, 2))
+        if rng.random() < 0.3:
+            vector = vector < ir.Broadcast(world.expr(1), 4)
+        simple = world.analyzer().simplify(vector)
+        assert simple.dtype is vector.dtype
+        for lane in range(4):
+            points, later = Points(world.values), Points(world.values)
+            before, after = points.eval(_lane(vector, lane)), later.eval(_lane(simple, lane))
+            if (before != after)[points.valid].any():
+                _fail(f"lane {lane} changed", world, vector, simple)
+
+
 def test_regions_cover_and_tiles_are_exact() -> None:
     """Boxes over some of the loops hold every touched element; without products they are tight."""
     rng = random.Random(17)

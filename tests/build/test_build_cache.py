@@ -72,9 +72,7 @@ def test_least_recently_used_go_first(tmp_path: Path) -> None:
     assert sum(p.stat().st_size for p in tmp_path.glob("*/*.o")) <= 10_000
 
 
-def test_directories_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directories_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BLOCKWRIGHT_CACHE_DIR", str(tmp_path))
     assert cache_directory() == tmp_path
     monkeypatch.setenv("BLOCKWRIGHT_CACHE_DIR", "")
@@ -155,7 +153,9 @@ def test_a_dead_worker_is_reported_and_replaced(
         return found
 
     monkeypatch.setattr(pool, "_take", take_and_kill)
-    with pytest.raises(BuildError, match="worker ended with status -9 while it compiled g") as caught:
+    with pytest.raises(
+        BuildError, match="worker ended with status -9 while it compiled g"
+    ) as caught:
         pool.compile(jobs)
     assert caught.value.code == "BW641"
     monkeypatch.undo()

@@ -10,7 +10,7 @@ import pytest
 
 from blockwright.cli import main
 
-MODEL = '''
+MODEL = """
 from blockwright.script import ir as I, relax as R, tir as T
 
 
@@ -25,7 +25,7 @@ class Model:
             y: R.Tensor((n, 4), "float32") = R.relu(h)
             R.output(y)
         return y
-'''
+"""
 
 
 @dataclass(frozen=True)

@@ -186,3 +186,34 @@ def test_the_graph_is_shown_of_a_model_that_does_not_compile(
 
     monkeypatch.setitem(vars(package), "compile", broken)
     assert "R.matmul" in blockwright("show", script, "--stage", "graph").out
+
+
+def test_an_exported_program_from_file_to_answer(blockwright: Run, tmp_path: Path) -> None:
+    torch: Any = pytest.importorskip("torch")
+
+    class Tiny(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 4)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.linear(x))
+
+    model = Tiny()
+    rows = torch.export.Dim("rows", min=1, max=9)
+    saved = tmp_path / "tiny.pt2"
+    torch.export.save(
+        torch.export.export(model, (torch.ones(3, 8),), dynamic_shapes=({0: rows},)), saved
+    )
+    x = np.random.default_rng(0).standard_normal((5, 8)).astype("float32")
+    np.save(tmp_path / "x.npy", x)
+
+    artefact, results = tmp_path / "tiny.bwx", tmp_path / "results"
+    done = blockwright("compile", saved, "-o", artefact)
+    assert done.status == 0, done.err
+    done = blockwright("run", artefact, "--input", f"x={tmp_path / 'x.npy'}", "-o", results)
+    assert done.status == 0, done.err
+    (path,) = results.glob("*.npy")
+    with torch.no_grad():
+        wanted = model(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(np.load(path), wanted, rtol=1e-5, atol=1e-6)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -85,18 +87,22 @@ def test_interrupt_ends_with_130(
 
 def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     script = tmp_path / "long.py"
-    body = "\n".join(f"            y{i} = R.relu(y{i - 1})" for i in range(1, 2000))
+    # More text than a pipe holds.
+    names = [f"a_value_with_a_name_long_enough_to_fill_a_line_{i}" for i in range(1000)]
+    body = "\n".join(f"            {result} = R.relu({given})" for given, result in pairwise(names))
     script.write_text(
         "from blockwright.script import ir as I, relax as R\n\n"
         "@I.ir_module\nclass Model:\n"
         "    @R.function\n"
-        '    def main(y0: R.Tensor((4,), "float32")):\n'
-        f"        with R.dataflow():\n{body}\n            R.output(y1999)\n"
-        "        return y1999\n"
+        f'    def main({names[0]}: R.Tensor((4,), "float32")):\n'
+        f"        with R.dataflow():\n{body}\n            R.output({names[-1]})\n"
+        f"        return {names[-1]}\n"
     )
+    # Unbuffered, Python itself takes a partial write for a whole one and reports no closed pipe.
+    buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     process = subprocess.Popen(
         [*START, "show", str(script), "--stage", "graph"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=buffered,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stderr is not None
@@ -119,7 +125,13 @@ def test_messages_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3072.0 GiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (5 << 20, "5.0 MiB"),
+        (3 << 40, "3072.0 GiB"),
+    ],
 )
 def test_sizes_for_people(count: int, text: str) -> None:
     assert session.size(count) == text

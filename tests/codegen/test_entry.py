@@ -52,7 +52,9 @@ def test_number_and_kind_of_arguments(make: Any) -> None:
     assert error(f, mask) == ("BW701", "f: expected 2 arguments (mask, x), got 1")
     code, text = error(f, 3, x)
     assert code == "BW702"
-    assert text == ("argument 1 `mask` of f: expected a tensor of bool with shape (4), got an integer")
+    assert text == (
+        "argument 1 `mask` of f: expected a tensor of bool with shape (4), got an integer"
+    )
     assert error(f, mask, 2.5)[1].endswith("got a float")
 
 
@@ -139,7 +141,9 @@ def test_layout(make: Any) -> None:
     with pytest.raises(ValueError, match="BW706: argument 1 `x` of f: expected a contiguous"):
         raw(x, y)
     odd = np.frombuffer(bytearray(65), np.uint8)[1:].view(np.float32).reshape(4, 4)
-    with pytest.raises(ValueError, match="BW706: argument 2 `y` of f: expected memory aligned to 4"):
+    with pytest.raises(
+        ValueError, match="BW706: argument 2 `y` of f: expected memory aligned to 4"
+    ):
         raw(y, odd)
     f = make(buffers, body)
     f(x, y)

@@ -113,6 +113,17 @@ def test_shifts_and_bits(dtype: str, evaluate: Evaluate) -> None:
     assert [int(v) for v in got[3]] == [bits - v.bit_length() for v in unsigned]
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
+def test_integer_powers(dtype: str, evaluate: Evaluate) -> None:
+    x, _ = pairs(dtype)
+    y = (np.arange(len(x)) % 9).astype(dtype)
+    seven = ir.const(7, ir.dtype_of(dtype).with_lanes(8))
+    rows = [lambda a, b: ir.call("pow", a, b), lambda a, b: ir.call("pow", a, seven)]
+    got = evaluate(rows, [x, y], dtype, 8)
+    assert np.array_equal(got[0], x**y)
+    assert np.array_equal(got[1], x ** np.array(7, dtype))
+
+
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_float_arithmetic(dtype: str, lanes: int, evaluate: Evaluate) -> None:
@@ -130,7 +141,9 @@ def test_float_arithmetic(dtype: str, lanes: int, evaluate: Evaluate) -> None:
 def test_float_remainders(dtype: str, evaluate: Evaluate) -> None:
     x, y = pairs(dtype)
     got = evaluate([ir.FloorMod, ir.FloorDiv, ir.Mod], [x, y], dtype, 4)
-    for row, expected in zip(got, [np.mod(x, y), np.floor_divide(x, y), np.fmod(x, y)], strict=True):
+    for row, expected in zip(
+        got, [np.mod(x, y), np.floor_divide(x, y), np.fmod(x, y)], strict=True
+    ):
         assert same(row + 0.0, expected + 0.0)
 
 
@@ -179,7 +192,8 @@ def test_casts(source: str, evaluate: Evaluate) -> None:
     for target in CASTS:
         dtype = ir.dtype_of(target)
         for lanes in (1, 16):
-            got = evaluate([lambda a: ir.Cast(dtype.with_lanes(lanes), a)], [x], target, lanes)[0]
+            to = dtype.with_lanes(lanes)
+            got = evaluate([lambda a, to=to: ir.Cast(to, a)], [x], target, lanes)[0]
             assert same(got, expected_cast(x, target)), f"{source} to {target}, {lanes} lanes"
 
 
@@ -217,18 +231,24 @@ def test_eight_bit_floats(name: str, evaluate: Evaluate) -> None:
     """All 256 values widen exactly; rounding agrees with the reference on a dense grid."""
     dtype = ir.dtype_of(name)
     every = np.arange(256, dtype=np.uint8)
-    widened = evaluate(
-        [lambda a: ir.Cast(ir.dtype_of("float32x16"), ir.Call("reinterpret", (a,), dtype.with_lanes(16)))],
-        [every], "float32", 16,
-    )  # fmt: skip
+    single, lanes = ir.dtype_of("float32x16"), dtype.with_lanes(16)
+
+    def widen(a: ir.Expr) -> ir.Expr:
+        return ir.Cast(single, ir.Call("reinterpret", (a,), lanes))
+
+    widened = evaluate([widen], [every], "float32", 16)
     assert same(widened[0], every.view(dtype.numpy()).astype(np.float32))
     rng = np.random.default_rng(2)
-    x = np.concatenate([widened[0], rng.standard_normal(4000) * 50, rng.standard_normal(1000) * 1e-3,
-                        [448, 460, 464, 465, 480, 500, 57344, 61439, 61440, 61441, 1e9, -1e9]])  # fmt: skip
+    edges = [448, 460, 464, 465, 480, 500, 57344, 61439, 61440, 61441, 1e9, -1e9]
+    dense = [rng.standard_normal(4000) * 50, rng.standard_normal(1000) * 1e-3]
+    x = np.concatenate([widened[0], *dense, edges])
     x = x.astype(np.float32)[: len(x) // 4 * 4]
     byte = ir.dtype_of("uint8x4")
     got = evaluate(
-        [lambda a: ir.Call("reinterpret", (ir.Cast(dtype.with_lanes(4), a),), byte)], [x], "uint8", 4
+        [lambda a: ir.Call("reinterpret", (ir.Cast(dtype.with_lanes(4), a),), byte)],
+        [x],
+        "uint8",
+        4,
     )
     assert same(got[0].view(dtype.numpy()), x.astype(dtype.numpy()))
 
@@ -252,7 +272,7 @@ def test_vectors_are_built_and_taken_apart(evaluate: Evaluate) -> None:
     quads = x.reshape(-1, 4)
     assert np.array_equal(got[0].reshape(-1, 4), quads[:, ::-1])
     assert np.array_equal(got[1].reshape(-1, 4), quads[:, [0, 0, 1, 1]])
-    assert np.array_equal(got[2].reshape(-1, 4), quads + [10, 13, 16, 19])
+    assert np.array_equal(got[2].reshape(-1, 4), quads + np.array([10, 13, 16, 19]))
     assert np.array_equal(got[3].reshape(-1, 4), np.repeat(quads[:, 2:3], 4, axis=1))
 
 
@@ -284,7 +304,10 @@ def test_long_chains_of_operators(evaluate: Evaluate) -> None:
 
 def test_contraction_can_be_forbidden(evaluate: Evaluate) -> None:
     rng = np.random.default_rng(9)
-    x, y = rng.standard_normal(1024).astype(np.float32), rng.standard_normal(1024).astype(np.float32)
+    x, y = (
+        rng.standard_normal(1024).astype(np.float32),
+        rng.standard_normal(1024).astype(np.float32),
+    )
     row = lambda a, b: ir.Sub(ir.Mul(a, b), a)  # noqa: E731
     separate = evaluate([row], [x, y], "float32", 8, **{"tir.fp_contract": "off"})[0]
     assert np.array_equal(separate, x * y - x)
@@ -313,4 +336,6 @@ def test_what_has_no_code_is_refused(evaluate: Evaluate) -> None:
     with pytest.raises(BuildError, match="exp of int32"):
         evaluate([lambda a: ir.call("exp", a)], [x], "int32")
     with pytest.raises(BuildError, match="sub-byte"):
-        evaluate([lambda a: ir.Cast(ir.dtype_of("int32"), ir.Cast(ir.dtype_of("int4"), a))], [x], "int32")
+        evaluate(
+            [lambda a: ir.Cast(ir.dtype_of("int32"), ir.Cast(ir.dtype_of("int4"), a))], [x], "int32"
+        )

@@ -20,7 +20,9 @@ def zero() -> ir.Expr:
     return ir.const(0, INT64)
 
 
-def loop(extent: Any, kind: ir.ForKind, body: Callable[[ir.Var], ir.Stmt], start: int = 0) -> ir.Stmt:
+def loop(
+    extent: Any, kind: ir.ForKind, body: Callable[[ir.Var], ir.Stmt], start: int = 0
+) -> ir.Stmt:
     i = ir.var("i", INT64)
     bound = extent if isinstance(extent, ir.Expr) else ir.const(extent, INT64)
     return ir.For(i, ir.const(start, INT64), bound, kind, body(i))
@@ -60,7 +62,9 @@ def test_captured_values_and_symbolic_extent(build_flat: Any) -> None:
 def test_start_other_than_zero_and_32_bit_variables(build_flat: Any) -> None:
     y = ir.Buffer("y", ir.dtype_of("int32"), (ir.const(100, INT64),))
     i = ir.var("i", "int32")
-    body = ir.For(i, ir.const(20, "int32"), ir.const(60, "int32"), PARALLEL, ir.BufferStore(y, i, (i,)))
+    body = ir.For(
+        i, ir.const(20, "int32"), ir.const(60, "int32"), PARALLEL, ir.BufferStore(y, i, (i,))
+    )
     out = np.zeros(100, np.int32)
     build_flat(function([y], body))["f"](out)
     assert out[20:80].tolist() == list(range(20, 80))
@@ -134,9 +138,12 @@ def test_several_loops_and_shared_memory(build_flat: Any) -> None:
 def test_a_forked_child_can_call(build_flat: Any) -> None:
     y = ir.Buffer("y", INT64, (ir.const(64, INT64),))
     temp = ir.Buffer("temp", INT64, (ir.const(4096, INT64),))
-    body = loop(64, PARALLEL, lambda i: ir.Allocate(temp, ir.seq([
-        ir.BufferStore(temp, i, (i,)), ir.BufferStore(y, ir.BufferLoad(temp, (i,)), (i,))])))  # fmt: skip
-    f = build_flat(function([y], body))["f"]
+
+    def task(i: ir.Var) -> ir.Stmt:
+        back = ir.BufferStore(y, ir.BufferLoad(temp, (i,)), (i,))
+        return ir.Allocate(temp, ir.seq([ir.BufferStore(temp, i, (i,)), back]))
+
+    f = build_flat(function([y], loop(64, PARALLEL, task)))["f"]
     out = np.zeros(64, np.int64)
     f(out)
     child = os.fork()

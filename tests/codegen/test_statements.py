@@ -126,9 +126,8 @@ def test_lazy_choice_does_not_read_the_other_side(run: Callable[..., None]) -> N
             inner = ir.Call("if_then_else", (inside, at(x, far), nothing), nothing.dtype)
             return ir.Call("if_then_else", (near, moved, inner), nothing.dtype)
 
-        return ir.seq([
-            loop(16, lambda i: put(s, i, chosen(i, 1))), put(v, ramp(0, 16), chosen(ramp(0, 16), 16)),
-        ])  # fmt: skip
+        all_at_once = put(v, ramp(0, 16), chosen(ramp(0, 16), 16))
+        return ir.seq([loop(16, lambda i: put(s, i, chosen(i, 1))), all_at_once])
 
     run([x, scalar, vector], body)
     expected = np.full(16, -1, np.float32)
@@ -145,7 +144,9 @@ def test_local_memory_and_reuse_between_iterations(run: Callable[..., None]) -> 
         total = ir.Buffer("total", ir.dtype_of("float32"), (ir.const(1, INT64),), scope="local")
 
         def step(i: ir.Var) -> ir.Stmt:
-            inner = loop(8, lambda j: put(total, 0, ir.add(at(total, 0), at(x, ir.add(ir.mul(i, 8), j)))))
+            inner = loop(
+                8, lambda j: put(total, 0, ir.add(at(total, 0), at(x, ir.add(ir.mul(i, 8), j))))
+            )
             return ir.Allocate(total, ir.seq([put(total, 0, 0.0), inner, put(y, i, at(total, 0))]))
 
         return loop(8, step)
@@ -240,7 +241,9 @@ def test_let_and_conditions(run: Callable[..., None]) -> None:
             square = ir.var("square", INT64)
             other = ir.var("other", INT64)
             inner = ir.Let(other, ir.add(square, 1), ir.mul(other, other))
-            both = ir.IfThenElse(ir.LT(square, ir.const(30, INT64)), put(y, i, inner), put(y, i, -1))
+            both = ir.IfThenElse(
+                ir.LT(square, ir.const(30, INT64)), put(y, i, inner), put(y, i, -1)
+            )
             return ir.LetStmt(square, ir.mul(i, i), both)
 
         return loop(10, step)
@@ -279,8 +282,9 @@ def test_atomic_add_and_prefetch(run: Callable[..., None]) -> None:
 
     def body(n: ir.Buffer, r: ir.Buffer) -> ir.Stmt:
         def step(_: ir.Var) -> ir.Stmt:
+            place = ir.Call("address_of", (at(n, 0),), HANDLE)
             return ir.seq([
-                effect("atomic_add", ir.Call("address_of", (at(n, 0),), HANDLE), ir.const(2, INT32)),
+                effect("atomic_add", place, ir.const(2, INT32)),
                 effect("atomic_add", at(r, 0), ir.const(0.5, "float32")),
                 effect("prefetch", at(r, 0)),
             ])  # fmt: skip

@@ -156,7 +156,8 @@ def test_readers_do_not_race_and_own_buffers_neither() -> None:
     a, b, t = buf("A", 4), buf("B", 4), buf("T", 1)
     i, zero = ir.Var("i", I64), ir.const(0, I64)
     body = ir.Allocate(t, ir.seq([
-        ir.BufferStore(t, ir.load(a, zero), (zero,)), ir.BufferStore(b, ir.load(t, zero), (i,))]))  # fmt: skip
+        ir.BufferStore(t, ir.load(a, zero), (zero,)),
+        ir.BufferStore(b, ir.load(t, zero), (i,))]))  # fmt: skip
     func = function([a, b], loop(i, 4, body, ir.ForKind.PARALLEL))
     interpret(func, floats(4), floats(4))
     interpret(func, floats(4), floats(4), vectorize=False, order="reverse")
@@ -264,3 +265,26 @@ def test_an_unbound_symbol_must_be_given() -> None:
     out = floats(4)
     interpret(func, out, n=2)
     assert out.tolist() == [1, 1, 0, 0]
+
+
+def staged(value: ir.Expr, a: ir.Buffer, b: ir.Buffer, t: ir.Buffer, i: ir.Var) -> ir.PrimFunc:
+    """T is allocated outside the parallel loop that alone uses it, as schedules leave it."""
+    zero = ir.const(0, I64)
+    body = ir.seq([ir.BufferStore(t, value, (zero,)), ir.BufferStore(b, ir.load(t, zero), (i,))])
+    block = ir.Block("outer", (), (), (), loop(i, 4, body, ir.ForKind.PARALLEL), alloc_buffers=(t,))
+    return function([a, b], ir.BlockRealize((), TRUE, block))
+
+
+def test_a_buffer_used_only_inside_a_parallel_loop_belongs_to_its_iterations() -> None:
+    a, b, t, i = buf("A", 4), buf("B", 4), buf("T", 1), ir.Var("i", I64)
+    func = staged(ir.load(a, i) * 2.0, a, b, t, i)
+    for options in ({}, {"vectorize": False}, {"vectorize": False, "order": "reverse"}):
+        x, y = np.arange(4, dtype=np.float32), floats(4)
+        interpret(func, x, y, **options)
+        assert y.tolist() == [0, 2, 4, 6]
+
+
+def test_values_do_not_cross_between_parallel_iterations() -> None:
+    a, b, t, i = buf("A", 4), buf("B", 4), buf("T", 1), ir.Var("i", I64)
+    carried = ir.if_then_else(i < 1, ir.load(a, i), ir.load(t, ir.const(0, I64)))
+    assert "T[0]" in fails("BW752", staged(carried, a, b, t, i), floats(4), floats(4))

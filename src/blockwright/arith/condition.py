@@ -53,10 +53,10 @@ def test_of(ctx: Rewriter, expr: Expr) -> Test | None:
     d = space.sub(a, b) if isinstance(expr, (GT, GE)) else space.sub(b, a)
     if isinstance(expr, (LT, GT)):
         d = space.add(d, space.const(-1))
-    return Test(">=", _without_quotient(ctx, d), expr.a.dtype)
+    return Test(">=", without_quotient(ctx, d), expr.a.dtype)
 
 
-def _without_quotient(ctx: Rewriter, d: Poly) -> Poly:
+def without_quotient(ctx: Rewriter, d: Poly) -> Poly:
     """`k - n // c >= 0` is `k * c + c - 1 - n >= 0`, and `n // c - k >= 0` is `n - k * c >= 0`."""
     space = ctx.space
     while len(d.terms) == 1 and abs(d.terms[0][1]) == 1 and len(d.terms[0][0]) == 1:

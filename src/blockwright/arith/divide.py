@@ -168,6 +168,12 @@ def _digits(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
 def _factors(p: Poly, mono: Mono, k: int) -> list[tuple[Mono, int]]:
     """Common factors of single terms with the divisor, largest first, without 1 and repeats."""
     seen: dict[tuple[Mono, int], None] = {}
+    if not mono:
+        for _, a in p.terms:
+            g = gcd(a, k)
+            if 1 < g < k:
+                seen[(), g] = None
+        return sorted(seen, key=lambda f: f[1], reverse=True)
     for m, a in p.terms:
         shared = tuple(sorted((Counter(m) & Counter(mono)).elements()))
         g = gcd(a, k)

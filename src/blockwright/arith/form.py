@@ -240,7 +240,7 @@ class Space:
         fields = tuple(
             getattr(node, name) for name in node.__struct_fields__ if name != "span"
         )
-        key = (type(node), *(_field_key(f) for f in fields))
+        key: Any = (type(node), *(_field_key(f) for f in fields))
         found = self._nodes.get(key)
         if found is None:
             self._nodes[key] = found = node

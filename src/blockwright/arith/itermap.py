@@ -70,7 +70,7 @@ def detect_iter_map(
     errors += failed
     if not errors:
         _check(parser, sums, indices, level, errors)
-    padding = _padding(parser) if not errors else const(False, BOOL)
+    padding = const(False, BOOL) if errors or not parser.padding else _padding(parser)
     return IterMapResult(() if errors else tuple(sums), tuple(errors), padding)
 
 
@@ -166,8 +166,6 @@ def _chain(
                 expr_text(split_expr(s)) for s in splits
             )
         lower = parser.poly(found.lower_factor)
-        if parser.quotient(lower, expected) is None:
-            return f"the digits used of {name} overlap at {expr_text(split_expr(found))}"
         if level == "bijective" and lower is not expected:
             return f"values of {name} below {expr_text(found.lower_factor)} are not used"
         left.remove(found)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import cast
 
 from blockwright.arith import bounds as bounds_rules
-from blockwright.arith.condition import conjuncts, inverse, render_test, test_of
+from blockwright.arith.condition import conjuncts, inverse, render_test, test_of, without_quotient
 from blockwright.arith.divide import floordiv, minimum
 from blockwright.arith.form import UNKNOWN, Atom, Bounds, Poly, Space, Unit, is_index
 from blockwright.arith.lift import exact, lift, opaque_bounds
@@ -69,6 +69,7 @@ class Knowledge:
 
     def _learn(self, entry: tuple[str, Var | None, object]) -> None:
         state = self._state
+        state.reset()  # the tables may be shared with a copy that does not learn this
         state.entries.append(entry)
         if self._apply(entry):
             entries = state.entries
@@ -204,6 +205,9 @@ class Knowledge:
     def _fact(self, p: Poly) -> None:
         """`p >= 0`: bounds of its atoms follow, and it joins the facts."""
         state, space = self._state, self._space
+        numerator = without_quotient(self, p)
+        if numerator is not p:  # n // c >= k says that n >= k * c
+            self._fact(numerator)
         for mono, c in p.terms:
             if len(mono) != 1:
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from blockwright.arith.form import Context, Mono, Poly
 from blockwright.arith.fourier import MAX_COMBINATIONS, atom_facts, contradicts
+from blockwright.arith.quick import without_symbolic_quotient
 
 MAX_CASES = 14
 
@@ -19,7 +20,14 @@ def entails(ctx: Context, p: Poly, extra: tuple[Poly, ...] = ()) -> bool:
         return False
     space = ctx.space
     negated = space.add(space.scale(p, -1), space.const(-1))
-    return refutes(ctx, [negated, *extra], [MAX_CASES])
+    if refutes(ctx, [negated, *extra], [MAX_CASES]):
+        return True
+    for m, _ in p.terms:
+        if len(m) == 1 and space.atoms[m[0]].kind == "div":
+            whole = without_symbolic_quotient(ctx, p, m[0])
+            if whole is not None and entails(ctx, whole, extra):
+                return True
+    return False
 
 
 def refutes(ctx: Context, rows: list[Poly], cases: list[int]) -> bool:

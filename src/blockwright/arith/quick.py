@@ -28,6 +28,11 @@ def nonneg(ctx: Context, p: Poly) -> bool:
             return False
         numbers = {a for m, _ in p.terms for a in m}
         for number in sorted(numbers, reverse=True):
+            if space.atoms[number].kind == "div":
+                whole = without_symbolic_quotient(ctx, p, number, slack)
+                if whole is not None:
+                    p, slack = whole, 0
+                    break
             step = _eliminate(ctx, p, space.atoms[number])
             if step is not None:
                 p, factor = step
@@ -36,6 +41,28 @@ def nonneg(ctx: Context, p: Poly) -> bool:
         else:
             return False
     return False
+
+
+def without_symbolic_quotient(
+    ctx: Context, p: Poly, number: int, slack: int = 0
+) -> Poly | None:
+    """A sum that is not negative exactly when `p + slack` is, for `p = b - n // c` or `b + n // c`.
+
+    `n // c <= b` says that `n < c * (b + 1)`, which products of symbols need: from
+    `f < m * c` it follows that `f // c < m`. Only for symbolic `c`; numbers are handled by scaling.
+    """
+    space = ctx.space
+    n, c = space.atoms[number].operands
+    if not c.terms or ctx.bounds(c)[0] is None or not ctx.nonneg(c):
+        return None
+    split = space.split_atom(p, number)
+    if split is None or split[0].terms or abs(split[0].const) != 1:
+        return None
+    sign, b = split[0].const, space.add(split[1], space.const(slack))
+    if sign > 0:
+        return space.add(n, space.mul(c, b))
+    limit = space.mul(c, space.add(b, space.one))
+    return space.add(space.sub(limit, n), space.const(-1))
 
 
 def _sign(ctx: Context, a: Poly) -> int:

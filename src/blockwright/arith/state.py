@@ -31,7 +31,7 @@ class State:
         self.reset()
 
     def reset(self) -> None:
-        """Forget results; knowledge stays."""
+        """Start new tables of results; knowledge stays, and so do tables shared with a copy."""
         self.lifted: dict[Expr, Poly] = {}
         self.simple: dict[Expr, Expr] = {}
         self.lowered: dict[Any, Expr] = {}
@@ -44,7 +44,7 @@ class State:
         self.witnesses: tuple[Witness, ...] | None = None
 
     def copy(self, share_results: bool = False) -> State:
-        """An independent state; `share_results` when nothing will be added to either."""
+        """A state that learns on its own; with `share_results`, one that has learned the same."""
         other = State()
         other.entries = list(self.entries)
         other.limits = dict(self.limits)
@@ -55,7 +55,7 @@ class State:
         other.true = set(self.true)
         if share_results:
             for name in _RESULTS:
-                setattr(other, name, dict(getattr(self, name)))
+                setattr(other, name, getattr(self, name))
         return other
 
     def narrow(self, atom: int, bounds: Bounds) -> None:

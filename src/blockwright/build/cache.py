@@ -1,9 +1,9 @@
 """Objects on disk, keyed by everything that decides their contents.
 
 One file per object, under the user's cache directory or BLOCKWRIGHT_CACHE_DIR. Files appear
-complete or not at all, so any number of processes may share a directory. A file starts with a digest
-of what follows; one that does not match is ignored and replaced. When the directory grows beyond
-its limit, the files used longest ago go first.
+complete or not at all, so any number of processes may share a directory. A file starts with a
+digest of what follows; one that does not match is ignored and replaced. When the directory grows
+beyond its limit, the files used longest ago go first.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -59,7 +59,8 @@ def compile_lowered(
         raise BuildError(f"no library can be linked for {target.name}", code="BW602",
                          help="choose a CPU target")  # fmt: skip
     units = emit_units(module, target)
-    texts = [(u.name, u.text, u.pipeline) for u in units] + _support(units, target)
+    texts: list[tuple[str, str, llvm.Pipeline]] = [(u.name, u.text, u.pipeline) for u in units]
+    texts += _support(units, target)
     objects = _compile(texts, target, cache or ObjectCache(cache_directory()), pool or POOL)
     options = LinkOptions(exports=[u.entry for u in units if u.entry], soname=soname)
     segments = constant_segments(module.attrs.get("constants", {}))
@@ -78,10 +79,10 @@ def emit_units(module: IRModule, target: Target) -> list[Unit]:
         check_name(name)
         twin = None
         if func.attrs.get("tir.is_private", False):
-            bare = func.replace(attrs=_without_name(func.attrs))
+            bare = _nameless(func)
             group = groups.setdefault(structural_hash(bare), [])
-            twin = next((n for n in group if structural_equal(
-                functions[n].replace(attrs=_without_name(functions[n].attrs)), bare)), None)  # fmt: skip
+            same = (n for n in group if structural_equal(_nameless(functions[n]), bare))
+            twin = next(same, None)
             group.append(name)
         callees[name] = callees[twin] if twin is not None else symbol_of(name)
         if twin is None:
@@ -92,8 +93,8 @@ def emit_units(module: IRModule, target: Target) -> list[Unit]:
     ]
 
 
-def _without_name(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in attrs.items() if k != "global_symbol"}
+def _nameless(func: PrimFunc) -> PrimFunc:
+    return func.replace(attrs={k: v for k, v in func.attrs.items() if k != "global_symbol"})
 
 
 def _support(units: list[Unit], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
@@ -111,7 +112,7 @@ def _support(units: list[Unit], target: Target) -> list[tuple[str, str, llvm.Pip
 
 
 def _compile(
-    texts: list[tuple[str, str, llvm.Pipeline]], target: Target, cache: ObjectCache,
+    texts: Sequence[tuple[str, str, llvm.Pipeline]], target: Target, cache: ObjectCache,
     pool: WorkerPool,
 ) -> list[tuple[str, bytes]]:  # fmt: skip
     cpu = llvm.cpu_name(target)

@@ -33,7 +33,7 @@ class Timing(msgspec.Struct, frozen=True):
 class Module:
     """Compiled functions, callable by name on NumPy, torch and other DLPack arrays.
 
-    Attributes: `target`; `compiled` (units, objects, image); `program`, the module it was made from.
+    Attributes: `target`; `compiled` (units, objects, image); `program`, what it was made from.
     """
 
     def __init__(self, program: IRModule, compiled: Compiled) -> None:
@@ -81,9 +81,7 @@ class Module:
         Raises: ArtefactError (BW805) when the file cannot be written; nothing is left behind.
         """
         compiled = self.compiled
-        return write_artefact(
-            path, compiled.objects, compiled.options, metadata, compiled.segments
-        )
+        return write_artefact(path, compiled.objects, compiled.options, metadata, compiled.segments)
 
     def __call__(self, *args: Any) -> Any:
         """Calls the only function."""

@@ -41,9 +41,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 def run_job(job: Job) -> bytes:
     """Compiles in this process."""
-    return llvm.compile_object(
-        job.text, job.triple, job.cpu, job.features, job.pipeline, job.what
-    )
+    return llvm.compile_object(job.text, job.triple, job.cpu, job.features, job.pipeline, job.what)
 
 
 def read_message(stream: BinaryIO) -> bytes | None:

@@ -26,14 +26,7 @@ class _Worker:
     """One process; used by one thread at a time."""
 
     def __init__(self) -> None:
-        package_root = str(Path(__file__).resolve().parents[2])
-        paths = [package_root, os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "blockwright.build.worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
+        self.process = _start()
 
     def compile(self, job: Job) -> bytes:
         try:
@@ -63,6 +56,21 @@ class _Worker:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+
+    def restart(self) -> None:
+        """A fresh process in place of one that died."""
+        self.stop()
+        self.process = _start()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    package_root = str(Path(__file__).resolve().parents[2])
+    paths = [package_root, os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "blockwright.build.worker"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
+    )  # fmt: skip
 
 
 class WorkerPool:
@@ -120,7 +128,7 @@ class WorkerPool:
             except BuildError as error:
                 results[index] = error
                 if not worker.alive():
-                    worker.__init__()  # type: ignore[misc]  # the next job gets a fresh process
+                    worker.restart()
 
     def _take(self) -> _Worker:
         with self._lock:

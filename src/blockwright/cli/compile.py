@@ -10,12 +10,14 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import blockwright as bw
 from blockwright import ir
 from blockwright.cli.models import load_model
 from blockwright.cli.session import errors, output, size
+from blockwright.passes import STAGES
 from blockwright.support import OptionError
 
 Report = Callable[[str, int, int], None]
@@ -61,22 +63,43 @@ def _summarise(compiled: bw.CompiledModel, loading: float, seconds: float) -> No
 
 @contextlib.contextmanager
 def progress_display() -> Generator[Report]:
-    """Bars on standard error, one per stage that reports; gone when done."""
+    """Bars on standard error, gone when done; lines in a log.
+
+    One bar follows the stages of the pipeline; others show what happens inside long ones.
+    """
+    console = errors()
+    if not console.is_terminal:
+        yield _report_lines(console)
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=errors(), transient=True) as display:
+    pipeline = {name for name, _ in STAGES}
+    with Progress(*columns, console=console, transient=True) as display:
         tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = display.add_task(stage, total=total)
-            display.update(tasks[stage], completed=done, total=total)
+            bar = "pipeline" if stage in pipeline else stage
+            if bar not in tasks:
+                tasks[bar] = display.add_task(stage, total=total)
+            display.update(tasks[bar], description=stage, completed=done, total=total)
 
         yield report
+
+
+def _report_lines(console: Console) -> Report:
+    """A line when a stage starts, and one when it is through."""
+    started: set[str] = set()
+
+    def report(stage: str, done: int, total: int) -> None:
+        if stage not in started or done == total:
+            started.add(stage)
+            console.print(f"{stage} {done}/{total}")
+
+    return report
 
 
 class PassDump:

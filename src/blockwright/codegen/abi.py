@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from blockwright.codegen import ffi_ir, types
 from blockwright.codegen.abi_checks import Checker
 from blockwright.codegen.abi_symbols import Symbols
-from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter, Value, int_const
+from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.ffi_ir import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
 from blockwright.codegen.signature import Signature, signature
+from blockwright.codegen.values import Value, int_const
 from blockwright.ir import Buffer, DType, PrimFunc, Var
 
 

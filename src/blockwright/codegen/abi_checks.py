@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright.codegen import ffi_ir
-from blockwright.codegen.emitter import FunctionEmitter, Value, int_const
+from blockwright.codegen.emitter import FunctionEmitter
+from blockwright.codegen.values import Value, int_const
 from blockwright.ir import Buffer, DType, IntImm, Var
 from blockwright.ir.node import show
 
@@ -127,8 +128,13 @@ class Checker:
         e = self.e
         found = e.load("i32", e.offset(tensor, ffi_ir.DL_DEVICE_TYPE), 8)
         fine = e.compare("eq", found, int_const(ffi_ir.DEVICE_CPU, "i32"))
-        self.require(fine, "BW705", "expected memory of the CPU (device type 1), got type %lld",
-                     "move the tensor to the CPU first", e.convert("sext", found, "i64"))  # fmt: skip
+        self.require(
+            fine,
+            "BW705",
+            "expected memory of the CPU (device type 1), got type %lld",
+            "move the tensor to the CPU first",
+            e.convert("sext", found, "i64"),
+        )
 
     def contiguous(self, tensor: Value) -> None:
         fine = self.e.call_local("i1", "bw_tensor_is_contiguous", tensor)

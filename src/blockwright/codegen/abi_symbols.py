@@ -8,8 +8,9 @@ from typing import Any
 from blockwright.codegen import types
 from blockwright.codegen.abi_checks import Checker, extent_text, plain
 from blockwright.codegen.context import Context, Options
-from blockwright.codegen.emitter import FunctionEmitter, Value, int_const
+from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.expr import ExprCompiler
+from blockwright.codegen.values import Value, int_const
 from blockwright.ir import Add, Buffer, DType, Expr, IntImm, Mul, Sub, Var, build, collect
 from blockwright.support import BuildError
 
@@ -63,8 +64,8 @@ class Symbols:
                 self.known[stride] = types.cast(e, found, _INT64, stride.dtype)
                 continue
             fine = e.compare("eq", found, self.index(stride))
-            self.check.require(fine, "BW706", f"expected stride {plain(extent_text(stride))} in dimension "
-                               f"{axis}, got %lld", "pass a contiguous copy", found)  # fmt: skip
+            text = f"expected stride {plain(extent_text(stride))} in dimension {axis}, got %lld"
+            self.check.require(fine, "BW706", text, "pass a contiguous copy", found)
 
     def solve(self) -> None:
         """Variables that only occur as `a * n + b` in an extent."""
@@ -118,13 +119,13 @@ class Symbols:
             subject = f"size `{var.name}`" + (f" ({where})" if where else "")
             if low is not None and int(low) > 0:
                 fine = e.compare("sge", value, int_const(int(low)))
-                self.check.require_about(subject, fine, "BW708", f"expected at least {low}, got %lld",
-                                         "pass larger tensors", value)  # fmt: skip
+                text = f"expected at least {low}, got %lld"
+                self.check.require_about(subject, fine, "BW708", text, "pass larger tensors", value)
             if high is not None:
                 fine = e.compare("sle", value, int_const(int(high)))
-                self.check.require_about(subject, fine, "BW708", f"expected at most {high}, got %lld",
-                                         "pass smaller tensors, or compile with a higher bound",
-                                         value)  # fmt: skip
+                text = f"expected at most {high}, got %lld"
+                remedy = "pass smaller tensors, or compile with a higher bound"
+                self.check.require_about(subject, fine, "BW708", text, remedy, value)
 
     def value(self, var: Var) -> Value:
         """A symbol as the function takes it."""

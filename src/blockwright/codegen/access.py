@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blockwright.codegen import integers, types
-from blockwright.codegen.emitter import FunctionEmitter, Value, int_const, lanes_of, suffix, vector
+from blockwright.codegen.emitter import FunctionEmitter
+from blockwright.codegen.values import Value, int_const, lanes_of, suffix, vector
 from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
@@ -44,7 +45,9 @@ def flatten_index(access: BufferLoad | BufferStore) -> Expr:
         elif not alone and lanes > 1 and part.dtype.lanes == 1:
             part = E.Broadcast(part, lanes)
         wide = DType("int", 64, part.dtype.lanes)
-        total = build.add(total, build.mul(build.cast_to(part, wide), build.cast_to(stride, "int64")))
+        total = build.add(
+            total, build.mul(build.cast_to(part, wide), build.cast_to(stride, "int64"))
+        )
     return total if step is None else E.Ramp(total, step, lanes)
 
 
@@ -195,8 +198,11 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
     if source.dtype.lanes == 1 and expected.lanes > 1:
         source = E.Broadcast(source, expected.lanes)
     if source.dtype is not expected:
-        raise BuildError(f"a value of {source.dtype} is stored to buffer {buffer.name}, where "
-                         f"{expected} belongs", code="BW614", help="cast the value first")  # fmt: skip
+        raise BuildError(
+            f"a value of {source.dtype} is stored to buffer {buffer.name} of {expected}",
+            code="BW614",
+            help="cast the value first",
+        )
     value = _to_memory(e, c.value(source), expected)
     mask = _mask(c, stmt.predicate, expected.lanes)
     if flat.dtype.lanes == 1:
@@ -210,9 +216,7 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
     pointer, align = _place(c, buffer, flat)
     mask = mask or int_const(1, vector("i1", expected.lanes))
     name = f"masked.scatter.{suffix(value.type)}.{suffix(pointer.type)}"
-    e.module.declare_intrinsic(
-        f"llvm.{name}", "void", f"{value.type}, {pointer.type}, {mask.type}"
-    )
+    e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, {pointer.type}, {mask.type}")
     align = min(align, buffer.dtype.nbytes)
     e.line(f"call void @llvm.{name}({value.typed}, {pointer.type} align {align} {pointer.text}, "
            f"{mask.typed})")  # fmt: skip

@@ -6,16 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from blockwright.codegen import access, integers, mathlib, packed, types
-from blockwright.codegen.emitter import (
-    FunctionEmitter,
-    Value,
-    element_of,
-    int_const,
-    lanes_of,
-    suffix,
-    vector,
-)
+from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.real import Real
+from blockwright.codegen.values import Value, element_of, int_const, lanes_of, suffix, vector
 from blockwright.ir import (
     BufferLoad,
     Call,
@@ -67,7 +60,7 @@ def _elementwise(c: ExprCompiler, expr: Call) -> Value:
     dtype = expr.args[0].dtype
     args = [c.value(a) for a in expr.args]
     if dtype.is_int:
-        return _elementwise_int(c, expr, dtype, args[0])
+        return _elementwise_int(c, expr, dtype, args)
     if not dtype.is_float:
         raise BuildError(f"{expr.op} of {dtype}", code="BW611", help="cast to a float type first")
     narrow = types.is_narrow(dtype)
@@ -80,7 +73,10 @@ def _elementwise(c: ExprCompiler, expr: Call) -> Value:
     return types.narrow(c.e, result, dtype) if narrow else result
 
 
-def _elementwise_int(c: ExprCompiler, expr: Call, dtype: DType, value: Value) -> Value:
+def _elementwise_int(c: ExprCompiler, expr: Call, dtype: DType, args: list[Value]) -> Value:
+    value = args[0]
+    if expr.op == "pow":
+        return integers.power(c.e, value, args[1], dtype, integers.constant_of(expr.args[1]))
     if expr.op == "abs":
         if dtype.kind == "uint":
             return value
@@ -225,7 +221,7 @@ def _place_of(c: ExprCompiler, expr: Expr) -> Value:
 def _prefetch(c: ExprCompiler, expr: Call) -> Value:
     """prefetch(address, write = 0, locality = 3)."""
     extra = [integers.constant_of(a) or 0 for a in expr.args[1:3]]
-    write, locality = (extra + [0, 3][len(extra):])[:2]
+    write, locality = (extra + [0, 3][len(extra) :])[:2]
     pointer = _place_of(c, expr.args[0])
     c.e.module.declare_intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
     c.e.line(f"call void @llvm.prefetch.p0({pointer.typed}, i32 {write}, i32 {locality}, i32 1)")

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter, Value, int_const
+from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.integers import multiple_of
+from blockwright.codegen.values import Value, int_const
 from blockwright.ir import Buffer, Expr, Var
 from blockwright.support import BuildError
 
@@ -59,9 +60,7 @@ class Context:
     variables: dict[Var, Value] = dataclasses.field(default_factory=dict[Var, Value])
     nonnegative: set[Var] = dataclasses.field(default_factory=set[Var])
     buffers: dict[Buffer, Memory] = dataclasses.field(default_factory=dict[Buffer, Memory])
-    cleanups: list[Callable[[], None]] = dataclasses.field(
-        default_factory=list[Callable[[], None]]
-    )
+    cleanups: list[Callable[[], None]] = dataclasses.field(default_factory=list[Callable[[], None]])
     loop_depths: list[int] = dataclasses.field(default_factory=list[int])
     callees: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     parallel_count: list[int] = dataclasses.field(default_factory=lambda: [0])

@@ -7,84 +7,19 @@ goes to the entry block, where LLVM promotes it to registers.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
-
-class Value(msgspec.Struct, frozen=True):
-    """An LLVM value: its type and the text that names it."""
-
-    type: str
-    text: str
-
-    @property
-    def typed(self) -> str:
-        return f"{self.type} {self.text}"
-
-
-def vector(element: str, lanes: int) -> str:
-    """The type of `lanes` elements; one lane is the element itself."""
-    return element if lanes == 1 else f"<{lanes} x {element}>"
-
-
-def element_of(type_: str) -> str:
-    return type_[1:-1].split(" x ", 1)[1] if type_.startswith("<") else type_
-
-
-def lanes_of(type_: str) -> int:
-    return int(type_[1:].split(" x ", 1)[0]) if type_.startswith("<") else 1
-
-
-def suffix(type_: str) -> str:
-    """The overload suffix of intrinsic names: v8f32 for <8 x float>."""
-    short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
-    element = element_of(type_)
-    name = short.get(element, element)
-    return name if lanes_of(type_) == 1 else f"v{lanes_of(type_)}{name}"
-
-
-def int_const(value: int, type_: str = "i64") -> Value:
-    element = element_of(type_)
-    text = ("true" if value else "false") if element == "i1" else str(value)
-    return Value(type_, _splat(type_, text))
-
-
-def float_const(value: float, type_: str) -> Value:
-    """A floating constant, exact: LLVM reads the bit pattern (of a double for `float`)."""
-    element = element_of(type_)
-    if element == "half":
-        text = f"0xH{struct.unpack('<H', _half_bytes(value))[0]:04X}"
-    else:
-        number = _round_to_single(value) if element == "float" else value
-        text = f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
-    return Value(type_, _splat(type_, text))
-
-
-def _half_bytes(value: float) -> bytes:
-    try:
-        return struct.pack("<e", value)
-    except OverflowError:
-        return struct.pack("<e", float("inf") if value > 0 else float("-inf"))
-
-
-def _round_to_single(value: float) -> float:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-def _splat(type_: str, text: str) -> str:
-    return text if lanes_of(type_) == 1 else f"splat ({element_of(type_)} {text})"
-
-
-def lane_consts(values: Sequence[int], element: str) -> Value:
-    """A constant vector of different integers."""
-    items = ", ".join(f"{element} {v}" for v in values)
-    return Value(f"<{len(values)} x {element}>", f"<{items}>")
+from blockwright.codegen.values import (
+    Value,
+    element_of,
+    int_const,
+    lanes_of,
+    suffix,
+    vector,
+)
 
 
 class Loop(msgspec.Struct):
@@ -268,7 +203,7 @@ class FunctionEmitter:
         return self.phi(a.type, [(a, end_a), (b, end_b)])
 
     @contextmanager
-    def guarded(self, condition: Value, *, likely: bool | None = None) -> Iterator[None]:
+    def guarded(self, condition: Value, *, likely: bool | None = None) -> Generator[None]:
         """Code that runs only when `condition` holds."""
         body, join = self.fresh("do"), self.fresh("od")
         self.branch_if(condition, body, join, likely=likely)
@@ -280,7 +215,7 @@ class FunctionEmitter:
     @contextmanager
     def counted(
         self, low: Value, high: Value, *, nonempty: bool, unroll: int | None = None
-    ) -> Iterator[Value]:
+    ) -> Generator[Value]:
         """A loop over [low, high), tested at the bottom; yields the induction value."""
         head, latch, done = self.fresh("loop"), self.fresh("latch"), self.fresh("done")
         before = self.block
@@ -356,9 +291,8 @@ class FunctionEmitter:
     def splat(self, value: Value, lanes: int) -> Value:
         if lanes == 1:
             return value
-        if not value.text.startswith("%"):
-            if not value.text.startswith("@"):
-                return Value(vector(value.type, lanes), f"splat ({value.typed})")
+        if value.text[0] not in "%@":  # a constant
+            return Value(vector(value.type, lanes), f"splat ({value.typed})")
         type_ = vector(value.type, lanes)
         one = self.emit(type_, f"insertelement {type_} poison, {value.typed}, i64 0")
         return self.emit(

@@ -7,21 +7,14 @@ current vector code are wanted; memory is read under it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from blockwright.codegen import access, calls, integers, types
 from blockwright.codegen.context import Context
-from blockwright.codegen.emitter import (
-    Value,
-    element_of,
-    int_const,
-    lane_consts,
-    lanes_of,
-    vector,
-)
 from blockwright.codegen.real import Real
+from blockwright.codegen.values import Value, element_of, int_const, lane_consts, lanes_of, vector
 from blockwright.ir import BufferLoad, DType, Expr, Var, op_row, walk
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
@@ -29,8 +22,10 @@ from blockwright.support import BuildError
 _ARITHMETIC: dict[type[E.BinaryOp], tuple[str, str]] = {
     E.Add: ("add", "fadd"), E.Sub: ("sub", "fsub"), E.Mul: ("mul", "fmul"),
 }  # fmt: skip
-_COMPARE = {E.EQ: ("eq", "oeq"), E.NE: ("ne", "une"), E.LT: ("lt", "olt"), E.LE: ("le", "ole"),
-            E.GT: ("gt", "ogt"), E.GE: ("ge", "oge")}  # fmt: skip
+_COMPARE: dict[type[E.CompareOp], tuple[str, str]] = {
+    E.EQ: ("eq", "oeq"), E.NE: ("ne", "une"), E.LT: ("lt", "olt"), E.LE: ("le", "ole"),
+    E.GT: ("gt", "ogt"), E.GE: ("ge", "oge"),
+}  # fmt: skip
 
 
 def reads_memory(expr: Expr) -> bool:
@@ -45,7 +40,7 @@ def reads_memory(expr: Expr) -> bool:
 class ExprCompiler:
     """Computes expressions in the current block of a context."""
 
-    _table: ClassVar[dict[type[Expr], Callable[[Any, Any], Value]]] = {}
+    table: ClassVar[dict[str, Callable[[Any, Any], Value]]] = {}
 
     def __init__(self, context: Context) -> None:
         self.context, self.e = context, context.e
@@ -58,7 +53,7 @@ class ExprCompiler:
         self._known = [{}]
 
     @contextmanager
-    def scope(self, mask: Value | None = None) -> Iterator[None]:
+    def scope(self, mask: Value | None = None) -> Generator[None]:
         """Results found inside are not valid outside."""
         outer = self.mask
         self._known.append({})
@@ -78,7 +73,7 @@ class ExprCompiler:
                 return found
         if isinstance(expr, E.BinaryOp):
             return self._chain(expr)
-        method = self._table.get(type(expr))
+        method = self.table.get(type(expr).__name__)
         if method is None:
             raise BuildError(f"no code for {type(expr).__name__}", code="BW613",
                              help="lower the function before building it")  # fmt: skip
@@ -95,19 +90,19 @@ class ExprCompiler:
         return self.e.convert("sext" if expr.dtype.kind == "int" else "zext", found, type_)
 
     # ---------------------------------------------------------------- leaves
-    def _int(self, expr: E.IntImm) -> Value:
+    def on_IntImm(self, expr: E.IntImm) -> Value:
         return types.constant(expr.value, expr.dtype)
 
-    def _float(self, expr: E.FloatImm) -> Value:
+    def on_FloatImm(self, expr: E.FloatImm) -> Value:
         return types.constant(expr.value, expr.dtype)
 
-    def _string(self, expr: E.StringImm) -> Value:
+    def on_StringImm(self, expr: E.StringImm) -> Value:
         return self.context.module.string(expr.value)
 
-    def _cast(self, expr: E.Cast) -> Value:
+    def on_Cast(self, expr: E.Cast) -> Value:
         return types.cast(self.e, self.value(expr.value), expr.value.dtype, expr.dtype)
 
-    def _let(self, expr: E.Let) -> Value:
+    def on_Let(self, expr: E.Let) -> Value:
         self.context.variables[expr.var] = self.value(expr.value)
         with self.scope():
             return self.value(expr.body)
@@ -163,7 +158,11 @@ class ExprCompiler:
         """Remainder with the sign of the divisor (FloorMod) or dividend (Mod), and its quotient."""
         from_c = "fmodf" if element_of(a.type) == "float" else "fmod"
         scalar = element_of(a.type)
-        rest = Real(self.e, self.e.per_lane(lambda x, y: self.e.call(scalar, from_c, x, y), a, b))
+
+        def remainder(x: Value, y: Value) -> Value:
+            return self.e.call(scalar, from_c, x, y)
+
+        rest = Real(self.e, self.e.per_lane(remainder, a, b))
         x, y = Real(self.e, a), Real(self.e, b)
         if kind is E.Mod:
             return rest.v
@@ -203,6 +202,8 @@ class ExprCompiler:
         signed = "s" if dtype.kind == "int" else "u"
         return self.e.compare(plain if plain in ("eq", "ne") else signed + plain, a, b)
 
+    on_EQ = on_NE = on_LT = on_LE = on_GT = on_GE = _compare
+
     def _lane_mask(self, ramp: E.Ramp, bound: Expr) -> Value | None:
         """base + lane < bound as lane < bound - base: one comparison of small numbers."""
         if not isinstance(bound, E.Broadcast) or integers.constant_of(ramp.stride) != 1:
@@ -216,10 +217,10 @@ class ExprCompiler:
         return self.e.compare("ult", lane_consts(range(ramp.lanes), "i32"), small)
 
     # ---------------------------------------------------------------- logic
-    def _and(self, expr: E.And) -> Value:
+    def on_And(self, expr: E.And) -> Value:
         return self._logic(expr, "and")
 
-    def _or(self, expr: E.Or) -> Value:
+    def on_Or(self, expr: E.Or) -> Value:
         return self._logic(expr, "or")
 
     def _logic(self, expr: E.And | E.Or, op: str) -> Value:
@@ -235,7 +236,7 @@ class ExprCompiler:
         with self.scope(self._both(wanted)):
             return self.e.binary(op, a, self.value(expr.b))
 
-    def _not(self, expr: E.Not) -> Value:
+    def on_Not(self, expr: E.Not) -> Value:
         return self._not_value(self.value(expr.a))
 
     def _not_value(self, a: Value) -> Value:
@@ -248,7 +249,7 @@ class ExprCompiler:
         with self.scope():
             return self.value(expr)
 
-    def _select(self, expr: E.Select) -> Value:
+    def on_Select(self, expr: E.Select) -> Value:
         condition = self.value(expr.condition)
         return self.e.select(condition, self.value(expr.true_value), self.value(expr.false_value))
 
@@ -268,7 +269,7 @@ class ExprCompiler:
         return self.e.select(test, a, b)
 
     # ---------------------------------------------------------------- vectors
-    def _ramp(self, expr: E.Ramp) -> Value:
+    def on_Ramp(self, expr: E.Ramp) -> Value:
         base, stride = self.value(expr.base), integers.constant_of(expr.stride)
         element = element_of(base.type)
         flags = "nsw" if self._nsw else ""
@@ -278,12 +279,12 @@ class ExprCompiler:
             steps = self.e.binary("mul", steps, wide, flags)
         return self.e.binary("add", self.e.splat(base, expr.lanes), steps, flags)
 
-    def _broadcast(self, expr: E.Broadcast) -> Value:
+    def on_Broadcast(self, expr: E.Broadcast) -> Value:
         if isinstance(expr.value, (E.IntImm, E.FloatImm)):
             return types.constant(expr.value.value, expr.dtype)
         return self.e.splat(self.value(expr.value), expr.lanes)
 
-    def _shuffle(self, expr: E.Shuffle) -> Value:
+    def on_Shuffle(self, expr: E.Shuffle) -> Value:
         vectors = [self.value(v) for v in expr.vectors]
         lanes = lanes_of(vectors[0].type)
         if lanes == 1 or len(vectors) > 2:
@@ -296,20 +297,15 @@ class ExprCompiler:
         return self.e.shuffle(vectors[0], second, expr.indices)
 
     # ---------------------------------------------------------------- memory
-    def _load(self, expr: BufferLoad) -> Value:
+    def on_BufferLoad(self, expr: BufferLoad) -> Value:
         return access.load(self, expr)
 
-    def _call(self, expr: E.Call) -> Value:
+    def on_Call(self, expr: E.Call) -> Value:
         return calls.call(self, expr)
 
 
-ExprCompiler._table.update({  # pyright: ignore[reportPrivateUsage]
-    E.IntImm: ExprCompiler._int, E.FloatImm: ExprCompiler._float,
-    E.StringImm: ExprCompiler._string, E.Cast: ExprCompiler._cast, E.Let: ExprCompiler._let,
-    E.EQ: ExprCompiler._compare, E.NE: ExprCompiler._compare, E.LT: ExprCompiler._compare,
-    E.LE: ExprCompiler._compare, E.GT: ExprCompiler._compare, E.GE: ExprCompiler._compare,
-    E.And: ExprCompiler._and, E.Or: ExprCompiler._or, E.Not: ExprCompiler._not,
-    E.Select: ExprCompiler._select, E.Ramp: ExprCompiler._ramp,
-    E.Broadcast: ExprCompiler._broadcast, E.Shuffle: ExprCompiler._shuffle,
-    BufferLoad: ExprCompiler._load, E.Call: ExprCompiler._call,
-})  # fmt: skip
+ExprCompiler.table = {
+    name.removeprefix("on_"): method
+    for name, method in vars(ExprCompiler).items()
+    if name.startswith("on_")
+}

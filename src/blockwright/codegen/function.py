@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,11 +18,11 @@ from blockwright.codegen.parallel import emit_parallel
 from blockwright.codegen.signature import signature
 from blockwright.codegen.stmt import StmtCompiler
 from blockwright.ir import (
+    Buffer,
     BufferLoad,
     BufferStore,
     Call,
     DeclBuffer,
-    Buffer,
     IRModule,
     PrimFunc,
     StringImm,
@@ -120,7 +120,11 @@ def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
         if name in active:
             raise BuildError(f"functions call each other in a circle: {' → '.join(active)}",
                              code="BW621", help="tensor programs cannot recurse")  # fmt: skip
-        found = _written(functions[name], lambda callee: visit(callee, (*active, name)), functions)
+
+        def callee_writes(callee: str) -> frozenset[int]:
+            return visit(callee, (*active, name))
+
+        found = _written(functions[name], callee_writes, functions)
         known[name] = found
         return found
 
@@ -129,7 +133,8 @@ def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
     return known
 
 
-def _written(func: PrimFunc, callee_writes: Any, functions: Mapping[str, PrimFunc]
+def _written(func: PrimFunc, callee_writes: Callable[[str], frozenset[int]],
+             functions: Mapping[str, PrimFunc]
              ) -> frozenset[int]:  # fmt: skip
     root: dict[Buffer, int] = {b: i for i, (_, b) in enumerate(signature(func).buffers)}
     out: set[int] = set()
@@ -168,4 +173,3 @@ def check_name(name: str) -> None:
     if not _NAME.match(name):
         raise BuildError(f"function name {name!r} cannot be exported", code="BW622",
                          help="use letters, digits, underscores and dots")  # fmt: skip
-

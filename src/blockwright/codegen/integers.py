@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from blockwright.codegen.emitter import FunctionEmitter, Value, int_const
+from blockwright.codegen.emitter import FunctionEmitter
+from blockwright.codegen.values import Value, int_const
 from blockwright.ir import DType, Expr, IntImm, Var
 from blockwright.ir import expr as E
 
@@ -119,7 +120,7 @@ def _general(e: FunctionEmitter, op: type[E.BinaryOp], a: Value, b: Value) -> Va
     none, negates = e.compare("eq", b, zero), e.compare("eq", b, minus)
     safe = e.select(e.binary("or", none, negates), one, b)
     rest = e.binary("srem", a, safe)
-    # Floor differs from truncation when the remainder is not zero and its sign is not the divisor's.
+    # Floor differs from truncation where the remainder's sign is not the divisor's.
     differs = e.compare("slt", e.binary("xor", rest, safe), zero)
     adjust = e.binary("and", differs, e.compare("ne", rest, zero))
     if op in (E.FloorMod, E.Mod):
@@ -144,3 +145,22 @@ def shift(e: FunctionEmitter, left: bool, a: Value, b: Value, dtype: DType,
     over = e.compare("ugt", b, top)
     shifted = e.binary(op, a, e.select(over, top, b))
     return shifted if op == "ashr" else e.select(over, int_const(0, a.type), shifted)
+
+
+def power(
+    e: FunctionEmitter, base: Value, exponent: Value, dtype: DType, known: int | None
+) -> Value:
+    """base ** exponent by squaring, wrapping; the exponent is not negative."""
+    one = int_const(1, base.type)
+    result = one
+    bits = dtype.bits if known is None else max(known.bit_length(), 0)
+    for bit in range(bits):
+        if known is None:
+            taken = e.binary("and", exponent, int_const(1 << bit, base.type))
+            wanted = e.compare("ne", taken, int_const(0, base.type))
+            result = e.binary("mul", result, e.select(wanted, base, one))
+        elif known >> bit & 1:
+            result = e.binary("mul", result, base)
+        if bit + 1 < bits:
+            base = e.binary("mul", base, base)
+    return result

@@ -1,8 +1,8 @@
 """Calls of functions known to the FFI by name, from compiled code.
 
-The function is looked up at its first call and kept. A buffer is passed as a tensor object that views
-it, valid until the call returns. A function that is missing, or raises, makes the caller return its
-error.
+The function is looked up at its first call and kept. A buffer is passed as a tensor object that
+views it, valid until the call returns. A function that is missing, or raises, makes the caller
+return its error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from blockwright.codegen import access, ffi_ir, types
-from blockwright.codegen.emitter import Value, int_const
+from blockwright.codegen.values import Value, int_const
 from blockwright.ir import BufferLoad, Call, DType, Expr, StringImm
 from blockwright.support import BuildError
 

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from blockwright.codegen import integers, types
 from blockwright.codegen.context import Context, Memory
-from blockwright.codegen.emitter import FunctionEmitter, Value, int_const
+from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.function_attributes import function_attributes
 from blockwright.codegen.stmt import StmtCompiler
+from blockwright.codegen.values import Value, int_const
 from blockwright.ir import Buffer, DType, For, Var, collect
 
 
@@ -93,9 +94,7 @@ def _emit_body(
     e.finish()
 
 
-def _emit_task(
-    context: Context, name: str, variables: list[Var], buffers: list[Buffer]
-) -> None:
+def _emit_task(context: Context, name: str, variables: list[Var], buffers: list[Buffer]) -> None:
     params = [("ptr", "context"), ("i64", "begin"), ("i64", "end")]
     e = FunctionEmitter(context.module, f"{name}.task", "i32", params, "nounwind", "internal")
     args: list[Value] = []

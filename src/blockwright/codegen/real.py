@@ -1,22 +1,15 @@
 """Floating-point values with operators, so that numerical code in this room reads as formulas.
 
-`fma(a, b, c)` is the only place where a product and a sum may be rounded once; `+` and `*` are never
-reassociated or contracted, which the error terms of the mathematical functions rely on.
+`fma(a, b, c)` is the only place where a product and a sum may be rounded once; `+` and `*` are
+never reassociated or contracted, which the error terms of the mathematical functions rely on.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from blockwright.codegen.emitter import (
-    FunctionEmitter,
-    Value,
-    element_of,
-    float_const,
-    int_const,
-    lanes_of,
-    vector,
-)
+from blockwright.codegen.emitter import FunctionEmitter
+from blockwright.codegen.values import Value, element_of, float_const, int_const, lanes_of, vector
 
 Number = int | float
 

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from blockwright.codegen import access, ffi_ir, integers, scratch
 from blockwright.codegen.context import Context, Memory
-from blockwright.codegen.emitter import Loop, Value, int_const
+from blockwright.codegen.emitter import Loop
 from blockwright.codegen.expr import ExprCompiler
+from blockwright.codegen.values import Value, int_const
 from blockwright.ir import (
     Allocate,
     AssertStmt,
@@ -40,7 +41,7 @@ ParallelEmit = Callable[["StmtCompiler", For], None]
 class StmtCompiler:
     """Writes statements at the end of a context's function."""
 
-    _table: ClassVar[dict[type[Stmt], Callable[[Any, Any], None]]] = {}
+    table: ClassVar[dict[str, Callable[[Any, Any], None]]] = {}
 
     def __init__(self, context: Context, parallel: ParallelEmit) -> None:
         self.context, self.e = context, context.e
@@ -97,9 +98,7 @@ class StmtCompiler:
         with self.e.guarded(missing, likely=False):
             text = "BW720: no memory for temporary buffers\nhelp: use smaller inputs"
             self.raise_error("MemoryError", text)
-        self.context.cleanups.append(
-            lambda: void(self.e.call("void", "bw_scratch_release", block))
-        )
+        self.context.cleanups.append(lambda: void(self.e.call("void", "bw_scratch_release", block)))
         return block
 
     def raise_error(self, kind: str, text: str) -> None:
@@ -114,33 +113,33 @@ class StmtCompiler:
         if self.e.terminated:
             return
         self.expressions.forget()
-        method = self._table.get(type(stmt))
+        method = self.table.get(type(stmt).__name__)
         if method is None:
             raise BuildError(f"no code for {type(stmt).__name__}", code="BW613",
                              help="lower the function before building it")  # fmt: skip
         method(self, stmt)
 
-    def _seq(self, stmt: SeqStmt) -> None:
+    def on_SeqStmt(self, stmt: SeqStmt) -> None:
         for part in stmt.seq:
             self.run(part)
 
-    def _store(self, stmt: BufferStore) -> None:
+    def on_BufferStore(self, stmt: BufferStore) -> None:
         access.store(self.expressions, stmt)
 
-    def _evaluate(self, stmt: Evaluate) -> None:
+    def on_Evaluate(self, stmt: Evaluate) -> None:
         if not isinstance(stmt.value, IntImm):
             self.expressions.value(stmt.value)
 
-    def _let(self, stmt: LetStmt) -> None:
+    def on_LetStmt(self, stmt: LetStmt) -> None:
         self.context.variables[stmt.var] = self.expressions.value(stmt.value)
         if stmt.var.dtype.is_int and integers.nonnegative(stmt.value, self.context.nonnegative):
             self.context.nonnegative.add(stmt.var)
         self.run(stmt.body)
 
-    def _attr(self, stmt: AttrStmt) -> None:
+    def on_AttrStmt(self, stmt: AttrStmt) -> None:
         self.run(stmt.body)
 
-    def _if(self, stmt: IfThenElse) -> None:
+    def on_IfThenElse(self, stmt: IfThenElse) -> None:
         condition = self.expressions.value(stmt.condition)
         yes, no, join = (self.e.fresh(n) for n in ("if", "else", "fi"))
         self.e.branch_if(condition, yes, join if stmt.else_case is None else no)
@@ -153,7 +152,7 @@ class StmtCompiler:
             self.e.branch(join)
         self.e.label(join)
 
-    def _assert(self, stmt: AssertStmt) -> None:
+    def on_AssertStmt(self, stmt: AssertStmt) -> None:
         holds = self.expressions.value(stmt.condition)
         failed = self.e.binary("xor", holds, int_const(1, "i1"))
         with self.e.guarded(failed, likely=False):
@@ -162,7 +161,7 @@ class StmtCompiler:
             self.raise_error(ffi_ir.error_kind(text[:5]), text)
 
     # ---------------------------------------------------------------- loops
-    def _for(self, stmt: For) -> None:
+    def on_For(self, stmt: For) -> None:
         if stmt.kind is ForKind.PARALLEL and not self.context.inside_parallel:
             self.parallel(self, stmt)
             return
@@ -188,7 +187,7 @@ class StmtCompiler:
             self.run(stmt.body)
             self.context.loop_depths.pop()
 
-    def _while(self, stmt: While) -> None:
+    def on_While(self, stmt: While) -> None:
         head, body, done = (self.e.fresh(n) for n in ("while", "body", "done"))
         self.e.branch(head)
         self.e.label(head)
@@ -204,7 +203,7 @@ class StmtCompiler:
         self.e.label(done)
 
     # ---------------------------------------------------------------- storage
-    def _allocate(self, stmt: Allocate) -> None:
+    def on_Allocate(self, stmt: Allocate) -> None:
         buffer = stmt.buffer
         if buffer in self._stack:
             size = scratch.constant_bytes(buffer) or 0
@@ -226,7 +225,7 @@ class StmtCompiler:
         if not self.e.terminated:
             cleanup()
 
-    def _declare(self, stmt: DeclBuffer) -> None:
+    def on_DeclBuffer(self, stmt: DeclBuffer) -> None:
         self.context.buffers[stmt.buffer] = self._view(stmt)
         self.run(stmt.body)
 
@@ -257,10 +256,8 @@ def _jumps(body: Node) -> bool:
     return any(isinstance(n, Call) and n.op in ("break", "continue") for n in walk(body))
 
 
-StmtCompiler._table.update({  # pyright: ignore[reportPrivateUsage]
-    SeqStmt: StmtCompiler._seq, BufferStore: StmtCompiler._store,
-    Evaluate: StmtCompiler._evaluate, LetStmt: StmtCompiler._let, AttrStmt: StmtCompiler._attr,
-    IfThenElse: StmtCompiler._if, AssertStmt: StmtCompiler._assert, For: StmtCompiler._for,
-    While: StmtCompiler._while, Allocate: StmtCompiler._allocate,
-    DeclBuffer: StmtCompiler._declare,
-})  # fmt: skip
+StmtCompiler.table = {
+    name.removeprefix("on_"): method
+    for name, method in vars(StmtCompiler).items()
+    if name.startswith("on_")
+}

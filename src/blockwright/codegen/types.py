@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 
-from blockwright.codegen.emitter import (
-    FunctionEmitter,
+from blockwright.codegen.emitter import FunctionEmitter
+from blockwright.codegen.real import Real
+from blockwright.codegen.values import (
     Value,
     element_of,
     float_const,
@@ -20,7 +21,6 @@ from blockwright.codegen.emitter import (
     suffix,
     vector,
 )
-from blockwright.codegen.real import Real
 from blockwright.ir import DType
 from blockwright.support import BuildError
 

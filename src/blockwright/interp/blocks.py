@@ -30,7 +30,7 @@ class BlockCompiler(CallCompiler):
     """Adds storage and blocks."""
 
     # ---------------------------------------------------------------------------------- memory
-    def _new_buffer(self, buffer: Buffer) -> Run:
+    def new_buffer(self, buffer: Buffer) -> Run:
         """Fresh storage at each visit; each lane has its own."""
         shape, strides = self._layout(buffer)
         self.defined |= {v for v in (buffer.elem_offset,) if isinstance(v, Var)}
@@ -55,7 +55,7 @@ class BlockCompiler(CallCompiler):
         return [self.index(n) for n in buffer.shape], [self.index(s) for s in buffer.strides]
 
     def _allocate(self, node: S.Allocate) -> Run:
-        allocate, body = self._new_buffer(node.buffer), self.stmt(node.body)
+        allocate, body = self.new_buffer(node.buffer), self.stmt(node.body)
 
         def run(env: Env) -> None:
             allocate(env)
@@ -88,11 +88,13 @@ class BlockCompiler(CallCompiler):
             view = View(storage, buffer.dtype, phase, sizes, steps)
             env[slot], env[slot + 1] = view, base
             if (base + view.reach()) * element + phase > len(storage.raw):
-                raise site.error(env, "BW751", f"buffer {buffer.name} of shape {sizes} ends outside "
-                                 "the memory it is declared on")  # fmt: skip
+                text = f"buffer {buffer.name} of shape {sizes} ends outside the memory it is on"
+                raise site.error(env, "BW751", text)
             if buffer.data_alignment > element and storage.owned and start % buffer.data_alignment:
-                raise site.error(env, "BW758", f"buffer {buffer.name} starts {start} bytes into its "
-                                 f"storage, not at a multiple of {buffer.data_alignment}")  # fmt: skip
+                text = f"buffer {buffer.name} starts at byte {start} of its storage"
+                raise site.error(
+                    env, "BW758", f"{text}, not at a multiple of {buffer.data_alignment}"
+                )
 
         return bind
 
@@ -158,7 +160,8 @@ class BlockCompiler(CallCompiler):
         return bind
 
     def _block_body(self, block: Block) -> Run:
-        steps: list[Run] = [self._new_buffer(b) for b in block.alloc_buffers]
+        inner = {b for owned in self.privates.values() for b in owned}
+        steps: list[Run] = [self.new_buffer(b) for b in block.alloc_buffers if b not in inner]
         steps += [self._match(m) for m in block.match_buffers]
         if block.init is not None:
             steps.append(self._init(block))
@@ -199,8 +202,11 @@ class BlockCompiler(CallCompiler):
         counts = [self.index(r.extent) for r in source.region]
         extra = len(lows) - view.ndim
         if extra < 0:
-            raise InterpretError(f"view {view.name} has more dimensions than its region of "
-                                 f"{source.buffer.name}", code="BW757", span=match.span)  # fmt: skip
+            raise InterpretError(
+                f"view {view.name} has more dimensions than its region of {source.buffer.name}",
+                code="BW757",
+                span=match.span,
+            )
         bind_shape = [self._bind_or_check(n) for n in view.shape]
         bind_strides = [self._bind_or_check(s) for s in view.strides]
         bind_offset = None if view.elem_offset is None else self._bind_or_check(view.elem_offset)
@@ -224,11 +230,11 @@ class BlockCompiler(CallCompiler):
             fits = fits and all(b(env, n) for b, n in zip(bind_shape, sizes[extra:], strict=True))
             fits = fits and all(b(env, s) for b, s in zip(bind_strides, steps, strict=False))
             if not fits or not (bind_offset is None or bind_offset(env, start)):
-                raise site.error(env, "BW758", f"view {name} does not fit its region of "
-                                 f"{source.buffer.name}: sizes {sizes}, strides {steps}")  # fmt: skip
+                facts = f"{source.buffer.name}: sizes {sizes}, strides {steps}"
+                raise site.error(env, "BW758", f"view {name} does not fit its region of {facts}")
             if factor > 1 and np.any(np.mod(start, factor)):
-                raise site.error(env, "BW758", f"view {name} starts {start} elements into "
-                                 f"{source.buffer.name}, not at a multiple of {factor}")  # fmt: skip
+                text = f"view {name} starts at element {start} of {source.buffer.name}"
+                raise site.error(env, "BW758", f"{text}, not at a multiple of {factor}")
             env[slot] = View(outer.storage, view.dtype, outer.phase, tuple(sizes[extra:]), steps)
             env[slot + 1] = env[origin + 1] + start * outer.lanes
 

@@ -12,6 +12,7 @@ from blockwright.interp.access import AccessCompiler
 from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, State
 from blockwright.interp.memory import Array, Pointer, Storage, View
 from blockwright.interp.numeric import is_array
+from blockwright.interp.private import Privates
 from blockwright.ir import BufferLoad, Call, Evaluate, Expr, Stmt, StringImm
 from blockwright.support import InterpretError
 
@@ -25,6 +26,7 @@ class CallCompiler(AccessCompiler):
     def __init__(self, call_global: CallGlobal) -> None:
         super().__init__()
         self.call_global = call_global
+        self.privates: Privates = {}
 
     def stmt(self, node: Stmt) -> Run:
         """A closure that runs a statement; the full compiler knows all of them."""
@@ -116,7 +118,7 @@ class CallCompiler(AccessCompiler):
         return constant
 
     def _tensor(self, expr: Call) -> Fn:
-        """A whole buffer as a NumPy array, for Python functions; it counts as written afterwards."""
+        """A whole buffer as an array, for Python functions; it counts as written afterwards."""
         place = expr.args[0]
         if not isinstance(place, BufferLoad):
             raise InterpretError("tensor takes a buffer", code="BW757", span=expr.span)
@@ -146,7 +148,7 @@ class CallCompiler(AccessCompiler):
 def _text(value: Any) -> str:
     if is_array(value):
         return f"[{', '.join(_text(v) for v in value)}]"
-    plain: Any = value.item() if isinstance(value, np.generic) else value
+    plain: object = value.item() if hasattr(value, "item") else value
     if isinstance(plain, bool):
         return str(int(plain))
     return f"{plain:.9g}" if isinstance(plain, float) else str(plain)

@@ -242,7 +242,7 @@ class ExprCompiler:
             chosen, x, y = condition(env), a(env), b(env)
             if not numeric.is_array(chosen):
                 return x if chosen else y
-            return np.where(_spread(chosen) if spread else chosen, x, y)
+            return numeric.choose(_spread(chosen) if spread else chosen, x, y)
 
         return select
 

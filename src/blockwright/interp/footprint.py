@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from blockwright.interp.private import Privates
 from blockwright.ir import (
     AssertStmt,
     AttrStmt,
@@ -77,7 +78,8 @@ class Resolve(Mutator):
 class Collector:
     """Accesses, bindings and private buffers of a nest's body."""
 
-    def __init__(self) -> None:
+    def __init__(self, privates: Privates) -> None:
+        self.privates = privates
         self.bindings: dict[Var, Expr] = {}
         self.views: dict[Buffer, BufferRegion] = {}
         self.private: set[Buffer] = set()
@@ -127,7 +129,7 @@ class Collector:
             case AssertStmt():
                 self.expr(node.condition)
             case S.Allocate():
-                self._allocate(node.buffer)
+                self.allocate(node.buffer)
                 self.stmt(node.body)
             case BlockRealize():
                 self._block(node)
@@ -144,13 +146,16 @@ class Collector:
         self.expr(node.min)
         self.expr(node.extent)
         self.inner.add(node.loop_var)
+        self.allocate(*self.privates.get(node, ()))
         outer, self._path = self._path, (*self._path, node)
         self.stmt(node.body)
         self._path = outer
 
-    def _allocate(self, buffer: Buffer) -> None:
-        self.private.add(buffer)
-        self.sizes.extend((*buffer.shape, *buffer.strides))
+    def allocate(self, *buffers: Buffer) -> None:
+        """Buffers that every lane has for itself."""
+        for buffer in buffers:
+            self.private.add(buffer)
+            self.sizes.extend((*buffer.shape, *buffer.strides))
 
     def _block(self, node: BlockRealize) -> None:
         block = node.block
@@ -158,8 +163,7 @@ class Collector:
         for iter_var, value in zip(block.iter_vars, node.iter_values, strict=True):
             self.bind(iter_var.var, value)
             self._exprs((iter_var.dom.min, iter_var.dom.extent))
-        for buffer in block.alloc_buffers:
-            self._allocate(buffer)
+        self.allocate(*block.alloc_buffers)
         for match in block.match_buffers:
             source = match.source
             self.views[match.buffer] = source

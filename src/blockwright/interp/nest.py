@@ -10,6 +10,7 @@ checks that each has one owner. No reasoning about index expressions is involved
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,10 +28,12 @@ from blockwright.interp.lanes import (
     run_loops,
 )
 from blockwright.interp.memory import View
+from blockwright.interp.private import Privates
 from blockwright.ir import Buffer, BufferLoad, Expr, For, ForKind, Stmt, Var, uses_var, walk
 from blockwright.support import InterpretError
 
 _LIMIT = 1 << 22  # addresses enumerated for one check
+_SCRATCH = 1 << 28  # bytes that the lanes' own buffers may take together
 _TRIES = 3  # failed checks after which a nest is left alone for the rest of the run
 
 
@@ -56,6 +59,7 @@ class Nest:
         wanted: list[int],
         depends: list[set[int]],
         owner: int,
+        scratch: list[Fn],
     ) -> None:
         self.chain = chain
         self.body = body
@@ -64,6 +68,7 @@ class Nest:
         self.wanted = wanted
         self.depends = depends
         self.owner = owner
+        self.scratch = scratch
 
     def run(self, env: Env) -> bool:
         """Run as lanes when that is exact; False when the caller must run the loops in order."""
@@ -95,9 +100,11 @@ class Nest:
 
     def _try(self, env: Env, lanes: list[int]) -> bool | None:
         """True: done. False: not independent. None: nothing to gain here."""
+        scratch = sum(fn(env) for fn in self.scratch)
+        limit = min(MAX_LANES, _SCRATCH // max(scratch, 1))
         while lanes:
             try:
-                inner = expand(env, [self.chain[k] for k in lanes], MAX_LANES)
+                inner = expand(env, [self.chain[k] for k in lanes], limit)
             except TooManyLanes:
                 lanes = self._closed(set(lanes[1:]))
                 continue
@@ -168,22 +175,33 @@ def _one_owner(group: list[tuple[Any, Any, View]]) -> bool:
     return all(bool((owners[where - low] == owner).all()) for where, owner, _ in group)
 
 
-def chain_of(node: For) -> tuple[list[For], Stmt]:
-    """The loops directly inside each other from `node` on, and the innermost body."""
+def chain_of(node: For, privates: Privates) -> tuple[list[For], Stmt]:
+    """The loops directly inside each other from `node` on, and the innermost body.
+
+    A chain ends with a loop whose iterations own buffers.
+    """
     loops: list[For] = []
     body: Stmt = node
     while isinstance(body, For) and body.kind is not ForKind.THREAD_BINDING:
         loops.append(body)
         body = body.body
+        if loops[-1] in privates:
+            break
     return loops, body
 
 
 def plan_nest(
-    compiler: AccessCompiler, loops: list[For], body: Stmt, chain: list[Loop], run_body: Fn
+    compiler: AccessCompiler,
+    loops: list[For],
+    body: Stmt,
+    chain: list[Loop],
+    run_body: Fn,
+    privates: Privates,
 ) -> Nest | None:
     """The nest with its checks; None when the static part cannot follow it."""
-    collector = Collector()
+    collector = Collector(privates)
     try:
+        collector.allocate(*privates.get(loops[-1], ()))
         for loop in loops:
             collector.expr(loop.min)
             collector.expr(loop.extent)
@@ -228,8 +246,16 @@ def _plan(
     touched = {buffer for _, buffer, _ in places} - written - seen.private
     owner = compiler.count
     compiler.count += 1
+    scratch = [_bytes_of(compiler, b, resolve) for b in seen.private]
     return Nest(chain, run_body, checks, [compiler.slots[b] for b in touched], sorted(wanted),
-                depends, owner)  # fmt: skip
+                depends, owner, scratch)  # fmt: skip
+
+
+def _bytes_of(compiler: AccessCompiler, buffer: Buffer, resolve: Resolve) -> Fn:
+    """What one lane's copy of a buffer takes."""
+    shape = [compiler.index(resolve(extent)) for extent in buffer.shape]
+    size = buffer.dtype.numpy().itemsize * buffer.dtype.lanes
+    return lambda env: math.prod((fn(env) for fn in shape), start=size)
 
 
 def _used(exprs: tuple[Expr, ...], local: set[Var], hidden: set[Buffer]) -> set[Var]:
@@ -261,6 +287,7 @@ def _inner_loops(
         if loop.loop_var in used:
             low, extent = resolve(loop.min), resolve(loop.extent)
             used |= _used((low, extent), local, hidden)
-            needed.append(Loop(loop.loop_var.name, compiler.slot(loop.loop_var),
-                               compiler.index(low), compiler.index(extent), loop.kind, False))  # fmt: skip
+            name, slot = loop.loop_var.name, compiler.slot(loop.loop_var)
+            bounds = compiler.index(low), compiler.index(extent)
+            needed.append(Loop(name, slot, *bounds, loop.kind, False))
     return needed[::-1]

@@ -16,6 +16,7 @@ import numpy as np
 from blockwright.ir import DType
 from blockwright.ir import expr as E
 
+Array = np.ndarray[Any, Any]
 Value = Any
 Binary = Callable[[Value, Value], Value]
 
@@ -26,6 +27,12 @@ class ZeroDivisor(Exception):
 
 def is_array(value: Value) -> bool:
     return type(value) is np.ndarray
+
+
+def choose(condition: Value, a: Value, b: Value) -> Value:
+    """Element by element: `a` where the condition holds, else `b`."""
+    where: Callable[..., Array] = np.where
+    return where(condition, a, b)
 
 
 def constant(value: float, dtype: DType) -> Value:

@@ -1,9 +1,9 @@
 """What each builtin operation computes: one entry per pure row of `ir.op.OPS`.
 
-Functions of real numbers are evaluated by NumPy or `math` in float64 and rounded once to the type of
-the argument; for float64 itself the library's own result is taken, within the 4 units in the last
-place that docs/semantics.md allows. Entries take values (NumPy scalars or arrays) and the element
-type, and give values of the same type, or bool for the tests.
+Functions of real numbers are evaluated by NumPy or `math` in float64 and rounded once to the type
+of the argument; for float64 itself the library's own result is taken, within the 4 units in the
+last place that docs/semantics.md allows. Entries take values (NumPy scalars or arrays) and the
+element type, and give values of the same type, or bool for the tests.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ class BadShift(Exception):
     """A shift amount outside the width."""
 
 
+def _scalar(x: Value) -> Value:
+    """A scalar in place of an array without dimensions."""
+    return x[()]
+
+
 def _per_element(fn: Callable[[float], float]) -> Callable[[Value], Value]:
     lifted = np.frompyfunc(fn, 1, 1)
     return lambda x: np.asarray(lifted(x)).astype(np.float64)[()]
@@ -36,8 +41,7 @@ def _per_element(fn: Callable[[float], float]) -> Callable[[Value], Value]:
 
 def _sigmoid(x: Value) -> Value:
     small = np.exp(-np.abs(x))
-    result: Value = np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
-    return result[()]
+    return _scalar(np.where(x >= 0, 1.0 / (1.0 + small), small / (1.0 + small)))
 
 
 _REAL: dict[str, Callable[[Value], Value]] = {
@@ -196,7 +200,7 @@ def _fma(dtype: DType, a: Value, b: Value, c: Value) -> Value:
 
 
 def _by_halves(combine: Callable[[Value, Value], Value], x: Value) -> Value:
-    """Lanes combined half by half, the fixed order of compiled code; an odd last lane joins lane 0."""
+    """Lanes combined half by half, as compiled code does; an odd last lane joins lane 0."""
     while (lanes := x.shape[-1]) > 1:
         half = lanes // 2
         joined = combine(x[..., :half], x[..., half : 2 * half])

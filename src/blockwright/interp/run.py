@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from blockwright.interp import numeric
 from blockwright.interp.lanes import Env, Fn, Return, State
 from blockwright.interp.memory import Pointer, Storage
+from blockwright.interp.private import private_buffers
 from blockwright.interp.stmt import StmtCompiler
 from blockwright.ir import (
     Block,
@@ -21,6 +22,7 @@ from blockwright.ir import (
     DeclBuffer,
     IRModule,
     PrimFunc,
+    StringImm,
     Var,
     collect,
     walk,
@@ -45,7 +47,6 @@ class Program:
         self.buffers = func.buffers
         handles = {var for var, _ in func.buffer_map}
         self.scalars = [p for p in func.params if p not in handles]
-        self.written = written_buffers(func)
         compiler = StmtCompiler(call_global)
         for scalar in self.scalars:
             compiler.define(scalar, not scalar.dtype.is_int)
@@ -63,6 +64,7 @@ class Program:
             compiler.define(handle)
             self.slots[handle] = compiler.slot(handle)
             compiler.slot(buffer)
+        compiler.privates = private_buffers(func.body)
         self.body = compiler.stmt(func.body)
         self.count = compiler.count
 
@@ -106,8 +108,8 @@ def shape_symbols(func: PrimFunc, scalars: Collection[Var]) -> list[Var]:
     return [v for v in found if v not in scalars]
 
 
-def written_buffers(func: PrimFunc) -> set[Buffer]:
-    """Parameter buffers that the body may write, through views and addresses too."""
+def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:
+    """Parameter buffers that the body may write, through views, addresses and calls too."""
     aliases: dict[Buffer, Buffer] = {}
     written: set[Buffer] = set()
     for node in walk(func.body):
@@ -116,14 +118,27 @@ def written_buffers(func: PrimFunc) -> set[Buffer]:
         elif isinstance(node, Block):
             aliases |= {m.buffer: m.source.buffer for m in node.match_buffers}
         elif isinstance(node, Call) and node.op in ("call_global", "call_packed", "atomic_add"):
-            written |= {n.buffer for n in walk(node) if isinstance(n, BufferLoad)}
+            written |= _written_by(node, module)
         elif isinstance(node, DeclBuffer):
-            aliases |= {node.buffer: n.buffer for n in collect(node.source, BufferLoad)[:1]}
+            for load in collect(node.source, BufferLoad):
+                aliases[node.buffer] = load.buffer
     for buffer in list(written):
         while buffer in aliases:
             buffer = aliases[buffer]
             written.add(buffer)
     return written & set(func.buffers)
+
+
+def _written_by(call: Call, module: IRModule | None) -> set[Buffer]:
+    """Buffers that a call may write; a Python function may write all it gets."""
+    if call.op != "call_global" or module is None or not isinstance(call.args[0], StringImm):
+        return set(collect(call, Buffer))
+    callee = module.functions.get(call.args[0].value)
+    if not isinstance(callee, PrimFunc):
+        return set(collect(call, Buffer))
+    inner = written_buffers(callee, module)
+    pairs = zip(callee.buffers, call.args[1:], strict=False)
+    return {b for formal, arg in pairs if formal in inner for b in collect(arg, Buffer)}
 
 
 # -------------------------------------------------------------------------------------- arguments
@@ -166,14 +181,15 @@ def interpret(
     compiled = program_of(func)
     state = State(module, vectorize=vectorize, races=races, order=order,
                   packed={**_packed, **(packed or {})})  # fmt: skip
-    arrays, values = _match_arguments(compiled, args, scalars)
+    written = written_buffers(func, module)
+    arrays, values = _match_arguments(compiled, args, scalars, written)
     fresh = _output_buffers(func, outputs)
     _bind_symbols(compiled, arrays, values)
     env = compiled.environment(state, values)
     _check_shapes(compiled, arrays, env)
-    if _overlapping(compiled, arrays):
+    if _overlapping(func, arrays, written):
         state.vectorize = False  # lanes rest on distinct memory
-    loaned = [_Loan(b, a, b in fresh, b in compiled.written)
+    loaned = [_Loan(b, a, b in fresh, b in written)
               for b, a in zip(compiled.buffers, arrays, strict=True)]  # fmt: skip
     compiled.run(env, [loan.pointer for loan in loaned])
     for loan in loaned:
@@ -213,20 +229,23 @@ def _flat(buffer: Buffer, array: Array) -> Array | None:
 
 
 def _match_arguments(
-    compiled: Program, args: Sequence[Any], scalars: dict[str, Any]
+    compiled: Program, args: Sequence[Any], scalars: dict[str, Any], written: set[Buffer]
 ) -> tuple[list[Array], dict[Var, Any]]:
     func = compiled.func
     buffers = dict(func.buffer_map)
     wanted = [p for p in func.params if p in buffers or p.name not in scalars]
     if len(args) != len(wanted):
         names = ", ".join(buffers[p].name if p in buffers else p.name for p in wanted)
-        raise InterpretError(f"{func.name} takes {len(wanted)} arguments ({names}), got {len(args)}",
-                             code="BW701", help="outputs are passed too: arrays to be written")  # fmt: skip
+        raise InterpretError(
+            f"{func.name} takes {len(wanted)} arguments ({names}), got {len(args)}",
+            code="BW701",
+            help="outputs are passed too: arrays to be written",
+        )
     arrays: list[Array] = []
     values: dict[Var, Any] = {}
     for param, arg in zip(wanted, args, strict=True):
         if param in buffers:
-            arrays.append(_array(func, buffers[param], arg, buffers[param] in compiled.written))
+            arrays.append(_array(func, buffers[param], arg, buffers[param] in written))
         else:
             values[param] = _scalar(func, param, arg)
     known = {v.name: v for v in (*compiled.scalars, *compiled.symbols)}
@@ -249,7 +268,7 @@ def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
     if not isinstance(arg, np.ndarray):
         kind = type(arg).__name__
         raise InterpretError(f"{where} must be a NumPy array, not {kind}", code="BW702")
-    array: Array = arg
+    array = cast(Array, arg)
     if array.dtype != buffer.dtype.numpy():
         raise InterpretError(f"{where} must hold {buffer.dtype}, not {array.dtype}", code="BW703")
     lanes = buffer.dtype.lanes
@@ -293,10 +312,12 @@ def _check_shapes(compiled: Program, arrays: Sequence[Array], env: Env) -> None:
         if expected != array.shape[: buffer.ndim]:
             symbolic = any(isinstance(n, Var) for n in buffer.shape)
             given = ", ".join(f"{v.name} = {env[compiled.slots[v]]}" for v in compiled.symbols)
+            name = f"{compiled.func.name}: argument {buffer.name}"
             raise InterpretError(
-                f"{compiled.func.name}: argument {buffer.name} has shape {array.shape}, expected "
-                f"{expected}", code="BW709" if symbolic else "BW704",
-                notes=[f"bound from the arguments before it: {given}"] if symbolic else [])  # fmt: skip
+                f"{name} has shape {array.shape}, expected {expected}",
+                code="BW709" if symbolic else "BW704",
+                notes=[f"bound from the arguments before it: {given}"] if symbolic else [],
+            )
 
 
 def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> set[Buffer]:
@@ -313,19 +334,19 @@ def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> se
     return {names[n] for n in outputs}
 
 
-def _overlapping(compiled: Program, arrays: Sequence[Array]) -> bool:
+def _overlapping(func: PrimFunc, arrays: Sequence[Array], written: set[Buffer]) -> bool:
     """Whether a written argument overlaps another, which the function must allow."""
-    pairs = list(zip(compiled.buffers, arrays, strict=True))
+    pairs = list(zip(func.buffers, arrays, strict=True))
     found = False
     for k, (buffer, array) in enumerate(pairs):
         for other, second in pairs[k + 1 :]:
-            if buffer not in compiled.written and other not in compiled.written:
+            if buffer not in written and other not in written:
                 continue
             if not np.may_share_memory(array, second):
                 continue
-            if compiled.func.attrs.get("tir.noalias") is not False:
+            if func.attrs.get("tir.noalias") is not False:
                 raise InterpretError(
-                    f"{compiled.func.name}: {buffer.name} and {other.name} overlap in memory and "
+                    f"{func.name}: {buffer.name} and {other.name} overlap in memory and "
                     "one of them is written", code="BW706",
                     help='pass separate arrays, or declare "tir.noalias": False')  # fmt: skip
             found = True

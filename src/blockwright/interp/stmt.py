@@ -49,7 +49,12 @@ class StmtCompiler(BlockCompiler):
         return getattr(self, method)(node)
 
     def _seq(self, node: SeqStmt) -> Run:
-        parts = [self.stmt(part) for part in node.seq]
+        return self._seq_of([self.stmt(part) for part in node.seq])
+
+    @staticmethod
+    def _seq_of(parts: list[Run]) -> Run:
+        if len(parts) == 1:
+            return parts[0]
 
         def seq(env: Env) -> None:
             for part in parts:
@@ -64,14 +69,15 @@ class StmtCompiler(BlockCompiler):
                 f"loop {node.loop_var.name} is bound to {tag}: the interpreter runs no "
                 "thread-bound programs", code="BW757", span=node.span,
                 help="interpret the program before its loops are bound")  # fmt: skip
-        loops, inner = chain_of(node)
+        loops, inner = chain_of(node, self.privates)
         headers: list[Loop] = []
         for loop in loops:
             low, extent = self.index(loop.min), self.index(loop.extent)
             slot = self.define(loop.loop_var)
             self.visible.append((loop.loop_var.name, slot))
             headers.append(Loop(loop.loop_var.name, slot, low, extent, loop.kind, _jumps(loop)))
-        body = self.stmt(inner)
+        owned = [self.new_buffer(b) for b in self.privates.get(loops[-1], ())]
+        body = self._seq_of([*owned, self.stmt(inner)])
         run = body
         for depth in reversed(range(len(loops))):
             run = self._loop(loops[depth:], inner, headers[depth:], body, run)
@@ -82,7 +88,7 @@ class StmtCompiler(BlockCompiler):
         self, loops: list[For], inner: Stmt, headers: list[Loop], innermost: Run, below: Run
     ) -> Run:
         """The chain from one loop on: as lanes where that is exact, else in order."""
-        nest = plan_nest(self, loops, inner, headers, innermost)
+        nest = plan_nest(self, loops, inner, headers, innermost, self.privates)
         header = headers[0]
 
         def loop(env: Env) -> None:

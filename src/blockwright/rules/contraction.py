@@ -17,6 +17,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
+from blockwright.arith import IndexMap
 from blockwright.rules.facts import contraction_of, extent_of, fusing_map, position_of
 from blockwright.rules.tiles import RegisterTile, choose_register_tile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -25,7 +26,7 @@ from blockwright.target import Target
 
 
 class Canonical(msgspec.Struct):
-    """A contraction in canonical form: `block` over (m, n, k) or (batch, m, n, k).
+    """A contraction in canonical form: `block` over (batch…, m, n, k).
 
     Attributes:
         block: the contraction.
@@ -39,12 +40,6 @@ class Canonical(msgspec.Struct):
     tile: RegisterTile
 
 
-def name_of(sch: Schedule, block: BlockRV) -> str:
-    found = sch.get(block)
-    assert isinstance(found, ir.Block)
-    return found.name
-
-
 def node(sch: Schedule, block: BlockRV) -> ir.Block:
     """The block behind a handle."""
     found = sch.get(block)
@@ -52,15 +47,19 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
     return found
 
 
-def canonicalize(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> Canonical:
-    """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output."""
+def canonicalize(
+    sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True
+) -> Canonical:
+    """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
+
+    Batch axes stay as they are; row, column and reduction axes are fused into one each.
+    """
     before = node(sch, block)
     facts = contraction_of(before)
     if facts is None:
         raise ScheduleError("the block is no contraction", code="BW340")
     rows, columns = extent_of(before, facts.m), extent_of(before, facts.n)
-    bits = before.writes[0].buffer.dtype.bits
-    tile = choose_register_tile(target, rows, columns, bits)
+    tile = choose_register_tile(target, rows, columns, before.writes[0].buffer.dtype.bits)
     extents = [it.dom.extent for it in before.iter_vars]
     a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))
     b = sch.reindex(block, ("read", position_of(facts.b, node(sch, block).reads)))
@@ -69,64 +68,71 @@ def canonicalize(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Ta
         tail = c
     else:
         sch.compute_inline(c)
-    groups = [g for g in (facts.batch, facts.m, facts.n, facts.k) if g]
-    batch = bool(facts.batch)
-    sch.transform_block_layout(block, fusing_map(extents, groups))
-    _fuse_operand(sch, a, extents, [facts.batch, facts.m, facts.k])
-    _fuse_operand(sch, b, extents, [facts.batch, facts.n, facts.k])
-    _fuse_result(sch, block, tail, extents, [facts.batch, facts.m, facts.n])
-    padding = [1] * batch + [tile.rows, tile.columns, 1]
-    names = {name_of(sch, a): a, name_of(sch, b): b}
-    for made in sch.pad_einsum(block, padding, mode="clamp") or []:
-        source = next((r.buffer.name for r in node(sch, made).reads), "")
-        if source in names:
-            sch.compute_inline(names[source])
-            a, b = (made, b) if source == name_or(names, a, source) else (a, made)
-        else:
-            sch.compute_inline(made)
-    _panels(sch, b, batch, tile)
+    batch = [(p,) for p in facts.batch]
+    _regroup(sch, block, extents, [*batch, facts.m, facts.n, facts.k])
+    _fuse_copy(sch, a, a, extents, [*batch, facts.m, facts.k])
+    _fuse_copy(sch, b, b, extents, [*batch, facts.n, facts.k])
+    _fuse_copy(sch, block, tail, extents, [*batch, facts.m, facts.n])
+    padding = [1] * len(batch) + [tile.rows if pad_rows else 1, tile.columns, 1]
+    a, b = _pad(sch, block, a, b, padding)
+    _panels(sch, b, len(batch), tile)
     return Canonical(block, a, b, tile)
 
 
-def name_or(names: dict[str, BlockRV], block: BlockRV, source: str) -> str:
-    """`source` when it is the name under which `block` was noted, else something different."""
-    return source if names.get(source) is block else ""
+def _pad(
+    sch: Schedule, block: BlockRV, a: BlockRV, b: BlockRV, padding: list[int]
+) -> tuple[BlockRV, BlockRV]:
+    """Round the domain up; padded copies take the place of the plain ones they read."""
+    sources = {node(sch, h).writes[0].buffer: h for h in (a, b)}
+    for made in sch.pad_einsum(block, padding, mode="clamp") or []:
+        plain = sources.get(node(sch, made).reads[0].buffer)
+        if plain is None:
+            sch.compute_inline(made)  # the copy of the result, read by the tail
+            continue
+        sch.compute_inline(plain)
+        a, b = (made, b) if plain == a else (a, made)
+    return a, b
 
 
-def _fuse_operand(
-    sch: Schedule, copy: BlockRV, extents: list[ir.Expr], roles: list[tuple[int, ...]]
-) -> None:
-    """Fuse the axes of a reindexed operand like those of the block, in copy and in layout."""
+def _grouping(
+    extents: list[ir.Expr], roles: list[tuple[int, ...]]
+) -> IndexMap | None:
+    """The map that fuses each role's positions; None when nothing is fused or moved."""
     order = sorted(p for role in roles for p in role)
     local = {p: k for k, p in enumerate(order)}
-    groups = [[local[p] for p in role] for role in roles if role]
-    if [g for g in groups if len(g) > 1] or groups != [[k] for k in range(len(groups))]:
-        mapping = fusing_map([extents[p] for p in order], groups)
-        sch.transform_layout(copy, ("write", 0), mapping)
+    groups = [[local[p] for p in role] for role in roles]
+    if groups == [[k] for k in range(len(groups))]:
+        return None
+    return fusing_map([extents[p] for p in order], groups)
+
+
+def _regroup(
+    sch: Schedule, block: BlockRV, extents: list[ir.Expr], roles: list[tuple[int, ...]]
+) -> None:
+    mapping = _grouping(extents, roles)
+    if mapping is not None:
+        sch.transform_block_layout(block, mapping)
+
+
+def _fuse_copy(
+    sch: Schedule, writer: BlockRV, copy: BlockRV, extents: list[ir.Expr],
+    roles: list[tuple[int, ...]],
+) -> None:  # fmt: skip
+    """Fuse the axes of what `writer` writes, and the iterators of `copy`, in the same way."""
+    mapping = _grouping(extents, roles)
+    if mapping is not None:
+        sch.transform_layout(writer, ("write", 0), mapping)
         sch.transform_block_layout(copy, mapping)
 
 
-def _fuse_result(
-    sch: Schedule, block: BlockRV, tail: BlockRV, extents: list[ir.Expr],
-    roles: list[tuple[int, ...]],
-) -> None:  # fmt: skip
-    order = sorted(p for role in roles for p in role)
-    local = {p: k for k, p in enumerate(order)}
-    groups = [[local[p] for p in role] for role in roles if role]
-    if groups == [[k] for k in range(len(groups))]:
-        return
-    mapping = fusing_map([extents[p] for p in order], groups)
-    sch.transform_layout(block, ("write", 0), mapping)
-    sch.transform_block_layout(tail, mapping)
-
-
-def _panels(sch: Schedule, b: BlockRV, batch: bool, tile: RegisterTile) -> None:
+def _panels(sch: Schedule, b: BlockRV, batch: int, tile: RegisterTile) -> None:
     """Lay the right operand out in panels [n / columns][k][columns]."""
     width = tile.columns
-    if batch:
-        sch.transform_layout(b, ("write", 0), lambda h, n, k: (h, n // width, k, n % width))
-    else:
-        sch.transform_layout(b, ("write", 0), lambda n, k: (n // width, k, n % width))
+    dtype = node(sch, b).iter_vars[0].var.dtype
+    axes = tuple(ir.Var(f"i{k}", dtype) for k in range(batch + 2))
+    n, k = axes[-2:]
+    final = (*axes[:batch], ir.floordiv(n, width), k, ir.floormod(n, width))
+    sch.transform_layout(b, ("write", 0), IndexMap(axes, final))
 
 
 def tile_registers(

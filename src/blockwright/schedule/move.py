@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
-from blockwright.arith import Analyzer, IntervalSet, union
+from blockwright.arith import Analyzer, IntervalSet, detect_iter_map, union
 from blockwright.schedule.checks import require_concurrent, require_stage_pipeline
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.state import State, Step
@@ -85,9 +85,14 @@ def solve_dimension(
 
 
 def nest_for(
-    block: ir.Block, domains: Domains, analyzer: Analyzer, preserve_unit_loops: bool
+    state: State, block: ir.Block, loop: ir.For, domains: Domains, preserve_unit_loops: bool
 ) -> ir.Stmt:
-    """The block in new loops over `domains` (iterators not in it run through their own domain)."""
+    """The block in new loops over `domains` (iterators not in it run through their own domain),
+    to stand in the body of `loop`."""
+    analyzer = state.analyzer(loop.body)
+    around = [*state.tree.loops_above(loop), loop]
+    running = {f.loop_var: ir.Range(f.min, f.extent) for f in around}
+    base = state.analyzer(around[0])
     values: list[ir.Expr] = []
     loops: list[tuple[ir.Var, ir.Expr]] = []
     predicate: ir.Expr = ir.const(True, "bool")
@@ -98,15 +103,31 @@ def nest_for(
         if preserve_unit_loops or not analyzer.prove_equal(rng.extent, _one(rng.extent)):
             var = ir.Var(f"ax{k}", it.var.type)
             loops.append((var, ir.cast_to(rng.extent, var.type)))
-            inner.bind(var, ir.Range(ir.const(0, var.type), loops[-1][1]))
+            running[var] = ir.Range(ir.const(0, var.type), loops[-1][1])
+            inner.bind(var, running[var])
             value = inner.simplify(ir.add(rng.min, var))
         values.append(ir.cast_to(value, it.var.type))
         low = ir.GE(*ir.match_types(value, it.dom.min))
         high = ir.LT(*ir.match_types(value, it.dom.min + it.dom.extent))
-        for condition in (low, high):
-            if not inner.prove(condition):
-                predicate = ir.logical_and(predicate, condition)
+        open_ends = [c for c in (low, high) if not inner.prove(c)]
+        if open_ends and not _maps_into(value, it.dom, running, base):
+            predicate = ir.logical_and(predicate, ir.all_of(open_ends))
     return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
+
+
+def _maps_into(
+    value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer
+) -> bool:
+    """Whether a value is a digit of the loops that takes no more values than the domain has."""
+    found = detect_iter_map([value], running, None, analyzer, "surjective")
+    if not found.ok:
+        return False
+    item = found.indices[0]
+    extent = item.args[0].extent if item.args else ir.const(1, value.dtype)
+    end = ir.add(item.base, extent)
+    return analyzer.prove(ir.GE(*ir.match_types(item.base, dom.min))) and analyzer.prove(
+        ir.LE(*ir.match_types(end, dom.min + dom.extent))
+    )
 
 
 def _one(like: ir.Expr) -> ir.Expr:

@@ -1,4 +1,4 @@
-"""For tests, ours and those of others: random programs, arguments for them, and comparison by running."""
+"""For tests: random programs, arguments for them, and comparison by running."""
 
 from blockwright.testing.check import assert_same_meaning, difference
 from blockwright.testing.generators import make_arrays, random_program, random_sizes

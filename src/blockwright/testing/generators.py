@@ -7,6 +7,7 @@ depend continuously on inputs, so that two correct programs agree within roundin
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -150,8 +151,13 @@ class _Maker:
         """A window sum along the last axis of a padded tensor, as wide as the tensor was."""
         x = self.pick(rank=1)
         width = self.chance.choice((2, 3))
-        padded = self.compute([*x.shape[:-1], ir.add(x.shape[-1], width - 1)], lambda *i: ir.if_then_else(
-            ir.compare(ir.LT, i[-1], x.shape[-1]), x[i], ir.const(0, x.dtype)))  # fmt: skip
+        shape: list[ir.Expr] = [*x.shape[:-1], ir.add(x.shape[-1], width - 1)]
+
+        def padding(*i: ir.Expr) -> ir.Expr:
+            inside = ir.compare(ir.LT, i[-1], x.shape[-1])
+            return ir.if_then_else(inside, x[i], ir.const(0, x.dtype))
+
+        padded = self.compute(shape, padding)
         spatial = len(x.shape)
         return self.program.reduce(
             self.name("w"), x.shape, [width],
@@ -181,8 +187,12 @@ class _Maker:
 
     def _where(self) -> Tensor:
         x = self.pick(rank=1)
-        return self.compute(x.shape, lambda *i: ir.if_then_else(
-            ir.EQ(ir.floormod(i[-1], 2), ir.const(0, _INT64)), x[i], ir.mul(x[i], 0.5)))  # fmt: skip
+
+        def body(*i: ir.Expr) -> ir.Expr:
+            even = ir.compare(ir.EQ, ir.floormod(i[-1], 2), 0)
+            return ir.if_then_else(even, x[i], ir.mul(x[i], 0.5))
+
+        return self.compute(x.shape, body)
 
 
 _UNARY: tuple[Callable[[ir.Expr], ir.Expr], ...] = (
@@ -259,6 +269,17 @@ def _index_limits(func: ir.PrimFunc, sizes: Mapping[str, int]) -> dict[ir.Buffer
     return limits
 
 
+_SIZE_OPS: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
+    ir.Add: operator.add,
+    ir.Sub: operator.sub,
+    ir.Mul: operator.mul,
+    ir.FloorDiv: lambda a, b: a // b,
+    ir.FloorMod: operator.mod,
+    ir.Min: min,
+    ir.Max: max,
+}
+
+
 def evaluate(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
     """The value of a size expression."""
     match expr:
@@ -269,9 +290,6 @@ def evaluate(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
         case ir.Cast():
             return evaluate(expr.value, sizes)
         case ir.BinaryOp():
-            a, b = evaluate(expr.a, sizes), evaluate(expr.b, sizes)
-            return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "//": lambda: a // b,
-                    "%": lambda: a % b, "min": lambda: min(a, b),
-                    "max": lambda: max(a, b)}[expr.symbol]()  # fmt: skip
+            return _SIZE_OPS[type(expr)](evaluate(expr.a, sizes), evaluate(expr.b, sizes))
         case _:
             raise TypeError(f"{expr!r} is no size")

@@ -2,6 +2,7 @@
 
 from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop
 from blockwright.schedule.primitive.annotate import Annotate
+from blockwright.schedule.primitive.blockize import Blockize
 from blockwright.schedule.primitive.cache_read import CacheRead
 from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.compute_at import ComputeAt
@@ -23,6 +24,7 @@ from blockwright.schedule.primitive.reverse_compute_inline import ReverseCompute
 from blockwright.schedule.primitive.rfactor import Rfactor
 from blockwright.schedule.primitive.set_scope import SetScope
 from blockwright.schedule.primitive.split import Split
+from blockwright.schedule.primitive.tensorize import Tensorize
 from blockwright.schedule.primitive.transform_block_layout import TransformBlockLayout
 from blockwright.schedule.primitive.transform_layout import TransformLayout
 from blockwright.schedule.primitive.unannotate import Unannotate
@@ -33,6 +35,7 @@ from blockwright.schedule.record import Primitive
 PRIMITIVES: tuple[type[Primitive], ...] = (
     AddUnitLoop,
     Annotate,
+    Blockize,
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -54,6 +57,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Rfactor,
     SetScope,
     Split,
+    Tensorize,
     TransformBlockLayout,
     TransformLayout,
     Unannotate,

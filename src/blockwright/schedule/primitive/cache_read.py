@@ -25,21 +25,32 @@ class CacheRead(Primitive, frozen=True, eq=False):
     Requires: at most one block of the scope writes the buffer, and it stands before the consumers.
     Returns: the copying block, placed behind the producer, or first in the scope.
 
-    Before:
-        for i, j in T.grid(128, 128):
-            with T.block("B"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                B[vi, vj] = A[vi, vj] * T.float32(2)
-    After `sch.cache_read("B", 0, "local")`:
-        A_local = T.alloc_buffer((128, 128), scope="local")
-        for ax0, ax1 in T.grid(128, 128):
-            with T.block("A_local"):
-                v0, v1 = T.axis.remap("SS", [ax0, ax1])
-                A_local[v0, v1] = A[v0, v1]
-        for i, j in T.grid(128, 128):
-            with T.block("B"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                B[vi, vj] = A_local[vi, vj] * T.float32(2)
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), B: T.Buffer((128, 64), "float32")):
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+
+    Steps::
+
+        sch.cache_read(sch.get_block("B"), 0, "local")
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), B: T.Buffer((128, 64), "float32")):
+            A_local = T.alloc_buffer((128, 64), "float32", scope="local")
+            for ax0, ax1 in T.grid(128, 64):
+                with T.block("A_local"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    A_local[v0, v1] = A[v0, v1]
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A_local[vi, vj] * 2.0
     """
 
     method: ClassVar[str] = "cache_read"

@@ -23,21 +23,32 @@ class CacheWrite(Primitive, frozen=True, eq=False):
 
     Returns: the block that copies back.
 
-    Before:
-        for i, j in T.grid(128, 128):
-            with T.block("B"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                B[vi, vj] = A[vi, vj] * T.float32(2)
-    After `sch.cache_write("B", 0, "local")`:
-        B_local = T.alloc_buffer((128, 128), scope="local")
-        for i, j in T.grid(128, 128):
-            with T.block("B"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                B_local[vi, vj] = A[vi, vj] * T.float32(2)
-        for ax0, ax1 in T.grid(128, 128):
-            with T.block("B_local"):
-                v0, v1 = T.axis.remap("SS", [ax0, ax1])
-                B[v0, v1] = B_local[v0, v1]
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), B: T.Buffer((128, 64), "float32")):
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+
+    Steps::
+
+        sch.cache_write(sch.get_block("B"), 0, "local")
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), B: T.Buffer((128, 64), "float32")):
+            B_local = T.alloc_buffer((128, 64), "float32", scope="local")
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B_local[vi, vj] = A[vi, vj] * 2.0
+            for ax0, ax1 in T.grid(128, 64):
+                with T.block("B_local"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    B[v0, v1] = B_local[v0, v1]
     """
 
     method: ClassVar[str] = "cache_write"

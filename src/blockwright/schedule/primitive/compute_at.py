@@ -99,7 +99,7 @@ class ComputeAt(Primitive, frozen=True, eq=False):
                            guilty=[state.tree.realize(consumer), loop])  # fmt: skip
         require_unchanged_reads(state, flow, block, consumers[0])
         domains = self._domains(state, flow, block, loop, consumers)
-        nest = nest_for(block, domains, state.analyzer(loop.body), self.preserve_unit_loops)
+        nest = nest_for(state, block, loop, domains, self.preserve_unit_loops)
         parts = body_parts(loop)
         after = part_positions(state, parts, flow.producers(block))
         before = part_positions(state, parts, consumers)

@@ -21,22 +21,35 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
 
     Returns: the block that initialises. The given block keeps its handle and becomes the update.
 
-    Before:
-        for i, j, k in T.grid(8, 8, 8):
-            with T.block("C"):
-                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                with T.init():
-                    C[vi, vj] = T.float32(0)
-                C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-    After `sch.decompose_reduction("C", k)`:
-        for i, j in T.grid(8, 8):
-            with T.block("C_init"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                C[vi, vj] = T.float32(0)
-            for k in range(8):
-                with T.block("C"):
-                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                    C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), B: T.Buffer((16,), "float32")):
+            for i, k in T.grid(16, 64):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        B[vi] = T.float32(0)
+                    B[vi] = B[vi] + A[vi, vk]
+
+    Steps::
+
+        b = sch.get_block("B")
+        i, k = sch.get_loops(b)
+        sch.decompose_reduction(b, k)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), B: T.Buffer((16,), "float32")):
+            for i in range(16):
+                with T.block("B_init"):
+                    vi = T.axis.spatial(16, i)
+                    B[vi] = T.float32(0)
+                for k in range(64):
+                    with T.block("B"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        B[vi] = B[vi] + A[vi, vk]
     """
 
     method: ClassVar[str] = "decompose_reduction"

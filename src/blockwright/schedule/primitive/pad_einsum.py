@@ -37,15 +37,57 @@ class PadEinsum(Primitive, frozen=True, eq=False):
     Returns: the blocks that copy operands, then the one that copies the result back, for those
     that padding concerns.
 
-    Before:
-        for i, j, k in T.grid(n, 64, 64):
-            with T.block("C"):
-                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-    After `sch.pad_einsum("C", [8, 1, 1], mode="clamp")`:
-        A_pad[v0, v1] = A[T.min(v0, n - 1), v1]                  # v0 < (n + 7) // 8 * 8
-        C_pad[vi, vj] = C_pad[vi, vj] + A_pad[vi, vk] * B[vk, vj]
-        C[v0, v1] = C_pad[v0, v1]                                # v0 < n
+    Before::
+
+        @T.prim_func
+        def main(a: T.handle, B: T.Buffer((64, 32), "float32"), d: T.handle):
+            n = T.int32()
+            A = T.match_buffer(a, (n, 64), "float32")
+            D = T.match_buffer(d, (n, 32), "float32")
+            C = T.alloc_buffer((n, 32), "float32")
+            for i, j, k in T.grid(n, 32, 64):
+                with T.block("C"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    with T.init():
+                        C[vi, vj] = T.float32(0)
+                    C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+            for i, j in T.grid(n, 32):
+                with T.block("D"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    D[vi, vj] = C[vi, vj] + 1.0
+
+    Steps::
+
+        sch.pad_einsum(sch.get_block("C"), [8, 1, 1], mode="clamp")
+
+    After::
+
+        @T.prim_func
+        def main(a: T.handle, B: T.Buffer((64, 32), "float32"), d: T.handle):
+            n = T.int32()
+            A = T.match_buffer(a, (n, 64), "float32")
+            D = T.match_buffer(d, (n, 32), "float32")
+            C = T.alloc_buffer((n, 32), "float32")
+            A_pad = T.alloc_buffer(((n + 7) // 8 * 8, 64), "float32")
+            C_pad = T.alloc_buffer(((n + 7) // 8 * 8, 32), "float32")
+            for ax0, ax1 in T.grid((n + 7) // 8 * 8, 64):
+                with T.block("A_pad"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    A_pad[v0, v1] = A[T.min(v0, n - 1), v1]
+            for i, j, k in T.grid((n + 7) // 8 * 8, 32, 64):
+                with T.block("C"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    with T.init():
+                        C_pad[vi, vj] = T.float32(0)
+                    C_pad[vi, vj] = C_pad[vi, vj] + A_pad[vi, vk] * B[vk, vj]
+            for ax0, ax1 in T.grid(n, 32):
+                with T.block("C_pad"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    C[v0, v1] = C_pad[v0, v1]
+            for i, j in T.grid(n, 32):
+                with T.block("D"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    D[vi, vj] = C[vi, vj] + 1.0
     """
 
     method: ClassVar[str] = "pad_einsum"

@@ -25,17 +25,32 @@ class Reindex(Primitive, frozen=True, eq=False):
     spatial iterators, and nobody else in the scope touches the buffer in between.
     Returns: the copying block, before (read) or behind (write) the block.
 
-    Before:
-        for i, j, k in T.grid(8, 8, 8):
-            with T.block("C"):
-                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                C[vi, vj] = C[vi, vj] + A[vi // 4, vi % 4, vk] * B[vk, vj]
-    After `sch.reindex("C", ("read", 0))`:
-        for ax0, ax1 in T.grid(8, 8):
-            with T.block("A_reindex"):
-                v0, v1 = T.axis.remap("SS", [ax0, ax1])
-                A_reindex[v0, v1] = A[v0 // 4, v0 % 4, v1]
-        … C[vi, vj] = C[vi, vj] + A_reindex[vi, vk] * B[vk, vj]
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((4, 4), "float32"), B: T.Buffer((16,), "float32")):
+            for i in range(16):
+                with T.block("B"):
+                    vi = T.axis.spatial(16, i)
+                    B[vi] = A[vi // 4, vi % 4] * 2.0
+
+    Steps::
+
+        sch.reindex(sch.get_block("B"), ("read", 0))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((4, 4), "float32"), B: T.Buffer((16,), "float32")):
+            A_reindex = T.alloc_buffer((16,), "float32")
+            for ax0 in range(16):
+                with T.block("A_reindex"):
+                    v0 = T.axis.spatial(16, ax0)
+                    A_reindex[v0] = A[v0 // 4, v0 % 4]
+            for i in range(16):
+                with T.block("B"):
+                    vi = T.axis.spatial(16, i)
+                    B[vi] = A_reindex[vi] * 2.0
     """
 
     method: ClassVar[str] = "reindex"

@@ -98,7 +98,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                            guilty=[state.tree.realize(producer), loop])  # fmt: skip
         self._free_outputs(state, flow, block, producers[-1])
         domains = self._domains(state, flow, block, loop, producers)
-        nest = nest_for(block, domains, state.analyzer(loop.body), self.preserve_unit_loops)
+        nest = nest_for(state, block, loop, domains, self.preserve_unit_loops)
         parts = body_parts(loop)
         after = part_positions(state, parts, producers)
         before = part_positions(state, parts, flow.consumers(block))

@@ -26,27 +26,41 @@ class Rfactor(Primitive, frozen=True, eq=False):
     between the term and the neutral value, so that every partial result is defined.
     Returns: the block of partial results; the given block becomes the combination.
 
-    Before:
-        for i, k0, k1 in T.grid(8, 4, 16):
-            with T.block("B"):
-                vi = T.axis.spatial(8, i)
-                vk = T.axis.reduce(64, k0 * 16 + k1)
-                with T.init():
-                    B[vi] = T.float32(0)
-                B[vi] = B[vi] + A[vi, vk]
-    After `sch.rfactor(k1, 1)`:
-        for i, k0, k1 in T.grid(8, 4, 16):
-            with T.block("B_rf"):
-                vk1, vi, vk0 = T.axis.remap("SSR", [k1, i, k0])
-                with T.init():
-                    B_rf[vi, vk1] = T.float32(0)
-                B_rf[vi, vk1] = B_rf[vi, vk1] + A[vi, vk0 * 16 + vk1]
-        for i, k1 in T.grid(8, 16):
-            with T.block("B"):
-                vk1, vi = T.axis.remap("RS", [k1, i])
-                with T.init():
-                    B[vi] = T.float32(0)
-                B[vi] = B[vi] + B_rf[vi, vk1]
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), B: T.Buffer((16,), "float32")):
+            for i, k in T.grid(16, 64):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        B[vi] = T.float32(0)
+                    B[vi] = B[vi] + A[vi, vk]
+
+    Steps::
+
+        i, k = sch.get_loops(sch.get_block("B"))
+        k0, k1 = sch.split(k, [None, 16])
+        sch.rfactor(k1, 1)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), B: T.Buffer((16,), "float32")):
+            B_rf = T.alloc_buffer((16, 16), "float32")
+            for i in range(16):
+                for k_0, k_1 in T.grid(4, 16):
+                    with T.block("B_rf"):
+                        vk_1, vi, vk_0 = T.axis.remap("SSR", [k_1, i, k_0])
+                        with T.init():
+                            B_rf[vi, vk_1] = T.float32(0)
+                        B_rf[vi, vk_1] = B_rf[vi, vk_1] + A[vi, vk_0 * 16 + vk_1]
+                for k_1 in range(16):
+                    with T.block("B"):
+                        vk_1, vi = T.axis.remap("RS", [k_1, i])
+                        with T.init():
+                            B[vi] = T.float32(0)
+                        B[vi] = B[vi] + B_rf[vi, vk_1]
     """
 
     method: ClassVar[str] = "rfactor"
@@ -87,6 +101,7 @@ class _Rfactor:
         self.own = _own_chain(loops, self.realize)
         if loop not in self.own:
             state.fail("other statements share the loop's body", code="BW332", guilty=[loop])
+        self.own = _from_first_reduction(self.own, reducing)
         self.reducing = reducing
         self.analyzer = state.analyzer(block)
         index_type = loop.loop_var.type
@@ -217,3 +232,9 @@ def _own_chain(loops: list[ir.For], realize: ir.BlockRealize) -> list[ir.For]:
         own.insert(0, loop)
         inner = loop
     return own
+
+
+def _from_first_reduction(own: list[ir.For], reducing: list[ir.For]) -> list[ir.For]:
+    """The loops from the outermost reduction loop inwards; spatial loops outside are shared."""
+    first = next(k for k, loop in enumerate(own) if loop in reducing)
+    return own[first:]

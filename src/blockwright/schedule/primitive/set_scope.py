@@ -22,10 +22,37 @@ class SetScope(Primitive, frozen=True, eq=False):
 
     Requires: the buffer is allocated in the program, not a parameter.
 
-    Before:
-        B = T.alloc_buffer((128, 128))
-    After `sch.set_scope("B", 0, "local")`:
-        B_local = T.alloc_buffer((128, 128), scope="local")
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), C: T.Buffer((128, 64), "float32")):
+            B = T.alloc_buffer((128, 64), "float32")
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+            for i, j in T.grid(128, 64):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi, vj] + 1.0
+
+    Steps::
+
+        sch.set_scope(sch.get_block("B"), 0, "local")
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), C: T.Buffer((128, 64), "float32")):
+            B = T.alloc_buffer((128, 64), "float32", scope="local")
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+            for i, j in T.grid(128, 64):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi, vj] + 1.0
     """
 
     method: ClassVar[str] = "set_scope"

@@ -29,16 +29,27 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
 
     Requires: the map is one to one and onto; each loop binds one iterator, without a predicate.
 
-    Before:
-        for i, j in T.grid(128, 16):
-            with T.block("B"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                B[vi, vj] = A[vi, vj] + T.float32(1)
-    After `sch.transform_block_layout("B", lambda i, j: (i * 16 + j,))`:
-        for ax0 in range(2048):
-            with T.block("B"):
-                v0 = T.axis.spatial(2048, ax0)
-                B[v0 // 16, v0 % 16] = A[v0 // 16, v0 % 16] + T.float32(1)
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((8, 16), "float32"), B: T.Buffer((8, 16), "float32")):
+            for i, j in T.grid(8, 16):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+
+    Steps::
+
+        sch.transform_block_layout(sch.get_block("B"), lambda i, j: (i * 16 + j,))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((8, 16), "float32"), B: T.Buffer((8, 16), "float32")):
+            for ax0 in range(128):
+                with T.block("B"):
+                    v0 = T.axis.spatial(128, ax0)
+                    B[v0 // 16, v0 % 16] = A[v0 // 16, v0 % 16] * 2.0
     """
 
     method: ClassVar[str] = "transform_block_layout"

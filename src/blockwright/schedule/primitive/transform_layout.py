@@ -31,12 +31,37 @@ class TransformLayout(Primitive, frozen=True, eq=False):
     Requires: the buffer is allocated in the program, not a parameter; every access of it is an
     element access.
 
-    Before:
-        B = T.alloc_buffer((128, 128))
-        B[vi, vj] = A[vi, vj]
-    After `sch.transform_layout("B", ("write", 0), lambda i, j: (i // 16, j, i % 16))`:
-        B = T.alloc_buffer((8, 128, 16))
-        B[vi // 16, vj, vi % 16] = A[vi, vj]
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), C: T.Buffer((128, 64), "float32")):
+            B = T.alloc_buffer((128, 64), "float32")
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+            for i, j in T.grid(128, 64):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi, vj] + 1.0
+
+    Steps::
+
+        sch.transform_layout(sch.get_block("B"), ("write", 0), lambda i, j: (i // 16, j, i % 16))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), C: T.Buffer((128, 64), "float32")):
+            B = T.alloc_buffer((8, 64, 16), "float32")
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi // 16, vj, vi % 16] = A[vi, vj] * 2.0
+            for i, j in T.grid(128, 64):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi // 16, vj, vi % 16] + 1.0
     """
 
     method: ClassVar[str] = "transform_layout"

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, SupportsIndex, cast
 
 from blockwright import ir
 from blockwright.ir import DType, Expr, Info, dtype_of
@@ -48,7 +48,7 @@ def dimension(value: Any) -> Expr:
         return resolver(value)
     if isinstance(value, Expr) and value.dtype.is_int:
         return value
-    if hasattr(value, "__index__") and not isinstance(value, bool):
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
         return ir.const(operator.index(value), "int64")
     kind = value.dtype if isinstance(value, Expr) else type(value).__name__
     raise ScriptError(f"a dimension is an integer, not {kind}", code="BW107")

@@ -1,0 +1,151 @@
+"""Attention: two chained contractions with row-wise work between them, fused in one kernel.
+
+    S = Q K^T;  P = f(S, mask, row statistics);  out = g(P V, row statistics)
+
+A task takes one batch element and head: it lays K out in panels once, and then, for a few query
+rows at a time, computes the scores tile by tile in registers, the softmax on rows that stay in the
+first-level cache, and the product with V in registers again. Any sequence length; rows beyond the
+end exist only in the last tile, which `loop_partition` gives code of its own.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.arith import IndexMap
+from blockwright.rules.contraction import canonicalize, node, vector_rows, vector_tile
+from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
+from blockwright.rules.inline import inline_where, is_copy
+from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
+from blockwright.rules.rule import Rule
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.target import Target
+
+
+def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
+    found = leaf_blocks(func)
+    return found, [k for k, b in enumerate(found) if contraction_of(b) is not None]
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found, at = _roles(func)
+    if len(at) != 2:
+        return f"{len(at)} contractions, two are wanted"
+    scores, product = (contraction_of(found[k]) for k in at)
+    assert scores is not None and product is not None
+    if not scores.batch or len(scores.batch) != len(product.batch):
+        return "the contractions are not batched alike"
+    if len(scores.m) != 1 or len(scores.n) != 1 or len(product.n) != 1:
+        return "rows or columns have several axes"
+    if extent_of(found[at[1]], product.n) is None:
+        return "the head size is symbolic"
+    if not all(is_spatial(b) or b.init is not None for b in found):
+        return "a block is no plain reduction"
+    return ""
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    before, scores, middle, product, out = _parts(sch)
+    inline_where(sch, before)
+    batch = len(contraction_of(node(sch, scores)).batch)  # type: ignore[union-attr]
+    masked, rest = middle[0], middle[1:]
+    form = canonicalize(sch, scores, masked, target, pad_rows=False)
+    sch.compute_inline(form.a)  # query elements are broadcast from where they are
+    loops = sch.get_loops(scores)
+    rows, columns, depth = loops[batch:]
+    i0, i1 = sch.split(rows, [None, form.tile.rows])
+    j0, j1 = sch.split(columns, [None, form.tile.columns])
+    sch.reorder(i0, j0, depth, i1, j1)
+    task = sch.fuse(*loops[:batch]) if batch > 1 else loops[0]
+    sch.set_scope(scores, 0, "local")
+    sch.reverse_compute_at(masked, j0)
+    for handle in (*rest, product, out):
+        sch.reverse_compute_at(handle, i0)
+    sch.compute_at(form.b, task)
+    _pack_panels(sch, form.b, task, target)
+    _score_tile(sch, scores, masked, depth, i1, j1, form.tile.lanes)
+    for handle in rest:
+        _rows(sch, handle, i0, target)
+    _product_tile(sch, product, i0, target)
+    vectorize_rows_of(sch, out, i0, target)
+    sch.annotate(i0, "loop_partition", True)
+    sch.parallel(task)
+
+
+def _parts(
+    sch: Schedule,
+) -> tuple[list[BlockRV], BlockRV, list[BlockRV], BlockRV, BlockRV]:
+    """Blocks before the scores, the scores, between, the product, and one block behind it."""
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
+    first, second = at
+    behind = handles[second + 1 :]
+    if not behind:
+        behind = [sch.cache_write(handles[second], 0, "local")]
+    for handle in behind[:-1]:
+        sch.compute_inline(handle)
+    _align(sch, handles[second], behind[-1])
+    between = handles[first + 1 : second]
+    copies = [h for h in between if is_copy(node(sch, h))]
+    remaining = [h for h in between if h not in copies]
+    return [*handles[:first], *copies], handles[first], remaining, handles[second], behind[-1]
+
+
+def _align(sch: Schedule, product: BlockRV, out: BlockRV) -> None:
+    """Let the last block run over the product's own axes, undoing a head merge in its indices."""
+    result = node(sch, product).writes[0].buffer
+    block = node(sch, out)
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is result)
+    iters = tuple(it.var for it in block.iter_vars)
+    if len(load.indices) == len(iters) and all(
+        a is b for a, b in zip(load.indices, iters, strict=True)
+    ):
+        return
+    sch.transform_block_layout(out, IndexMap(iters, load.indices))
+
+
+def _pack_panels(sch: Schedule, b: BlockRV, task: LoopRV, target: Target) -> None:
+    """Keys are gathered a vector of columns at a time."""
+    loops = inner_loops(sch, b, task)
+    columns, depth = loops[-2], loops[-1]
+    lanes = target.lanes("float32")
+    outer, lane = sch.split(columns, [None, lanes])
+    sch.reorder(outer, depth, lane)
+    sch.vectorize(lane)
+
+
+def _score_tile(
+    sch: Schedule, scores: BlockRV, masked: BlockRV, depth: LoopRV, i1: LoopRV, j1: LoopRV,
+    lanes: int,
+) -> None:  # fmt: skip
+    init = sch.decompose_reduction(scores, depth)
+    vector_rows(sch, init, lanes)
+    vector_tile(sch, scores, j1, i1, lanes)
+    vector_rows(sch, masked, lanes)
+
+
+def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target) -> None:
+    """Row statistics and exponentials: a row at a time, vectors along the keys."""
+    loops = inner_loops(sch, handle, i0)
+    if is_spatial(node(sch, handle)):
+        vectorize_last(sch, handle, loops[-1], target)
+        return
+    schedule_inner(sch, handle, loops[0], target)
+
+
+def _product_tile(sch: Schedule, product: BlockRV, i0: LoopRV, target: Target) -> None:
+    """All rows of the tile and the whole head in registers while keys pass."""
+    sch.set_scope(product, 0, "local")
+    loops = inner_loops(sch, product, i0)
+    rows, head, keys = loops[-3:]
+    sch.reorder(keys, rows, head)
+    init = sch.decompose_reduction(product, keys)
+    vector_rows(sch, init, target.lanes("float32"))
+    vector_tile(sch, product, head, rows, target.lanes("float32"))
+
+
+def vectorize_rows_of(sch: Schedule, out: BlockRV, i0: LoopRV, target: Target) -> None:
+    """Write the tile back: rows unrolled, vectors along the head."""
+    vector_rows(sch, out, target.lanes("float32"))
+
+
+RULE = Rule("attention", refuses, apply)

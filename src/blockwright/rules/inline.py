@@ -1,0 +1,46 @@
+"""Inlining of light blocks, shared by the rules."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.rules.facts import is_spatial
+from blockwright.schedule import BlockRV, Schedule
+from blockwright.support import ScheduleError
+
+
+def block_of(sch: Schedule, handle: BlockRV) -> ir.Block:
+    """The block behind a handle."""
+    found = sch.get(handle)
+    assert isinstance(found, ir.Block)
+    return found
+
+
+def is_copy(block: ir.Block) -> bool:
+    """Whether a spatial block only moves elements: reading through it costs nothing."""
+    store = block.body
+    return (
+        is_spatial(block)
+        and isinstance(store, ir.BufferStore)
+        and isinstance(store.value, ir.BufferLoad)
+        and not any(isinstance(n, ir.BufferLoad) for i in store.value.indices for n in ir.walk(i))
+    )
+
+
+def inline_where(sch: Schedule, handles: list[BlockRV], copies_only: bool = False) -> list[BlockRV]:
+    """Inline spatial blocks into their consumers; those that cannot be, and the rest, remain.
+
+    With `copies_only`, blocks that compute something stay, because several readers would each
+    compute it again.
+    """
+    remaining: list[BlockRV] = []
+    for handle in handles:
+        block = block_of(sch, handle)
+        wanted = is_copy(block) if copies_only else is_spatial(block)
+        try:
+            if wanted:
+                sch.compute_inline(handle)
+                continue
+        except ScheduleError:
+            pass  # an output, or indices that are no iterators: the block stays where it is
+        remaining.append(handle)
+    return remaining

@@ -1,0 +1,142 @@
+"""Row programs: reductions over trailing axes and element-wise work around them.
+
+Softmax, layer normalisation, means, norms: every block runs over the same leading axes ("rows"),
+and reductions run over the axes behind. One parallel loop over rows holds everything; inside a row
+reductions keep one partial result per vector lane (`rfactor`), and intermediate values stay in the
+first-level cache.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.rules.facts import is_spatial, leaf_blocks
+from blockwright.rules.inline import block_of, inline_where
+from blockwright.rules.rule import Rule
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.target import Target
+
+
+def _spatial_rank(block: ir.Block) -> int:
+    return sum(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    reducing = [b for b in found if not is_spatial(b)]
+    if not reducing:
+        return "no block reduces"
+    if any(not isinstance(b.body, ir.BufferStore) or b.init is None for b in reducing):
+        return "a block is no plain reduction"
+    if is_spatial(found[-1]) and _spatial_rank(found[-1]) < max(map(_spatial_rank, reducing)):
+        return "the last block has fewer axes than a reduction has rows"
+    return ""
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
+    reducing = [h for h in handles if not is_spatial(block_of(sch, h))]
+    rank = min(_spatial_rank(block_of(sch, h)) for h in reducing)
+    last = handles[-1]
+    loops = sch.get_loops(last)
+    if rank == 0:
+        for handle in reducing:
+            reduce_lanes(sch, handle, None, target)
+        return
+    row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
+    for handle in reversed(handles[:-1]):
+        sch.compute_at(handle, row)
+    for handle in handles:
+        schedule_inner(sch, handle, row, target)
+    sch.parallel(row)
+
+
+def inner_loops(sch: Schedule, handle: BlockRV, row: LoopRV | None) -> list[LoopRV]:
+    """Loops of a block below the row loop."""
+    loops = sch.get_loops(handle)
+    if row is None:
+        return loops
+    outer = sch.get(row)
+    position = next(k for k, loop in enumerate(loops) if sch.get(loop) is outer)
+    return loops[position + 1 :]
+
+
+def schedule_inner(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
+    """Vectorise a block inside a row: spatial ones along their last loop, reductions by lanes."""
+    if not is_spatial(block_of(sch, handle)):
+        reduce_lanes(sch, handle, row, target)
+        return
+    loops = inner_loops(sch, handle, row)
+    if loops:
+        vectorize_last(sch, handle, loops[-1], target)
+
+
+def lanes_for(block: ir.Block, target: Target) -> int:
+    """Vector lanes of the widest element a block touches."""
+    bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes))
+    return max(1, target.vector_bits // max(bits, 8))
+
+
+def extent(sch: Schedule, loop: LoopRV) -> int | None:
+    """The constant extent of a loop, if it has one."""
+    found = sch.get(loop)
+    assert isinstance(found, ir.For)
+    return ir.const_int(found.extent)
+
+
+def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target) -> None:
+    """Cut a loop into vectors; an extent below two lanes stays scalar."""
+    size = extent(sch, loop)
+    lanes = lanes_for(block_of(sch, handle), target)
+    if size is not None and size < 2:
+        return
+    if size is not None:
+        lanes = min(lanes, size)
+    _, lane = sch.split(loop, [None, lanes])
+    sch.vectorize(lane)
+
+
+def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
+    """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
+
+    A spatial loop below the row (column sums) is the vector axis as it stands. Otherwise the
+    reduction loops become one, cut into vectors; `rfactor` gives each lane a partial result.
+    """
+    block = block_of(sch, handle)
+    loops = inner_loops(sch, handle, row)
+    if not loops:
+        return
+    reducing = [loop for loop in loops if _reduces(sch, block, loop)]
+    spatial = [loop for loop in loops if all(loop != r for r in reducing)]
+    if spatial and extent(sch, spatial[-1]) != 1:
+        others = [loop for loop in loops if loop != spatial[-1]]
+        sch.reorder(*others, spatial[-1])
+        vectorize_last(sch, handle, spatial[-1], target)
+        return
+    fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
+    size = extent(sch, fused)
+    lanes = lanes_for(block, target)
+    if size is not None and size < 2 * lanes:
+        return
+    _, lane = sch.split(fused, [None, lanes])
+    partial = sch.rfactor(lane, -1)
+    lane_loop = inner_loops(sch, partial, row)[-1]
+    sch.vectorize(lane_loop)
+    if row is not None:
+        sch.set_scope(partial, 0, "local")
+        for loop in inner_loops(sch, handle, row):
+            sch.unroll(loop)
+
+
+def _reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
+    """Whether a loop drives reduction iterators of the block."""
+    found = sch.get(loop)
+    assert isinstance(found, ir.For)
+    for realize in ir.collect(found, ir.BlockRealize):
+        if realize.block is block:
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+                if ir.uses_var(value, found.loop_var):
+                    return it.iter_type is ir.IterType.REDUCE
+    return False
+
+
+RULE = Rule("rows", refuses, apply)

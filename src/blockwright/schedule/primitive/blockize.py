@@ -1,0 +1,227 @@
+"""blockize: a loop nest becomes a block of its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.arith import Analyzer, SubspaceDivision, subspace_divide
+from blockwright.arith.condition import conjuncts
+from blockwright.schedule.checks import require_known_kind, require_only_blocks
+from blockwright.schedule.edit import Edit, with_signature, wrap_loops
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class Blockize(Primitive, frozen=True, eq=False):
+    """Put a loop and all below it into a new block.
+
+    Args:
+        target: the loop; there is one block below it, which becomes the inner block.
+        preserve_unit_iters: keep outer iterators that have one value.
+
+    Requires:
+    - exactly one block stands below the loop, complete, a reduction or an update;
+    - each of its bindings divides into an outer part that the loops outside drive and an inner
+      part that the loops inside drive;
+    - a condition that involves both concerns one binding.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+            for i, j in T.grid(8, 8):
+                with T.block("B"):
+                    vi = T.axis.spatial(64, i * 8 + j)
+                    B[vi] = A[vi] * 2.0
+
+    Steps::
+
+        i, j = sch.get_loops(sch.get_block("B"))
+        sch.blockize(j)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+            for i in range(8):
+                with T.block("B_o"):
+                    vi_o = T.axis.spatial(8, i)
+                    T.reads(A[vi_o * 8:vi_o * 8 + 8])
+                    T.writes(B[vi_o * 8:vi_o * 8 + 8])
+                    for j in range(8):
+                        with T.block("B"):
+                            vi_i = T.axis.spatial(8, j)
+                            B[vi_o * 8 + vi_i] = A[vi_o * 8 + vi_i] * 2.0
+    """
+
+    method: ClassVar[str] = "blockize"
+    returns: ClassVar[Returns] = "block"
+
+    target: LoopRV
+    preserve_unit_iters: bool = True
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.target)
+        edit = Edit(state)
+        _, made = blockized(state, edit, loop, self.preserve_unit_iters)
+        return edit.finish(made)
+
+
+def blockized(
+    state: State, edit: Edit, loop: ir.For, preserve_unit_iters: bool
+) -> tuple[ir.BlockRealize, ir.Block]:
+    """Replace a loop by the realize of a new block around it; the realize and the block."""
+    below = require_only_blocks(state, loop)
+    if len(below) != 1:
+        state.fail(f"{len(below)} blocks stand below loop {loop.loop_var.name}, not one",
+                   code="BW326", guilty=[loop, *map(state.tree.realize, below)])  # fmt: skip
+    block = below[0]
+    flow = state.data_flow(state.scope(block))
+    require_known_kind(state, flow, block)
+    analyzer = state.analyzer(loop)
+    division = _divide(state, block, loop, analyzer)
+    outer_iters, outer_values, inner_iters, inner_values, mapping = _iterators(
+        block, division, preserve_unit_iters, analyzer
+    )
+    predicate = _inner_predicate(state, block, division, mapping, inner_iters, inner_values)
+    inner = block.replace(
+        iter_vars=tuple(inner_iters), body=ir.substitute(block.body, mapping), init=None
+    )
+    known = analyzer.copy()
+    for it in (*outer_iters, *inner_iters):
+        known.bind(it.var, it.dom)
+    inner = with_signature(_simplified(inner, known), known)
+    edit.forward[block] = inner
+    realize = ir.BlockRealize(tuple(inner_values), predicate, inner)
+    body = _rebuild(loop, state.tree.realize(block), realize)
+    init = _outer_init(block, mapping, inner_iters, known)
+    outer = ir.Block(f"{block.name}_o", tuple(outer_iters), (), (), body, init)
+    outer = with_signature(outer, analyzer)
+    result = ir.BlockRealize(tuple(outer_values), division.outer_predicate, outer)
+    edit.replace(loop, result)
+    edit.refresh_signatures()
+    return result, outer
+
+
+def _divide(
+    state: State, block: ir.Block, loop: ir.For, analyzer: Analyzer
+) -> SubspaceDivision:
+    realize = state.tree.realize(block)
+    loops = state.tree.loops_above(block)
+    inside = loops[loops.index(loop):]
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+    base = state.analyzer(loops[0])
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    found = subspace_divide(
+        realize.iter_values, domains, {f.loop_var for f in inside}, predicate, base
+    )
+    if found is None:
+        state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
+                   f"part inside loop {loop.loop_var.name}", code="BW315",
+                   guilty=[loop, realize],
+                   help="inner loops must drive the low digits of the bindings")  # fmt: skip
+    return found
+
+
+def _iterators(
+    block: ir.Block, division: SubspaceDivision, preserve_unit: bool, analyzer: Analyzer
+) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
+    """Outer and inner iterators with their values, and each old iterator in terms of them."""
+    outer: list[ir.IterVar] = []
+    outer_values: list[ir.Expr] = []
+    inner: list[ir.IterVar] = []
+    inner_values: list[ir.Expr] = []
+    mapping: dict[ir.Var, ir.Expr] = {}
+    for it, pair in zip(block.iter_vars, division.pairs, strict=True):
+        dtype = it.var.type
+        zero = ir.const(0, dtype)
+        value: ir.Expr = zero
+        single = analyzer.prove_equal(pair.outer_extent, ir.const(1, dtype))
+        constant = single and not ir.free_vars(pair.outer)
+        if preserve_unit or not constant:
+            var = ir.Var(f"{it.var.name}_o", dtype)
+            extent = pair.outer_extent
+            outer.append(ir.IterVar(var, ir.Range(zero, extent), it.iter_type))
+            outer_values.append(pair.outer)
+            value = ir.mul(var, pair.inner_extent)
+        else:
+            value = ir.mul(pair.outer, pair.inner_extent)
+        if not analyzer.prove_equal(pair.inner_extent, ir.const(1, dtype)):
+            var = ir.Var(f"{it.var.name}_i", dtype)
+            inner.append(ir.IterVar(var, ir.Range(zero, pair.inner_extent), it.iter_type))
+            inner_values.append(pair.inner)
+            value = value + var
+        mapping[it.var] = value
+    return outer, outer_values, inner, inner_values, mapping
+
+
+def _inner_predicate(
+    state: State,
+    block: ir.Block,
+    division: SubspaceDivision,
+    mapping: dict[ir.Var, ir.Expr],
+    inner_iters: list[ir.IterVar],
+    inner_values: list[ir.Expr],
+) -> ir.Expr:
+    """Conditions on inner loops in terms of outer iterators and inner loops."""
+    realize = state.tree.realize(block)
+    analyzer = state.analyzer(realize)
+    bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
+    kept: list[ir.Expr] = []
+    for condition in conjuncts(division.inner_predicate):
+        if ir.is_const_int(condition, 1):
+            continue
+        found: ir.Expr | None = None
+        if isinstance(condition, ir.CompareOp):
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+                if analyzer.prove_equal(condition.a, value):
+                    inside = ir.substitute(mapping[it.var], bound)
+                    found = type(condition)(*ir.match_types(inside, condition.b))
+                    break
+        if found is None:
+            state.fail("a condition of the predicate concerns no single iterator", code="BW320",
+                       guilty=[realize])  # fmt: skip
+        kept.append(found)
+    return ir.all_of(kept)
+
+
+def _simplified(block: ir.Block, analyzer: Analyzer) -> ir.Block:
+    """The block with simplified indices."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
+            return node.replace(indices=tuple(analyzer.simplify(i) for i in node.indices))
+        return None
+
+    return block.replace(body=ir.rewrite_bottom_up(block.body, change))
+
+
+def _rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
+    """`node` with `old`, somewhere below it, replaced."""
+    if node is old:
+        return new
+    if isinstance(node, ir.Block):
+        return node
+    return node.map_children(lambda c: _rebuild(c, old, new) if isinstance(c, ir.Stmt) else c)
+
+
+def _outer_init(
+    block: ir.Block, mapping: dict[ir.Var, ir.Expr], inner: list[ir.IterVar], analyzer: Analyzer
+) -> ir.Stmt | None:
+    """The initial value over the inner spatial iterators, for the outer block."""
+    if block.init is None:
+        return None
+    spatial = [it for it in inner if it.iter_type is not ir.IterType.REDUCE]
+    fresh = {it.var: ir.Var(it.var.name, it.var.type) for it in spatial}
+    values = {v: ir.substitute(e, fresh) for v, e in mapping.items()}
+    iters = tuple(it.replace(var=fresh[it.var]) for it in spatial)
+    known = analyzer.copy()
+    for it in iters:
+        known.bind(it.var, it.dom)
+    made = ir.Block(f"{block.name}_init", iters, (), (), ir.substitute(block.init, values))
+    made = with_signature(_simplified(made, known), known)
+    loops = [(ir.Var(f"{it.var.name}_loop", it.var.type), it.dom.extent) for it in spatial]
+    realize = ir.BlockRealize(tuple(v for v, _ in loops), ir.const(True, "bool"), made)
+    return wrap_loops(realize, loops)

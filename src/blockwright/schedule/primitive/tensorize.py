@@ -1,0 +1,132 @@
+"""tensorize: a computation becomes a tensor intrinsic."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from blockwright import ir
+from blockwright.intrin import TensorIntrin
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.match import Match
+from blockwright.schedule.primitive.blockize import blockized
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.renew import copied
+from blockwright.schedule.state import State, Step
+from blockwright.support import IRError
+
+
+class Tensorize(Primitive, frozen=True, eq=False):
+    """Replace a loop nest, or a block made by `blockize`, by the implementation of an intrinsic.
+
+    Args:
+        block_or_loop: the nest, of the extents of the intrinsic's meaning.
+        tensor_intrin: name of the intrinsic.
+        preserve_unit_iters: keep outer iterators that have one value.
+
+    Requires:
+    - the nest can be blockized;
+    - its one store matches the meaning: same expression, each access the meaning's access shifted;
+    - no predicate restricts the tile;
+    - the tile is compact where the implementation's buffers say so.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((4, 32), "float32"), B: T.Buffer((32, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+            for k, i, j in T.grid(32, 4, 8):
+                with T.block("C"):
+                    vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                    C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+
+    Steps::
+
+        k, i, j = sch.get_loops(sch.get_block("C"))
+        sch.tensorize(i, "outer_product_4x8_float32")
+    """
+
+    method: ClassVar[str] = "tensorize"
+
+    block_or_loop: BlockRV | LoopRV
+    tensor_intrin: str
+    preserve_unit_iters: bool = True
+
+    def apply(self, state: State) -> Step:
+        node = state.stmt(self.block_or_loop)
+        try:
+            intrin = TensorIntrin.get(self.tensor_intrin)
+        except IRError as error:
+            state.fail(error.message, code="BW327", help=error.help)
+        edit = Edit(state)
+        if isinstance(node, ir.For):
+            realize, outer = blockized(state, edit, node, self.preserve_unit_iters)
+            target: ir.Stmt = node
+        else:
+            realize = state.realize(node)
+            outer, target = node, realize
+        inner = self._inner(state, outer, node)
+        match = self._match(state, intrin, outer, inner.block, node)
+        implementation = intrin.implementation
+        body, views, allocs = _placed(implementation, intrin.meaning, match)
+        new = outer.replace(body=body, match_buffers=(*outer.match_buffers, *views),
+                            alloc_buffers=(*outer.alloc_buffers, *allocs))  # fmt: skip
+        edit.forward.pop(inner.block, None)
+        for old, became in list(edit.forward.items()):
+            if became is inner.block:
+                del edit.forward[old]  # consumed
+        if isinstance(node, ir.Block):
+            edit.forward[node] = new
+        edit.replace(target, realize.replace(block=new))
+        return edit.finish()
+
+    @staticmethod
+    def _inner(state: State, outer: ir.Block, guilty: ir.Node) -> ir.BlockRealize:
+        """The one block inside the tile, in plain loops from 0."""
+        stmt = outer.body
+        loops: dict[ir.Var, ir.For] = {}
+        while isinstance(stmt, ir.For):
+            loops[stmt.loop_var] = stmt
+            stmt = stmt.body
+        if not isinstance(stmt, ir.BlockRealize):
+            state.fail("the tile is not loops around one block", code="BW327", guilty=[guilty],
+                       help="blockize the loops of the tile")  # fmt: skip
+        if not ir.is_const_int(stmt.predicate, 1):
+            state.fail("a predicate restricts the tile", code="BW327", guilty=[guilty],
+                       help="pad_einsum, or split by a factor that divides the extent")  # fmt: skip
+        return stmt
+
+    @staticmethod
+    def _match(
+        state: State, intrin: TensorIntrin, outer: ir.Block, inner: ir.Block, guilty: ir.Node
+    ) -> Match:
+        analyzer = state.analyzer(guilty if isinstance(guilty, ir.Stmt) else None)
+        for it in (*outer.iter_vars, *inner.iter_vars):
+            analyzer.bind(it.var, it.dom)
+        meaning = ir.blocks(intrin.meaning.root.body)[0]
+        match = Match(meaning, inner, analyzer)
+        if inner.init is not None or not match.run(meaning.body, inner.body):
+            why = "it sets an initial value" if inner.init is not None else match.why
+            state.fail(f"the tile does not match {intrin.name}: {why}", code="BW327",
+                       guilty=[guilty], help="compare it with the meaning:\n"
+                       + repr(intrin.meaning))  # fmt: skip
+        return match
+
+
+def _placed(
+    implementation: ir.PrimFunc, meaning: ir.PrimFunc, match: Match
+) -> tuple[ir.Stmt, list[ir.MatchBufferRegion], tuple[ir.Buffer, ...]]:
+    """The implementation's body on views of the matched regions."""
+    root: ir.Block = copied(implementation.root)
+    views: list[ir.MatchBufferRegion] = []
+    mapping: dict[Any, ir.Node] = {}
+    for mine, formal in zip(meaning.buffers, implementation.buffers, strict=True):
+        region = match.regions[mine]
+        symbols = {v: ir.Var(v.name, v.type) for e in (*formal.strides, formal.elem_offset)
+                   if e is not None for v in ir.free_vars(e)}  # fmt: skip
+        scope = region.buffer.scope
+        name = f"{region.buffer.name}_tile"
+        view = ir.substitute(formal, symbols).replace(name=name, scope=scope)
+        mapping.update(symbols)
+        mapping[formal] = view
+        views.append(ir.MatchBufferRegion(view, region))
+    return ir.substitute(root.body, mapping), views, root.alloc_buffers

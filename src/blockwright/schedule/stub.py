@@ -1,0 +1,78 @@
+"""Writes `facade.pyi`, the types of the methods that `facade.py` makes from the records.
+
+`python -m blockwright.schedule.stub` rewrites the file; a test checks that it is current.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from blockwright.schedule.primitive import PRIMITIVES
+from blockwright.schedule.record import Primitive, fields_of
+
+_RESULTS = {"none": "None", "block": "BlockRV", "loop": "LoopRV", "blocks": "list[BlockRV]",
+            "loops": "list[LoopRV]"}  # fmt: skip
+_ACCEPTED = {
+    "tuple[Factor, ...]": "Sequence[int | ir.Expr | None]",
+    "tuple[Factor, ...] | None": "Sequence[int | ir.Expr | None] | None",
+    "tuple[int, ...]": "Sequence[int]",
+    "tuple[BlockRV, ...]": "Sequence[BlockRV]",
+    "tuple[BlockRV, ...] | None": "Sequence[BlockRV] | None",
+    "AnyIndexMap": "IndexMap | Callable[..., Sequence[Any]]",
+    "Number | None": "float | ir.Expr | None",
+}
+_HEADER = '''"""Types of the schedule methods; written by `python -m blockwright.schedule.stub`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.arith import IndexMap
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.record import Primitive
+
+class Facade:
+    def _run(self, record: Primitive) -> Any: ...
+'''
+
+
+def stub_text() -> str:
+    """The content of `facade.pyi`."""
+    return _HEADER + "".join(_method(record) for record in PRIMITIVES)
+
+
+def _method(record: type[Primitive]) -> str:
+    parameters = ["self"]
+    notes = dict(fields_of(record))
+    for field in msgspec.structs.fields(record):
+        note = notes[field.name]
+        if field.name == record.variadic:
+            inner = note.removeprefix("tuple[").removesuffix(", ...]")
+            parameters.append(f"*{field.name}: {inner}")
+            continue
+        text = f"{field.name}: {_ACCEPTED.get(note, note)}"
+        parameters.append(text if field.required else f"{text} = {_default(field.default)}")
+    result = _RESULTS[record.returns]
+    line = f"    def {record.method}({', '.join(parameters)}) -> {result}: ..."
+    if len(line) <= 100:
+        return line + "\n"
+    inside = "".join(f"        {p},\n" for p in parameters)
+    return f"    def {record.method}(\n{inside}    ) -> {result}: ...\n"
+
+
+def _default(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def main() -> None:
+    path = Path(__file__).with_name("facade.pyi")
+    path.write_text(stub_text(), encoding="utf-8")
+    sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

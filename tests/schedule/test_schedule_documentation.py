@@ -1,0 +1,58 @@
+"""The programs in the docstrings of primitives: the steps turn the first into the second."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+import pytest
+
+from blockwright import ir
+from blockwright.schedule import RECORDS, Schedule
+from blockwright.script.ir import from_source
+
+
+def sections(text: str) -> dict[str, str]:
+    """The literal blocks of a docstring by the word in front of them."""
+    found: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in inspect.cleandoc(text).splitlines():
+        if line.rstrip().endswith("::") and not line.startswith(" "):
+            current = found.setdefault(line.rstrip()[:-2], [])
+        elif current is not None:
+            if line and not line.startswith(" "):
+                current = None
+            else:
+                current.append(line)
+    return {name: textwrap.dedent("\n".join(lines)) for name, lines in found.items()}
+
+
+DOCUMENTED = {name: sections(record.__doc__ or "") for name, record in RECORDS.items()}
+REWRITING = sorted(name for name in RECORDS if not name.startswith("get_"))
+
+
+def function(text: str) -> ir.PrimFunc:
+    parsed = from_source(text)
+    return parsed if isinstance(parsed, ir.PrimFunc) else next(iter(parsed.functions.values()))
+
+
+@pytest.mark.parametrize("name", REWRITING)
+def test_the_example_in_the_docstring_is_true(name: str) -> None:
+    parts = DOCUMENTED[name]
+    assert {"Before", "Steps"} <= parts.keys(), f"{name} shows no example"
+    sch = Schedule(function(parts["Before"]), verify="full")
+    exec(parts["Steps"], {"sch": sch})
+    if "After" in parts:
+        ir.assert_structural_equal(sch.func, function(parts["After"]))
+
+
+@pytest.mark.parametrize("name", sorted(RECORDS))
+def test_every_parameter_is_described(name: str) -> None:
+    record = RECORDS[name]
+    text = record.__doc__ or ""
+    for field in record.__struct_fields__:
+        assert f"    {field}" in inspect.cleandoc(text) or f"{field}:" in text, field
+
+
+def test_the_list_of_primitives_is_alphabetical() -> None:
+    assert list(RECORDS) == sorted(RECORDS)
