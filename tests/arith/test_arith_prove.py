@@ -45,7 +45,9 @@ def test_full_tiles_need_no_condition() -> None:
 
 
 def test_mixed_radix_products_of_symbols() -> None:
-    known = Analyzer({I0: span(M), J: span(N), K: span(P)})
+    known = Analyzer({I0: span(M), J: span(N), K: span(P), X: span(M * N)})
+    assert known.prove(X // N < M)
+    assert known.prove(X // N * N + X % N < M * N)
     assert known.prove(I0 * N + J < M * N)
     assert known.prove((I0 * N + J) * P + K < M * N * P)
     assert not known.prove(I0 * M + J < M * N)
@@ -176,8 +178,18 @@ def test_unproved_queries_are_logged_with_what_was_known() -> None:
     assert [q.text for q in log] == ["i < n", "i < n"]
     assert "i in [0, +16)" in log[0].known
     assert "n > 3" in log[1].known
+    assert all(q.refuted for q in log)
     known.prove(I0 < N)
     assert len(log) == 2
+
+
+def test_the_log_tells_false_from_unseen() -> None:
+    known = Analyzer()
+    known.bind_bounds(N, low=1)
+    with query_log() as log:
+        known.prove(N // 2 * 2 >= N)
+        known.prove((N * N - 1) % 2 + N % 2 <= 1)  # true, but not seen: squares are not followed
+    assert [q.refuted for q in log] == [True, False]
 
 
 def test_different_widths_are_equal_when_their_values_are() -> None:

@@ -178,6 +178,14 @@ class Scope:
         need = self.region_under(common, consumer, read, analyzer)
         return covers(have.region, clip_region(need, analyzer).region, analyzer)
 
+    def fills(self, block: ir.Block, box: ir.BufferRegion) -> bool:
+        """Whether the instances of a block together write every element of a box."""
+        analyzer = facts_at(self.tree, self.block.body)
+        written = self._region(block.writes, box.buffer)
+        have = self.region_under((), block, written, analyzer)
+        whole = covers(have.region, box.region, analyzer)
+        return whole and self._exact([], block, written, analyzer)
+
     def _partial(self, block: ir.Block, common: list[ir.For]) -> bool:
         """Whether the common loops drive a reduction, whose result is then not complete."""
         variables = {f.loop_var for f in common}

@@ -23,7 +23,10 @@ from blockwright.arith.querylog import record, recording
 from blockwright.arith.rewrite import lanes_of
 from blockwright.arith.state import State
 from blockwright.arith.text import expr_text
+from blockwright.arith.witness import Impossible, Witness, witnesses
 from blockwright.ir import EQ, CompareOp, Expr, IntImm, Not, Range, Var, uses_var
+
+_TRIED = 24  # points tried for a counterexample when a log is open
 
 
 class Analyzer(Knowledge):
@@ -63,10 +66,35 @@ class Analyzer(Knowledge):
     # ------------------------------------------------------------------ questions
     def prove(self, condition: Expr) -> bool:
         """Whether the condition surely holds."""
-        holds = self._prove(condition, ())
-        if not holds and recording():
-            record(condition, [_entry_text(e) for e in self._state.entries])
-        return holds
+        proved = self._prove(condition, ())
+        if not proved and recording():
+            entries = [_entry_text(e) for e in self._state.entries]
+            record(condition, entries, self._has_counterexample(condition))
+        return proved
+
+    def _has_counterexample(self, condition: Expr) -> bool:
+        state = self._state
+        points = witnesses(self, state.facts, state.known, _TRIED)
+        return any(self._false_at(point, condition) for point in points)
+
+    def _false_at(self, point: Witness, condition: Expr) -> bool:
+        """Whether the condition can be false at a point; a condition on memory always can."""
+        parts = list(conjuncts(condition))
+        if len(parts) > 1:
+            return any(self._false_at(point, p) for p in parts)
+        options = list(disjuncts(parts[0]))
+        if len(options) > 1:
+            return all(self._false_at(point, p) for p in options)
+        piece = inverse(options[0].a) if isinstance(options[0], Not) else options[0]
+        test = test_of(self, piece)
+        if test is None:
+            simple = self.simplify(piece)
+            return not simple.value if isinstance(simple, IntImm) else True
+        try:
+            value = point.value(test.sum)
+        except Impossible:
+            return False
+        return value < 0 if test.kind == ">=" else (value == 0) == (test.kind == "!=")
 
     def _prove(self, condition: Expr, extra: tuple[Poly, ...]) -> bool:
         for part in conjuncts(condition):

@@ -13,10 +13,15 @@ from blockwright.ir import Expr
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One condition that `prove` answered with False, and what was known."""
+    """One condition that `prove` answered with False, and what was known.
+
+    `refuted`: a point at which everything known holds and the condition does not was found, so the
+    answer is settled; otherwise the condition may be true and the prover did not see it.
+    """
 
     text: str
     known: tuple[str, ...]
+    refuted: bool
 
 
 _active: ContextVar[tuple[list[Query], ...]] = ContextVar("blockwright_arith_queries", default=())
@@ -26,8 +31,8 @@ _active: ContextVar[tuple[list[Query], ...]] = ContextVar("blockwright_arith_que
 def query_log() -> Generator[list[Query]]:
     """Collect unproved conditions raised inside the `with` block.
 
-    A condition that is false on purpose (a schedule asking which of two cases it has) is collected
-    too: the log lists questions without a yes, not defects.
+    Most are settled: a pass asks whether a check can go, and it cannot. What is worth a look are
+    the entries that are not `refuted`.
     """
     log: list[Query] = []
     token = _active.set((*_active.get(), log))
@@ -37,10 +42,11 @@ def query_log() -> Generator[list[Query]]:
         _active.reset(token)
 
 
-def record(condition: Expr, known: list[str]) -> None:
+def record(condition: Expr, known: list[str], refuted: bool) -> None:
     """Add a condition to every open log."""
+    query = Query(expr_text(condition), tuple(known), refuted)
     for log in _active.get():
-        log.append(Query(expr_text(condition), tuple(known)))
+        log.append(query)
 
 
 def recording() -> bool:

@@ -8,9 +8,11 @@ of it, and is used only if all facts hold there.
 from __future__ import annotations
 
 from blockwright.arith.form import Atom, Bounds, Context, Poly
-from blockwright.ir import Var
+from blockwright.ir import Expr, Var
 
 _STEP = 37  # how far into an unbounded domain
+_MULTIPLE = 64 * 720720  # of every number up to 16, and of powers of 2
+_LARGE = 64  # a domain of so many values is taken for a size
 
 
 class Impossible(Exception):
@@ -20,7 +22,8 @@ class Impossible(Exception):
 class Witness:
     """Values of atoms, chosen on first use.
 
-    `style` 0 takes low ends, 1 high ends, 2 something between.
+    `style` 0 takes low ends, 1 high ends, 2 something between, 3 high ends with sizes that leave a
+    remainder of 1 for usual divisors (the last tile is then not full), others scattered values.
     """
 
     def __init__(self, ctx: Context, style: int) -> None:
@@ -28,6 +31,7 @@ class Witness:
         self.style = style
         self.values: dict[int, int] = {}
         self.open: set[int] = set()
+        self.limited: set[Expr | None] = set()  # variables that end where a size says
 
     def holds(self, facts: tuple[Poly, ...], known: dict[int, Bounds]) -> bool:
         """Whether every fact and every bound of an atom is satisfied."""
@@ -77,7 +81,10 @@ class Witness:
         low, high = self._ends(atom)
         if low is not None and high is not None and low > high:
             raise Impossible
-        return self._pick(low, high)
+        if self.style == 3:
+            limited = atom.kind == "var" and atom.node in self.limited
+            return high if limited and high is not None else self._odd(low, high)
+        return self._pick(low, high) if self.style < 3 else self._scatter(low, high, atom.id)
 
     def _ends(self, atom: Atom) -> Bounds:
         low, high = self.ctx.atom_bounds(atom)
@@ -90,6 +97,7 @@ class Witness:
             value = self.value(limits[0])
             low = value if low is None else max(low, value)
         if limits[1] is not None:
+            self.limited.add(atom.node)
             value = self.value(limits[1])
             high = value if high is None else min(high, value)
         self.open.discard(atom.id)
@@ -105,9 +113,25 @@ class Witness:
         return (low, high, low + (high - low) // 3)[self.style]
 
 
+    def _odd(self, low: int | None, high: int | None) -> int:
+        if high is None:
+            return _MULTIPLE * max(1, -(-(low or 0) // _MULTIPLE)) + 1
+        if low is not None and high - low < _LARGE:
+            return high
+        return max(high - (high - 1) % 48, high - 48 if low is None else low)
+
+    def _scatter(self, low: int | None, high: int | None, number: int) -> int:
+        """A repeatable value that differs from atom to atom and from style to style."""
+        draw = (number * 7919 + self.style * 104729) * 2654435761 % 65537
+        span = 64 if self.style % 2 else 5
+        if low is None:
+            return draw % span - span // 2 if high is None else high - draw % span
+        return low + draw % (span if high is None else high - low + 1)
+
+
 def witnesses(
-    ctx: Context, facts: tuple[Poly, ...], known: dict[int, Bounds]
+    ctx: Context, facts: tuple[Poly, ...], known: dict[int, Bounds], count: int = 4
 ) -> tuple[Witness, ...]:
-    """The points, of a few tried, at which everything known holds."""
-    found = (Witness(ctx, style) for style in range(3))
+    """The points, of `count` tried, at which everything known holds."""
+    found = (Witness(ctx, style) for style in range(count))
     return tuple(w for w in found if w.holds(facts, known))

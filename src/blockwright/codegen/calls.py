@@ -290,6 +290,8 @@ def _call_global(c: ExprCompiler, expr: Call) -> Value:
         known = ", ".join(sorted(c.context.callees)) or "none"
         raise BuildError(f"call of unknown function {_text(name)!r}", code="BW616",
                          help=f"functions of the module: {known}")  # fmt: skip
+    if c.context.poll is not None:
+        c.context.check(c.e.call("i32", "bw_poll", c.context.poll))
     args = [c.value(a) for a in rest]
     status = c.e.call("i32", f'"{symbol}"', *args)
     c.context.check(status)

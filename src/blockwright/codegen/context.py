@@ -53,6 +53,7 @@ class Context:
         loop_depths: how many cleanups there were when each open loop began.
         callees: symbol of each function of the program, by name.
         parallel_count: numbers the bodies of parallel loops.
+        poll: in a host program, where it keeps the time of the next look for signals.
     """
 
     e: FunctionEmitter
@@ -65,6 +66,7 @@ class Context:
     callees: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     parallel_count: list[int] = dataclasses.field(default_factory=lambda: [0])
     inside_parallel: bool = False
+    poll: Value | None = None
 
     @property
     def module(self) -> ModuleEmitter:

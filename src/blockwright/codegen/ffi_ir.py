@@ -83,6 +83,8 @@ declare i32 @bw_tensor_alloc(ptr, i32, i32, ptr)
 declare void @bw_return_tensor(ptr, ptr)
 declare i32 @bw_return_tuple(ptr, ptr, i32)
 declare i32 @bw_raise(ptr, ptr)
+declare i64 @bw_clock()
+declare i32 @bw_poll(ptr)
 declare i32 @bw_parallel_for(ptr, ptr, i64)
 declare i32 @bw_num_threads()
 """
@@ -164,6 +166,9 @@ def runtime_ir() -> str:
     - `i32 @bw_return_tuple(ptr result, ptr values, i32 count)`: returns an array of packed values;
       the array holds its own references, those in `values` are released.
     - `i32 @bw_raise(ptr kind, ptr message)`: raises and returns -1.
+    - `i64 @bw_clock()`: nanoseconds of the monotonic clock.
+    - `i32 @bw_poll(ptr due)`: between the kernels of a long call, lets the caller's signal handlers
+      run. `due` holds 0 at first. Returns 0, or what the FFI wants returned when a handler raised.
     """
     return _RUNTIME_IR
 
@@ -181,6 +186,49 @@ declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
 @bw.rt.full = private constant [84 x i8]
   c"BW720: no memory for a result tensor\0Ahelp: use smaller inputs or free other tensors\00"
 @bw.rt.array = private constant [9 x i8] c"ffi.Array"
+
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @TVMFFIEnvCheckSignals()
+
+define internal i64 @bw.rt.now(i32 %clock) {
+  %time = alloca [2 x i64], align 8
+  store i64 0, ptr %time, align 8
+  %np = getelementptr i8, ptr %time, i64 8
+  store i64 0, ptr %np, align 8
+  %rc = call i32 @clock_gettime(i32 %clock, ptr %time)
+  %seconds = load i64, ptr %time, align 8
+  %rest = load i64, ptr %np, align 8
+  %scaled = mul i64 %seconds, 1000000000
+  %now = add i64 %scaled, %rest
+  ret i64 %now
+}
+
+define hidden i64 @bw_clock() {
+  %now = call i64 @bw.rt.now(i32 1)
+  ret i64 %now
+}
+
+; A check takes the interpreter's lock, which another thread may hold for milliseconds: so one in
+; 50 ms, told by the coarse clock (6), which costs a few nanoseconds to read.
+define hidden i32 @bw_poll(ptr %due) {
+entry:
+  %now = call i64 @bw.rt.now(i32 6)
+  %when = load i64, ptr %due, align 8
+  %early = icmp slt i64 %now, %when
+  br i1 %early, label %fine, label %renew
+renew:
+  %next = add i64 %now, 50000000
+  store i64 %next, ptr %due, align 8
+  %first = icmp eq i64 %when, 0
+  br i1 %first, label %fine, label %check
+check:
+  %rc = call i32 @TVMFFIEnvCheckSignals()
+  %calm = icmp eq i32 %rc, 0
+  %answer = select i1 %calm, i32 0, i32 -2
+  ret i32 %answer
+fine:
+  ret i32 0
+}
 
 define hidden i32 @bw_raise(ptr %kind, ptr %message) cold noinline {
   call void @TVMFFIErrorSetRaisedFromCStr(ptr %kind, ptr %message)

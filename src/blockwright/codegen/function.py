@@ -17,6 +17,7 @@ from blockwright.codegen.llvm import Pipeline
 from blockwright.codegen.parallel import emit_parallel
 from blockwright.codegen.signature import signature
 from blockwright.codegen.stmt import StmtCompiler
+from blockwright.codegen.values import int_const
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -30,6 +31,9 @@ from blockwright.ir import (
 )
 from blockwright.support import BuildError
 from blockwright.target import Target
+
+_VERY_LARGE = 400_000
+"""Characters of text from which on only the short list of passes is affordable."""
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -94,6 +98,9 @@ def emit_function(
     for var, value in zip((*sign.scalars, *sign.symbols), variables, strict=True):
         context.variables[var] = value
     context.nonnegative.update(v for v in sign.symbols if v.dtype.is_int)
+    if func.attrs.get("tir.is_host"):
+        context.poll = e.stack(8, 8)
+        e.store(int_const(0), context.poll, 8)
     StmtCompiler(context, emit_parallel).function_body(func.body)
     e.finish()
     entry = None
@@ -101,12 +108,12 @@ def emit_function(
     if not func.attrs.get("tir.is_private", False):
         entry = SYMBOL_PREFIX + name
         emit_entry(module, func, name, symbol, written)
-    host = bool(func.attrs.get("tir.is_host", False))
     inputs = func.params[: len(func.params) - sign.num_outputs]
     place = {p: i for i, (p, _) in enumerate(sign.buffers)}
     positions = tuple(i for i, p in enumerate(inputs) if place.get(p, -1) in written)
-    return Unit(name, symbol, entry, module.render(), "host" if host else "kernel",
-                tuple(names[: len(inputs)]), positions)  # fmt: skip
+    text = module.render()
+    pipeline: Pipeline = "kernel" if len(text) > _VERY_LARGE else "host"
+    return Unit(name, symbol, entry, text, pipeline, tuple(names[: len(inputs)]), positions)
 
 
 def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:

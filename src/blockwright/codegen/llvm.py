@@ -1,8 +1,9 @@
 """The only module that touches llvmlite, which it loads at first use.
 
-Kernels arrive tiled, unrolled and vectorised; a short list of passes is enough and several times
-cheaper than the standard pipeline. Scalar host code takes that pipeline, without its loop
-vectoriser and unroller.
+Programs arrive tiled, unrolled and vectorised, so the standard pipeline runs without its loop
+vectoriser and unroller ("host"). That costs little on functions of usual size, and loops that
+nobody scheduled gain much: invariant loads leave them, sums stay in registers. Very large functions
+take a short list of passes instead ("kernel").
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.interp.expr import ExprCompiler
-from blockwright.interp.lanes import Env, Fn, Site, pick
+from blockwright.interp.lanes import Env, Fn, Site, pick, same
 from blockwright.interp.memory import Pointer, View, record
 from blockwright.ir import Buffer, BufferLoad, BufferStore, Call, Expr
 from blockwright.ir import add as add_expr
@@ -21,23 +21,54 @@ class AccessCompiler(ExprCompiler):
         """Where in the view's data the elements are; without a site, bounds are not checked."""
         slot = self._known(buffer)
         fns, vector = self._indices(buffer, indices)
-        name = buffer.name
+        name, key = buffer.name, object()
 
         def at(env: Env) -> Any:
             view: View = env[slot]
+            base, found = env[slot + 1], None
+            index = [fn(env) for fn in fns]
+            keeps = env[0] is not None and site is not None
+            if keeps:
+                found = env[1].memo.get(key)
+                if found is not None and found[0] is view:
+                    if same(found[1], base) and all(map(same, found[2], index)):
+                        return found[4]
+                else:
+                    found = None
+            steps: list[Any] = []
+            for axis, i in enumerate(index):
+                if found is not None and found[2][axis] is i:
+                    steps.append(found[3][axis])
+                    continue
+                if site is not None and not _inside(i, view.shape[axis]):
+                    raise _outside(env, site, name, view, index, vector)
+                steps.append(i * view.strides[axis])
+            flat = steps[0] if steps else 0
+            for step in steps[1:]:
+                flat = flat + step
+            place = _place(base, flat, view, vector)
+            if keeps:
+                env[1].memo[key] = (view, base, index, steps, place)
+            return place
+
+        return at
+
+    def cells(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Fn:
+        """Positions as in `position`, and which of them are inside the buffer (True: all)."""
+        slot = self._known(buffer)
+        fns, vector = self._indices(buffer, indices)
+
+        def at(env: Env) -> tuple[Any, Any]:
+            view: View = env[slot]
             flat: Any = 0
+            inside: Any = True
             for axis, fn in enumerate(fns):
                 index = fn(env)
-                if site is not None:
-                    extent = view.shape[axis]
-                    if type(index) is np.ndarray:
-                        # One comparison for both ends: negative numbers are huge when unsigned.
-                        if index.size and index.view(np.uint64).max() >= extent:
-                            raise _outside(env, site, name, view, [f(env) for f in fns], vector)
-                    elif not 0 <= index < extent:
-                        raise _outside(env, site, name, view, [f(env) for f in fns], vector)
+                inside = inside & (index >= 0) & (index < view.shape[axis])
                 flat = flat + index * view.strides[axis]
-            return _place(env[slot + 1], flat, view, vector)
+            if view.lanes > 1 and type(inside) is np.ndarray:
+                inside = np.repeat(inside, view.lanes, axis=-1) if vector else inside[..., None]
+            return _place(env[slot + 1], flat, view, vector), inside
 
         return at
 
@@ -54,10 +85,10 @@ class AccessCompiler(ExprCompiler):
             raise InterpretError(f"buffer {buffer.name} has {buffer.ndim} dimensions, the access "
                                  f"has {len(indices)} indices", code="BW757")  # fmt: skip
         vector = any(i.dtype.lanes > 1 for i in indices)
-        fns = [self.index(i) for i in indices]
-        if vector:
-            fns = [fn if i.dtype.lanes > 1 else _lifted(fn)
-                   for fn, i in zip(fns, indices, strict=True)]  # fmt: skip
+        fns: list[Fn] = []
+        for i in indices:
+            fn = self.index(i)
+            fns.append(self.kept(i, _lifted(fn) if vector and i.dtype.lanes == 1 else fn))
         return fns, vector
 
     # ----------------------------------------------------------------------------------- reads
@@ -220,6 +251,13 @@ class AccessCompiler(ExprCompiler):
             return old
 
         return add
+
+
+def _inside(index: Any, extent: int) -> bool:
+    if type(index) is np.ndarray:
+        # One comparison for both ends: negative numbers are huge when unsigned.
+        return not index.size or bool(index.view(np.uint64).max() < extent)
+    return 0 <= index < extent
 
 
 def _lifted(fn: Fn) -> Fn:

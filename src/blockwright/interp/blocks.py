@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.interp.calls import CallCompiler, Run
-from blockwright.interp.lanes import Env, Fn, compress
+from blockwright.interp.lanes import Env, Fn, compress, narrowed, same
 from blockwright.interp.memory import Pointer, Storage, View, compact_strides
 from blockwright.ir import (
     Block,
@@ -117,7 +117,7 @@ class BlockCompiler(CallCompiler):
     def _realize(self, node: BlockRealize) -> Run:
         block = node.block
         predicate = None if is_const_int(node.predicate, 1) else self.condition(node.predicate)
-        values = [self.index(v) for v in node.iter_values]
+        values = [self.kept(v, self.index(v)) for v in node.iter_values]
         outer, self.block = self.block, block.name
         shown = len(self.visible)
         iters = [self._iterator(it) for it in block.iter_vars]
@@ -132,7 +132,7 @@ class BlockCompiler(CallCompiler):
                     if not holds.any():
                         return
                     if not holds.all():
-                        env = compress(env, holds)
+                        env = narrowed(env, holds, block)
                 elif not holds:
                     return
             bound = [value(env) for value in values]
@@ -149,6 +149,13 @@ class BlockCompiler(CallCompiler):
 
         def bind(env: Env, value: Any) -> None:
             start, count = low(env), extent(env)
+            memo = env[1].memo
+            if type(value) is np.ndarray:
+                now = (value, start, count)
+                if all(map(same, memo.get(it, (None, None, None)), now)):
+                    env[slot] = value
+                    return
+                memo[it] = now
             inside = (value >= start) & (value < start + count)
             if not (inside.all() if type(inside) is np.ndarray else inside):
                 lane = int(np.argmin(inside))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blockwright.interp import numeric, ops
-from blockwright.interp.lanes import Env, Fn, Site, compress, per_lane
+from blockwright.interp.lanes import Env, Fn, Site, compress, narrowed, per_lane, same
 from blockwright.ir import (
     OPS,
     BinaryOp,
@@ -34,6 +34,7 @@ from blockwright.ir import (
     Shuffle,
     StringImm,
     Var,
+    walk,
 )
 from blockwright.ir import expr as E
 from blockwright.support import InterpretError
@@ -138,6 +139,35 @@ class ExprCompiler:
             return value.astype(np.int64) if type(value) is np.ndarray else int(value)
 
         return convert
+
+    def kept(self, expr: Expr, fn: Fn) -> Fn:
+        """`fn` for an expression of variables only, remembering its last array.
+
+        Steps of a loop inside lanes mostly change one variable; what does not depend on it is the
+        same array object again, and so is what is computed from it.
+        """
+        parts = list(walk(expr))
+        if isinstance(expr, (Var, IntImm)) or any(
+            isinstance(p, (BufferLoad, Call, Let)) for p in parts
+        ):
+            return fn
+        slots = sorted({self.slot(p) for p in parts if isinstance(p, Var)})
+        key = object()
+
+        def remember(env: Env) -> Any:
+            if env[0] is None:
+                return fn(env)
+            memo = env[1].memo
+            now = [env[slot] for slot in slots]
+            found = memo.get(key)
+            if found is not None and all(map(same, found[0], now)):
+                return found[1]
+            result = fn(env)
+            if type(result) is np.ndarray:
+                memo[key] = (now, result)
+            return result
+
+        return remember
 
     def _compile(self, expr: Expr) -> Fn:
         if isinstance(expr, IntImm):
@@ -250,7 +280,7 @@ class ExprCompiler:
         """`if_then_else`: each lane evaluates only the side it takes."""
         if expr.args[0].dtype.lanes > 1:
             return self._select(Select(*expr.args, span=expr.span))
-        condition = self._compile(expr.args[0])
+        condition = self.condition(expr.args[0])
         a, b = self._branches(expr, expr.args[1], expr.args[2])
         lanes = expr.dtype.lanes
         index = expr.dtype.is_int and self.is_index(expr)
@@ -265,7 +295,7 @@ class ExprCompiler:
             if not chosen.any():
                 return b(env)
             result = np.empty((len(chosen), lanes) if lanes > 1 else len(chosen), kind)
-            result[chosen] = a(compress(env, chosen))
+            result[chosen] = a(narrowed(env, chosen, a))
             other = ~chosen
             result[other] = b(compress(env, other))
             return result
@@ -371,4 +401,4 @@ class ExprCompiler:
     # Used by the statement compiler where the result steers control flow.
     def condition(self, expr: Expr) -> Fn:
         """A closure that gives a bool, or a bool array over the lanes."""
-        return self._compile(expr)
+        return self.kept(expr, self._compile(expr))

@@ -73,6 +73,7 @@ class State:
         self.next_id = 1
         self.failures: dict[Any, int] = {}
         self.constants: dict[str, Any] = {}
+        self.memo: dict[Any, Any] = {}  # what does not change from step to step, per closure
 
     def sequence(self, count: int, unordered: bool) -> Iterable[int]:
         """Iteration numbers in the order in which this run takes them."""
@@ -118,6 +119,35 @@ def compress(env: Env, mask: Any) -> Env:
     chosen = np.flatnonzero(mask)
     new = [v[chosen] if type(v) is np.ndarray else v for v in env]
     new[0] = len(chosen)
+    return new
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two entries of an environment are surely equal: one object, or equal ints."""
+    return a is b or (type(a) is int and type(b) is int and a == b)
+
+
+def narrowed(env: Env, mask: Any, key: object) -> Env:
+    """`compress`, remembering its result under `key`: only what changed is taken anew."""
+    memo = env[1].memo
+    found = memo.get(key)
+    if found is not None and found[0] is mask:
+        rows = found[1]
+        new = refreshed(env, rows, found[2], found[3])
+    else:
+        rows = np.flatnonzero(mask)
+        new = [v[rows] if type(v) is np.ndarray else v for v in env]
+    new[0] = len(rows)
+    memo[key] = (mask, rows, list(env), list(new))
+    return new
+
+
+def refreshed(env: Env, rows: Any, before: Env, after: Env) -> Env:
+    """`env` at `rows`, given that `before` gave `after`."""
+    new = list(after)
+    for k, value in enumerate(env):
+        if value is not before[k]:
+            new[k] = value[rows] if type(value) is np.ndarray else value
     return new
 
 

@@ -25,7 +25,9 @@ from blockwright.interp.lanes import (
     State,
     TooManyLanes,
     expand,
+    refreshed,
     run_loops,
+    same,
 )
 from blockwright.interp.memory import View
 from blockwright.interp.private import Privates
@@ -60,6 +62,7 @@ class Nest:
         depends: list[set[int]],
         owner: int,
         scratch: list[Fn],
+        inputs: list[int] | None,
     ) -> None:
         self.chain = chain
         self.body = body
@@ -69,12 +72,15 @@ class Nest:
         self.depends = depends
         self.owner = owner
         self.scratch = scratch
+        self.inputs = inputs  # slots that decide about lanes; None when memory contents do too
 
     def run(self, env: Env) -> bool:
         """Run as lanes when that is exact; False when the caller must run the loops in order."""
         state: State = env[1]
         if not self.wanted or state.failures.get(self, 0) >= _TRIES:
             return False
+        if self._again(env):
+            return True
         tried = False
         for lanes in self._candidates():
             verdict = self._try(env, lanes)
@@ -84,6 +90,28 @@ class Nest:
         if tried:
             state.failures[self] = state.failures.get(self, 0) + 1
         return False
+
+    def _again(self, env: Env) -> bool:
+        """Run as last time when nothing has changed that decides about lanes."""
+        found = env[1].memo.get(self)
+        if found is None or self.inputs is None:
+            return False
+        lanes, rows, before, after = found
+        if not all(same(env[slot], before[slot]) for slot in (0, *self.inputs)):
+            return False
+        if rows is None and any(
+            type(v) is np.ndarray and v is not old for v, old in zip(env, before, strict=True)
+        ):
+            return False
+        inner = refreshed(env, rows, before, after)
+        inner[0] = after[0]
+        env[1].memo[self] = (lanes, rows, list(env), list(inner))
+        self._steps(inner, lanes)
+        return True
+
+    def _steps(self, inner: Env, lanes: list[int]) -> None:
+        steps = [loop for k, loop in enumerate(self.chain) if k not in lanes]
+        run_loops(inner, steps, self.body)
 
     def _candidates(self) -> list[list[int]]:
         whole = self._closed(set(self.wanted))
@@ -104,7 +132,9 @@ class Nest:
         limit = min(MAX_LANES, _SCRATCH // max(scratch, 1))
         while lanes:
             try:
-                inner = expand(env, [self.chain[k] for k in lanes], limit)
+                outer = list(env)
+                outer[self.owner] = None if env[0] is None else np.arange(env[0])
+                inner = expand(outer, [self.chain[k] for k in lanes], limit)
             except TooManyLanes:
                 lanes = self._closed(set(lanes[1:]))
                 continue
@@ -112,7 +142,7 @@ class Nest:
                 return True
             if inner[0] < 2 * (env[0] or 1):
                 return None
-            inner[self.owner] = np.arange(inner[0])
+            rows, inner[self.owner] = inner[self.owner], np.arange(inner[0])
             try:
                 if not self._independent(inner, lanes):
                     return False
@@ -121,8 +151,8 @@ class Nest:
                 continue
             except InterpretError:
                 return False  # an index that only a guarded instance may compute
-            steps = [loop for k, loop in enumerate(self.chain) if k not in lanes]
-            run_loops(inner, steps, self.body)
+            env[1].memo[self] = (lanes, rows, list(env), list(inner))
+            self._steps(inner, lanes)
             return True
         return None
 
@@ -133,13 +163,18 @@ class Nest:
             box = expand(env, [*steps, *check.loops], _LIMIT)
             if box[0] == 0:
                 continue
-            where, owner = check.at(box), box[self.owner]
+            (where, inside), owner = check.at(box), box[self.owner]
             if type(where) is not np.ndarray:
                 return False  # every lane touches this one element
-            if where.ndim == 2:
-                owner = np.repeat(owner, where.shape[1])
-            view: View = env[check.slot]
-            groups.setdefault(id(view.storage), []).append((where.reshape(-1), owner, view))
+            owner = np.broadcast_to(owner[:, None] if where.ndim == 2 else owner, where.shape)
+            if inside is not True and not np.all(inside):
+                # Outside the buffer no instance can touch anything without an error.
+                inside = np.broadcast_to(inside, where.shape)
+                where, owner = where[inside], owner[inside]
+            if where.size:
+                view: View = env[check.slot]
+                entry = (where.reshape(-1), owner.reshape(-1), view)
+                groups.setdefault(id(view.storage), []).append(entry)
         return all(_one_owner(group) for group in groups.values()) and self._apart(env)
 
     def _apart(self, env: Env) -> bool:
@@ -230,25 +265,45 @@ def _plan(
         for loop in loops
     ]
     checks: list[_Check] = []
+    deciding: list[Expr] = [bound for loop in loops for bound in (loop.min, loop.extent)]
     wanted = set(range(len(loops)))
     hidden = written | seen.private
     for access, buffer, indices in places:
         if buffer not in written or buffer in seen.private:
             continue
         used = _used(indices, local, hidden)
+        deciding += [
+            *indices,
+            *(resolve(n) for loop in access.loops for n in (loop.min, loop.extent)),
+        ]
         inner = _inner_loops(compiler, access.loops, used, local, hidden, resolve)
         steps = {k for k, var in enumerate(chain_vars) if var in used}
         wanted &= steps
         for k in reversed(range(len(loops))):
             steps |= depends[k] if k in steps else set()
-        at = compiler.position(buffer, indices, None)
+        at = compiler.cells(buffer, indices)
         checks.append(_Check(compiler.slots[buffer], at, inner, sorted(steps), access.writes))
     touched = {buffer for _, buffer, _ in places} - written - seen.private
     owner = compiler.count
     compiler.count += 1
     scratch = [_bytes_of(compiler, b, resolve) for b in seen.private]
-    return Nest(chain, run_body, checks, [compiler.slots[b] for b in touched], sorted(wanted),
-                depends, owner, scratch)  # fmt: skip
+    read_only = [compiler.slots[b] for b in touched]
+    inputs = _inputs(compiler, deciding, local, [*(c.slot for c in checks), *read_only])
+    return Nest(chain, run_body, checks, read_only, sorted(wanted), depends, owner, scratch, inputs)
+
+
+def _inputs(
+    compiler: AccessCompiler, exprs: list[Expr], local: set[Var], buffers: list[int]
+) -> list[int] | None:
+    """Slots that addresses and bounds depend on; None when they depend on loaded values."""
+    found = {slot + k for slot in buffers for k in (0, 1)}
+    for expr in exprs:
+        for node in walk(expr):
+            if isinstance(node, BufferLoad):
+                return None
+            if isinstance(node, Var) and node not in local:
+                found.add(compiler.slot(node))
+    return sorted(found)
 
 
 def _bytes_of(compiler: AccessCompiler, buffer: Buffer, resolve: Resolve) -> Fn:

@@ -31,8 +31,7 @@ def is_array(value: Value) -> bool:
 
 def choose(condition: Value, a: Value, b: Value) -> Value:
     """Element by element: `a` where the condition holds, else `b`."""
-    where: Callable[..., Array] = np.where
-    return where(condition, a, b)
+    return np.where(condition, a, b)  # pyright: ignore[reportUnknownVariableType]
 
 
 def constant(value: float, dtype: DType) -> Value:

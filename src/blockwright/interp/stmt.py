@@ -8,7 +8,16 @@ import numpy as np
 
 from blockwright.interp.blocks import BlockCompiler
 from blockwright.interp.calls import Run
-from blockwright.interp.lanes import Break, Continue, Env, Loop, compress, per_lane, run_loop
+from blockwright.interp.lanes import (
+    Break,
+    Continue,
+    Env,
+    Loop,
+    compress,
+    narrowed,
+    per_lane,
+    run_loop,
+)
 from blockwright.interp.nest import chain_of, plan_nest
 from blockwright.ir import (
     AssertStmt,
@@ -124,7 +133,7 @@ class StmtCompiler(BlockCompiler):
                     other(env)
                 return
             if chosen.any():
-                then(env if chosen.all() else compress(env, chosen))
+                then(env if chosen.all() else narrowed(env, chosen, then))
             if other is not None and not chosen.all():
                 other(compress(env, ~chosen))
 

@@ -17,6 +17,7 @@ from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_
 from blockwright.rules.inline import inline_where, is_copy
 from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
+from blockwright.rules.tiles import RegisterTile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
@@ -61,7 +62,7 @@ def apply(sch: Schedule, target: Target) -> None:
     for handle in (*rest, product, out):
         sch.reverse_compute_at(handle, i0)
     sch.compute_at(form.b, task)
-    _pack_panels(sch, form.b, task, target)
+    _pack_panels(sch, form.b, task, form.tile)
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.lanes)
     for handle in rest:
         _rows(sch, handle, i0, target)
@@ -103,13 +104,12 @@ def _align(sch: Schedule, product: BlockRV, out: BlockRV) -> None:
     sch.transform_block_layout(out, IndexMap(iters, load.indices))
 
 
-def _pack_panels(sch: Schedule, b: BlockRV, task: LoopRV, target: Target) -> None:
+def _pack_panels(sch: Schedule, b: BlockRV, task: LoopRV, tile: RegisterTile) -> None:
     """Keys are gathered a vector of columns at a time."""
     loops = inner_loops(sch, b, task)
     columns, depth = loops[-2], loops[-1]
-    lanes = target.lanes("float32")
-    outer, lane = sch.split(columns, [None, lanes])
-    sch.reorder(outer, depth, lane)
+    outer, chunk, lane = sch.split(columns, [None, tile.vectors, tile.lanes])
+    sch.reorder(outer, chunk, depth, lane)
     sch.vectorize(lane)
 
 
@@ -129,6 +129,7 @@ def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target) -> None:
     if is_spatial(node(sch, handle)):
         vectorize_last(sch, handle, loops[-1], target)
         return
+    sch.set_scope(handle, 0, "local")
     schedule_inner(sch, handle, loops[0], target)
 
 

@@ -117,14 +117,17 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     lanes = lanes_for(block, target)
     if size is not None and size < 2 * lanes:
         return
-    _, lane = sch.split(fused, [None, lanes])
+    chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
-    lane_loop = inner_loops(sch, partial, row)[-1]
-    sch.vectorize(lane_loop)
+    *_, chunk, lane = inner_loops(sch, partial, row)
+    init = sch.decompose_reduction(partial, chunk)
+    sch.vectorize(lane)
+    sch.vectorize(inner_loops(sch, init, row)[-1])
     if row is not None:
-        sch.set_scope(partial, 0, "local")
-        for loop in inner_loops(sch, handle, row):
-            sch.unroll(loop)
+        sch.set_scope(init, 0, "local")
+    combine = inner_loops(sch, handle, row)[-1]
+    sch.decompose_reduction(handle, combine)
+    sch.vectorize(combine)
 
 
 def _reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:

@@ -44,14 +44,15 @@ def reduction_of(state: State, block: ir.Block) -> Reduction:
     if not isinstance(value, (*_COMBINERS, ir.And, ir.Or)):
         _refuse(state, block, "the update is no sum, product, minimum, maximum, and, or")
     for own, term in ((value.a, value.b), (value.b, value.a)):
-        if _is_element(own, store) and not _touches(term, store.buffer):
+        if is_element(own, store) and not touches(term, store.buffer):
             if not is_neutral(type(value), init.value):
                 _refuse(state, block, f"{init.value!r} is not neutral for the update")
             return Reduction(store, type(value), term, init.value)
     _refuse(state, block, "the update does not combine the element with something else")
 
 
-def _is_element(expr: ir.Expr, store: ir.BufferStore) -> bool:
+def is_element(expr: ir.Expr, store: ir.BufferStore) -> bool:
+    """Whether an expression reads the element that a store writes."""
     return (
         isinstance(expr, ir.BufferLoad)
         and expr.buffer is store.buffer
@@ -59,7 +60,8 @@ def _is_element(expr: ir.Expr, store: ir.BufferStore) -> bool:
     )
 
 
-def _touches(expr: ir.Expr, buffer: ir.Buffer) -> bool:
+def touches(expr: ir.Expr, buffer: ir.Buffer) -> bool:
+    """Whether an expression reads a buffer anywhere."""
     return any(isinstance(n, ir.BufferLoad) and n.buffer is buffer for n in ir.walk(expr))
 
 

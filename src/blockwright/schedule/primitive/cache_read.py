@@ -7,6 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis.regions import relax_region
 from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
+from blockwright.schedule.checks import require_filled
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
@@ -77,6 +78,8 @@ class CacheRead(Primitive, frozen=True, eq=False):
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         analyzer = state.analyzer(block)
         domain = self._domain(state, scope, buffer, consumers)
+        for producer in producers:
+            require_filled(state, scope, producer, ir.BufferRegion(buffer, domain))
         nest, made = copy_nest(
             name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain, analyzer
         )

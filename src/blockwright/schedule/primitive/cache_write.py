@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
+from blockwright.schedule.checks import require_filled
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
@@ -70,6 +71,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         whole = ir.full_region(buffer).region
         if scope is not state.func.root:
             whole = next((r.region for r in scope.writes if r.buffer is buffer), whole)
+        require_filled(state, scope, block, ir.BufferRegion(buffer, tuple(whole)))
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         nest, made = copy_nest(

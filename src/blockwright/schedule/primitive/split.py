@@ -72,7 +72,7 @@ class Split(Primitive, frozen=True, eq=False):
         for extent in extents[1:]:
             total = total * extent
         exact = analyzer.prove_equal(total, loop.extent)
-        if not exact and self.factors.count(None) == 0:
+        if not exact and not self._open():
             short = not analyzer.prove(ir.GE(*ir.match_types(total, loop.extent)))
             if short:
                 state.fail("the product of the factors does not provably cover the extent of loop "
@@ -99,8 +99,12 @@ class Split(Primitive, frozen=True, eq=False):
         edit.replace(loop, nest)
         return edit.finish(*fresh.values())
 
+    def _open(self) -> int:
+        """How many factors are left to be found."""
+        return sum(factor is None for factor in self.factors)
+
     def _extents(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Expr]:
-        if self.factors.count(None) > 1:
+        if self._open() > 1:
             state.fail("more than one factor is None", code="BW304", guilty=[loop])
         if not self.factors:
             state.fail("no factors are given", code="BW304", guilty=[loop])

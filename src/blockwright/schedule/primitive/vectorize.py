@@ -8,6 +8,7 @@ from blockwright import ir
 from blockwright.schedule.checks import require_concurrent
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.reduction import is_element, touches
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
 
@@ -21,7 +22,9 @@ class Vectorize(Primitive, frozen=True, eq=False):
     Requires:
     - the extent is a constant;
     - everything below the loop happens in blocks that are complete, reductions or updates;
-    - the loop drives no reduction iterator, and iterations write different elements;
+    - the loop drives no reduction iterator, and iterations write different elements; or it is the
+      innermost loop of a sum, minimum or maximum whose initial value stands elsewhere
+      (`decompose_reduction`): then the lanes are combined, floating-point sums in another order;
     - no iteration reads what another one writes.
 
     Before::
@@ -58,7 +61,26 @@ class Vectorize(Primitive, frozen=True, eq=False):
             state.fail(f"loop {loop.loop_var.name} has no constant extent", code="BW318",
                        guilty=[loop], help="split a constant factor off and vectorize "
                        "that")  # fmt: skip
-        require_concurrent(state, loop, "vectorized", private=False)
+        if not combines_lanes(state, loop):
+            require_concurrent(state, loop, "vectorized", private=False)
         edit = Edit(state)
         edit.replace(loop, loop.replace(kind=ir.ForKind.VECTORIZED))
         return edit.finish()
+
+
+def combines_lanes(state: State, loop: ir.For) -> bool:
+    """Whether all iterations of an innermost loop combine into one element by +, min or max."""
+    realize = loop.body
+    if not isinstance(realize, ir.BlockRealize) or realize.block.init is not None:
+        return False
+    block = realize.block
+    for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        if ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.REDUCE:
+            return False
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, (ir.Add, ir.Min, ir.Max)):
+        return False
+    return any(
+        is_element(own, store) and not touches(term, store.buffer)
+        for own, term in ((store.value.a, store.value.b), (store.value.b, store.value.a))
+    )
