@@ -148,3 +148,8 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Inputs:
     ids = np.array([encoding.ids for encoding in encodings], dtype=np.int64)
     mask = np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64)
     return ids, mask
+
+
+def exported() -> torch.export.ExportedProgram:
+    """The exported model with its real weights; `blockwright compile` takes it by name."""
+    return export(load_model())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
@@ -24,6 +26,7 @@ _EXPORTS: dict[str, str] = {
     "GraphError": "blockwright.support",
     "IRError": "blockwright.support",
     "OptionError": "blockwright.support",
+    "Profile": "blockwright.runtime.profile",
     "Schedule": "blockwright.schedule",
     "Target": "blockwright.target",
     "TensorIntrin": "blockwright.intrin",
@@ -36,6 +39,21 @@ _EXPORTS: dict[str, str] = {
     "set_num_threads": "blockwright.runtime.threads",
 }
 _MODULES = frozenset({"ir", "tir", "script", "testing"})
+
+
+class _Package(ModuleType):
+    """A package whose public functions may share a name with a room (`bw.build`, `build/`).
+
+    Importing a room binds it as an attribute of the package; the function keeps the name instead,
+    and the room stays reachable by `import` and `from ... import`.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _EXPORTS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -8,12 +8,13 @@ from blockwright.analysis.regions import (
     relax_region,
     stmt_access_regions,
 )
-from blockwright.analysis.scope import BlockKind, Scope, facts_at
+from blockwright.analysis.scope import BlockKind, FlowMemo, Scope, facts_at
 from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 
 __all__ = [
     "BlockKind",
+    "FlowMemo",
     "Pattern",
     "Scope",
     "Tree",

@@ -13,14 +13,19 @@ Definitions (TensorIR paper, section 3, and the schedule rules built on it):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from typing import Any, TypeVar
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer, covers, detect_iter_map
+from blockwright.arith.condition import conjuncts
+
+
+T = TypeVar("T")
 
 
 class BlockKind(Enum):
@@ -32,11 +37,37 @@ class BlockKind(Enum):
     OTHER = "other"
 
 
-class Scope:
-    """Producers, consumers and kinds of the blocks directly inside `block`."""
+class FlowMemo:
+    """Answers about blocks that hold as long as the block and the loops around it are the same.
 
-    def __init__(self, tree: Tree, block: ir.Block) -> None:
+    Keys are made of node identities; the nodes are kept, so that an identity is never reused.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int | str, ...], Any] = {}
+        self._kept: list[ir.Node] = []
+
+    def answer(self, what: str, nodes: Sequence[ir.Node], find: Callable[[], T]) -> T:
+        """The known answer, or that of `find`."""
+        key = (what, *(id(n) for n in nodes))
+        if key not in self._answers:
+            self._kept.extend(nodes)
+            self._answers[key] = find()
+        return self._answers[key]
+
+
+class Scope:
+    """Producers, consumers and kinds of the blocks directly inside `block`.
+
+    Args:
+        tree: the function.
+        block: whose children are looked at.
+        memo: answers to reuse; give the same one for functions that state the same sizes.
+    """
+
+    def __init__(self, tree: Tree, block: ir.Block, memo: FlowMemo | None = None) -> None:
         self.tree = tree
+        self.memo = FlowMemo() if memo is None else memo
         self.block = block
         self.blocks = tree.child_blocks(block)
         self.position = {b: i for i, b in enumerate(self.blocks)}
@@ -48,7 +79,6 @@ class Scope:
             for region in child.reads:
                 self.readers.setdefault(region.buffer, []).append(child)
         self._kinds: dict[ir.Block, tuple[BlockKind, str]] = {}
-        self._affine: dict[ir.Block, tuple[str, ...]] = {}
 
     # ------------------------------------------------------------------ relations
     def producers(self, block: ir.Block) -> list[ir.Block]:
@@ -142,18 +172,24 @@ class Scope:
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""
-        found = self._affine.get(block)
-        if found is None:
-            realize = self.tree.realize(block)
-            loops = self.tree.loops_above(block)
-            analyzer = facts_at(self.tree, loops[0] if loops else realize)
-            domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
-            predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-            result = detect_iter_map(
-                realize.iter_values, domains, predicate, analyzer, "surjective"
-            )
-            found = self._affine[block] = result.errors
+        return self.memo.answer("affine", self._place(block), lambda: self._affinity(block))
+
+    def _place(self, block: ir.Block) -> list[ir.Node]:
+        """Nodes that decide what a block does where it stands."""
+        found: list[ir.Node] = [self.tree.realize(block)]
+        for loop in self.tree.loops_above(block):
+            found += (loop.loop_var, loop.min, loop.extent)
         return found
+
+    def _affinity(self, block: ir.Block) -> tuple[str, ...]:
+        realize = self.tree.realize(block)
+        loops = self.tree.loops_above(block)
+        analyzer = facts_at(self.tree, loops[0] if loops else realize)
+        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        return detect_iter_map(
+            realize.iter_values, domains, predicate, analyzer, "surjective"
+        ).errors
 
     # ------------------------------------------------------------------ coverage
     def uncovered(self, block: ir.Block) -> str:
@@ -169,22 +205,38 @@ class Scope:
 
     def covers(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
         """Whether the producer has written `read` in every iteration of the common loops."""
+        places = [*self._place(producer), *self._place(consumer), read]
+        return self.memo.answer("covers", places, lambda: self._covers(producer, consumer, read))
+
+    def _covers(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
         common = self.tree.common_loops(producer, consumer)
         analyzer = facts_at(self.tree, common[-1].body if common else self.block.body)
         written = self._region(producer.writes, read.buffer)
-        if self._partial(producer, common) or not self._exact(common, producer, written, analyzer):
+        given = self.tree.realize(consumer).predicate
+        if self._partial(producer, common) or not self.runs(common, producer, given, analyzer):
+            return False
+        if not self.is_exact(common, producer, written, analyzer):
             return False
         have = self.region_under(common, producer, written, analyzer)
         need = self.region_under(common, consumer, read, analyzer)
         return covers(have.region, clip_region(need, analyzer).region, analyzer)
 
-    def fills(self, block: ir.Block, box: ir.BufferRegion) -> bool:
-        """Whether the instances of a block together write every element of a box."""
-        analyzer = facts_at(self.tree, self.block.body)
-        written = self._region(block.writes, box.buffer)
-        have = self.region_under((), block, written, analyzer)
-        whole = covers(have.region, box.region, analyzer)
-        return whole and self._exact([], block, written, analyzer)
+    def runs(
+        self, fixed: Sequence[ir.For], block: ir.Block, given: ir.Expr, analyzer: Analyzer
+    ) -> bool:
+        """Whether the conditions on the fixed loops alone, under which a block runs, follow from
+        those of `given`."""
+        outer = {f.loop_var for f in fixed}
+        inner = {f.loop_var for f in self.tree.loops_above(block)} - outer
+        open_ones = [c for c in conjuncts(self.tree.realize(block).predicate)
+                     if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)]  # fmt: skip
+        if not open_ones:
+            return True
+        known = analyzer.copy()
+        for condition in conjuncts(given):
+            if all(v in outer or known.knows(v) for v in ir.free_vars(condition)):
+                known.learn(condition)
+        return all(known.prove(c) for c in open_ones)
 
     def _partial(self, block: ir.Block, common: list[ir.For]) -> bool:
         """Whether the common loops drive a reduction, whose result is then not complete."""
@@ -195,7 +247,7 @@ class Scope:
             for it, value in zip(block.iter_vars, values, strict=True)
         )
 
-    def _exact(
+    def is_exact(
         self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer
     ) -> bool:
         """Whether the instances inside the common loops fill the whole box they span."""

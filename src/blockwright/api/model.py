@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from blockwright import __version__, ir
-from blockwright.build import Module
+from blockwright.arith import simplify
+from blockwright.build import Module, build
+from blockwright.codegen.signature import signature
 from blockwright.passes import PassContext
+from blockwright.passes.instrument_host import host_calls, instrument_host
 from blockwright.passes.plan_memory import MemoryPlan
 from blockwright.passes.size_text import size_text
+from blockwright.passes.work import Work, work_of
+from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Parameter, Signature
 from blockwright.runtime.executable import Executable
+from blockwright.runtime.profile import KernelCall, Profile, median_calls
 from blockwright.support import OptionError
 
 # What `show` calls a stage → the pass after which the module is shown.
@@ -30,7 +39,7 @@ class CompiledModel(Executable):
     Attributes:
         context: notes, schedule traces and timings of the compilation.
         stages: pass name → module after it ("graph" is the imported model).
-        library: the built module (`source`, object names).
+        library: the built module (`source`, object names); lowered: the module it was built from.
     """
 
     def __init__(
@@ -42,8 +51,10 @@ class CompiledModel(Executable):
         stages: dict[str, ir.IRModule],
     ) -> None:
         self.library = library
+        self.lowered = lowered
         self.context = context
         self.stages = stages
+        self._timed: NativeFunction | None = None
         super().__init__(library.entry("main"), describe(imported, lowered, context))
 
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
@@ -73,6 +84,67 @@ class CompiledModel(Executable):
             known = ", ".join(self.context.traces)
             raise OptionError(f"no kernel {kernel!r}", code="BW905", help=f"kernels: {known}")
         return "\n".join(parts)
+
+    def profile(self, *inputs: Any, repeat: int = 5) -> Profile:
+        """Times every kernel of a call: the medians of `repeat` calls after one to warm up.
+
+        `print(profile)` shows a table; `profile.save_trace(path)` writes a trace for viewers. The
+        first profile builds a second host program, which reads the clock between kernels; all
+        kernels come from the object cache.
+        Raises: ArgumentError like a call; OptionError (BW906) for a `repeat` below 1.
+        """
+        if repeat < 1:
+            raise OptionError(f"repeat must be at least 1, got {repeat}", code="BW906")
+        if self._timed is None:
+            functions = dict(self.lowered.functions)
+            functions["main"] = instrument_host(self.lowered["main"])
+            library = build(self.lowered.replace(functions=functions), self.context.target)
+            names = [p.name for p in self.signature.parameters]
+            self._timed = NativeFunction(library.entry("main"), "main", names, written=())
+        timed = self._timed
+        before = timed.copies
+        timed(*inputs)
+        copies = timed.copies - before
+        runs = [np.asarray(timed(*inputs)[-1]).tolist() for _ in range(repeat)]
+        shapes = [tuple(int(d) for d in x.shape) for x in inputs]
+        calls = median_calls(self._calls(shapes), runs)
+        return Profile(tuple(calls), tuple("×".join(map(str, s)) for s in shapes), repeat, copies)
+
+    def _calls(self, shapes: Sequence[tuple[int, ...]]) -> list[KernelCall]:
+        """The kernel calls for arguments of these shapes, with their work but without times."""
+        host: ir.PrimFunc = self.lowered["main"]
+        sizes: dict[ir.Var, ir.Expr] = {}
+        for buffer, shape in zip(host.buffers, shapes, strict=False):
+            for dim, size in zip(buffer.shape, shape, strict=True):
+                if isinstance(dim, ir.Var):
+                    sizes[dim] = ir.const(size, dim.dtype)
+        known: dict[tuple[Any, ...], KernelCall] = {}
+        out: list[KernelCall] = []
+        for call in host_calls(host):
+            name = str(call.args[0].value) if isinstance(call.args[0], ir.StringImm) else ""
+            if call.op != "call_global":
+                out.append(KernelCall(name, ("call_dps_library",), 0, 0))
+                continue
+            func: ir.PrimFunc = self.lowered[name]
+            sign = signature(func)
+            given = call.args[1 + len(sign.buffers) :]
+            numbers = [ir.const_int(simplify(ir.substitute(g, sizes))) for g in given]
+            key = (name, *numbers)
+            if key not in known:
+                formal = (*sign.scalars, *sign.symbols)
+                bound = {v: ir.const(n or 0, v.dtype)
+                         for v, n in zip(formal, numbers, strict=True)}  # fmt: skip
+                known[key] = self._kernel_call(name, bound)
+            out.append(known[key])
+        return out
+
+    def _kernel_call(self, name: str, sizes: dict[ir.Var, ir.Expr]) -> KernelCall:
+        """Work is counted on the program before scheduling, which keeps the symbols."""
+        func: ir.PrimFunc = self.lowered[name]
+        plain = self.stages["fuse_tir"].functions.get(name, func)
+        work = work_of(plain, sizes) if isinstance(plain, ir.PrimFunc) else Work(0, 0)
+        operators = tuple(str(func.attrs.get("op", "copy")).split("+"))
+        return KernelCall(name, operators, 0, 0, work.flops, work.bytes)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the artefact: one shared library with code, weights and description.

@@ -31,6 +31,8 @@ from blockwright.support import IRError
 class Knowledge:
     """Facts about variables, and the context that the rules of the room work in."""
 
+    _eliminating = False
+
     def __init__(self) -> None:
         self._space = Space()
         self._state = State()
@@ -262,6 +264,7 @@ class Knowledge:
         found = self._state.atom_bounds.get(atom.id)
         if found is None:
             found = self._state.known.get(atom.id, UNKNOWN)
+            self._state.atom_bounds[atom.id] = found  # a choice may come back to itself by a fact
             if atom.kind == "div":
                 found = bounds_rules.tighter(found, bounds_rules.div_bounds(self, *atom.operands))
             elif atom.kind == "min":
@@ -287,7 +290,13 @@ class Knowledge:
 
     def known_nonneg(self, p: Poly) -> bool:
         """As `nonneg`, with elimination over the facts where there are any."""
-        return self._entails(p) if self._state.facts else self.nonneg(p)
+        if not self._state.facts or self._eliminating:
+            return self.nonneg(p)
+        self._eliminating = True  # what elimination asks for in turn is answered without it
+        try:
+            return self._entails(p)
+        finally:
+            self._eliminating = False
 
     def knows(self, var: Var) -> bool:
         """Whether a range or an equality of the variable was told."""

@@ -69,9 +69,7 @@ class _Entry:
         with self.e.guarded(failed, likely=False):
             for made in objects:
                 self.e.call("i32", "TVMFFIObjectDecRef", made)
-            # -2 says that the interpreter which called holds the error (an interrupt, say).
-            held = self.e.compare("eq", status, int_const(-2, "i32"))
-            self.e.ret(self.e.select(held, status, int_const(-1, "i32")))
+            self.e.ret(int_const(-1, "i32"))
         self._return(objects)
 
     # ---------------------------------------------------------------- arguments

@@ -168,7 +168,8 @@ def runtime_ir() -> str:
     - `i32 @bw_raise(ptr kind, ptr message)`: raises and returns -1.
     - `i64 @bw_clock()`: nanoseconds of the monotonic clock.
     - `i32 @bw_poll(ptr due)`: between the kernels of a long call, lets the caller's signal handlers
-      run. `due` holds 0 at first. Returns 0, or what the FFI wants returned when a handler raised.
+      run. `due` holds 0 at first. Returns 0, or -1 when a handler raised; that exception stays
+      where the caller's interpreter keeps it, and the kind of ours says so.
     """
     return _RUNTIME_IR
 
@@ -185,6 +186,8 @@ declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
 @bw.rt.memory = private constant [12 x i8] c"MemoryError\00"
 @bw.rt.full = private constant [84 x i8]
   c"BW720: no memory for a result tensor\0Ahelp: use smaller inputs or free other tensors\00"
+@bw.rt.held = private constant [19 x i8] c"EnvErrorAlreadySet\00"
+@bw.rt.handler = private constant [24 x i8] c"a signal handler raised\00"
 @bw.rt.array = private constant [9 x i8] c"ffi.Array"
 
 declare i32 @clock_gettime(i32, ptr)
@@ -224,7 +227,9 @@ renew:
 check:
   %rc = call i32 @TVMFFIEnvCheckSignals()
   %calm = icmp eq i32 %rc, 0
-  %answer = select i1 %calm, i32 0, i32 -2
+  br i1 %calm, label %fine, label %raised
+raised:
+  %answer = call i32 @bw_raise(ptr @bw.rt.held, ptr @bw.rt.handler)
   ret i32 %answer
 fine:
   ret i32 0

@@ -104,7 +104,8 @@ class Nest:
         ):
             return False
         inner = refreshed(env, rows, before, after)
-        inner[0] = after[0]
+        for slot in (0, self.owner, *(self.chain[k].slot for k in lanes)):
+            inner[slot] = after[slot]  # a run in order may have left its own values outside
         env[1].memo[self] = (lanes, rows, list(env), list(inner))
         self._steps(inner, lanes)
         return True

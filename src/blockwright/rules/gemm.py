@@ -11,9 +11,12 @@ from blockwright import ir
 from blockwright.rules.contraction import canonicalize, node, tile_registers, vector_rows
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
 from blockwright.rules.rule import Rule
-from blockwright.rules.tiles import row_block
+from blockwright.rules.tiles import panel_chunk
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.target import Target
+
+
+_ROW_TILES = 8  # row tiles of a task: enough to hide its start, few enough to share work evenly
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -34,19 +37,23 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 def apply(sch: Schedule, target: Target) -> None:
     block, tail = _inline_neighbours(sch)
-    depth = extent_of(node(sch, block), contraction_of(node(sch, block)).k)  # type: ignore[union-attr]
+    facts = contraction_of(node(sch, block))
+    assert facts is not None
+    depth, columns = (extent_of(node(sch, block), axes) for axes in (facts.k, facts.n))
     form = canonicalize(sch, block, tail, target)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     m, n, k = sch.get_loops(block)
     m0, m1 = sch.split(m, [None, form.tile.rows])
     n0, n1 = sch.split(n, [None, form.tile.columns])
-    mo, mi = sch.split(m0, [None, row_block(target, form.tile, depth)])
-    sch.reorder(mo, n0, mi, k, m1, n1)
-    sch.reverse_compute_at(tail, mi)
+    mo, mi = sch.split(m0, [None, _ROW_TILES])
+    chunk = panel_chunk(target, form.tile, depth, columns)
+    no, ni = sch.split(n0, [None, chunk])
+    sch.reorder(mo, no, mi, ni, k, m1, n1)
+    sch.reverse_compute_at(tail, ni)
     tile_registers(sch, form, m1, n1, k)
     vector_rows(sch, tail, form.tile.lanes)
-    sch.parallel(sch.fuse(mo, n0))
+    sch.parallel(sch.fuse(mo, no))
 
 
 def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None]:

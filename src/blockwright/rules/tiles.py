@@ -76,12 +76,19 @@ def choose_register_tile(
     return best[1]
 
 
-def row_block(target: Target, tile: RegisterTile, depth: int | None, bits: int = 32) -> int:
-    """Tiles of rows that share one panel of the packed operand.
+def panel_chunk(
+    target: Target, tile: RegisterTile, depth: int | None, columns: int | None, bits: int = 32
+) -> int:
+    """Panels of the packed operand that one task passes for each row tile.
 
-    The row block of the left operand should stay in half of the second-level cache while panels
-    stream past it; at least two tiles so that a panel is used more than once.
+    The panels should stay in half of the second-level cache while row tiles come and go, and there
+    should be a chunk for every thread even when there is only one row tile. Of the numbers that
+    allow both, the largest that divides the panels evenly.
     """
-    bytes_per_row = (depth or 512) * bits // 8
-    rows = target.cache(2).size // 4 // max(1, bytes_per_row)
-    return max(2, min(24, rows // tile.rows))
+    panel_bytes = (depth or 512) * tile.columns * bits // 8
+    most = max(1, target.cache(2).size // 2 // panel_bytes)
+    if columns is None:
+        return min(most, 4)
+    panels = math.ceil(columns / tile.columns)
+    most = min(most, max(1, panels // target.num_threads))
+    return max(c for c in range(1, most + 1) if panels % c == 0 or c == 1)

@@ -157,11 +157,3 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
                    guilty=[inner, *missing],
                    help="only loops with nothing else between them")  # fmt: skip
     return path[::-1]
-
-
-def require_filled(state: State, scope: ir.Block, block: ir.Block, box: ir.BufferRegion) -> None:
-    """A block writes every element of a box, so that copying the box copies nothing unset."""
-    if not state.data_flow(scope).fills(block, box):
-        state.fail(f"block {block.name} does not write every element of {box.buffer.name} that "
-                   "the copy would read", code="BW323", guilty=[state.tree.realize(block)],
-                   help="pad after copying, or copy before transform_layout")  # fmt: skip

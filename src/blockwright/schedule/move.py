@@ -85,11 +85,16 @@ def solve_dimension(
 
 
 def nest_for(
-    state: State, block: ir.Block, loop: ir.For, domains: Domains, preserve_unit_loops: bool
+    state: State,
+    block: ir.Block,
+    loop: ir.For,
+    domains: Domains,
+    preserve_unit_loops: bool,
+    at: ir.Stmt | None = None,
 ) -> ir.Stmt:
     """The block in new loops over `domains` (iterators not in it run through their own domain),
-    to stand in the body of `loop`."""
-    analyzer = state.analyzer(loop.body)
+    to stand in the body of `loop`, beside `at` when that is given."""
+    analyzer = state.analyzer(loop.body if at is None else at)
     around = [*state.tree.loops_above(loop), loop]
     running = {f.loop_var: ir.Range(f.min, f.extent) for f in around}
     base = state.analyzer(around[0])
@@ -181,7 +186,7 @@ def place(
 
 def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable[ir.Block]) -> None:
     """Check the moved program: consumers covered, concurrent loops still concurrent."""
-    after = State(step.func, lambda _: block, state.step_name)
+    after = State(step.func, lambda _: block, state.step_name, state.memo)
     flow = after.data_flow(after.scope(block))
     for reader in (block, *consumers):
         problem = flow.uncovered(reader)

@@ -66,6 +66,7 @@ class Schedule(Facade):
         self._entries: dict[int, _Entry] = {}
         self._states: dict[str, State] = {}
         self._work_on = next(iter(self._functions))
+        self._step_name = ""
         self.trace = Trace()
 
     # ------------------------------------------------------------------ the program
@@ -159,9 +160,10 @@ class Schedule(Facade):
     def _state(self, function: str, step_name: str) -> State:
         state = self._states.get(function)
         if state is None or state.func is not self._functions[function]:
-            state = State(self._functions[function], lambda h: self._target(h, state), step_name)
+            memo = None if state is None else state.memo
+            state = State(self._functions[function], self._resolve, step_name, memo)
             self._states[function] = state
-        state.step_name = step_name
+        state.step_name = self._step_name = step_name
         return state
 
     def _commit(self, function: str, record: Primitive, step: Step) -> tuple[Handle, ...]:
@@ -215,8 +217,8 @@ class Schedule(Facade):
                 "get_loops")  # fmt: skip
         return entry
 
-    def _target(self, handle: Handle, state: State | None) -> Target:
-        target = self._entry(handle, state.step_name if state is not None else "get").target
+    def _resolve(self, handle: Handle) -> Target:
+        target = self._entry(handle, self._step_name).target
         assert not isinstance(target, _Dead)
         return target
 

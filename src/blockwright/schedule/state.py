@@ -9,7 +9,7 @@ from typing import NoReturn
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import Scope, Tree, facts_at, symbol_facts
+from blockwright.analysis import FlowMemo, Scope, Tree, facts_at, symbol_facts
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
@@ -34,14 +34,19 @@ class Step(msgspec.Struct):
 
 
 class State:
-    """One function at one step of a schedule."""
+    """One function at one step of a schedule; `memo` carries answers from step to step."""
 
     def __init__(
-        self, func: ir.PrimFunc, resolve: Callable[[Handle], Target], step_name: str
+        self,
+        func: ir.PrimFunc,
+        resolve: Callable[[Handle], Target],
+        step_name: str,
+        memo: FlowMemo | None = None,
     ) -> None:
         self.func = func
         self._resolve = resolve
         self.step_name = step_name
+        self.memo = FlowMemo() if memo is None else memo
         self._scopes: dict[ir.Block, Scope] = {}
 
     @cached_property
@@ -85,7 +90,7 @@ class State:
         """Producers and consumers among the blocks of a scope."""
         found = self._scopes.get(scope)
         if found is None:
-            found = self._scopes[scope] = Scope(self.tree, scope)
+            found = self._scopes[scope] = Scope(self.tree, scope, self.memo)
         return found
 
     # ------------------------------------------------------------------ errors

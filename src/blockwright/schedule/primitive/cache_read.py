@@ -7,7 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis.regions import relax_region
 from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
-from blockwright.schedule.checks import require_filled
+from blockwright.schedule.copies import anchor, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
@@ -74,20 +74,33 @@ class CacheRead(Primitive, frozen=True, eq=False):
         if self.consumer_blocks is not None:
             chosen = {state.block(h) for h in self.consumer_blocks}
             consumers = [b for b in consumers if b in chosen]
+        order = state.tree.order
+        for consumer in consumers:
+            early = producers and order[consumer] < order[producers[0]]
+            if early or any(r.buffer is buffer for r in consumer.writes):
+                state.fail(f"block {consumer.name} changes {buffer.name}, or reads it before it is "
+                           "written, and cannot read a copy", code="BW323",
+                           guilty=[state.realize(consumer)],
+                           help="name the other consumers")  # fmt: skip
+        if not consumers:
+            state.fail(f"no block would read the copy of {buffer.name}", code="BW323",
+                       guilty=[block])  # fmt: skip
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
-        analyzer = state.analyzer(block)
         domain = self._domain(state, scope, buffer, consumers)
-        for producer in producers:
-            require_filled(state, scope, producer, ir.BufferRegion(buffer, domain))
-        nest, made = copy_nest(
-            name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain, analyzer
-        )
+        whole, made = copy_nest(
+            name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain,
+            state.analyzer(block),
+        )  # fmt: skip
+        at = self._place(state, scope, producers, consumers)
+        makers = [(p, _region(p.writes, buffer)) for p in producers]
+        needs = [(c, _region(c.reads, buffer)) for c in consumers]
+        nest = copied_nest(state, scope, at, made, whole, needs, makers)
         edit = Edit(state)
         for consumer in consumers:
             edit.replace_block(consumer, edit.substitute(consumer, {buffer: cache}))
         edit.allocate(scope, cache)
-        self._place(state, edit, scope, nest, producers, consumers)
+        edit.insert_before(at, nest)
         edit.refresh_signatures()
         return edit.finish(made)
 
@@ -102,19 +115,29 @@ class CacheRead(Primitive, frozen=True, eq=False):
         return ir.full_region(buffer).region
 
     def _place(
-        self, state: State, edit: Edit, scope: ir.Block, nest: ir.Stmt,
-        producers: list[ir.Block], consumers: list[ir.Block],
-    ) -> None:  # fmt: skip
+        self, state: State, scope: ir.Block, producers: list[ir.Block], consumers: list[ir.Block]
+    ) -> ir.Stmt:
+        """The statement before which the copy stands."""
         if not producers:
-            body = scope.body
-            edit.insert_before(body.seq[0] if isinstance(body, ir.SeqStmt) else body, nest)
-            return
-        stmt: ir.Stmt = state.realize(producers[0])
-        for above in state.tree.ancestors(stmt):
-            if isinstance(above, ir.SeqStmt) and all(
-                state.tree.is_below(c, above) for c in consumers
-            ):
-                edit.insert_after(stmt, nest)
-                return
-            stmt = above
-        state.fail("producer and consumers share no sequence", code="BW323", guilty=producers)
+            return scope.body.seq[0] if isinstance(scope.body, ir.SeqStmt) else scope.body
+        made = state.realize(producers[0])
+        at = anchor(state, state.realize(consumers[0]), scope, [made])
+        around = state.tree.parent[at]
+        for consumer in consumers[1:]:
+            if not state.tree.is_below(state.realize(consumer), around):
+                state.fail(f"block {consumer.name} reads {buffer_name(consumers, producers)} "
+                           "outside the loops that its producer shares with the other consumers",
+                           code="BW323", guilty=[state.realize(consumer)],
+                           help="name the consumers that shall read the copy")  # fmt: skip
+        return at
+
+
+def buffer_name(consumers: list[ir.Block], producers: list[ir.Block]) -> str:
+    """The buffer between producers and consumers, for a message."""
+    written = {r.buffer for p in producers for r in p.writes}
+    return ", ".join(dict.fromkeys(r.buffer.name for c in consumers for r in c.reads
+                                   if r.buffer in written))  # fmt: skip
+
+
+def _region(regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> ir.BufferRegion:
+    return next(r for r in regions if r.buffer is buffer)

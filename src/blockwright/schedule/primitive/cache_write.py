@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
-from blockwright.schedule.checks import require_filled
+from blockwright.schedule.copies import anchor, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
@@ -71,13 +71,16 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         whole = ir.full_region(buffer).region
         if scope is not state.func.root:
             whole = next((r.region for r in scope.writes if r.buffer is buffer), whole)
-        require_filled(state, scope, block, ir.BufferRegion(buffer, tuple(whole)))
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
-        nest, made = copy_nest(
+        plain, made = copy_nest(
             name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), whole,
             state.analyzer(block),
         )  # fmt: skip
+        users = [b for b in readers(state, scope, buffer) if b is not block]
+        at = anchor(state, state.realize(block), scope, map(state.realize, users))
+        region = next(r for r in block.writes if r.buffer is buffer)
+        nest = copied_nest(state, scope, at, made, plain, [(block, region)], [(block, region)])
         edit = Edit(state)
         edit.replace_block(block, edit.substitute(block, {buffer: cache}))
         wanted = {state.block(h) for h in self.consumer_blocks or ()}
@@ -85,15 +88,6 @@ class CacheWrite(Primitive, frozen=True, eq=False):
             if reader in wanted and reader is not block:
                 edit.replace_block(reader, edit.substitute(reader, {buffer: cache}))
         edit.allocate(scope, cache)
-        edit.insert_after(self._nest(state, block, scope), nest)
+        edit.insert_after(at, nest)
         edit.refresh_signatures()
         return edit.finish(made)
-
-    def _nest(self, state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
-        """The statement of the scope's sequence in which the block stands."""
-        stmt: ir.Stmt = state.realize(block)
-        for above in state.tree.ancestors(stmt):
-            if above is scope or (isinstance(above, ir.SeqStmt) and above is scope.body):
-                return stmt
-            stmt = above
-        return stmt

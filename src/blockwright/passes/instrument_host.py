@@ -1,0 +1,51 @@
+"""InstrumentHost: a host program that reads the clock between its calls.
+
+Before:  call_global("f", …); call_global("g", …)
+After:   ticks[0] = clock(); call_global("f", …); ticks[1] = clock(); call_global("g", …); …
+
+`ticks` becomes one more result. Kernels are not touched, so all of them come from the object cache.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+
+_CALLS = frozenset({"call_global", "call_packed"})
+
+
+class _Timed(ir.Mutator):
+    """Adds a reading of the clock behind every call, and one before the first."""
+
+    def __init__(self, ticks: ir.Buffer) -> None:
+        super().__init__()
+        self.ticks = ticks
+        self.done = 0
+
+    def _reading(self) -> ir.Stmt:
+        clock = ir.Call("call_extern", (ir.StringImm("bw_clock"),), ir.dtype_of("int64"))
+        return ir.BufferStore(self.ticks, clock, (ir.const(self.done, "int64"),))
+
+    def rewrite_Evaluate(self, node: ir.Evaluate) -> ir.Stmt:
+        if not isinstance(node.value, ir.Call) or node.value.op not in _CALLS:
+            return node
+        before = [] if self.done else [self._reading()]
+        self.done += 1
+        return ir.seq([*before, node, self._reading()])
+
+
+def host_calls(host: ir.PrimFunc) -> list[ir.Call]:
+    """The calls of a host program in the order in which they run."""
+    return [c for c in ir.collect(host.body, ir.Call) if c.op in _CALLS]
+
+
+def instrument_host(host: ir.PrimFunc) -> ir.PrimFunc:
+    """The host program with the further result `ticks`: int64, one more than there are calls.
+
+    Arguments: `host` is what `lower_host` made: its calls stand in one sequence, without loops.
+    """
+    size = ir.const(len(host_calls(host)) + 1, "int64")
+    ticks = ir.Buffer("ticks", ir.dtype_of("int64"), (size,))
+    handle = ir.Var("ticks_handle", ir.dtype_of("handle"))
+    attrs = {**host.attrs, "num_outputs": int(host.attrs["num_outputs"]) + 1}
+    buffers = (*host.buffer_map, (handle, ticks))
+    return ir.PrimFunc((*host.params, handle), buffers, _Timed(ticks)(host.body), attrs)
