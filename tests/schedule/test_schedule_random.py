@@ -114,7 +114,13 @@ def parallel(p: Player) -> None:
 
 
 def vectorize(p: Player) -> None:
-    p.sch.vectorize(p.loop(p.block()))
+    """Lanes that combine into one element are left to tests of the lowering."""
+    block = p.block()
+    lane = p.loop(block)
+    loop, node = p.sch.get(lane), p.sch.get(block)
+    assert isinstance(loop, ir.For)
+    if not any(it.iter_type is ir.IterType.REDUCE for it in getattr(node, "iter_vars", ())):
+        p.sch.vectorize(lane)
 
 
 def unroll(p: Player) -> None:

@@ -213,7 +213,10 @@ class Scope:
         analyzer = facts_at(self.tree, common[-1].body if common else self.block.body)
         written = self._region(producer.writes, read.buffer)
         given = self.tree.realize(consumer).predicate
-        if self._partial(producer, common) or not self.runs(common, producer, given, analyzer):
+        needed = analyzer.copy()  # each instance of the consumer needs the producer to have run
+        for loop in self.tree.loops_above(consumer)[len(common) :]:
+            needed.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+        if self._partial(producer, common) or not self.runs(common, producer, given, needed):
             return False
         if not self.is_exact(common, producer, written, analyzer):
             return False
@@ -247,10 +250,27 @@ class Scope:
             for it, value in zip(block.iter_vars, values, strict=True)
         )
 
+    def _filled(self, block: ir.Block, region: ir.BufferRegion) -> bool:
+        """Whether blocks inside a block write all of the region that its signature states; what a
+        block without inner blocks states is taken as it is."""
+        children = self.tree.child_blocks(block)
+        if not children:
+            return True
+        inner = Scope(self.tree, block, self.memo)
+        analyzer = facts_at(self.tree, block.body)
+        for child in inner.writers.get(region.buffer, ()):
+            written = self._region(child.writes, region.buffer)
+            have = inner.region_under((), child, written, analyzer)
+            if covers(have.region, clip_region(region, analyzer).region, analyzer):
+                return inner.is_exact([], child, written, analyzer)
+        return False
+
     def is_exact(
         self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer
     ) -> bool:
         """Whether the instances inside the common loops fill the whole box they span."""
+        if not self.memo.answer("inside", [block, region], lambda: self._filled(block, region)):
+            return False
         realize = self.tree.realize(block)
         domains = {f.loop_var: ir.Range(f.min, f.extent)
                    for f in self.tree.loops_above(block) if f not in common}  # fmt: skip

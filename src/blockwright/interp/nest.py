@@ -96,7 +96,8 @@ class Nest:
         found = env[1].memo.get(self)
         if found is None or self.inputs is None:
             return False
-        lanes, rows, before, after = found
+        lanes: list[int] = found[0]
+        rows, before, after = found[1:]
         if not all(same(env[slot], before[slot]) for slot in (0, *self.inputs)):
             return False
         if rows is None and any(

@@ -2,7 +2,8 @@
 
 Names are `outer_product_<rows>x<columns>_<type>`, for example `outer_product_6x16_float32`. The
 implementation is written out row by row, a row being one vector operation; how rows map to machine
-registers is the code generator's business. A tile covers one step of the contraction, no loop.
+registers, and whether product and sum are one instruction, is the code generator's business. A tile
+covers one step of the contraction, no loop.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _implementation(rows: int, columns: int, dtype: ir.DType) -> ir.PrimFunc:
     for row in range(rows):
         at = (_index(row), lane)
         left = ir.Broadcast(ir.load(a, _index(row), zero), columns)
-        value = ir.call("fma", left, ir.BufferLoad(b, (zero, lane)), ir.BufferLoad(c, at))
+        value = ir.BufferLoad(c, at) + left * ir.BufferLoad(b, (zero, lane))
         steps.append(ir.BufferStore(c, value, at))
     return _function("implementation", [a, b, c], ir.seq(steps))
 

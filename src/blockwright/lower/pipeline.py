@@ -20,6 +20,7 @@ from blockwright.lower.hoist import hoist_allocations
 from blockwright.lower.partition import partition_loops
 from blockwright.lower.sanitize import insert_checks
 from blockwright.lower.simplify import simplify
+from blockwright.lower.split_vectors import split_vectors
 from blockwright.lower.unroll import unroll_loops
 from blockwright.lower.vectorize import vectorize_loops
 from blockwright.support import BuildError
@@ -37,6 +38,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("flatten_buffers", flatten_buffers),
     ("simplify_flat", simplify),
     ("vectorize_loops", vectorize_loops),
+    ("split_vectors", split_vectors),
     ("hoist_allocations", hoist_allocations),
     ("unroll_loops", unroll_loops),
     ("finalize", finalize),

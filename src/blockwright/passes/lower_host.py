@@ -17,9 +17,10 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.codegen.signature import signature
 from blockwright.graph import function_analyzer
 from blockwright.passes.context import PassContext
-from blockwright.passes.legalize import BOUND_ATTRS
+from blockwright.passes.legalize import BOUND_ATTRS, with_scalar_symbols
 from blockwright.passes.plan_memory import MemoryPlan, is_view, plan_memory
 from blockwright.passes.rewrite import graph_functions, tir_args, tir_callee, tir_symbols
 from blockwright.script.compute import Program
@@ -93,9 +94,9 @@ class _Host:
             buffer = self._buffer_like(value, f"out{position}" if len(values) > 1 else "out")
             pointer = address(buffer)
             self.pointers[_Slot(buffer)] = pointer
-            produced = isinstance(value, ir.GraphVar) and value not in self.function.params
-            if produced and value not in self.plan.alias and value not in self.pointers:
-                self.pointers[value] = pointer  # computed in place, no copy
+            root = self.plan.root(value)
+            if root in self.plan.results and root not in self.pointers:
+                self.pointers[root] = pointer  # computed in place, no copy
             outputs.append((value, buffer))
         return outputs
 
@@ -143,14 +144,20 @@ class _Host:
     ) -> None:
         """Pointers of all operands, then scalars: the stated ones, then shape symbols in order."""
         pointers = [self._pointer(v) for v in values]
-        scalars = callee.params[len(callee.buffer_map) :]
-        bound: dict[ir.Var, ir.Expr] = dict(zip(scalars, given, strict=True))
-        order = list(given)
+        sign = signature(callee)
+        bound: dict[ir.Var, ir.Expr] = dict(zip(sign.scalars, given, strict=True))
         for formal, value in zip(callee.buffers, values, strict=True):
             for dim, size in zip(formal.shape, _shape(value), strict=True):
-                if isinstance(dim, ir.Var) and dim not in bound:
-                    bound[dim] = size
-                    order.append(size)
+                if isinstance(dim, ir.Var):
+                    bound.setdefault(dim, size)
+        missing = [v.name for v in sign.symbols if v not in bound]
+        if missing:
+            raise GraphError(
+                f"the arguments of {callee.name} do not determine {', '.join(missing)}",
+                code="BW412",
+                help="make it a scalar parameter and pass it through tir_vars",
+            )
+        order = [*given, *(bound[v] for v in sign.symbols)]
         args = (ir.StringImm(callee.name), *pointers, *order)
         self.steps.append(ir.Evaluate(ir.Call("call_global", args, ir.dtype_of("int32"))))
 
@@ -185,11 +192,11 @@ class _Host:
         program = Program(f"{self.name}_copy{len(self.extra)}")
         read = program.param("source", out.shape, out.dtype)
         made = program.compute("out", out.shape, lambda *i: read[i])
-        func = program.finish([made], {"tir.is_private": True})
+        func, symbols = with_scalar_symbols(program.finish([made], {"tir.is_private": True}))
         self.extra[func.name] = func
         slot = _Slot(out, info=value.info)
         self.pointers[slot] = self.pointers[_Slot(out)]
-        self._call(func, [value, slot], ())
+        self._call(func, [value, slot], tuple(symbols))
 
 
 class _Slot(ir.GraphExpr, frozen=True, eq=False):

@@ -35,6 +35,7 @@ class MemoryPlan(msgspec.Struct):
         storages: pieces of the arena in order.
         place: value → index of its storage.
         alias: view → the value whose memory it relabels.
+        results: values that are computed into the memory of a result, directly or under a view.
         total: bytes of the arena as an expression of the symbols.
         unshared: bytes without any sharing.
     """
@@ -44,6 +45,7 @@ class MemoryPlan(msgspec.Struct):
     alias: dict[ir.GraphVar, ir.GraphExpr]
     total: ir.Expr
     unshared: ir.Expr
+    results: set[ir.GraphVar]
 
     def root(self, value: ir.GraphExpr) -> ir.GraphExpr:
         """The value whose memory `value` uses, through all views."""
@@ -75,7 +77,9 @@ class _Planner:
         self.function = function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(function)
-        self.plan = MemoryPlan([], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"))
+        self.plan = MemoryPlan(
+            [], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"), set()
+        )
         self.free: list[int] = []
 
     def run(self) -> MemoryPlan:
@@ -88,15 +92,12 @@ class _Planner:
             ):
                 self.plan.alias[binding.var] = binding.value
         last = self._last_uses(bindings)
-        returned = used_vars(self.function.body.body)
-        results = {v for v in returned if v not in self.plan.alias}
-        for value in returned:  # memory behind a returned view is read when it is copied out
-            root = self.plan.root(value)
-            if isinstance(root, ir.GraphVar):
-                last[root] = len(bindings)
+        returned = {self.plan.root(v) for v in used_vars(self.function.body.body)}
         for position, binding in enumerate(bindings):
             for var in _defined(binding):
-                if var not in self.plan.alias and var not in results:
+                if var in returned:
+                    self.plan.results.add(var)
+                elif var not in self.plan.alias:
                     self._place(var)
             for value, end in list(last.items()):
                 if end == position and value in self.plan.place:

@@ -18,6 +18,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
+from blockwright.intrin import outer_product_name
 from blockwright.rules.facts import contraction_of, extent_of, fusing_map, position_of
 from blockwright.rules.tiles import RegisterTile, choose_register_tile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -135,18 +136,16 @@ def _panels(sch: Schedule, b: BlockRV, batch: int, tile: RegisterTile) -> None:
     sch.transform_layout(b, ("write", 0), IndexMap(axes, final))
 
 
-def tile_registers(
-    sch: Schedule, form: Canonical, m1: LoopRV, n1: LoopRV, k: LoopRV, a_in_registers: bool = True
-) -> BlockRV:
+def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: LoopRV) -> BlockRV:
     """Steps 5 and 6 without the epilogue, below loops (…, k, m1, n1); returns the init block."""
+    dtype = node(sch, form.block).writes[0].buffer.dtype
     sch.set_scope(form.block, 0, "local")
-    if a_in_registers:
-        sch.set_scope(form.a, 0, "local")
-        sch.compute_at(form.a, k)
-        unroll_all(sch, form.a, below=k)
+    sch.set_scope(form.a, 0, "local")
+    sch.compute_at(form.a, k)
+    unroll_all(sch, form.a, below=k)
     init = sch.decompose_reduction(form.block, k)
-    vector_rows(sch, init, form.tile.lanes)
-    vector_tile(sch, form.block, n1, m1, form.tile.lanes)
+    vector_rows(sch, init, form.tile.columns)
+    sch.tensorize(m1, outer_product_name(form.tile.rows, form.tile.columns, dtype.name))
     return init
 
 

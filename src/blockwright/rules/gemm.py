@@ -16,7 +16,7 @@ from blockwright.schedule import BlockRV, Schedule
 from blockwright.target import Target
 
 
-_ROW_TILES = 8  # row tiles of a task: enough to hide its start, few enough to share work evenly
+_ROW_TILES = 16  # row tiles of a task: enough to hide its start, few enough to share work evenly
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -51,8 +51,8 @@ def apply(sch: Schedule, target: Target) -> None:
     no, ni = sch.split(n0, [None, chunk])
     sch.reorder(mo, no, mi, ni, k, m1, n1)
     sch.reverse_compute_at(tail, ni)
-    tile_registers(sch, form, m1, n1, k)
-    vector_rows(sch, tail, form.tile.lanes)
+    tile_registers(sch, form, m1, k)
+    vector_rows(sch, tail, form.tile.columns)
     sch.parallel(sch.fuse(mo, no))
 
 

@@ -367,6 +367,31 @@ def _select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
     return _reshape(imp, part, _node_shape(imp, node))
 
 
+@converter("aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default",
+           "aten.chunk.default", "aten.tensor_split.sections")  # fmt: skip
+def _split(imp: Importer, node: Any, x: Any, parts: Any, dim: int = 0) -> list[Any]:
+    """The exporter knows the sizes of the parts; they follow one another."""
+    axis = _axis(dim, len(_dims(x)))
+    begin: ir.Expr = ir.const(0, "int64")
+    out: list[Any] = []
+    for part in node.meta["val"]:
+        end = ir.add(begin, imp.symbols.dim(part.shape[axis]))
+        out.append(imp.builder.op("slice", x, axis=axis, begin=begin, end=end, step=1))
+        begin = end
+    return out
+
+
+@converter("aten.unbind.int")
+def _unbind(imp: Importer, node: Any, x: Any, dim: int = 0) -> list[Any]:
+    axis = _axis(dim, len(_dims(x)))
+    out: list[Any] = []
+    for index, part in enumerate(node.meta["val"]):
+        one = imp.builder.op("slice", x, axis=axis, begin=ir.const(index, "int64"),
+                             end=ir.const(index + 1, "int64"), step=1)  # fmt: skip
+        out.append(_reshape(imp, one, tuple(imp.symbols.dim(s) for s in part.shape)))
+    return out
+
+
 @converter("aten.cat.default", "aten.concat.default")
 def _cat(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
     dtype = _result_type(node)

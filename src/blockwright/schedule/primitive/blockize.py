@@ -85,7 +85,9 @@ def blockized(
     outer_iters, outer_values, inner_iters, inner_values, mapping = _iterators(
         block, division, preserve_unit_iters, analyzer
     )
-    predicate = _inner_predicate(state, block, division, mapping, inner_iters, inner_values)
+    bounds = _bounds(state, block, division)
+    bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
+    predicate = _predicate(bounds, {v: ir.substitute(e, bound) for v, e in mapping.items()})
     inner = block.replace(
         iter_vars=tuple(inner_iters), body=ir.substitute(block.body, mapping), init=None
     )
@@ -96,7 +98,7 @@ def blockized(
     edit.forward[block] = inner
     realize = ir.BlockRealize(tuple(inner_values), predicate, inner)
     body = _rebuild(loop, state.tree.realize(block), realize)
-    init = _outer_init(block, mapping, inner_iters, known)
+    init = _outer_init(block, mapping, inner_iters, bounds, known)
     outer = ir.Block(f"{block.name}_o", tuple(outer_iters), (), (), body, init)
     outer = with_signature(outer, analyzer)
     result = ir.BlockRealize(tuple(outer_values), division.outer_predicate, outer)
@@ -157,34 +159,36 @@ def _iterators(
     return outer, outer_values, inner, inner_values, mapping
 
 
-def _inner_predicate(
-    state: State,
-    block: ir.Block,
-    division: SubspaceDivision,
-    mapping: dict[ir.Var, ir.Expr],
-    inner_iters: list[ir.IterVar],
-    inner_values: list[ir.Expr],
-) -> ir.Expr:
-    """Conditions on inner loops in terms of outer iterators and inner loops."""
+def _bounds(
+    state: State, block: ir.Block, division: SubspaceDivision
+) -> list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]]:
+    """Conditions on inner loops as comparisons of an iterator with something fixed."""
     realize = state.tree.realize(block)
     analyzer = state.analyzer(realize)
-    bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
-    kept: list[ir.Expr] = []
+    loops = {f.loop_var for f in state.tree.loops_above(block)}
+    kept: list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]] = []
     for condition in conjuncts(division.inner_predicate):
         if ir.is_const_int(condition, 1):
             continue
-        found: ir.Expr | None = None
-        if isinstance(condition, ir.CompareOp):
+        found = False
+        if isinstance(condition, ir.CompareOp) and not ir.uses_var(condition.b, loops):
             for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-                if analyzer.prove_equal(condition.a, value):
-                    inside = ir.substitute(mapping[it.var], bound)
-                    found = type(condition)(*ir.match_types(inside, condition.b))
-                    break
-        if found is None:
+                if not found and analyzer.prove_equal(condition.a, value):
+                    kept.append((it, type(condition), condition.b))
+                    found = True
+        if not found:
             state.fail("a condition of the predicate concerns no single iterator", code="BW320",
                        guilty=[realize])  # fmt: skip
-        kept.append(found)
-    return ir.all_of(kept)
+    return kept
+
+
+def _predicate(
+    bounds: list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]], values: dict[ir.Var, ir.Expr]
+) -> ir.Expr:
+    """The comparisons with the iterators put in terms of something else."""
+    return ir.all_of(
+        compare(*ir.match_types(values[it.var], limit)) for it, compare, limit in bounds
+    )
 
 
 def _simplified(block: ir.Block, analyzer: Analyzer) -> ir.Block:
@@ -208,7 +212,11 @@ def _rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
 
 
 def _outer_init(
-    block: ir.Block, mapping: dict[ir.Var, ir.Expr], inner: list[ir.IterVar], analyzer: Analyzer
+    block: ir.Block,
+    mapping: dict[ir.Var, ir.Expr],
+    inner: list[ir.IterVar],
+    bounds: list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]],
+    analyzer: Analyzer,
 ) -> ir.Stmt | None:
     """The initial value over the inner spatial iterators, for the outer block."""
     if block.init is None:
@@ -223,5 +231,8 @@ def _outer_init(
     made = ir.Block(f"{block.name}_init", iters, (), (), ir.substitute(block.init, values))
     made = with_signature(_simplified(made, known), known)
     loops = [(ir.Var(f"{it.var.name}_loop", it.var.type), it.dom.extent) for it in spatial]
-    realize = ir.BlockRealize(tuple(v for v, _ in loops), ir.const(True, "bool"), made)
+    running = {it.var: var for it, (var, _) in zip(iters, loops, strict=True)}
+    outside = [b for b in bounds if b[0].iter_type is not ir.IterType.REDUCE]
+    predicate = _predicate(outside, {v: ir.substitute(e, running) for v, e in values.items()})
+    realize = ir.BlockRealize(tuple(v for v, _ in loops), predicate, made)
     return wrap_loops(realize, loops)

@@ -1,0 +1,109 @@
+"""Vectors longer than a register become several of register length.
+
+Before, with 16 lanes to a register::
+
+    C[T.ramp(0, 1, 48)] = C[T.ramp(0, 1, 48)] + T.broadcast(a, 48) * B[T.ramp(0, 1, 48)]
+
+After::
+
+    C[T.ramp(0, 1, 16)] = C[T.ramp(0, 1, 16)] + T.broadcast(a, 16) * B[T.ramp(0, 1, 16)]
+    C[T.ramp(16, 1, 16)] = ...
+    C[T.ramp(32, 1, 16)] = ...
+
+The code generator would otherwise round odd lengths up to a power of two and go through memory.
+Only stores are split, and only when every operation of the value works lane by lane and the value
+reads nothing of the stored buffer but the stored elements themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright.ir import (
+    BinaryOp,
+    Broadcast,
+    BufferLoad,
+    BufferStore,
+    Call,
+    Cast,
+    CompareOp,
+    Expr,
+    PrimFunc,
+    Ramp,
+    Select,
+    Stmt,
+    add,
+    mul,
+    op_row,
+    structural_equal,
+    walk,
+)
+from blockwright.ir import expr as E
+from blockwright.lower.context import LowerContext
+from blockwright.lower.rewrite import Statements, sequence
+
+
+def split_vectors(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function with long vector stores cut to the target's register length."""
+    return func.replace(body=_SplitVectors(context)(func.body))
+
+
+class _NotLaneWise(Exception):
+    """Some operation of the value mixes lanes."""
+
+
+class _SplitVectors(Statements):
+    def __init__(self, context: LowerContext) -> None:
+        super().__init__()
+        self.target = context.target
+
+    def rewrite_BufferStore(self, node: BufferStore) -> Stmt:
+        lanes = node.value.dtype.lanes
+        length = self.target.lanes(node.buffer.dtype.element)
+        if lanes <= length or lanes % length or not _reads_own_elements(node):
+            return node
+        try:
+            parts = [_piece(node, k, length) for k in range(0, lanes, length)]
+        except _NotLaneWise:
+            return node
+        return sequence(parts)
+
+
+def _reads_own_elements(node: BufferStore) -> bool:
+    """Whether pieces stored first cannot change what pieces stored later read."""
+    for found in walk(node.value):
+        if isinstance(found, BufferLoad) and found.buffer is node.buffer:
+            if not structural_equal(found.indices, node.indices):
+                return False
+    return True
+
+
+def _piece(node: BufferStore, start: int, length: int) -> Stmt:
+    def cut(expr: Expr) -> Expr:
+        return _slice(expr, start, length)
+
+    predicate = None if node.predicate is None else cut(node.predicate)
+    indices = tuple(cut(i) if i.dtype.lanes > 1 else i for i in node.indices)
+    return node.replace(value=cut(node.value), indices=indices, predicate=predicate)
+
+
+def _slice(expr: Expr, start: int, length: int) -> Any:
+    """Lanes [start, start + length) of a vector expression."""
+
+    def cut(part: Expr) -> Expr:
+        return _slice(part, start, length) if part.dtype.lanes > 1 else part
+
+    if isinstance(expr, Broadcast):
+        return Broadcast(expr.value, length)
+    if isinstance(expr, Ramp):
+        return Ramp(add(expr.base, mul(expr.stride, start)), expr.stride, length)
+    if isinstance(expr, BufferLoad):
+        predicate = None if expr.predicate is None else cut(expr.predicate)
+        return expr.replace(indices=tuple(cut(i) for i in expr.indices), predicate=predicate)
+    if isinstance(expr, (BinaryOp, CompareOp, E.And, E.Or, E.Not, Select)):
+        return expr.map_children(lambda child: cut(child) if isinstance(child, Expr) else child)
+    if isinstance(expr, Cast):
+        return Cast(expr.type.with_lanes(length), cut(expr.value))
+    if isinstance(expr, Call) and op_row(expr.op).elementwise:
+        return Call(expr.op, tuple(cut(a) for a in expr.args), expr.type.with_lanes(length))
+    raise _NotLaneWise

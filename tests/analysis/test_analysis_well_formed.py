@@ -1,0 +1,97 @@
+"""Well-formedness: each rule has a program that breaks it, and only it."""
+
+from __future__ import annotations
+
+import pytest
+
+from blockwright import ir
+from blockwright.analysis import check_well_formed, find_problems
+from blockwright.script.ir import from_source
+from blockwright.support import ValidationError
+
+GOOD = """
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+    for i, j in T.grid(8, 8):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            T.reads(A[vi, vj])
+            T.writes(B[vi, vj])
+            B[vi, vj] = A[vi, vj] * 2.0
+"""
+
+
+def good() -> ir.PrimFunc:
+    return from_source(GOOD)
+
+
+def with_block(change) -> ir.PrimFunc:  # noqa: ANN001
+    """The good program with its block changed."""
+    func = good()
+    block = ir.blocks(func)[1]
+    loops = ir.loops(func)
+    new = change(block, *(loop.loop_var for loop in loops))
+    return func.replace(body=ir.rewrite_bottom_up(func.body, lambda n: new if n is block else None))
+
+
+def twice(func: ir.PrimFunc) -> ir.PrimFunc:
+    root = func.root
+    nest = root.replace(body=ir.seq([root.body, root.body]))
+    return func.replace(body=ir.BlockRealize((), ir.const(True, "bool"), nest))
+
+
+BROKEN = {
+    "BW211 defined twice": lambda: twice(good()),
+    "BW212 uses the loop variable i from outside": lambda: with_block(
+        lambda b, i, j: b.replace(body=b.body.replace(indices=(i, b.iter_vars[1].var)))
+    ),
+    "BW212 variable x is used where it is not defined": lambda: with_block(
+        lambda b, i, j: b.replace(body=b.body.replace(indices=(ir.var("x"), b.iter_vars[1].var)))
+    ),
+    "BW212 buffer C is used where it is not defined": lambda: with_block(
+        lambda b, i, j: b.replace(
+            body=b.body.replace(buffer=b.body.buffer.replace(name="C")), writes=()
+        )
+    ),
+    "BW209 has 2 dimensions, an access has 1 indices": lambda: with_block(
+        lambda b, i, j: b.replace(
+            body=b.body.replace(value=ir.BufferLoad(b.reads[0].buffer, (ir.const(0, "int32"),))),
+        )
+    ),
+    "BW216 reads A, which its signature does not state": lambda: with_block(
+        lambda b, i, j: b.replace(reads=())
+    ),
+    "BW216 writes more of B": lambda: with_block(
+        lambda b, i, j: b.replace(writes=(ir.point_region(b.body.buffer, [
+            b.iter_vars[0].var, ir.const(0, "int32")]),))
+    ),
+}  # fmt: skip
+
+
+def test_a_good_program_passes() -> None:
+    check_well_formed(good())
+    check_well_formed(ir.IRModule({"main": good()}))
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_programs_are_reported(name: str) -> None:
+    code, words = name.split(" ", 1)
+    problems = find_problems(BROKEN[name]())
+    assert any(p.code == code and words in p.message for p in problems), problems
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    func = with_block(lambda b, i, j: b.replace(reads=(), writes=()))
+    with pytest.raises(ValidationError) as caught:
+        check_well_formed(func)
+    assert len(caught.value.diagnostics) == 2
+
+
+def test_two_symbols_of_one_name() -> None:
+    n, m = ir.var("n", "int64"), ir.var("n", "int64")
+    buffers = [ir.Buffer("A", ir.dtype_of("float32"), (n,)), ir.Buffer("B", ir.dtype_of("float32"), (m,))]
+    handles = [ir.var(f"{b.name}_handle", "handle") for b in buffers]
+    root = ir.Block("root", (), (), (), ir.Evaluate(ir.const(0, "int32")))
+    func = ir.PrimFunc(tuple(handles), tuple(zip(handles, buffers, strict=True)),
+                       ir.BlockRealize((), ir.const(True, "bool"), root))  # fmt: skip
+    assert [p.code for p in find_problems(func)] == ["BW214"]

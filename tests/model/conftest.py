@@ -1,0 +1,171 @@
+"""Compiles torch modules and compares them with PyTorch, which also runs in double precision."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+if find_spec("torch") is None:
+    collect_ignore_glob = ["test_torch_*.py"]
+else:
+    import torch
+
+import blockwright as bw
+
+
+def leaves(value: Any) -> list[Any]:
+    """Tensors of a nested result, in order."""
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in leaves(item)]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
+
+
+def structure(value: Any) -> Any:
+    """The same nesting with a mark in place of every tensor."""
+    if isinstance(value, dict):
+        return {key: structure(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(structure(item) for item in value)
+    return "tensor"
+
+
+def compare(exe: Any, model: Any, inputs: Sequence[Any]) -> None:
+    """`exe` answers like `model`, in structure, type and value.
+
+    Both round in float32, in different orders. What counts is the distance to the same model in
+    float64: ours may be four times PyTorch's, plus 16 roundings of the largest value for results
+    which PyTorch happens to hit exactly. Integers and booleans must agree exactly.
+    """
+    with torch.inference_mode():
+        expected = model(*inputs)
+        precise = copy.deepcopy(model).double()(
+            *(x.double() if x.is_floating_point() else x for x in inputs)
+        )
+    found = exe(*inputs)
+    assert structure(found) == structure(expected)
+    for ours, theirs, exact in zip(leaves(found), leaves(expected), leaves(precise), strict=True):
+        assert type(ours) is torch.Tensor
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        if not theirs.is_floating_point() or theirs.numel() == 0:
+            assert torch.equal(ours, theirs)
+            continue
+        finite = torch.isfinite(theirs)
+        assert torch.equal(ours[~finite].isnan(), theirs[~finite].isnan())
+        distance = (ours.double() - exact)[finite].abs()
+        allowed = 4 * (theirs.double() - exact)[finite].abs().max()
+        allowed += 16 * torch.finfo(torch.float32).eps * exact[finite].abs().max()
+        assert distance.max() <= allowed
+
+
+@pytest.fixture
+def compare_with_torch() -> Callable[..., None]:
+    return compare
+
+
+@pytest.fixture(scope="session")
+def compile_torch() -> Callable[..., Any]:
+    """`compile_torch(model, example inputs, dynamic_shapes, target)`: the executable."""
+
+    def compile_(
+        model: Any, inputs: Sequence[Any], shapes: Any = None, target: str = "native"
+    ) -> Any:
+        return bw.compile(model.eval(), inputs, dynamic_shapes=shapes, target=target)
+
+    return compile_
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(2024)
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Any:
+    """A two-layer BERT-like encoder with random weights, masked pooling and normalisation."""
+    if find_spec("transformers") is None:
+        pytest.skip("needs transformers")
+    from transformers import BertConfig, BertModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    torch.manual_seed(7)
+    config = BertConfig(
+        vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=128, max_position_embeddings=64, attn_implementation="sdpa",
+    )  # fmt: skip
+
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert = BertModel(config, add_pooling_layer=False)
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            hidden = self.bert(input_ids=input_ids, attention_mask=attention_mask)
+            weights = attention_mask.unsqueeze(-1).to(hidden.last_hidden_state.dtype)
+            total = (hidden.last_hidden_state * weights).sum(dim=1)
+            mean = total / weights.sum(dim=1).clamp(min=1e-9)
+            return torch.nn.functional.normalize(mean, dim=1)
+
+    return Encoder().eval()
+
+
+def encoder_shapes() -> Any:
+    dynamic = {0: torch.export.Dim("batch", min=1, max=64),
+               1: torch.export.Dim("sequence", min=2, max=64)}  # fmt: skip
+    return {"input_ids": dynamic, "attention_mask": dynamic}
+
+
+def tokens(rng: np.random.Generator, batch: int, sequence: int) -> tuple[Any, Any]:
+    """Random ids, and a mask that keeps at least the first token of every text."""
+    ids = torch.from_numpy(rng.integers(0, 100, (batch, sequence)))
+    mask = torch.ones((batch, sequence), dtype=torch.int64)
+    for row, length in enumerate(rng.integers(1, sequence + 1, batch)):
+        mask[row, int(length) :] = 0
+    return ids, mask
+
+
+@pytest.fixture
+def make_tokens(rng: np.random.Generator) -> Callable[[int, int], tuple[Any, Any]]:
+    return lambda batch, sequence: tokens(rng, batch, sequence)
+
+
+@pytest.fixture(scope="session")
+def encoder_exe(encoder: Any, compile_torch: Any) -> Any:
+    """The encoder, compiled for batches of 1-64 and sequences of 2-64 tokens."""
+    ids = torch.ones((3, 7), dtype=torch.int64)
+    return compile_torch(encoder, (ids, torch.ones_like(ids)), encoder_shapes())
+
+
+@pytest.fixture(scope="session")
+def encoder_artefact(encoder_exe: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("artefact") / "encoder.bwx"
+    encoder_exe.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def python() -> Callable[..., str]:
+    """`python(code, *arguments)`: output of a fresh process that can import blockwright."""
+    import subprocess
+
+    def run(code: str, *arguments: Any) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *map(str, arguments)],
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    return run
