@@ -11,7 +11,7 @@ from blockwright.script.ir import from_source
 
 HEAD = """
 @T.prim_func
-def main(A: T.Buffer((64, 64), "float32"), I: T.Buffer((64,), "int32"), B: T.Buffer((64, 64), "float32")):
+def main(A: T.Buffer((64, 64), "float32"), K: T.Buffer((64,), "int32"), B: T.Buffer((64, 64), "float32")):
 """
 
 
@@ -72,9 +72,9 @@ def test_an_index_from_memory_may_be_anywhere() -> None:
 for i, j in T.grid(64, 64):
     with T.block("B"):
         vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[I[vi], vj]
+        B[vi, vj] = A[K[vi], vj]
 """)
-    assert regions(ir.blocks(func)[1]) == ("A[0:64, vj], I[vi]", "B[vi, vj]")
+    assert regions(ir.blocks(func)[1]) == ("A[0:64, vj], K[vi]", "B[vi, vj]")
 
 
 def test_what_a_reduction_updates_is_no_read_and_what_lives_inside_is_left_out() -> None:

@@ -91,7 +91,11 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
                           help="bw.compile(model, (x, mask), dynamic_shapes=...)")  # fmt: skip
     import torch
 
+    # The exporter takes one tensor given twice for one input; the model's callers will not.
+    distinct = tuple(
+        value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs
+    )
     with torch.no_grad():
         return torch.export.export(
-            model.eval(), tuple(example_inputs), dynamic_shapes=dynamic_shapes, strict=False
+            model.eval(), distinct, dynamic_shapes=dynamic_shapes, strict=False
         )

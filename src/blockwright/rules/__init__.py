@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.rules import attention, elementwise, gemm, rows
+from blockwright.rules import attention, elementwise, fallback, gemm, rows
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
 
-RULES: tuple[Rule, ...] = (gemm.RULE, attention.RULE, rows.RULE, elementwise.RULE)
+RULES: tuple[Rule, ...] = (
+    gemm.RULE,
+    attention.RULE,
+    rows.RULE,
+    elementwise.RULE,
+    fallback.RULE,
+)
 
 
 def apply_rules(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) -> RuleResult:

@@ -37,8 +37,14 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return "the contractions are not batched alike"
     if len(scores.m) != 1 or len(scores.n) != 1 or len(product.n) != 1:
         return "rows or columns have several axes"
-    if extent_of(found[at[1]], product.n) is None:
+    head = extent_of(found[at[1]], product.n)
+    if head is None:
         return "the head size is symbolic"
+    if head < target.lanes(found[at[1]].writes[0].buffer.dtype):
+        return "the head is shorter than a vector"
+    sizes = [ir.const_int(it.dom.extent) for k in at for it in found[k].iter_vars]
+    if any(size is not None and size < 2 for size in sizes[len(scores.batch) :]):
+        return "an axis has one element"
     if not all(is_spatial(b) or b.init is not None for b in found):
         return "a block is no plain reduction"
     return ""

@@ -19,6 +19,11 @@ def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
     return [] if nested else found
 
 
+def has_empty_axis(func: ir.PrimFunc) -> bool:
+    """Whether some block certainly runs no iteration: there is nothing to schedule."""
+    return any(ir.is_const_int(it.dom.extent, 0) for b in leaf_blocks(func) for it in b.iter_vars)
+
+
 def is_spatial(block: ir.Block) -> bool:
     """Whether all iterators are spatial and there is no initial value."""
     return block.init is None and all(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.rules.contraction import canonicalize, node, tile_registers, vector_rows
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
+from blockwright.rules.inline import extent
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import panel_chunk
 from blockwright.schedule import BlockRV, Schedule
@@ -30,8 +31,12 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return "the contraction is batched"
     if not all(is_spatial(b) for b in found if b is not contractions[0]):
         return "other blocks reduce too"
-    if not contractions[0].writes[0].buffer.dtype.is_float:
-        return "the product is not in floating point"
+    product = contractions[0]
+    if any(extent_of(product, axes) == 1 for axes in (facts.n, facts.k)):
+        return "an operand is a vector"
+    result = product.writes[0].buffer.dtype
+    if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
+        return "operands and result are not of one floating-point type"
     return ""
 
 
@@ -46,7 +51,7 @@ def apply(sch: Schedule, target: Target) -> None:
     m, n, k = sch.get_loops(block)
     m0, m1 = sch.split(m, [None, form.tile.rows])
     n0, n1 = sch.split(n, [None, form.tile.columns])
-    mo, mi = sch.split(m0, [None, _ROW_TILES])
+    mo, mi = sch.split(m0, [None, min(_ROW_TILES, extent(sch, m0) or _ROW_TILES)])
     chunk = panel_chunk(target, form.tile, depth, columns)
     no, ni = sch.split(n0, [None, chunk])
     sch.reorder(mo, no, mi, ni, k, m1, n1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.rules.facts import is_spatial
-from blockwright.schedule import BlockRV, Schedule
+from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 
 
@@ -13,6 +13,13 @@ def block_of(sch: Schedule, handle: BlockRV) -> ir.Block:
     found = sch.get(handle)
     assert isinstance(found, ir.Block)
     return found
+
+
+def extent(sch: Schedule, loop: LoopRV) -> int | None:
+    """The constant extent of a loop, if it has one."""
+    found = sch.get(loop)
+    assert isinstance(found, ir.For)
+    return ir.const_int(found.extent)
 
 
 def is_copy(block: ir.Block) -> bool:

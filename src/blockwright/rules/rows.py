@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.rules.facts import is_spatial, leaf_blocks
-from blockwright.rules.inline import block_of, inline_where
+from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
@@ -47,7 +47,8 @@ def apply(sch: Schedule, target: Target) -> None:
         sch.compute_at(handle, row)
     for handle in handles:
         schedule_inner(sch, handle, row, target)
-    sch.parallel(row)
+    if extent(sch, row) != 1:
+        sch.parallel(row)
 
 
 def inner_loops(sch: Schedule, handle: BlockRV, row: LoopRV | None) -> list[LoopRV]:
@@ -74,13 +75,6 @@ def lanes_for(block: ir.Block, target: Target) -> int:
     """Vector lanes of the widest element a block touches."""
     bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes))
     return max(1, target.vector_bits // max(bits, 8))
-
-
-def extent(sch: Schedule, loop: LoopRV) -> int | None:
-    """The constant extent of a loop, if it has one."""
-    found = sch.get(loop)
-    assert isinstance(found, ir.For)
-    return ir.const_int(found.extent)
 
 
 def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target) -> None:

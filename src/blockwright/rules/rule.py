@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from blockwright import ir
+from blockwright.rules.facts import has_empty_axis
 from blockwright.schedule import Schedule, Trace
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -24,11 +25,13 @@ class Rule(msgspec.Struct, frozen=True):
         name: for traces, notes and `disabled_rules`.
         refuses: reason why the program is not this rule's business; "" when it is.
         apply: schedules the program in place.
+        note: what to tell the user when the rule was used; "" for nothing.
     """
 
     name: str
     refuses: Callable[[ir.PrimFunc, Target], str]
     apply: Callable[[Schedule, Target], None]
+    note: str = ""
 
 
 class RuleResult(msgspec.Struct, frozen=True):
@@ -47,6 +50,8 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
     and the next rule is tried; the last rule takes everything.
     """
     notes: list[str] = []
+    if has_empty_axis(func):
+        return RuleResult(func, "empty", Schedule(func).trace)
     for rule in rules:
         if rule.refuses(func, target):
             continue
@@ -56,6 +61,7 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
         except ScheduleError as error:
             notes.append(f"rule {rule.name} gave up: [{error.code}] {error.message.splitlines()[0]}")
             continue
+        notes += [rule.note] if rule.note else []
         return RuleResult(sch.func, rule.name, sch.trace, "; ".join(notes))
     sch = Schedule(func)
     return RuleResult(sch.func, "unscheduled", sch.trace, "; ".join(notes) or "no rule applies")

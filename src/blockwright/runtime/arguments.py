@@ -95,6 +95,7 @@ class NativeFunction:
         except FFI_ERRORS as error:
             if error_code(error) == "BW706":
                 return self._call_with_copies(args, everything=True)
+            self._check_devices(args)
             raise translate(error) from None
         if result is None or type(result) is kind:
             return result
@@ -118,10 +119,21 @@ class NativeFunction:
         try:
             result = self._call(*ready)
         except FFI_ERRORS as error:
+            self._check_devices(args)
             raise translate(error) from None
         for original, copy in back:
             _write_back(original, copy)
         return result if result is None else _convert(result, kind or np.ndarray)
+
+    def _check_devices(self, args: Sequence[Any]) -> None:
+        """Some of torch's devices cannot even be handed over; their error names no argument."""
+        for index, value in enumerate(args):
+            if _is_torch(value) and value.device.type not in ("cpu", "cuda"):
+                raise ArgumentError(
+                    f"{self._label(index)} is on device '{value.device}'",
+                    code="BW705",
+                    help="move the tensor to the CPU first",
+                )
 
     def _adapt(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
         """What to pass for one argument, and the copy made of it, if any."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
+from blockwright.arith import is_bijective
 from blockwright.schedule.state import State
 
 
@@ -68,6 +69,21 @@ def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
                    help="bind them to splits and fusions of loops")  # fmt: skip
 
 
+def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:
+    """The given loops reach each instance of a reduction once, so that no term counts twice when
+    the initial value is set elsewhere or the order changes."""
+    realize = state.tree.realize(block)
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+    if not domains or block.init is None:
+        return
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    first = min(loops, key=lambda f: state.tree.order[f])
+    if not is_bijective(realize.iter_values, domains, predicate, state.analyzer(first)):
+        state.fail(f"the loops {word} run instances of the reduction {block.name} more than once",
+                   code="BW315", guilty=[realize, *loops],
+                   help="each loop must drive an iterator")  # fmt: skip
+
+
 def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
     """Each iteration of the loop stands on its own: what its blocks read from one another they
     have written in the same iteration, and none reads what a later one writes."""
@@ -97,6 +113,8 @@ def require_concurrent(state: State, loop: ir.For, word: str, private: bool) -> 
 
     `private`: a buffer that every iteration writes and that lives in the loop gets a copy each.
     """
+    if ir.is_const_int(loop.extent, 1):
+        return  # a single iteration meets no other
     blocks = require_compact_flow(state, loop)
     flow = state.data_flow(state.scope(loop))
     inside = set(blocks)

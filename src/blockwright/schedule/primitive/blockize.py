@@ -7,7 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.arith import Analyzer, SubspaceDivision, subspace_divide
 from blockwright.arith.condition import conjuncts
-from blockwright.schedule.checks import require_known_kind, require_only_blocks
+from blockwright.schedule.checks import require_known_kind, require_once, require_only_blocks
 from blockwright.schedule.edit import Edit, with_signature, wrap_loops
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive, Returns
@@ -80,6 +80,8 @@ def blockized(
     block = below[0]
     flow = state.data_flow(state.scope(block))
     require_known_kind(state, flow, block)
+    loops = state.tree.loops_above(block)
+    require_once(state, block, loops[loops.index(loop):], "of the new block")
     analyzer = state.analyzer(loop)
     division = _divide(state, block, loop, analyzer)
     outer_iters, outer_values, inner_iters, inner_values, mapping = _iterators(

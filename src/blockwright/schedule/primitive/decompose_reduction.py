@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.schedule.buffers import fresh_name, with_regions
+from blockwright.schedule.checks import require_once
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive, Returns
@@ -75,6 +76,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                 state.fail(f"loop {above.loop_var.name} outside of {loop.loop_var.name} binds a "
                            "reduction iterator", code="BW331", guilty=[above, block],
                            help="reorder the spatial loops outwards, or choose that loop")  # fmt: skip
+        require_once(state, block, inside, f"from {loop.loop_var.name} on")
         nest, made = self._init_nest(state, block, [n for n in inside if n not in reducing])
         edit = Edit(state)
         update = with_regions(block.replace(init=None), state.analyzer(block))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.checks import require_affine, require_chain, require_compact_flow
+from blockwright.schedule.checks import (
+    require_affine,
+    require_chain,
+    require_compact_flow,
+    require_once,
+)
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
@@ -22,7 +27,8 @@ class Reorder(Primitive, frozen=True, eq=False):
     - the loops lie on one path with nothing else between them;
     - no bound of a loop uses a loop that would come inside it;
     - every block inside is complete, a reduction or an update, its iterators bound by an iterator
-      map, and reads in an iteration only what is written in the same one or before the nest.
+      map, and reads in an iteration only what is written in the same one or before the nest;
+    - the loops run each instance of a reduction with initial value once.
 
     Before::
 
@@ -73,6 +79,9 @@ class Reorder(Primitive, frozen=True, eq=False):
         flow = state.data_flow(state.scope(path[-1]))
         for block in blocks:
             require_affine(state, flow, block)
+            inside = [f for f in state.tree.loops_above(block)
+                      if f is path[0] or state.tree.is_below(f, path[0])]  # fmt: skip
+            require_once(state, block, inside, "that change places")
         body = path[-1].body
         for loop in reversed(order):
             body = loop.replace(body=body)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.schedule.buffers import fresh_name, with_regions
+from blockwright.schedule.checks import require_once
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.primitive.decompose_reduction import _conjuncts, _reduction_loops
@@ -102,6 +103,7 @@ class _Rfactor:
         if loop not in self.own:
             state.fail("other statements share the loop's body", code="BW332", guilty=[loop])
         self.own = _from_first_reduction(self.own, reducing)
+        require_once(state, block, self.own, "that are factored")
         self.reducing = reducing
         self.analyzer = state.analyzer(block)
         index_type = loop.loop_var.type

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from blockwright import ir
+from blockwright.arith import is_bijective
 from blockwright.intrin import TensorIntrin
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
@@ -93,6 +94,10 @@ class Tensorize(Primitive, frozen=True, eq=False):
         if not ir.is_const_int(stmt.predicate, 1):
             state.fail("a predicate restricts the tile", code="BW327", guilty=[guilty],
                        help="pad_einsum, or split by a factor that divides the extent")  # fmt: skip
+        domains = {v: ir.Range(f.min, f.extent) for v, f in loops.items()}
+        if not is_bijective(stmt.iter_values, domains, None, state.analyzer()):
+            state.fail("the loops of the tile do not run each of its instances once", code="BW327",
+                       guilty=[guilty])  # fmt: skip
         return stmt
 
     @staticmethod

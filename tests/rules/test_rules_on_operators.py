@@ -1,0 +1,49 @@
+"""Every operator sample, scheduled by the rules and built, against the row's NumPy meaning."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.build import build
+from blockwright.ops.table import OPERATORS
+from blockwright.rules import apply_rules
+from blockwright.target import Target
+
+
+def _samples() -> ModuleType:
+    """The sample tests' helpers: one definition of what "close" means for an operator."""
+    path = Path(__file__).parents[1] / "ops" / "test_samples.py"
+    spec = importlib.util.spec_from_file_location("ops_samples", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+SAMPLES = _samples()
+ROWS = [row for row in OPERATORS.values() if row.samples and row.lower is not None]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_scheduled_operator_matches_its_oracle(row: Any) -> None:
+    cases = [SAMPLES.Case(row, sample, f"s{k}") for k, sample in enumerate(row.samples)]
+    scheduled: dict[str, ir.Node] = {}
+    for case in cases:
+        result = apply_rules(case.func, Target("native"))
+        assert "gave up" not in result.note, result.note
+        scheduled[case.func.name] = result.func
+    module = build(ir.IRModule(scheduled))
+    for case in cases:
+        outputs = [np.empty(w.shape, w.dtype) for w in case.wanted]
+        module[case.func.name](*case.arrays, *outputs)
+        for got, want in zip(outputs, case.wanted, strict=True):
+            SAMPLES.assert_close(got, want, case.sample)
