@@ -11,7 +11,7 @@ from blockwright.script.compute import Program, Tensor
 N = ir.var("n", "int64")
 
 
-def program(build) -> ir.PrimFunc:  # noqa: ANN001
+def program(build) -> ir.PrimFunc:
     p = Program("f")
     x = p.param("X", (N, 8), "float32")
     row = p.param("row", (8,), "float32")

@@ -11,7 +11,9 @@ from blockwright.script.ir import from_source
 
 HEAD = """
 @T.prim_func
-def main(A: T.Buffer((64, 64), "float32"), K: T.Buffer((64,), "int32"), B: T.Buffer((64, 64), "float32")):
+def main(
+    A: T.Buffer((64, 64), "float32"), K: T.Buffer((64,), "int32"), B: T.Buffer((64, 64), "float32")
+):
 """
 
 
@@ -160,8 +162,11 @@ def test_producers_consumers_and_kinds() -> None:
 
 
 def test_a_consumer_that_reads_ahead_is_not_covered() -> None:
-    func = from_source(CHAIN.script().replace("T_[vi, vj] + S[vi]", "T_[vi, vj] + S[63 - vi]")
-                       .replace("T.reads(T_[vi, vj], S[vi])", "T.reads(T_[vi, vj], S[63 - vi])"))  # fmt: skip
+    func = from_source(
+        CHAIN.script()
+        .replace("T_[vi, vj] + S[vi]", "T_[vi, vj] + S[63 - vi]")
+        .replace("T.reads(T_[vi, vj], S[vi])", "T.reads(T_[vi, vj], S[63 - vi])")
+    )
     scope = Scope(Tree(func), func.root)
     assert "block S has not written all of S" in scope.uncovered(scope.blocks[2])
 

@@ -25,7 +25,7 @@ def good() -> ir.PrimFunc:
     return from_source(GOOD)
 
 
-def with_block(change) -> ir.PrimFunc:  # noqa: ANN001
+def with_block(change) -> ir.PrimFunc:
     """The good program with its block changed."""
     func = good()
     block = ir.blocks(func)[1]
@@ -89,7 +89,8 @@ def test_all_problems_are_listed_at_once() -> None:
 
 def test_two_symbols_of_one_name() -> None:
     n, m = ir.var("n", "int64"), ir.var("n", "int64")
-    buffers = [ir.Buffer("A", ir.dtype_of("float32"), (n,)), ir.Buffer("B", ir.dtype_of("float32"), (m,))]
+    dtype = ir.dtype_of("float32")
+    buffers = [ir.Buffer("A", dtype, (n,)), ir.Buffer("B", dtype, (m,))]
     handles = [ir.var(f"{b.name}_handle", "handle") for b in buffers]
     root = ir.Block("root", (), (), (), ir.Evaluate(ir.const(0, "int32")))
     func = ir.PrimFunc(tuple(handles), tuple(zip(handles, buffers, strict=True)),

@@ -213,7 +213,7 @@ def same_result() -> Callable[..., PrimFunc]:
             for a, b in itertools.zip_longest(got, want):
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=f"after {name}")
 
-        lowered = lower(func, "x86-64-v3", on_pass=stage, **options)
+        lowered = lower(func, "x86-64-v4", on_pass=stage, **options)
         check_flat(lowered)
         return lowered
 

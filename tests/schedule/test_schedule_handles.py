@@ -187,10 +187,14 @@ def test_symbolic_factors_are_looked_up_by_name() -> None:
     source = SOURCE.replace("64", "n").replace("    B = ", "    B = ", 1)
     source = source.replace('A: T.Buffer((n, 32), "float32"), D: T.Buffer((n, 32), "float32")',
                             "a: T.handle, d: T.handle, m: T.int32")  # fmt: skip
-    source = source.replace("    B = T", '    T.func_attr({"tir_var_lower_bound": {"m": 1}})\n'
-                            "    n = T.int32()\n"
-                            '    A = T.match_buffer(a, (n, 32), "float32")\n'
-                            '    D = T.match_buffer(d, (n, 32), "float32")\n    B = T', 1)  # fmt: skip
+    source = source.replace(
+        "    B = T",
+        '    T.func_attr({"tir_var_lower_bound": {"m": 1}})\n'
+        "    n = T.int32()\n"
+        '    A = T.match_buffer(a, (n, 32), "float32")\n'
+        '    D = T.match_buffer(d, (n, 32), "float32")\n    B = T',
+        1,
+    )
     func = from_source(source)
     assert isinstance(func, ir.PrimFunc)
     sch = Schedule(func, verify="full")

@@ -95,13 +95,14 @@ def function(text: str) -> ir.PrimFunc:
     return from_source(HEAD + lines)
 
 
-def loop(sch: Schedule, block: str, position: int):  # noqa: ANN201
+def loop(sch: Schedule, block: str, position: int):
     return sch.get_loops(sch.get_block(block))[position]
 
 
 Step = Callable[[Schedule], object]
 CASES: dict[str, tuple[str, Step, str]] = {
-    "split: too small": (MAP, lambda s: s.split(loop(s, "B", 0), [2, 3]), "does not provably cover"),
+    "split: too small": (MAP, lambda s: s.split(loop(s, "B", 0), [2, 3]),
+                         "does not provably cover"),
     "split: two open factors": (MAP, lambda s: s.split(loop(s, "B", 0), [None, None]),
                                 "more than one factor is None"),
     "split: indivisible without predicate": (

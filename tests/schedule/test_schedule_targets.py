@@ -155,8 +155,12 @@ def layer_norm(width: int = 10) -> ir.PrimFunc:
     x = p.param("X", (N, width), "float32")
     g, b = (p.param(name, (width,), "float32") for name in ("gamma", "beta"))
     mean = p.reduce("mean", (N,), (width,), lambda i, k: x[i, k] * (1.0 / width))
-    var = p.reduce("var", (N,), (width,),
-                   lambda i, k: (x[i, k] - mean[i]) * (x[i, k] - mean[i]) * (1.0 / width))  # fmt: skip
+    var = p.reduce(
+        "var",
+        (N,),
+        (width,),
+        lambda i, k: (x[i, k] - mean[i]) * (x[i, k] - mean[i]) * (1.0 / width),
+    )
     y = p.compute("Y", (N, width), lambda i, k:
                   (x[i, k] - mean[i]) * ir.call("rsqrt", var[i] + 1e-5) * g[k] + b[k])  # fmt: skip
     return p.finish([y])

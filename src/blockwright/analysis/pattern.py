@@ -8,6 +8,7 @@ those of the Relax fusion pass.
 from __future__ import annotations
 
 from enum import IntEnum
+from itertools import pairwise
 
 from blockwright import ir
 
@@ -124,7 +125,7 @@ def _reduction(block: ir.Block, store: ir.BufferStore) -> Pattern:
     if _is_multiply_add(store):
         return Pattern.OutputEwiseFusible
     kinds = [it.iter_type is ir.IterType.REDUCE for it in block.iter_vars]
-    if any(a and not b for a, b in zip(kinds, kinds[1:], strict=False)):
+    if any(a and not b for a, b in pairwise(kinds)):
         return Pattern.Opaque  # a reduction axis before a spatial one
     return Pattern.CommReduce
 

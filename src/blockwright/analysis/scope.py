@@ -24,7 +24,6 @@ from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer, covers, detect_iter_map
 from blockwright.arith.condition import conjuncts
 
-
 T = TypeVar("T")
 
 

@@ -143,7 +143,7 @@ class _Checker:
         self.defined.add(block)
         hidden = {v for v in self.visible if isinstance(v, ir.Var) and v in self._loops}
         self.visible -= hidden
-        self.outside.update({v: block.name for v in hidden})
+        self.outside.update(dict.fromkeys(hidden, block.name))
         inside: list[ir.Node] = []
         for it in block.iter_vars:
             self.use(it.dom)
@@ -188,7 +188,8 @@ class _Checker:
         for it in block.iter_vars:
             analyzer.bind(it.var, it.dom)
         reads, writes = block_access_regions(block, self._facts())
-        for word, found, stated in (("reads", reads, block.reads), ("writes", writes, block.writes)):
+        pairs = (("reads", reads, block.reads), ("writes", writes, block.writes))
+        for word, found, stated in pairs:
             known = {r.buffer: r for r in stated}
             for region in found:
                 have = known.get(region.buffer)

@@ -83,7 +83,7 @@ def _check(intrin: TensorIntrin) -> None:
         raise IRError(f"tensor intrinsic {intrin.name!r}: meaning and implementation take "
                       "different buffers", code="BW220",
                       help="same number, ranks and types in the same order")  # fmt: skip
-    leaves = [x for x in ir.blocks(intrin.meaning.root.body)]
+    leaves = ir.blocks(intrin.meaning.root.body)
     if len(leaves) != 1 or not isinstance(leaves[0].body, ir.BufferStore):
         raise IRError(f"tensor intrinsic {intrin.name!r}: the meaning must be loops around one "
                       "block with one store", code="BW220")  # fmt: skip

@@ -3,18 +3,19 @@
 Before:  lv0 = R.call_tir(cls.linear, (x, w)); lv1 = R.call_tir(cls.gelu, (lv0,))
 After:   lv1 = cls.fused_linear_gelu(x, w)      # a graph function marked "primitive"
 
-A group has at most one anchor (a contraction or a reduction). What may join it follows from the
-compute patterns that analysis found, never from operator names:
+A group has at most one anchor: a contraction (some block sums products of two buffers) or a
+reduction. What may join it follows from the programs as analysis sees them, never from names:
   * epilogues: element-wise or broadcast consumers of the anchor's result, when nobody else needs
     that result; pure data movement too when it keeps the anchor's last axis contiguous;
   * prologues: pure data movement in front of any consumer (reading through an index map costs
-    nothing); for reductions any element-wise or injective producer.
+    nothing); for reductions, which read a row once into cache, any light producer.
 Only values with a single consumer are swallowed, so no work is done twice and no cycle can arise.
 """
 
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.analysis import Pattern, block_pattern
 from blockwright.passes.context import PassContext
 from blockwright.passes.movement import is_movement, keeps_last_axis
 from blockwright.passes.rewrite import (
@@ -28,6 +29,7 @@ from blockwright.passes.rewrite import (
 
 _LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})
 _EPILOGUE = frozenset({"ElementWise", "Broadcast"})
+_ANCHORS = frozenset({"CommReduce", "OutputEwiseFusible"})
 _MAX_GROUP = 32  # beyond this, kernels grow without getting faster
 
 
@@ -41,6 +43,7 @@ class _Node:
         self.func = func
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
         self.movement = is_movement(func)
+        self.contraction = has_contraction(func)
         self.args = [a for a in tir_args(binding.value) if isinstance(a, ir.GraphVar)]
         self.group = _Group(self)
 
@@ -92,7 +95,7 @@ class _Fuser:
             anchor = group.anchor
             if anchor is None or node.group is group or node.group.anchor is not None:
                 continue
-            if anchor.kind != "OutputEwiseFusible" or group.sink is not producer:
+            if anchor.kind not in _ANCHORS or group.sink is not producer:
                 continue
             if self._single_use(producer) and self._epilogue_fits(node, producer):
                 self._merge(group, node.group)
@@ -126,9 +129,9 @@ class _Fuser:
         if producer.group.only_movement:
             return True
         anchor = node.group.anchor
-        if anchor is not None and anchor.kind == "OutputEwiseFusible":
+        if anchor is not None and anchor.contraction:
             return node is not anchor  # an operand of the epilogue, computed in place
-        return anchor is None or anchor.kind == "CommReduce"
+        return anchor is None or anchor.kind in _ANCHORS
 
     def _merge(self, group: _Group, other: _Group) -> None:
         if len(group.nodes) + len(other.nodes) > _MAX_GROUP:
@@ -142,6 +145,15 @@ class _Fuser:
         """Groups of more than one call."""
         unique = {id(n.group): n.group for n in self.nodes.values()}
         return [g for g in unique.values() if len(g.nodes) > 1]
+
+
+def has_contraction(func: ir.PrimFunc) -> bool:
+    """Whether some block sums products of two buffers."""
+    return any(
+        block_pattern(b) is Pattern.OutputEwiseFusible and len({r.buffer for r in b.reads}) > 1
+        for b in ir.blocks(func.body)
+        if b.init is not None
+    )
 
 
 def _position(producer: _Node) -> int:

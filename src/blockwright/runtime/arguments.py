@@ -130,7 +130,7 @@ class NativeFunction:
         for index, value in enumerate(args):
             if _is_torch(value) and value.device.type not in ("cpu", "cuda"):
                 raise ArgumentError(
-                    f"{self._label(index)} is on device '{value.device}'",
+                    f"{self._label(index)} is on device '{value.device}', not the CPU",
                     code="BW705",
                     help="move the tensor to the CPU first",
                 )

@@ -92,7 +92,8 @@ class Executable:
             values[name] = value
         missing = [n for n in names if n not in values]
         if missing:
-            raise ArgumentError(f"arguments missing: {', '.join(missing)}", code="BW702")
+            raise ArgumentError(f"arguments missing: {', '.join(missing)}", code="BW701",
+                                help="pass them by position or by name")  # fmt: skip
         return tuple(values[n] for n in names)
 
     @property

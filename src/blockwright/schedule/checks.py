@@ -47,8 +47,11 @@ def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
     """The block is complete, a reduction, or the update of one."""
     kind = flow.kind(block)
     if kind is BlockKind.OTHER:
-        state.fail(f"block {block.name} is neither complete nor a reduction: "
-                   f"{flow.why_other(block)}", code="BW314", guilty=[state.tree.realize(block)])  # fmt: skip
+        state.fail(
+            f"block {block.name} is neither complete nor a reduction: {flow.why_other(block)}",
+            code="BW314",
+            guilty=[state.tree.realize(block)],
+        )
     return kind
 
 
@@ -97,14 +100,20 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
             before = [w for w in writers if flow.position[w] < flow.position[block]]
             later = [w for w in writers if flow.position[w] > flow.position[block]]
             if later:
-                state.fail(f"block {block.name} reads {region.buffer.name}, which block "
-                           f"{later[0].name} after it in the same loop writes", code="BW316",
-                           guilty=[state.tree.realize(block), state.tree.realize(later[0])])  # fmt: skip
+                state.fail(
+                    f"block {block.name} reads {region.buffer.name}, which block "
+                    f"{later[0].name} after it in the same loop writes",
+                    code="BW316",
+                    guilty=[state.tree.realize(block), state.tree.realize(later[0])],
+                )
             if before and not any(flow.covers(w, block, region) for w in before):
-                state.fail(f"iterations of {loop.loop_var.name} depend on one another: block "
-                           f"{before[-1].name} does not write all of {region.buffer.name} that "
-                           f"block {block.name} reads in the same iteration", code="BW316",
-                           guilty=[state.tree.realize(block), state.tree.realize(before[-1])])  # fmt: skip
+                state.fail(
+                    f"iterations of {loop.loop_var.name} depend on one another: block "
+                    f"{before[-1].name} does not write all of {region.buffer.name} that "
+                    f"block {block.name} reads in the same iteration",
+                    code="BW316",
+                    guilty=[state.tree.realize(block), state.tree.realize(before[-1])],
+                )
     return blocks
 
 

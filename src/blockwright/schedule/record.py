@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 
@@ -130,9 +130,9 @@ def _factor(value: Any) -> Factor:
 
 def _annotation(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return tuple(_annotation(v) for v in value)
+        return tuple(_annotation(v) for v in cast("list[Any]", value))
     if isinstance(value, dict):
-        return {str(k): _annotation(v) for k, v in value.items()}
+        return {str(k): _annotation(v) for k, v in cast("dict[str, Any]", value).items()}
     if isinstance(value, (ir.IntImm, ir.FloatImm, ir.StringImm)):
         return value.value
     return _instance(bool, int, float, str, ir.Expr)(value)
@@ -151,7 +151,7 @@ def _index_map(value: Any) -> IndexMap:
     kinds = [p.kind for p in inspect.signature(value).parameters.values()]
     if any(k is not inspect.Parameter.POSITIONAL_OR_KEYWORD for k in kinds):
         raise ValueError("write one parameter per index, as in lambda i, j: (j, i)")
-    return IndexMap.from_func(value, len(kinds))
+    return IndexMap.from_func(cast("Callable[..., Sequence[Any]]", value), len(kinds))
 
 
 PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {

@@ -48,7 +48,7 @@ def reduction_of(state: State, block: ir.Block) -> Reduction:
             if not is_neutral(type(value), init.value):
                 _refuse(state, block, f"{init.value!r} is not neutral for the update")
             return Reduction(store, type(value), term, init.value)
-    _refuse(state, block, "the update does not combine the element with something else")
+    return _refuse(state, block, "the update does not combine the element with something else")
 
 
 def is_element(expr: ir.Expr, store: ir.BufferStore) -> bool:

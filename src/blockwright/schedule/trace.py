@@ -116,7 +116,7 @@ def map_text(index_map: IndexMap) -> str:
     return f"lambda {names}: ({final}{',' if len(index_map.final) == 1 else ''})"
 
 
-# ---------------------------------------------------------------------------------------- plain data
+# --------------------------------------------------------------------------------- plain data
 def _plain(value: Any) -> Any:
     if isinstance(value, (BlockRV, LoopRV)):
         return repr(value)
@@ -166,7 +166,7 @@ def _map(entries: dict[str, Any], names: Mapping[str, ir.Var]) -> IndexMap:
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Lt: operator.lt,
+    ast.FloorDiv: ir.floordiv, ast.Mod: operator.mod, ast.Lt: operator.lt,
     ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg,
 }  # fmt: skip
 _CALLS: dict[str, Callable[..., Any]] = {"min": ir.minimum, "max": ir.maximum}

@@ -132,14 +132,15 @@ class ComputeAt(Primitive, frozen=True, eq=False):
         return {v: r for v, r in found.items() if v not in whole}
 
 
-def require_unchanged_reads(
-    state: State, flow: Scope, block: ir.Block, until: ir.Block
-) -> None:
+def require_unchanged_reads(state: State, flow: Scope, block: ir.Block, until: ir.Block) -> None:
     """Nothing that `block` reads is written between it and `until`."""
     start, end = flow.position[block], flow.position[until]
     for region in block.reads:
         for writer in flow.writers.get(region.buffer, ()):
             if start < flow.position[writer] <= end:
-                state.fail(f"block {writer.name} overwrites {region.buffer.name}, which block "
-                           f"{block.name} reads", code="BW316",
-                           guilty=[state.tree.realize(writer), state.tree.realize(block)])  # fmt: skip
+                state.fail(
+                    f"block {writer.name} overwrites {region.buffer.name}, which block "
+                    f"{block.name} reads",
+                    code="BW316",
+                    guilty=[state.tree.realize(writer), state.tree.realize(block)],
+                )

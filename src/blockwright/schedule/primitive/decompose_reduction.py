@@ -70,12 +70,16 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                        guilty=[loop, block])  # fmt: skip
         position = next(k for k, above in enumerate(loops) if above is loop)
         outside, inside = loops[:position], loops[position:]
-        reducing = _reduction_loops(state, block, loops)
+        reducing = reduction_loops(state, block, loops)
         for above in outside:
             if above in reducing:
-                state.fail(f"loop {above.loop_var.name} outside of {loop.loop_var.name} binds a "
-                           "reduction iterator", code="BW331", guilty=[above, block],
-                           help="reorder the spatial loops outwards, or choose that loop")  # fmt: skip
+                state.fail(
+                    f"loop {above.loop_var.name} outside of {loop.loop_var.name} binds a "
+                    "reduction iterator",
+                    code="BW331",
+                    guilty=[above, block],
+                    help="reorder the spatial loops outwards, or choose that loop",
+                )
         require_once(state, block, inside, f"from {loop.loop_var.name} on")
         nest, made = self._init_nest(state, block, [n for n in inside if n not in reducing])
         edit = Edit(state)
@@ -88,7 +92,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
     def _init_nest(
         self, state: State, block: ir.Block, loops: list[ir.For]
     ) -> tuple[ir.Stmt, ir.Block]:
-        """The spatial iterators under copies of the spatial loops, with the predicate they state."""
+        """The spatial iterators under copies of their loops, with the predicate they state."""
         assert block.init is not None
         realize = state.realize(block)
         renamed: dict[ir.Var, ir.Var] = {
@@ -103,8 +107,11 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
             fresh[it.var] = ir.Var(it.var.name, it.var.type)
             iters.append(it.replace(var=fresh[it.var]))
             values.append(ir.substitute(value, renamed))
-        kept = [ir.substitute(c, renamed) for c in _conjuncts(realize.predicate)
-                if not _mentions(c, _reduction_loops(state, block, state.tree.loops_above(block)))]  # fmt: skip
+        kept = [
+            ir.substitute(c, renamed)
+            for c in conditions_of(realize.predicate)
+            if not _mentions(c, reduction_loops(state, block, state.tree.loops_above(block)))
+        ]
         name = fresh_name(state, f"{block.name}_init")
         made = ir.Block(name, tuple(iters), (), (), ir.substitute(block.init, fresh))
         made = with_regions(made, state.analyzer(block))
@@ -114,9 +121,10 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         return nest, made
 
 
-def _conjuncts(condition: ir.Expr) -> list[ir.Expr]:
+def conditions_of(condition: ir.Expr) -> list[ir.Expr]:
+    """What must hold for a predicate to hold; nothing when it always does."""
     if isinstance(condition, ir.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+        return [*conditions_of(condition.a), *conditions_of(condition.b)]
     return [] if ir.is_const_int(condition, 1) else [condition]
 
 
@@ -124,7 +132,7 @@ def _mentions(expr: ir.Expr, loops: list[ir.For]) -> bool:
     return ir.uses_var(expr, {n.loop_var for n in loops})
 
 
-def _reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[ir.For]:
+def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[ir.For]:
     """Loops that bind reduction iterators; fails when one binds both kinds."""
     realize = state.realize(block)
     reducing: list[ir.For] = []

@@ -17,7 +17,7 @@ from blockwright.schedule.buffers import (
 )
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.primitive.reindex import _outermost
+from blockwright.schedule.primitive.reindex import outermost
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -114,8 +114,12 @@ class PadEinsum(Primitive, frozen=True, eq=False):
 
     def _check(self, state: State, block: ir.Block) -> None:
         if len(self.padding) != len(block.iter_vars) or any(p < 1 for p in self.padding):
-            state.fail(f"padding needs one number of at least 1 for each of the "
-                       f"{len(block.iter_vars)} iterators", code="BW326", guilty=[block])  # fmt: skip
+            state.fail(
+                f"padding needs one number of at least 1 for each of the "
+                f"{len(block.iter_vars)} iterators",
+                code="BW326",
+                guilty=[block],
+            )
         if self.mode not in ("zero", "clamp"):
             state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW326")
         if len(block.writes) != 1:
@@ -157,7 +161,7 @@ class _Padding:
         state, block = self.state, self.block
         output = block.writes[0].buffer
         require_home(state, block, output)
-        outer = _outermost(state, block, self.scope)
+        outer = outermost(state, block, self.scope)
         for region in block.reads:
             if region.buffer is not output:
                 self._operand(region.buffer, outer)
@@ -248,4 +252,6 @@ class _Padding:
         body = self.edit.substitute(self.block.body, self.buffers)
         init = self.block.init
         init = None if init is None else self.edit.substitute(init, self.buffers)
-        return with_regions(self.block.replace(iter_vars=iters, body=body, init=init), self.analyzer)
+        return with_regions(
+            self.block.replace(iter_vars=iters, body=body, init=init), self.analyzer
+        )

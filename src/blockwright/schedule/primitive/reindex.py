@@ -84,21 +84,20 @@ class Reindex(Primitive, frozen=True, eq=False):
             nest, made = copy_nest(name, buffer, place, lambda v: ir.BufferLoad(copy, tuple(v)),
                                    domain, analyzer)  # fmt: skip
         else:
-            nest, made = copy_nest(name, copy, lambda v: v,
-                                   lambda v: ir.BufferLoad(buffer, place(v)), domain, analyzer)  # fmt: skip
+            nest, made = copy_nest(
+                name, copy, lambda v: v, lambda v: ir.BufferLoad(buffer, place(v)), domain, analyzer
+            )
         own = tuple(it.var for it in used)
         edit = Edit(state)
         new = _redirect(block, buffer, copy, own)
         edit.replace_block(block, with_regions(new, analyzer))
         edit.allocate(scope, copy)
-        outer = _outermost(state, block, scope)
+        outer = outermost(state, block, scope)
         (edit.insert_after if written else edit.insert_before)(outer, nest)
         edit.refresh_signatures()
         return edit.finish(made)
 
-    def _indices(
-        self, state: State, block: ir.Block, buffer: ir.Buffer
-    ) -> tuple[ir.Expr, ...]:
+    def _indices(self, state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
         found = accesses_to(block.body, buffer)
         if block.init is not None:
             found += accesses_to(block.init, buffer)
@@ -122,9 +121,7 @@ class Reindex(Primitive, frozen=True, eq=False):
     def _check_written(
         self, state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
     ) -> None:
-        spatial = {
-            it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL
-        }
+        spatial = {it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL}
         result = detect_iter_map(indices, spatial, None, state.analyzer(block), "independent")
         if not result.ok:
             state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators",
@@ -144,11 +141,11 @@ def _redirect(
     return block.replace(body=body, init=init)
 
 
-def _outermost(state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
+def outermost(state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
     """The statement of the scope in which the block stands alone or with others."""
     stmt: ir.Stmt = state.realize(block)
     for above in state.tree.ancestors(stmt):
-        if above is scope or above is scope.body and isinstance(above, ir.SeqStmt):
+        if above is scope or (above is scope.body and isinstance(above, ir.SeqStmt)):
             return stmt
         stmt = above
     return stmt

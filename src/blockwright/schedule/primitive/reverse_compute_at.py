@@ -115,9 +115,12 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
             users = [*flow.readers.get(region.buffer, ()), *flow.writers.get(region.buffer, ())]
             for user in users:
                 if low < flow.position[user] < high:
-                    state.fail(f"block {user.name} uses {region.buffer.name} before block "
-                               f"{block.name} writes it", code="BW316",
-                               guilty=[state.tree.realize(user), state.tree.realize(block)])  # fmt: skip
+                    state.fail(
+                        f"block {user.name} uses {region.buffer.name} before block "
+                        f"{block.name} writes it",
+                        code="BW316",
+                        guilty=[state.tree.realize(user), state.tree.realize(block)],
+                    )
 
     @staticmethod
     def _domains(

@@ -98,9 +98,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         return edit.finish()
 
     @staticmethod
-    def _producer(
-        state: State, flow: Scope, block: ir.Block
-    ) -> tuple[ir.Block, ir.BufferStore]:
+    def _producer(state: State, flow: Scope, block: ir.Block) -> tuple[ir.Block, ir.BufferStore]:
         """The block that can take the expression: the last producer of something read here."""
         own = set(flow.block.alloc_buffers)
         producers = flow.producers(block)
@@ -113,8 +111,11 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         others = [r for r in flow.readers[made.buffer] if r is not block]
         if made.buffer not in own or others:
             who = f"block {others[0].name} reads it too" if others else "it outlives the scope"
-            state.fail(f"{made.buffer.name} must be read by block {block.name} alone, but {who}",
-                       code="BW322", guilty=[state.tree.realize(x) for x in (producer, *others)])  # fmt: skip
+            state.fail(
+                f"{made.buffer.name} must be read by block {block.name} alone, but {who}",
+                code="BW322",
+                guilty=[state.tree.realize(x) for x in (producer, *others)],
+            )
         require_element_reads(state, block, made.buffer)
         return producer, made
 

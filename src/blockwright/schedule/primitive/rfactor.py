@@ -8,8 +8,8 @@ from blockwright import ir
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.checks import require_once
 from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.primitive.decompose_reduction import _conjuncts, _reduction_loops
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.primitive.decompose_reduction import conditions_of, reduction_loops
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.reduction import Reduction, reduction_of
 from blockwright.schedule.state import State, Step
@@ -79,7 +79,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
         block = below[0]
         reduction = reduction_of(state, block)
         loops = state.tree.loops_above(block)
-        reducing = _reduction_loops(state, block, loops)
+        reducing = reduction_loops(state, block, loops)
         if loop not in reducing:
             state.fail(f"loop {loop.loop_var.name} binds no reduction iterator", code="BW332",
                        guilty=[loop, block])  # fmt: skip
@@ -130,7 +130,7 @@ class _Rfactor:
         variables = {n.loop_var for n in self.reducing}
         outer: list[ir.Expr] = []
         inner: list[ir.Expr] = []
-        for condition in _conjuncts(self.realize.predicate):
+        for condition in conditions_of(self.realize.predicate):
             (inner if ir.uses_var(condition, variables) else outer).append(condition)
         return outer, inner
 
@@ -182,7 +182,7 @@ class _Rfactor:
         return nest, made
 
     def _loops_to_iters(self, renamed: dict[ir.Var, ir.Expr]) -> dict[ir.Var, ir.Expr]:
-        """Loop variables that a spatial iterator equals: a predicate inside the block uses those."""
+        """Loop variables that a spatial iterator equals; a predicate in the block uses those."""
         found: dict[ir.Var, ir.Expr] = {}
         for it, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
             if isinstance(value, ir.Var) and it.iter_type is not ir.IterType.REDUCE:

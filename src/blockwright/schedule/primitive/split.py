@@ -82,8 +82,11 @@ class Split(Primitive, frozen=True, eq=False):
             state.fail(f"the factors do not divide loop {loop.loop_var.name} provably and "
                        "predication is disabled", code="BW318", guilty=[loop])  # fmt: skip
         edit = Edit(state)
-        kept = [k for k, e in enumerate(extents)
-                if self.preserve_unit_iters or not analyzer.prove_equal(e, ir.const(1, dtype))]  # fmt: skip
+        kept = [
+            k
+            for k, e in enumerate(extents)
+            if self.preserve_unit_iters or not analyzer.prove_equal(e, ir.const(1, dtype))
+        ]
         fresh = {k: ir.Var(f"{loop.loop_var.name}_{k}", dtype) for k in kept}
         value: ir.Expr = ir.const(0, dtype)
         for k, extent in enumerate(extents):
@@ -115,8 +118,12 @@ class Split(Primitive, frozen=True, eq=False):
             extent = None if factor is None else ir.cast_to(ir.as_expr(factor, None), dtype)
             if extent is not None:
                 if not analyzer.prove(ir.GE(extent, ir.const(1, dtype))):
-                    state.fail("a symbolic factor is not provably positive", code="BW318",
-                               guilty=[loop], help='state its range in "tir_var_lower_bound"')  # fmt: skip
+                    state.fail(
+                        "a symbolic factor is not provably positive",
+                        code="BW318",
+                        guilty=[loop],
+                        help='state its range in "tir_var_lower_bound"',
+                    )
                 product = product * extent
             given.append(extent)
         size = ir.cast_to(loop.extent, dtype)

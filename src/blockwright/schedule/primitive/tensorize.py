@@ -34,7 +34,11 @@ class Tensorize(Primitive, frozen=True, eq=False):
     Before::
 
         @T.prim_func
-        def main(A: T.Buffer((4, 32), "float32"), B: T.Buffer((32, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+        def main(
+            A: T.Buffer((4, 32), "float32"),
+            B: T.Buffer((32, 8), "float32"),
+            C: T.Buffer((4, 8), "float32"),
+        ):
             for k, i, j in T.grid(32, 4, 8):
                 with T.block("C"):
                     vi, vj, vk = T.axis.remap("SSR", [i, j, k])

@@ -8,9 +8,9 @@ from blockwright import ir
 from blockwright.arith import IterMapError
 from blockwright.schedule.buffers import (
     accessed_buffer,
-    with_index_type,
     require_home,
     rewrite_accesses,
+    with_index_type,
     with_regions,
 )
 from blockwright.schedule.edit import Edit
@@ -110,5 +110,5 @@ def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
     if isinstance(which, str):
         kind = "write" if any(r.buffer.name == which for r in block.writes) else "read"
         return accessed_buffer(state, block, which, kind)
-    state.fail(f"{which!r} names no buffer", code="BW320", guilty=[block],
-               help='write ("read", 0), ("write", 0) or the name')  # fmt: skip
+    return state.fail(f"{which!r} names no buffer", code="BW320", guilty=[block],
+                      help='write ("read", 0), ("write", 0) or the name')  # fmt: skip

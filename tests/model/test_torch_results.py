@@ -1,0 +1,103 @@
+"""The structure of results, and results that are parameters, constants, views, or repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+N = Dim("n", min=1, max=50)
+
+
+class Nested(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"sum": x.sum(0), "parts": (x * 2, [x + 1, x - 1])}
+
+
+class One(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return (x * 2,)
+
+
+class Dictionary(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"only": x * 2}
+
+
+class Repeated(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x * 2
+        return y, y, y + 1
+
+
+class Input(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x, x + 1, x
+
+
+class View(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        y = torch.exp(x)
+        return y.reshape(-1, 2), x.reshape(-1), y.sum(), y
+
+
+class Weight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(4.0))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.weight, x * self.weight, self.weight.reshape(2, 2), self.weight * 3
+
+
+class Mixed(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x > 0, x.argmax(-1) if False else x.to(torch.float64), (x * 10).to(torch.int64)
+
+
+class Scalar(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x.sum()
+
+
+@pytest.mark.parametrize(
+    "make", [Nested, One, Dictionary, Repeated, Input, View, Weight, Mixed, Scalar]
+)
+def test_results_keep_the_models_structure(
+    make: Any, compile_torch: Any, compare_with_torch: Any, tmp_path: Any
+) -> None:
+    import blockwright as bw
+
+    model = make()
+    exe = compile_torch(model, (torch.randn(3, 4),), ({0: N},))
+    exe.save(tmp_path / "model.bwx")
+    loaded = bw.load(tmp_path / "model.bwx")
+    for size in (1, 2, 50):
+        x = torch.randn(size, 4)
+        compare_with_torch(exe, model, [x])
+        compare_with_torch(loaded, model, [x])
+
+
+def test_results_are_fresh_memory(compile_torch: Any) -> None:
+    """Writing to a result, or to an input afterwards, changes nothing else."""
+    exe = compile_torch(Input(), (torch.randn(3, 4),), ({0: N},))
+    x = torch.zeros(2, 4)
+    first, second, third = exe(x)
+    first += 5
+    x += 7
+    assert torch.equal(third, torch.zeros(2, 4))
+    assert torch.equal(second, torch.ones(2, 4))
+    before = exe(x)
+    exe(x * 0)
+    assert torch.equal(before[1], x + 1)
+
+
+def test_a_result_can_outlive_the_executable(compile_torch: Any) -> None:
+    result = compile_torch(One(), (torch.randn(3, 4),), ({0: N},))(torch.ones(2, 4))
+    import gc
+
+    gc.collect()
+    assert torch.equal(result[0], torch.full((2, 4), 2.0))

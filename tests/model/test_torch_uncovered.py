@@ -1,0 +1,98 @@
+"""Models that cannot be compiled: everything that stands in the way is listed at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import blockwright as bw
+
+
+class Spectral(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.rfft(x).abs()
+
+
+class Uncovered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spectral = Spectral()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = torch.cumsum(x, dim=1)
+        return self.spectral(total).sum() + torch.cumsum(total, dim=0).max() + x.exp().sum()
+
+
+def test_all_uncovered_operators_are_listed_with_their_places() -> None:
+    with pytest.raises(bw.ImporterError) as caught:
+        bw.compile(Uncovered(), (torch.randn(3, 8),))
+    error = caught.value
+    assert error.code == "BW501"
+    text = str(error)
+    assert "aten.fft_rfft.default is not covered (1 uses)" in text
+    assert "aten.cumsum.default is not covered (2 uses)" in text
+    assert "aten.exp" not in text
+    assert "spectral" in text
+    assert "torch.fft.rfft(x).abs()" in text
+    assert "total = torch.cumsum(x, dim=1)" in text
+    assert "help: " in text
+
+
+class NestedOutput(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"sum": x.sum(0), "parts": (x * 2, [x + 1])}
+
+
+class Nothing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.nonzero()
+
+
+def test_results_whose_size_depends_on_values_are_refused() -> None:
+    with pytest.raises(bw.ImporterError):
+        bw.compile(Nothing(), (torch.randn(3, 8),))
+
+
+def test_a_module_needs_example_inputs() -> None:
+    with pytest.raises(bw.OptionError) as caught:
+        bw.compile(Spectral())
+    assert caught.value.code == "BW903"
+
+
+@pytest.mark.parametrize("thing", [None, 3, "model.onnx", object(), lambda x: x, [1, 2]])
+def test_other_things_are_no_models(thing: Any) -> None:
+    with pytest.raises(bw.OptionError) as caught:
+        bw.compile(thing)
+    assert caught.value.code == "BW902"
+
+
+def test_an_unknown_effort_is_refused() -> None:
+    with pytest.raises(bw.OptionError) as caught:
+        bw.compile(Spectral(), (torch.randn(3),), effort="hard")
+    assert caught.value.code == "BW901"
+
+
+def test_an_unknown_target_is_refused() -> None:
+    with pytest.raises(bw.TargetError):
+        bw.compile(NestedOutput(), (torch.randn(3),), target="x86-65")
+
+
+def test_training_mode_is_left_before_export(compile_torch: Any, compare_with_torch: Any) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).train()
+    exe = bw.compile(model, (torch.randn(3, 8),))
+    compare_with_torch(exe, model.eval(), [torch.randn(3, 8)])
+
+
+def test_one_tensor_given_for_two_inputs_is_two_inputs(compare_with_torch: Any) -> None:
+    """The exporter alone would take them for one and ignore the first."""
+
+    class Difference(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x - 2 * y
+
+    same = torch.randn(3)
+    exe = bw.compile(Difference(), (same, same))
+    compare_with_torch(exe, Difference(), [torch.randn(3), torch.randn(3)])
