@@ -74,7 +74,10 @@ class _Host:
         return ir.PrimFunc(handles, tuple(zip(handles, buffers, strict=True)), body, attrs)
 
     def _buffer_like(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
-        info = value.tensor_info
+        info = value.info
+        if not isinstance(info, ir.TensorInfo):
+            raise GraphError(f"{name} of {self.name} is {info!r}: compiled functions take and give "
+                             "tensors", code="BW413")  # fmt: skip
         if info.shape is None or info.dtype is None:
             raise GraphError(f"{name} has no known shape or type", code="BW407",
                              help="match_cast it to a shape")  # fmt: skip
@@ -88,7 +91,7 @@ class _Host:
     def _outputs(self) -> list[tuple[ir.GraphExpr, ir.Buffer]]:
         """Result values with the buffers that the entry allocates for them."""
         result = self.function.body.body
-        values = list(result.fields) if isinstance(result, ir.TupleExpr) else [result]
+        values = self._tuple(result)
         outputs: list[tuple[ir.GraphExpr, ir.Buffer]] = []
         for position, value in enumerate(values):
             buffer = self._buffer_like(value, f"out{position}" if len(values) > 1 else "out")
@@ -100,6 +103,14 @@ class _Host:
             outputs.append((value, buffer))
         return outputs
 
+    def _tuple(self, value: ir.GraphExpr) -> list[ir.GraphExpr]:
+        """The values of a tuple, or the value itself."""
+        if isinstance(value, ir.TupleExpr):
+            return list(value.fields)
+        if isinstance(value, ir.GraphVar) and value in self.plan.fields:
+            return list(self.plan.fields[value])
+        return [value]
+
     def _binding(self, binding: ir.Binding) -> None:
         assert isinstance(binding, (ir.VarBinding, ir.MatchCast))
         value = binding.value
@@ -109,13 +120,17 @@ class _Host:
             if isinstance(binding, ir.MatchCast):
                 self._check_cast(binding, source)
             return
-        if binding.var not in self.pointers:
-            self.pointers[binding.var] = self._planned(binding.var)
+        if isinstance(value, (ir.TupleExpr, ir.GraphVar)) and binding.var in self.plan.fields:
+            return  # a tuple of values that exist already
+        outs = self._tuple(binding.var)
+        for out in outs:
+            if out not in self.pointers and isinstance(out, ir.GraphVar):
+                self.pointers[out] = self._planned(out)
         name = tir_callee(value)
         if name is not None:
-            self._call(self.module[name], [*tir_args(value), binding.var], tir_symbols(value))
+            self._call(self.module[name], [*tir_args(value), *outs], tir_symbols(value))
         elif isinstance(value, ir.GraphCall) and isinstance(value.op, ir.OpRef):
-            self._library(value, binding.var)
+            self._library(value, outs)
         else:
             raise GraphError(f"{binding.var.name}: this expression cannot be compiled: {value!r}",
                              code="BW410")  # fmt: skip
@@ -161,19 +176,19 @@ class _Host:
         args = (ir.StringImm(callee.name), *pointers, *order)
         self.steps.append(ir.Evaluate(ir.Call("call_global", args, ir.dtype_of("int32"))))
 
-    def _library(self, value: ir.GraphCall, out: ir.GraphVar) -> None:
+    def _library(self, value: ir.GraphCall, outs: list[ir.GraphExpr]) -> None:
         """An external function sees DLTensor views of declared buffers and scalar attributes."""
         assert isinstance(value.op, ir.OpRef)
         if value.op.name != "call_dps_library" or not isinstance(value.args[0], ir.ExternFunc):
             raise GraphError(f"operator {value.op.name!r} has no tensor program and no library",
                              code="BW410")  # fmt: skip
         views: list[ir.Expr] = []
-        for operand in (*tir_args(value), out):
+        for operand in (*tir_args(value), *outs):
             buffer = self._buffer_like(operand, f"view{len(self.declared)}")
             self.declared.append((buffer, self._pointer(operand)))
             zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
             views.append(ir.Call("tensor", (ir.BufferLoad(buffer, zeros),), _HANDLE))
-        scalars = [ir.as_expr(v) for v in value.attrs.values()]
+        scalars = [_scalar_argument(v) for v in value.attrs.values()]
         args = (ir.StringImm(value.args[0].name), *views, *scalars)
         self.steps.append(ir.Evaluate(ir.Call("call_packed", args, ir.dtype_of("int32"))))
 
@@ -209,6 +224,15 @@ class _Slot(ir.GraphExpr, frozen=True, eq=False):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Slot) and other.buffer is self.buffer
+
+
+def _scalar_argument(value: Any) -> ir.Expr:
+    """An attribute as the packed convention passes it: numbers keep all their digits."""
+    if isinstance(value, str):
+        return ir.StringImm(value)
+    if isinstance(value, float):
+        return ir.const(value, "float64")
+    return ir.as_expr(value, ir.dtype_of("int64"))
 
 
 def _shape(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:

@@ -15,6 +15,7 @@ from blockwright.passes.fuse_tir import fuse_tir
 from blockwright.passes.legalize import legalize
 from blockwright.passes.lift_packing import lift_packing
 from blockwright.passes.lower_host import lower_host
+from blockwright.passes.normalize import normalize
 from blockwright.passes.patterns import annotate_patterns
 from blockwright.passes.schedule_programs import schedule_programs
 from blockwright.passes.simplify_graph import eliminate_common, eliminate_dead
@@ -26,6 +27,7 @@ STAGES: tuple[Stage, ...] = (
     (
         "LowerOperatorToTensorProgram",
         (
+            ("normalize", normalize),
             ("eliminate_common", eliminate_common),
             ("eliminate_dead", eliminate_dead),
             ("legalize", legalize),

@@ -35,6 +35,7 @@ class MemoryPlan(msgspec.Struct):
         storages: pieces of the arena in order.
         place: value → index of its storage.
         alias: view → the value whose memory it relabels.
+        fields: value that is a tuple → the values it holds; those of a call are made here.
         results: values that are computed into the memory of a result, directly or under a view.
         total: bytes of the arena as an expression of the symbols.
         unshared: bytes without any sharing.
@@ -46,6 +47,7 @@ class MemoryPlan(msgspec.Struct):
     total: ir.Expr
     unshared: ir.Expr
     results: set[ir.GraphVar]
+    fields: dict[ir.GraphVar, tuple[ir.GraphExpr, ...]]
 
     def root(self, value: ir.GraphExpr) -> ir.GraphExpr:
         """The value whose memory `value` uses, through all views."""
@@ -78,23 +80,21 @@ class _Planner:
         self.module = module
         self.analyzer: Analyzer = function_analyzer(function)
         self.plan = MemoryPlan(
-            [], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"), set()
+            [], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"), set(), {}
         )
         self.free: list[int] = []
 
     def run(self) -> MemoryPlan:
         bindings = self.function.bindings
         for binding in bindings:
-            if isinstance(binding, ir.VarBinding) and is_view(binding.value, self.module):
-                self.plan.alias[binding.var] = tir_args(binding.value)[0]
-            elif isinstance(binding, ir.MatchCast) or (
-                isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.GraphVar)
-            ):
+            if isinstance(binding, ir.MatchCast):
                 self.plan.alias[binding.var] = binding.value
+            elif isinstance(binding, ir.VarBinding):
+                self._name_memory(binding.var, binding.value)
         last = self._last_uses(bindings)
-        returned = {self.plan.root(v) for v in used_vars(self.function.body.body)}
+        returned = {r for v in used_vars(self.function.body.body) for r in self._roots(v)}
         for position, binding in enumerate(bindings):
-            for var in _defined(binding):
+            for var in self._defined(binding):
                 if var in returned:
                     self.plan.results.add(var)
                 elif var not in self.plan.alias:
@@ -106,17 +106,50 @@ class _Planner:
         self._lay_out()
         return self.plan
 
+    def _name_memory(self, var: ir.GraphVar, value: ir.GraphExpr) -> None:
+        """Whether a binding has memory of its own, relabels that of others, or is a tuple."""
+        if is_view(value, self.module):
+            self.plan.alias[var] = tir_args(value)[0]
+        elif isinstance(value, (ir.GraphVar, ir.Constant)) and not isinstance(var.info, ir.TupleInfo):
+            self.plan.alias[var] = value
+        elif isinstance(value, ir.GraphVar) and value in self.plan.fields:
+            self.plan.fields[var] = self.plan.fields[value]
+        elif isinstance(value, ir.TupleExpr):
+            self.plan.fields[var] = value.fields
+        elif isinstance(value, ir.TupleGetItem) and value.tuple_value in self.plan.fields:
+            assert isinstance(value.tuple_value, ir.GraphVar)
+            self.plan.alias[var] = self.plan.fields[value.tuple_value][value.index]
+        elif isinstance(value, ir.GraphCall) and isinstance(var.info, ir.TupleInfo):
+            self.plan.fields[var] = tuple(
+                ir.GraphVar(f"{var.name}_{index}", True, info=info)
+                for index, info in enumerate(var.info.fields)
+            )
+
+    def _defined(self, binding: ir.Binding) -> list[ir.GraphVar]:
+        """Values that a binding computes."""
+        if not isinstance(binding, (ir.VarBinding, ir.MatchCast)):
+            return []
+        if binding.var not in self.plan.fields:
+            return [binding.var]
+        if not isinstance(binding.value, ir.GraphCall):
+            return []
+        return [f for f in self.plan.fields[binding.var] if isinstance(f, ir.GraphVar)]
+
+    def _roots(self, var: ir.GraphVar) -> list[ir.GraphVar]:
+        """Values whose memory is read where `var` is."""
+        values = self.plan.fields.get(var, (var,))
+        roots = [self.plan.root(v) for v in values]
+        return [r for r in roots if isinstance(r, ir.GraphVar)]
+
     def _last_uses(self, bindings: tuple[ir.Binding, ...]) -> dict[ir.GraphVar, int]:
         """Position after which each value's memory is not read; a value never read ends at once."""
         last: dict[ir.GraphVar, int] = {}
         for position, binding in enumerate(bindings):
-            for var in _defined(binding):
+            for var in self._defined(binding):
                 last[var] = position
             value = getattr(binding, "value", None)
             for used in used_vars(value) if isinstance(value, ir.Node) else []:
-                root = self.plan.root(used)
-                if isinstance(root, ir.GraphVar):
-                    last[root] = position
+                last.update(dict.fromkeys(self._roots(used), position))
         return last
 
     def _place(self, var: ir.GraphVar) -> None:
@@ -156,10 +189,6 @@ class _Planner:
             offset = self.analyzer.simplify(offset + storage.size)
         self.plan.total = offset
         self.plan.unshared = self.analyzer.simplify(self.plan.unshared)
-
-
-def _defined(binding: ir.Binding) -> list[ir.GraphVar]:
-    return [binding.var] if isinstance(binding, (ir.VarBinding, ir.MatchCast)) else []
 
 
 def plan_memory(function: ir.GraphFunction, module: ir.IRModule) -> MemoryPlan:

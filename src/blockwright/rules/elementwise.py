@@ -9,6 +9,7 @@ from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
+_TYPICAL = 256  # elements taken for an axis of unknown length
 _MIN_TASK = 2048  # elements: below this a fork costs more than it saves
 
 
@@ -43,22 +44,24 @@ def spread(sch: Schedule, handle: BlockRV, target: Target) -> None:
         loops[-1] = outer
     if len(loops) > 1:
         loop = sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
-        _parallel(sch, loop, last or 1)
+        _parallel(sch, loop, last or _TYPICAL)
     else:
         _parallel(sch, loops[0], lanes)
 
 
 def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> None:
-    """Group iterations into tasks that are worth a fork."""
+    """Group iterations of `inner` elements into tasks that are worth a fork.
+
+    A loop of unknown length gets small groups: a large one would leave other threads without work.
+    """
     group = max(1, _MIN_TASK // max(1, inner))
     size = extent(sch, loop)
     if size is not None and size <= group:
         return
-    if group == 1:
-        sch.parallel(loop)
-        return
-    outer, _ = sch.split(loop, [None, group])
-    sch.parallel(outer)
+    group = group if size is not None else min(group, 8)
+    if group > 1:
+        loop, _ = sch.split(loop, [None, group])
+    sch.parallel(loop)
 
 
 RULE = Rule("elementwise", refuses, apply)

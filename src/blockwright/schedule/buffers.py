@@ -178,8 +178,11 @@ def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
             state.fail(f"iterator {it.var.name} of {block.name} is not bound to a loop of its own",
                        code="BW322", guilty=[block],
                        help=f"use {step} before loops are split, fused or shared")  # fmt: skip
+        if not state.analyzer(block).prove_equal(loop.extent, it.dom.extent):
+            state.fail(f"loop {loop.loop_var.name} does not run through the domain of iterator "
+                       f"{it.var.name} of {block.name}", code="BW322", guilty=[loop, block])  # fmt: skip
         chosen.append(loop)
-    if not ir.is_const_int(realize.predicate, 1) or len(own) != len(chosen):
+    if not ir.is_const_int(realize.predicate, 1) or not len(loops) == len(own) == len(chosen):
         state.fail(f"{block.name} stands under loops or a predicate that bind no iterator",
                    code="BW322", guilty=[block],
                    help=f"use {step} before loops are split, fused or shared")  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
-from blockwright.arith import is_bijective
+from blockwright.arith import bound_region, covers, is_bijective
 from blockwright.schedule.state import State
 
 
@@ -85,6 +85,38 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
         state.fail(f"the loops {word} run instances of the reduction {block.name} more than once",
                    code="BW315", guilty=[realize, *loops],
                    help="each loop must drive an iterator")  # fmt: skip
+
+
+def require_full_domain(state: State, block: ir.Block) -> None:
+    """The block runs for every value of its iterators, so that copying all of them is right."""
+    flow = state.data_flow(state.scope(block))
+    require_affine(state, flow, block)
+    realize = state.tree.realize(block)
+    loops = state.tree.loops_above(block)
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+    analyzer = state.analyzer(loops[0] if loops else realize)
+    points = [ir.Range(v, ir.const(1, v.dtype)) for v in realize.iter_values]
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    have = bound_region(points, domains, analyzer, predicate)
+    if not covers(have, [it.dom for it in block.iter_vars], analyzer):
+        state.fail(f"block {block.name} does not run for every value of its iterators",
+                   code="BW323", guilty=[realize])  # fmt: skip
+
+
+def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.Stmt) -> None:
+    """No other block inside `around` touches a buffer; nor, if the block writes it, does another
+    block of the scope write it."""
+    flow = state.data_flow(state.scope(block))
+    writes = any(r.buffer is buffer for r in block.writes)
+    users = [*flow.writers.get(buffer, ()), *flow.readers.get(buffer, ())]
+    for user in users:
+        realize = state.tree.realize(user)
+        inside = realize is around or state.tree.is_below(realize, around)
+        rival = writes and any(r.buffer is buffer for r in user.writes)
+        if user is not block and (inside or rival):
+            state.fail(f"block {user.name} uses {buffer.name} too, where a copy would come between",
+                       code="BW323", guilty=[realize, state.tree.realize(block)],
+                       help="take the step before blocks share loops")  # fmt: skip
 
 
 def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:

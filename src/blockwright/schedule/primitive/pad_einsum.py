@@ -15,6 +15,7 @@ from blockwright.schedule.buffers import (
     trivial_loops,
     with_regions,
 )
+from blockwright.schedule.checks import require_alone
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive.reindex import outermost
@@ -162,6 +163,7 @@ class _Padding:
         output = block.writes[0].buffer
         require_home(state, block, output)
         outer = outermost(state, block, self.scope)
+        require_alone(state, block, output, outer)
         for region in block.reads:
             if region.buffer is not output:
                 self._operand(region.buffer, outer)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from blockwright import ir
 from blockwright.arith import detect_iter_map
 from blockwright.schedule.buffers import accesses_to, copy_nest, fresh_name, with_regions
+from blockwright.schedule.checks import require_alone, require_full_domain
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive.transform_layout import named_buffer
@@ -68,8 +69,13 @@ class Reindex(Primitive, frozen=True, eq=False):
         used = [
             it for it in block.iter_vars if any(ir.uses_var(index, it.var) for index in indices)
         ]
+        outer = outermost(state, block, scope)
+        require_alone(state, block, buffer, outer)
         if written:
+            require_full_domain(state, block)
             self._check_written(state, block, buffer, indices)
+        else:
+            self._check_inside(state, block, buffer, indices)
         name = fresh_name(state, f"{buffer.name}_reindex")
         shape = tuple(it.dom.extent for it in used)
         copy = ir.Buffer(name, buffer.dtype, shape)
@@ -92,7 +98,6 @@ class Reindex(Primitive, frozen=True, eq=False):
         new = _redirect(block, buffer, copy, own)
         edit.replace_block(block, with_regions(new, analyzer))
         edit.allocate(scope, copy)
-        outer = outermost(state, block, scope)
         (edit.insert_after if written else edit.insert_before)(outer, nest)
         edit.refresh_signatures()
         return edit.finish(made)
@@ -117,6 +122,20 @@ class Reindex(Primitive, frozen=True, eq=False):
                 state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
                            code="BW325", guilty=[block])  # fmt: skip
         return first
+
+    @staticmethod
+    def _check_inside(
+        state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+    ) -> None:
+        """The copy reads without the conditions under which the block reads."""
+        known = state.analyzer(block)
+        for it in block.iter_vars:
+            known.bind(it.var, it.dom)
+        for index, size in zip(indices, buffer.shape, strict=True):
+            low = ir.GE(index, ir.const(0, index.dtype))
+            if not known.prove(low) or not known.prove(ir.LT(*ir.match_types(index, size))):
+                state.fail(f"an index of {buffer.name} may lie outside it for some values of the "
+                           "iterators", code="BW325", guilty=[state.realize(block)])  # fmt: skip
 
     def _check_written(
         self, state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
