@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from blockwright import ir
 from blockwright.api.model import CompiledModel
+from blockwright.arith import query_log
 from blockwright.build import build
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.support import OptionError
@@ -38,8 +40,9 @@ def compile(
         target: `bw.Target` or its name.
         effort: "none" constructs schedules from rules; nothing is searched.
         progress: called with (stage, finished, total).
-        options: `disabled_rules` (names), `keep_stages` (default true: for `show`),
-            `instruments` (called after every pass with name, before, after).
+        options: `disabled_rules` (names of schedule rules to leave out), `instruments` (called
+            after every pass with name, before, after), `log_queries` (true: `context.queries`
+            holds every arithmetic question of the compilation that was not answered with yes).
 
     Raises:
         ImporterError: operators that are not covered, all at once.
@@ -56,10 +59,12 @@ def compile(
     context.timings["import"] = time.perf_counter() - started
     stages: dict[str, ir.IRModule] = {"graph": imported}
     context.instruments.append(lambda name, before, after: stages.__setitem__(name, after))
-    lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
-    started = time.perf_counter()
-    library = build(lowered, machine)
-    context.timings["build"] = time.perf_counter() - started
+    with query_log() if settings.get("log_queries") else nullcontext(context.queries) as log:
+        context.queries = log
+        lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
+        started = time.perf_counter()
+        library = build(lowered, machine)
+        context.timings["build"] = time.perf_counter() - started
     return CompiledModel(imported, lowered, library, context, stages)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
+from blockwright.arith.querylog import Query
 from blockwright.target import Target
 
 Pass = Callable[[ir.IRModule, "PassContext"], ir.IRModule]
@@ -23,6 +24,7 @@ class PassContext:
         traces: kernel name → schedule trace, filled by the scheduling stage.
         notes: what passes want the user to know, such as a kernel scheduled by the fallback rule.
         timings: pass name → seconds.
+        queries: unproved arithmetic conditions, when the option `log_queries` is set.
         progress: called with (stage name, finished, total) by long stages.
     """
 
@@ -39,6 +41,7 @@ class PassContext:
         self.traces: dict[str, Any] = {}
         self.notes: list[str] = []
         self.timings: dict[str, float] = {}
+        self.queries: list[Query] = []
         self._progress = progress
 
     def progress(self, stage: str, done: int, total: int) -> None:

@@ -12,6 +12,7 @@ from blockwright import ir
 from blockwright.graph import check_graph, deduce_call, function_analyzer
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import flat_function, map_graph_functions
+from blockwright.support import GraphError
 
 _CONTROL = (ir.If, ir.GraphFunction)
 
@@ -25,9 +26,11 @@ def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
         check_graph(function, module)
-        values = [b.value for b in function.bindings if isinstance(b, ir.VarBinding)]
-        if any(isinstance(v, _CONTROL) for v in values):
-            return function  # refused where it is lowered
+        for binding in function.bindings:
+            if isinstance(binding, ir.VarBinding) and isinstance(binding.value, _CONTROL):
+                kind = "a branch" if isinstance(binding.value, ir.If) else "a local function"
+                raise GraphError(f"{name}: {binding.var.name} is {kind}, which cannot be compiled",
+                                 code="BW410", help="use R.where, or call from Python")  # fmt: skip
         return _Normalizer(function, module).run()
 
     return map_graph_functions(module, one)

