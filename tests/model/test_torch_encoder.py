@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -108,9 +107,8 @@ def test_nothing_of_the_compiler_runs_at_a_call(encoder_exe: Any, make_tokens: A
 def test_the_profile_counts_and_times_every_kernel(encoder_exe: Any, make_tokens: Any) -> None:
     inputs = make_tokens(4, 20)
     profile = encoder_exe.profile(*inputs, repeat=3)
-    per_layer = Counter(c.kernel for c in profile.calls)
-    layers = 2
-    assert sum(n for n in per_layer.values() if n % layers == 0) <= 9 * layers
+    first, second = (i for i, c in enumerate(profile.calls) if "attention" in c.operators)
+    assert second - first <= 9  # kernels of one layer
     assert profile.kernel_calls == len(profile.calls) == sum(k.calls for k in profile.kernels())
     assert all(c.duration >= 0 for c in profile.calls)
     assert sum(k.share for k in profile.kernels()) == pytest.approx(1)

@@ -120,8 +120,8 @@ def _fma(c: ExprCompiler, expr: Call) -> Value:
         return c.e.binary("add", c.e.binary("mul", args[0], args[1]), args[2])
     if types.is_narrow(dtype):
         wide = [types.widen(c.e, a, dtype) for a in args]
-        return types.narrow(c.e, c.e.overloaded("fmuladd", *wide), dtype)
-    return c.e.overloaded("fmuladd", *args)
+        return types.narrow(c.e, c.e.overloaded("fma", *wide), dtype)
+    return c.e.overloaded("fma", *args)
 
 
 def _bitwise(c: ExprCompiler, expr: Call) -> Value:
