@@ -19,6 +19,8 @@ if find_spec("torch") is None:
 else:
     import torch
 
+    torch.set_num_threads(1)  # threads that wait by spinning are slow where others compute too
+
 import blockwright as bw
 
 

@@ -76,6 +76,34 @@ for i, j in T.grid(16, 32):
         vj = T.axis.spatial(32, j)
         B[vi, vj] = A[vi, vj] * 2.0
 """
+PADDED = """
+C = T.alloc_buffer((32, 32), "float32")
+D = T.alloc_buffer((40, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(40, 32):
+    with T.block("D"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        D[vi, vj] = T.if_then_else(vi < 32, C[vi, vj], T.float32(0))
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = D[vi + 8, vj]
+"""
+SHARED = """
+C = T.alloc_buffer((32, 32), "float32")
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] * 2.0
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi, 31 - vj] + 1.0
+"""
 GUARDED = """
 C = T.alloc_buffer((32, 32), "float32")
 for i, j in T.grid(32, 32):
@@ -150,6 +178,14 @@ CASES: dict[str, tuple[str, Step, str]] = {
                              "the root block cannot be moved"),
     "reverse_compute_inline: shifted read": (
         CHAIN, lambda s: s.reverse_compute_inline(s.get_block("B")), "its own iterators"),
+    "reverse_compute_inline: consumer runs further": (
+        PADDED, lambda s: s.reverse_compute_inline(s.get_block("D")), "does not run where"),
+    "reindex: read under a condition": (
+        PADDED, lambda s: s.reindex(s.get_block("D"), ("read", 0)), "may lie outside"),
+    "reindex: shared loops": (
+        SHARED, lambda s: s.reindex(s.get_block("C"), ("write", 0)), "uses C too"),
+    "pad_einsum: shared loops": (
+        SHARED, lambda s: s.pad_einsum(s.get_block("C"), [1, 5]), "loop of its own|bind no"),
     "reverse_compute_inline: reduction": (
         SUM, lambda s: s.reverse_compute_inline(s.get_block("B")), "not complete"),
     "compute_at: consumer outside": (
@@ -225,6 +261,16 @@ def test_statements_outside_blocks_are_no_basis_for_reordering() -> None:
     sch = Schedule(func.replace(body=body))
     with pytest.raises(ScheduleError, match="holds statements outside blocks"):
         sch.reorder(*sch.get_loops(sch.get_block("B"))[::-1])
+
+
+def test_copies_under_shared_loops_move_one_iteration() -> None:
+    sch = Schedule(function(SHARED), verify="full")
+    read = sch.cache_read(sch.get_block("B"), "C", "local")
+    written = sch.cache_write(sch.get_block("B"), 0, "local")
+    row, *columns = sch.get_loops(read)
+    assert sch.get(row) is sch.get(sch.get_loops(sch.get_block("C"))[0])
+    assert len(columns) == 1
+    assert len(sch.get_loops(written)) == 2
 
 
 @pytest.mark.parametrize("name", ["parallel: reduction", "reorder: carried dependence"])

@@ -16,7 +16,7 @@ from blockwright.passes import PassContext
 from blockwright.passes.instrument_host import host_calls, instrument_host
 from blockwright.passes.plan_memory import MemoryPlan
 from blockwright.passes.size_text import size_text
-from blockwright.passes.work import Work, work_of
+from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Parameter, Signature
 from blockwright.runtime.executable import Executable
@@ -141,8 +141,10 @@ class CompiledModel(Executable):
     def _kernel_call(self, name: str, sizes: dict[ir.Var, ir.Expr]) -> KernelCall:
         """Work is counted on the program before scheduling, which keeps the symbols."""
         func: ir.PrimFunc = self.lowered[name]
-        plain = self.stages["fuse_tir"].functions.get(name, func)
-        work = work_of(plain, sizes) if isinstance(plain, ir.PrimFunc) else Work(0, 0)
+        earlier = [m.functions[name] for m in self.stages.values() if name in m.functions]
+        plain = [f for f in earlier if isinstance(f, ir.PrimFunc)
+                 and not f.attrs.get("tir.is_scheduled")]  # fmt: skip
+        work = work_of(plain[-1] if plain else func, sizes)
         operators = tuple(str(func.attrs.get("op", "copy")).split("+"))
         return KernelCall(name, operators, 0, 0, work.flops, work.bytes)
 

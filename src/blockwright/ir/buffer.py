@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from blockwright.ir.dtype import DType
-from blockwright.ir.expr import Expr, Var
+from blockwright.ir.expr import Expr, ExprLike, Var
 from blockwright.ir.node import Node
 
 
@@ -35,6 +36,10 @@ class Buffer(Node, frozen=True, eq=False):
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    if TYPE_CHECKING:  # installed by `ir.build`, as the operators of expressions are
+
+        def __getitem__(self, index: ExprLike | tuple[ExprLike, ...]) -> Expr: ...
 
 
 class Range(Node, frozen=True, eq=False):

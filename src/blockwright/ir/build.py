@@ -20,6 +20,10 @@ from blockwright.ir.op import op_row, result_type
 from blockwright.ir.stmt import SeqStmt, Stmt
 from blockwright.support import IRError
 
+_BOOLS: tuple[type, ...] = (bool, np.bool_)
+_INTS: tuple[type, ...] = (int, np.integer)
+_FLOATS: tuple[type, ...] = (float, np.floating)
+
 
 def const(value: int | float | bool, dtype: DType | str) -> Expr:
     """A constant of the given type; vector types give a broadcast."""
@@ -37,13 +41,13 @@ def as_expr(value: Any, dtype: DType | None = None) -> Expr:
     """`value` as an expression: Python ints become int32 (int64 when too large), floats float32."""
     if isinstance(value, Expr):
         return value
-    if isinstance(value, (bool, np.bool_)):
+    if isinstance(value, _BOOLS):
         return const(bool(value), dtype or BOOL)
-    if isinstance(value, (int, np.integer)):
+    if isinstance(value, _INTS):
         number = int(value)
         fits = -(1 << 31) <= number < (1 << 31)
         return const(number, dtype or (INT32 if fits else dtype_of("int64")))
-    if isinstance(value, (float, np.floating)):
+    if isinstance(value, _FLOATS):
         return const(float(value), dtype or FLOAT32)
     if isinstance(value, str):
         return E.StringImm(value)
@@ -108,9 +112,9 @@ def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
 
 
 def _adapt(value: Any, dtype: DType) -> Expr:
-    if dtype.is_int and isinstance(value, (float, np.floating)):
+    if dtype.is_int and isinstance(value, _FLOATS):
         return as_expr(value)
-    if dtype.is_bool and not isinstance(value, (bool, np.bool_)):
+    if dtype.is_bool and not isinstance(value, _BOOLS):
         return as_expr(value)
     if dtype.is_handle:
         raise IRError("a handle takes no part in arithmetic", code="BW208")
@@ -175,7 +179,8 @@ def binary(cls: type[E.BinaryOp], a: Any, b: Any) -> Expr:
     """`cls(a, b)` with types matched and constants folded."""
     x, y = match_types(a, b)
     if x.dtype.is_bool and y.dtype.is_bool:
-        x, y = cast_to(x, INT32.with_lanes(x.dtype.lanes)), cast_to(y, INT32.with_lanes(x.dtype.lanes))
+        number = INT32.with_lanes(x.dtype.lanes)
+        x, y = cast_to(x, number), cast_to(y, number)
     folded = _fold(cls, x, y)
     return cls(x, y) if folded is None else folded
 
@@ -184,8 +189,10 @@ def compare(cls: type[E.CompareOp], a: Any, b: Any) -> Expr:
     """`cls(a, b)` with types matched; constants give a constant bool."""
     x, y = match_types(a, b)
     if isinstance(x, IntImm) and isinstance(y, IntImm):
-        table = {E.EQ: x.value == y.value, E.NE: x.value != y.value, E.LT: x.value < y.value,
-                 E.LE: x.value <= y.value, E.GT: x.value > y.value, E.GE: x.value >= y.value}  # fmt: skip
+        table: dict[type[E.CompareOp], bool] = {
+            E.EQ: x.value == y.value, E.NE: x.value != y.value, E.LT: x.value < y.value,
+            E.LE: x.value <= y.value, E.GT: x.value > y.value, E.GE: x.value >= y.value,
+        }  # fmt: skip
         return const(table[cls], BOOL)
     return cls(x, y)
 
@@ -330,47 +337,61 @@ def var(name: str, dtype: DType | str = INT32) -> Var:
     return Var(name, dtype_of(dtype))
 
 
-def _install_operators() -> None:
-    def reverse(fn: Callable[[Any, Any], Expr]) -> Callable[[Any, Any], Expr]:
-        return lambda self, other: fn(other, self)
-
-    pairs: dict[str, Callable[[Any, Any], Expr]] = {
-        "add": add, "sub": sub, "mul": mul, "floordiv": floordiv, "mod": floormod,
-        "truediv": truediv,
-    }  # fmt: skip
-    for name, fn in pairs.items():
-        setattr(Expr, f"__{name}__", fn)
-        setattr(Expr, f"__r{name}__", reverse(fn))
-    for name, cls in {"lt": E.LT, "le": E.LE, "gt": E.GT, "ge": E.GE}.items():
-        setattr(Expr, f"__{name}__", lambda a, b, cls=cls: compare(cls, a, b))
-    bitwise = {"and": ("bitwise_and", logical_and), "or": ("bitwise_or", logical_or)}
-    for name, (op, logical) in bitwise.items():
-        fn2 = _bit_or_logical(op, logical)
-        setattr(Expr, f"__{name}__", fn2)
-        setattr(Expr, f"__r{name}__", reverse(fn2))
-    for name, op in {"xor": "bitwise_xor", "lshift": "shift_left", "rshift": "shift_right"}.items():
-        setattr(Expr, f"__{name}__", lambda a, b, op=op: call(op, *match_types(a, b)))
-        setattr(Expr, f"__r{name}__", lambda a, b, op=op: call(op, *match_types(b, a)))
-    setattr(Expr, "__neg__", _negate)
-    setattr(Expr, "__invert__", lambda a: logical_not(a) if a.dtype.is_bool else call("bitwise_not", a))
-    setattr(Buffer, "__getitem__", lambda b, i: load(b, *(i if isinstance(i, tuple) else (i,))))
+_Operator = Callable[[Any, Any], Expr]
 
 
-def _negate(value: Expr) -> Expr:
-    if isinstance(value, FloatImm):
-        return FloatImm(-value.value, value.dtype)
-    return binary(E.Sub, const(0, value.dtype), value) if not value.dtype.is_float else E.Mul(
-        value, const(-1.0, value.dtype))  # fmt: skip
+def _comparing(cls: type[E.CompareOp]) -> _Operator:
+    return lambda a, b: compare(cls, a, b)
 
 
-def _bit_or_logical(
-    op: str, logical: Callable[[Any, Any], Expr]
-) -> Callable[[Any, Any], Expr]:
+def _calling(op: str) -> _Operator:
+    return lambda a, b: call(op, *match_types(a, b))
+
+
+def _bit_or_logical(op: str, logical: _Operator) -> _Operator:
     def apply(a: Any, b: Any) -> Expr:
         x, y = match_types(a, b)
         return logical(x, y) if x.dtype.is_bool else call(op, x, y)
 
     return apply
+
+
+def _swapped(fn: _Operator) -> _Operator:
+    return lambda a, b: fn(b, a)
+
+
+def _negate(value: Expr) -> Expr:
+    if isinstance(value, FloatImm):
+        return FloatImm(-value.value, value.dtype)
+    if value.dtype.is_float:
+        return E.Mul(value, const(-1.0, value.dtype))
+    return binary(E.Sub, const(0, value.dtype), value)
+
+
+def _invert(value: Expr) -> Expr:
+    return logical_not(value) if value.dtype.is_bool else call("bitwise_not", value)
+
+
+def _element(buffer: Buffer, index: Any) -> Expr:
+    at: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+    return load(buffer, *at)
+
+
+def _install_operators() -> None:
+    two_sided: dict[str, _Operator] = {
+        "add": add, "sub": sub, "mul": mul, "floordiv": floordiv, "mod": floormod,
+        "truediv": truediv, "and": _bit_or_logical("bitwise_and", logical_and),
+        "or": _bit_or_logical("bitwise_or", logical_or), "xor": _calling("bitwise_xor"),
+        "lshift": _calling("shift_left"), "rshift": _calling("shift_right"),
+    }  # fmt: skip
+    for name, fn in two_sided.items():
+        setattr(Expr, f"__{name}__", fn)
+        setattr(Expr, f"__r{name}__", _swapped(fn))
+    for name, cls in {"lt": E.LT, "le": E.LE, "gt": E.GT, "ge": E.GE}.items():
+        setattr(Expr, f"__{name}__", _comparing(cls))
+    for name, one_sided in {"neg": _negate, "invert": _invert}.items():
+        setattr(Expr, f"__{name}__", one_sided)
+    Buffer.__getitem__ = _element
 
 
 _install_operators()

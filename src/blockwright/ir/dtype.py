@@ -125,8 +125,8 @@ def dtype_of(spec: str | DType | np.dtype[np.generic]) -> DType:
     text = _SHORT.get(text, text)
     match = _PATTERN.match(text)
     if match is None:
-        raise IRError(f"{text!r} is not a data type", code="BW201",
-                      help='write for example "float32", "int8", "bool" or "float32x8"')  # fmt: skip
+        help = 'write for example "float32", "int8", "bool" or "float32x8"'
+        raise IRError(f"{text!r} is not a data type", code="BW201", help=help)
     fixed, kind, bits, lanes = match.groups()
     count = int(lanes) if lanes else 1
     if fixed is not None:

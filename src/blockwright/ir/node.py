@@ -1,13 +1,14 @@
 """The base of every node: an immutable record compared by identity, with generated child access.
 
-Children are found from the field annotations once per class. `map_children` returns the node itself
-when nothing changed, so an identity pass allocates nothing and memo tables keyed by node stay valid.
+Children are found from the field annotations once per class. `map_children` returns the node
+itself when nothing changed, so an identity pass allocates nothing and memo tables keyed by node
+stay valid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -20,9 +21,6 @@ class Node(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
     """Immutable tree node. Identity is equality; use `structural_equal` to compare programs."""
 
     span: Span | None = None
-
-    # Fields that look like nodes but must not be followed.
-    _skip_fields: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
         return show(self)
@@ -59,7 +57,7 @@ def child_fields(cls: type[Node]) -> tuple[str, ...]:
         for base in reversed(cls.__mro__):
             for name, annotation in getattr(base, "__annotations__", {}).items():
                 text = str(annotation).replace(" | None", "").strip()
-                if "ClassVar" in text or text in _LEAF_ANNOTATIONS or name in cls._skip_fields:
+                if "ClassVar" in text or text in _LEAF_ANNOTATIONS:
                     continue
                 if text in ("tuple[str, ...]", "tuple[int, ...]", "tuple[tuple[int, ...], ...]"):
                     continue
@@ -74,10 +72,12 @@ def _walk_value(value: Any) -> Iterator[Node]:
     if isinstance(value, Node):
         yield value
     elif isinstance(value, tuple):
-        for item in value:
+        items: tuple[Any, ...] = value
+        for item in items:
             yield from _walk_value(item)
     elif isinstance(value, dict):
-        for item in value.values():
+        table: dict[Any, Any] = value
+        for item in table.values():
             yield from _walk_value(item)
 
 
@@ -85,13 +85,15 @@ def _map_value(value: Any, fn: Callable[[Node], Node]) -> Any:
     if isinstance(value, Node):
         return fn(value)
     if isinstance(value, tuple):
-        mapped = tuple(_map_value(item, fn) for item in value)
-        same = all(new is old for new, old in zip(mapped, value, strict=True))
-        return value if same else mapped
+        items: tuple[Any, ...] = value
+        mapped = tuple(_map_value(item, fn) for item in items)
+        same = all(new is old for new, old in zip(mapped, items, strict=True))
+        return items if same else mapped
     if isinstance(value, dict):
-        items = {key: _map_value(item, fn) for key, item in value.items()}
-        same = all(items[key] is value[key] for key in items)
-        return value if same else items
+        table: dict[Any, Any] = value
+        renewed = {key: _map_value(item, fn) for key, item in table.items()}
+        same = all(renewed[key] is table[key] for key in table)
+        return table if same else renewed
     return value
 
 

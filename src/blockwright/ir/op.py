@@ -40,7 +40,8 @@ def _rows() -> dict[str, OpRow]:
         "shift_left shift_right"
     ).split()
     rows += [OpRow(name, "pure", 2, elementwise=True) for name in binary]
-    rows += [OpRow(n, "pure", 1, elementwise=True, result="bool") for n in ("isnan", "isinf", "isfinite")]
+    tests = ("isnan", "isinf", "isfinite")
+    rows += [OpRow(name, "pure", 1, elementwise=True, result="bool") for name in tests]
     rows += [
         OpRow("fma", "pure", 3, elementwise=True),
         OpRow("if_then_else", "pure", 3),  # lazy: only the taken side is evaluated

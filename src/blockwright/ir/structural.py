@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,14 +59,9 @@ class _Matcher:
                 pending = self._nodes(x, y, path)
                 stack.extend(reversed(pending))
             elif isinstance(x, tuple) and isinstance(y, tuple):
-                if len(x) != len(y):
-                    raise _Mismatch(path, x, y)
-                items = [(p, q, f"{path}[{i}]") for i, (p, q) in enumerate(zip(x, y, strict=True))]
-                stack.extend(reversed(items))
+                stack.extend(_items(x, y, path))
             elif isinstance(x, dict) and isinstance(y, dict):
-                if x.keys() != y.keys():
-                    raise _Mismatch(path, x, y)
-                stack.extend((x[k], y[k], f"{path}[{k!r}]") for k in x)
+                stack.extend(_entries(x, y, path))
             elif not _same_leaf(x, y):
                 raise _Mismatch(path, x, y)
 
@@ -106,6 +102,19 @@ class _Matcher:
         for name in _field_order(x):
             out.append((getattr(x, name), getattr(y, name), f"{path}.{name}"))
         return out
+
+
+def _items(x: tuple[Any, ...], y: tuple[Any, ...], path: str) -> list[tuple[Any, Any, str]]:
+    """Items to compare, last first: the stack hands out the first one first."""
+    if len(x) != len(y):
+        raise _Mismatch(path, x, y)
+    return [(x[i], y[i], f"{path}[{i}]") for i in reversed(range(len(x)))]
+
+
+def _entries(x: dict[Any, Any], y: dict[Any, Any], path: str) -> list[tuple[Any, Any, str]]:
+    if x.keys() != y.keys():
+        raise _Mismatch(path, x, y)
+    return [(x[k], y[k], f"{path}[{k!r}]") for k in x]
 
 
 def _field_order(node: Node) -> tuple[str, ...]:
@@ -177,14 +186,22 @@ def _same_leaf(x: Any, y: Any) -> bool:
         both_nan = math.isnan(x) and math.isnan(y)
         return both_nan or (x == y and math.copysign(1, x) == math.copysign(1, y))
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+        return _same_arrays(x, y)
     if isinstance(x, list) and isinstance(y, list):
-        return len(x) == len(y) and all(
-            structural_equal(a, b) for a, b in zip(x, y, strict=True)
-        )
-    if type(x) is not type(y):
-        return False
-    return bool(x == y)
+        return _same_lists(x, y)
+    return type(x) is type(y) and bool(x == y)
+
+
+def _same_lists(x: list[Any], y: list[Any]) -> bool:
+    return len(x) == len(y) and all(map(structural_equal, x, y))
+
+
+def _same_arrays(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+
+
+def _array_token(array: np.ndarray[Any, Any]) -> tuple[str, tuple[int, ...], bytes]:
+    return (str(array.dtype), array.shape, array.tobytes())
 
 
 def structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> bool:
@@ -222,7 +239,7 @@ def structural_hash(root: Any) -> int:
             tokens.append((type(item).__name__, numbers.setdefault(item, len(numbers))))
             if fresh and isinstance(item, GraphVar):
                 stack.append(item.info)
-            elif fresh:
+            elif fresh and not isinstance(item, GraphVar):
                 tokens.append(str(item.dtype))
             continue
         if isinstance(item, Node):
@@ -231,11 +248,13 @@ def structural_hash(root: Any) -> int:
             tokens.append(type(item).__name__)
             stack.extend(getattr(item, name) for name in reversed(_field_order(item)))
         elif isinstance(item, (tuple, list)):
-            tokens.append(("seq", len(item)))
-            stack.extend(reversed(item))
+            items: Sequence[Any] = item
+            tokens.append(("seq", len(items)))
+            stack.extend(reversed(items))
         elif isinstance(item, dict):
-            tokens.append(("map", tuple(sorted(map(str, item)))))
-            stack.extend(item[k] for k in sorted(item, key=str, reverse=True))
+            table: dict[Any, Any] = item
+            tokens.append(("map", tuple(sorted(map(str, table)))))
+            stack.extend(table[k] for k in sorted(table, key=str, reverse=True))
         else:
             tokens.append(_leaf_token(item))
     return _digest(tokens)
@@ -245,7 +264,7 @@ def _leaf_token(item: Any) -> Any:
     if isinstance(item, float):
         return repr(item)
     if isinstance(item, np.ndarray):
-        return (str(item.dtype), item.shape, item.tobytes())
+        return _array_token(item)
     if isinstance(item, DType):
         return item.name
     return str(item)

@@ -92,7 +92,9 @@ class _Substitute(Mutator):
         self._memo.update(mapping)
 
 
-def substitute(root: NodeT, mapping: Mapping[Var, Expr] | Mapping[Buffer, Buffer] | Mapping[Any, Any]) -> NodeT:
+def substitute(
+    root: NodeT, mapping: Mapping[Var, Expr] | Mapping[Buffer, Buffer] | Mapping[Any, Any]
+) -> NodeT:
     """`root` with variables (and buffers) replaced wherever they are mentioned.
 
     Buffers whose shape mentions a replaced variable are renewed consistently.

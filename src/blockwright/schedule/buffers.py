@@ -7,7 +7,8 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.regions import block_access_regions
-from blockwright.arith import Analyzer, IndexMap
+from blockwright.analysis.tree import child_stmts
+from blockwright.arith import Analyzer, IndexMap, covers
 from blockwright.schedule.state import State
 
 
@@ -60,6 +61,79 @@ def readers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
 def accesses_to(stmt: ir.Stmt, buffer: ir.Buffer) -> list[ir.BufferLoad | ir.BufferStore]:
     """Loads and stores of one buffer below a statement."""
     return [a for a in ir.accesses(stmt) if a.buffer is buffer]
+
+
+def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
+    """A buffer is used only through scalar loads and stores below a statement."""
+    for node in ir.walk(stmt):
+        view = isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer
+        access = isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer
+        wide = access and any(not i.dtype.is_scalar for i in node.indices)
+        address = isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
+            isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)  # fmt: skip
+        if view or wide or address:
+            what = "a view" if view else "vectors" if wide else "its address"
+            state.fail(f"{buffer.name} is used through {what}, not element by element",
+                       code="BW324", guilty=[stmt],
+                       help="do this before blockize, tensorize and calls")  # fmt: skip
+
+
+def require_in_blocks(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
+    """Statements of a scope that stand in no block leave a buffer alone."""
+    stack: list[ir.Stmt] = [scope.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ir.BlockRealize, ir.Block)):
+            continue
+        below = list(child_stmts(node))
+        stack += below
+        inner = ir.walk(node) if not below else (x for c in node.children()
+                                                 if not isinstance(c, ir.Stmt)
+                                                 for x in ir.walk(c))  # fmt: skip
+        if any(isinstance(n, (ir.BufferLoad, ir.BufferStore)) and n.buffer is buffer
+               for n in inner):  # fmt: skip
+            state.fail(f"{buffer.name} is used outside blocks, where no signature says how",
+                       code="BW313", guilty=[node],
+                       help="wrap the statement in a block")  # fmt: skip
+
+
+def require_scope_name(state: State, name: str) -> None:
+    """A storage scope is a word, or words with dots between them."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        state.fail(f"{name!r} is no name of a storage scope", code="BW304",
+                   help='such as "global", "local", "shared"')  # fmt: skip
+
+
+def require_no_readback(state: State, block: ir.Block, buffer: ir.Buffer) -> None:
+    """The block sets every element that it writes, and needs no earlier value of it."""
+    if any(r.buffer is buffer for r in block.reads):
+        state.fail(f"block {block.name} reads {buffer.name}, which it writes: a copy would not "
+                   "hold the earlier values", code="BW323", guilty=[state.realize(block)],
+                   help="do this before decompose_reduction")  # fmt: skip
+
+
+def require_reached(state: State, block: ir.Block) -> None:
+    """The loops run the block at every point of its domain."""
+    if not reached(state, block):
+        state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
+                   code="BW325", guilty=[state.realize(block)],
+                   help="state the domain that is run in T.axis")  # fmt: skip
+
+
+def reached(state: State, block: ir.Block) -> bool:
+    """Whether the loops run the block at every point of its domain."""
+    iters = block.iter_vars
+    shape = tuple(it.dom.min + it.dom.extent for it in iters)
+    points = ir.Buffer("points", ir.dtype_of("bool"), shape)
+    one = [ir.Range(it.var, ir.const(1, it.var.type)) for it in iters]
+    each = ir.BufferRegion(points, tuple(one))
+    scope = state.scope(block)
+    flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)
+    if state.tree.child_blocks(block):
+        return False  # what inner blocks do is not followed
+    have = flow.region_under((), block, each, analyzer)
+    wanted = tuple(it.dom for it in iters)
+    return covers(have.region, wanted, analyzer) and flow.is_exact([], block, each, analyzer)
 
 
 def rewrite_accesses(
@@ -156,37 +230,43 @@ def simplified_indices(stmt: ir.Stmt, analyzer: Analyzer) -> Any:
 
 
 def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
-    """Loops of a block that each bind exactly one iterator, in the block's own order.
+    """Loops of a block that each run through exactly one iterator, in the block's own order.
 
-    Fails unless the nest is the block's alone, unsplit, without a predicate and all serial: the
-    form in which iterators can be exchanged wholesale.
+    Fails unless the nest is the block's alone, unsplit, without a predicate, serial and without
+    annotations: the form in which iterators can be exchanged wholesale.
     """
     realize = state.realize(block)
-    loops = state.tree.loops_above(block)
     own: list[ir.For] = []
     inner: ir.Stmt = realize
-    for loop in reversed(loops):
-        if loop.body is not inner or loop.kind is not ir.ForKind.SERIAL:
+    above = state.tree.loops_above(block)
+    for loop in reversed(above):
+        if loop.body is not inner or loop.kind is not ir.ForKind.SERIAL or loop.annotations:
             break
         own.insert(0, loop)
         inner = loop
     variables = {loop.loop_var: loop for loop in own}
     chosen: list[ir.For] = []
+    analyzer = state.analyzer(realize)
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         loop = variables.get(value) if isinstance(value, ir.Var) else None
-        if loop is None or not ir.is_const_int(loop.min, 0) or any(c is loop for c in chosen):
-            state.fail(f"iterator {it.var.name} of {block.name} is not bound to a loop of its own",
-                       code="BW322", guilty=[block],
-                       help=f"use {step} before loops are split, fused or shared")  # fmt: skip
-        if not state.analyzer(block).prove_equal(loop.extent, it.dom.extent):
-            state.fail(f"loop {loop.loop_var.name} does not run through the domain of iterator "
-                       f"{it.var.name} of {block.name}", code="BW322", guilty=[loop, block])  # fmt: skip
+        if loop is None or any(c is loop for c in chosen) or not _runs_through(loop, it, analyzer):
+            state.fail(f"iterator {it.var.name} of {block.name} is not bound to a plain loop of "
+                       "its own", code="BW322", guilty=[realize],
+                       help=f"use {step} before loops are split, fused, shared, marked or "
+                       "annotated")  # fmt: skip
         chosen.append(loop)
-    if not ir.is_const_int(realize.predicate, 1) or not len(loops) == len(own) == len(chosen):
+    if not ir.is_const_int(realize.predicate, 1) or len(above) != len(chosen):
         state.fail(f"{block.name} stands under loops or a predicate that bind no iterator",
-                   code="BW322", guilty=[block],
+                   code="BW322", guilty=[realize],
                    help=f"use {step} before loops are split, fused or shared")  # fmt: skip
     return chosen
+
+
+def _runs_through(loop: ir.For, it: ir.IterVar, analyzer: Analyzer) -> bool:
+    """Whether a loop and an iterator have the same domain, starting at 0."""
+    from_zero = ir.is_const_int(loop.min, 0) and ir.is_const_int(it.dom.min, 0)
+    same = ir.match_types(loop.extent, it.dom.extent)
+    return from_zero and analyzer.prove_equal(*same)
 
 
 def nest_of(state: State, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:

@@ -103,6 +103,20 @@ def require_full_domain(state: State, block: ir.Block) -> None:
                    code="BW323", guilty=[realize])  # fmt: skip
 
 
+def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
+    """Whoever writes a buffer in the scope writes all of it; padding in its layout is not."""
+    flow = state.data_flow(scope)
+    for writer in flow.writers.get(buffer, ()):
+        analyzer = state.analyzer(scope.body)
+        region = next(r for r in writer.writes if r.buffer is buffer)
+        have = flow.region_under((), writer, region, analyzer)
+        whole = covers(have.region, ir.full_region(buffer).region, analyzer)
+        if not whole or not flow.is_exact([], writer, region, analyzer):
+            state.fail(f"block {writer.name} does not write every element of {buffer.name} that "
+                       "the copy would read", code="BW323", guilty=[state.tree.realize(writer)],
+                       help="pad before transform_layout")  # fmt: skip
+
+
 def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.Stmt) -> None:
     """No other block inside `around` touches a buffer; nor, if the block writes it, does another
     block of the scope write it."""

@@ -6,7 +6,7 @@ innermost of them and moves what one iteration produces or needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from blockwright import ir
 from blockwright.analysis import clip_region
@@ -28,7 +28,8 @@ def anchor(state: State, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.St
 
 def copied_nest(
     state: State, scope: ir.Block, at: ir.Stmt, copy: ir.Block, whole: ir.Stmt,
-    needs: list[tuple[ir.Block, ir.BufferRegion]], makers: list[tuple[ir.Block, ir.BufferRegion]],
+    domain: Sequence[ir.Range], needs: list[tuple[ir.Block, ir.BufferRegion]],
+    makers: list[tuple[ir.Block, ir.BufferRegion]],
 ) -> ir.Stmt:  # fmt: skip
     """The nest of a copying block at a place.
 
@@ -36,6 +37,7 @@ def copied_nest(
         at: statement beside which the nest will stand.
         copy: the copying block, an iterator per dimension.
         whole: the nest that copies everything.
+        domain: the box that `whole` copies.
         needs: blocks with the regions that decide what is copied.
         makers: blocks with the regions that must hold all that is copied; may be empty.
     """
@@ -53,7 +55,7 @@ def copied_nest(
         box = clip_region(box, analyzer)
     else:
         regions = needs or makers
-        box = ir.full_region(regions[0][1].buffer)
+        box = ir.BufferRegion(regions[0][1].buffer, tuple(domain))
     nest = nest_for(state, copy, fixed[-1], domains, False, at) if fixed else whole
     given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
     for maker, region in makers:

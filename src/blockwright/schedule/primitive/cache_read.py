@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis.regions import relax_region
-from blockwright.schedule.buffers import accessed_buffer, copy_nest, fresh_name, readers, writers
+from blockwright.analysis import clip_region
+from blockwright.schedule.buffers import (
+    accessed_buffer,
+    copy_nest,
+    fresh_name,
+    readers,
+    require_in_blocks,
+    require_scope_name,
+    writers,
+)
 from blockwright.schedule.copies import anchor, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
@@ -23,7 +31,13 @@ class CacheRead(Primitive, frozen=True, eq=False):
         storage_scope: scope of the copy.
         consumer_blocks: who reads the copy; default: every reader in the block's scope.
 
-    Requires: at most one block of the scope writes the buffer, and it stands before the consumers.
+    Requires:
+    - at most one block of the scope writes the buffer, and it stands before the consumers (BW323);
+    - what is copied has been written: all of the buffer, or, when producer and consumers share
+      loops, what the consumers read in one iteration of these (BW323);
+    - consumers stand under the loops that the first of them shares with the producer (BW323);
+    - the buffer is used in blocks only (BW313).
+
     Returns: the copying block, placed behind the producer, or first in the scope.
 
     Before::
@@ -63,17 +77,20 @@ class CacheRead(Primitive, frozen=True, eq=False):
     consumer_blocks: tuple[BlockRV, ...] | None = None
 
     def apply(self, state: State) -> Step:
+        require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         scope = state.scope(block)
-        producers = [b for b in writers(state, scope, buffer) if b is not block]
+        require_in_blocks(state, scope, buffer)
+        producers = writers(state, scope, buffer)
         if len(producers) > 1:
             state.fail(f"{buffer.name} is written by several blocks", code="BW323",
                        guilty=producers, help="cache_read needs a single producer")  # fmt: skip
         consumers = readers(state, scope, buffer)
         if self.consumer_blocks is not None:
-            chosen = {state.block(h) for h in self.consumer_blocks}
-            consumers = [b for b in consumers if b in chosen]
+            chosen = [state.block(h) for h in self.consumer_blocks]
+            require_all_in(state, chosen, consumers, buffer)
+            consumers = [b for b in consumers if b in set(chosen)]
         order = state.tree.order
         for consumer in consumers:
             early = producers and order[consumer] < order[producers[0]]
@@ -95,7 +112,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
         at = self._place(state, scope, producers, consumers)
         makers = [(p, _region(p.writes, buffer)) for p in producers]
         needs = [(c, _region(c.reads, buffer)) for c in consumers]
-        nest = copied_nest(state, scope, at, made, whole, needs, makers)
+        nest = copied_nest(state, scope, at, made, whole, domain, needs, makers)
         edit = Edit(state)
         for consumer in consumers:
             edit.replace_block(consumer, edit.substitute(consumer, {buffer: cache}))
@@ -111,7 +128,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
         if scope is not state.func.root:
             for region in scope.reads:
                 if region.buffer is buffer:
-                    return relax_region(region, {}, state.analyzer(scope)).region
+                    return clip_region(region, state.analyzer(scope.body)).region
         return ir.full_region(buffer).region
 
     def _place(
@@ -130,6 +147,17 @@ class CacheRead(Primitive, frozen=True, eq=False):
                            code="BW323", guilty=[state.realize(consumer)],
                            help="name the consumers that shall read the copy")  # fmt: skip
         return at
+
+
+def require_all_in(
+    state: State, chosen: list[ir.Block], readers: list[ir.Block], buffer: ir.Buffer
+) -> None:
+    """The blocks named as consumers all read the buffer in the scope."""
+    for block in chosen:
+        if block not in readers:
+            names = ", ".join(b.name for b in readers) or "none"
+            state.fail(f"block {block.name} does not read {buffer.name} in this scope",
+                       code="BW323", guilty=[block], help=f"blocks that do: {names}")  # fmt: skip
 
 
 def buffer_name(consumers: list[ir.Block], producers: list[ir.Block]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.analysis import BlockKind
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.checks import require_once
 from blockwright.schedule.edit import Edit
@@ -18,7 +19,19 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
 
     Args:
         block: a block with an `init`.
-        loop: a loop above it; no loop outside of it may bind a reduction iterator.
+        loop: a loop above it.
+
+    Requires:
+    - the block has an initial value and is a reduction; the loop stands above it (BW331);
+    - no loop outside of `loop` binds a reduction iterator, and none from it on binds both kinds
+      (BW331);
+    - each instance runs once (BW315);
+    - from the loop to the block there are only loops; their extents, and the conditions of the
+      predicate, do not mix spatial loops with reduction loops (BW331);
+    - no block in `loop` reads the result before the block (BW323).
+
+    The loops above the initial value are serial copies without annotations. When the reduction
+    runs zero times, the result is now the initial value, where it had no value before.
 
     Returns: the block that initialises. The given block keeps its handle and becomes the update.
 
@@ -81,6 +94,10 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                     help="reorder the spatial loops outwards, or choose that loop",
                 )
         require_once(state, block, inside, f"from {loop.loop_var.name} on")
+        require_reduction(state, block)
+        _require_straight(state, block, loop)
+        _require_separate(state, block, inside, reducing)
+        _require_unread(state, block, loop)
         nest, made = self._init_nest(state, block, [n for n in inside if n not in reducing])
         edit = Edit(state)
         update = with_regions(block.replace(init=None), state.analyzer(block))
@@ -148,3 +165,54 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
         if kinds == {True}:
             reducing.append(loop)
     return reducing
+
+
+def require_reduction(state: State, block: ir.Block) -> None:
+    """The block is a reduction to its scope: one writer, results apart from reduction iterators."""
+    flow = state.data_flow(state.scope(block))
+    if flow.kind(block) is not BlockKind.REDUCTION:
+        why = flow.why_other(block) or "it has no reduction iterator and initial value"
+        state.fail(f"block {block.name} is no reduction: {why}", code="BW331",
+                   guilty=[state.realize(block)])  # fmt: skip
+
+
+def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
+    """Between loop and block there are only loops, so that nothing else decides what runs."""
+    for node in state.tree.ancestors(state.realize(block)):
+        if node is loop:
+            return
+        if not isinstance(node, (ir.For, ir.SeqStmt)):
+            state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
+                       "decides what runs", code="BW331", guilty=[node])  # fmt: skip
+
+
+def _require_separate(
+    state: State, block: ir.Block, inside: list[ir.For], reducing: list[ir.For]
+) -> None:
+    """Spatial loops and conditions on them stand on their own when reduction loops are gone."""
+    gone = {n.loop_var for n in inside if n in reducing}
+    kept = {n.loop_var for n in state.tree.loops_above(block)} - gone
+    for loop in inside:
+        spatial = loop.loop_var in kept
+        if spatial and any(ir.uses_var(e, gone) for e in (loop.min, loop.extent)):
+            state.fail(f"the extent of loop {loop.loop_var.name} depends on a reduction loop",
+                       code="BW331", guilty=[loop, block])  # fmt: skip
+    for condition in conditions_of(state.realize(block).predicate):
+        if ir.uses_var(condition, gone) and ir.uses_var(condition, kept):
+            state.fail("a condition of the predicate mixes spatial and reduction loops",
+                       code="BW331", guilty=[condition, block],
+                       help="split the loops separately")  # fmt: skip
+
+
+def _require_unread(state: State, block: ir.Block, loop: ir.For) -> None:
+    """Nothing in the loop reads the result before the block, where initial values would show."""
+    scope = state.scope(block)
+    written = {r.buffer for r in block.writes}
+    for other in state.data_flow(scope).blocks:
+        if other is block:
+            return
+        reads = any(r.buffer in written for r in other.reads)
+        if reads and state.tree.is_below(state.realize(other), loop):
+            state.fail(f"block {other.name} reads the result before block {block.name} in loop "
+                       f"{loop.loop_var.name}", code="BW323",
+                       guilty=[state.realize(other), state.realize(block)])  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from blockwright import ir
@@ -12,14 +13,15 @@ from blockwright.schedule.buffers import (
     fresh_name,
     nest_of,
     require_home,
+    require_no_readback,
     trivial_loops,
     with_regions,
 )
-from blockwright.schedule.checks import require_alone
+from blockwright.schedule.checks import require_alone, require_filled
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.primitive.reindex import outermost
 from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.reduction import reduction_of
 from blockwright.schedule.state import State, Step
 
 
@@ -33,8 +35,19 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             element that exists (no branch when reading; only for spatial iterators, whose padded
             results are never read).
 
-    Requires: one written buffer, allocated in the program; reduction iterators are padded only in
-    mode "zero" and only for sums.
+    Requires:
+    - each iterator is run by a plain loop of its own, and there is no predicate (BW322);
+    - the block is one element-wise update that fills one buffer, allocated in the program
+      (BW321): plain iterators index it, one per dimension and running through it, padded spatial
+      ones among them; nothing read is written (BW323, BW326);
+    - padded iterators are used as whole indices and nowhere else: a condition or a value such as
+      `i * A[i]` would see points that do not exist (BW326);
+    - a reduction iterator is padded in mode "zero" only, and its padded terms add nothing: the
+      block is a sum of products of loads, and each factor is indexed by the iterator (for
+      integers one factor is enough; a float that is not padded may be infinite, and zero times
+      infinity is no number) (BW326);
+    - in mode "zero" the block divides no integers by what it reads (BW326).
+
     Returns: the blocks that copy operands, then the one that copies the result back, for those
     that padding concerns.
 
@@ -111,6 +124,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                 padded[it.var] = (old, new)
         if not padded:
             return Step(state.func)
+        self._check_padded(state, block, set(padded))
         return _Padding(state, block, loops, padded, self.mode, analyzer).step()
 
     def _check(self, state: State, block: ir.Block) -> None:
@@ -123,25 +137,85 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             )
         if self.mode not in ("zero", "clamp"):
             state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW326")
-        if len(block.writes) != 1:
-            state.fail("the block must write one buffer", code="BW326", guilty=[block])
-        for it, unit in zip(block.iter_vars, self.padding, strict=True):
-            if it.iter_type is ir.IterType.SPATIAL or unit == 1:
+        store = block.body
+        if len(block.writes) != 1 or not isinstance(store, ir.BufferStore) or block.match_buffers:
+            state.fail(f"{block.name} is more than one update of one buffer", code="BW326",
+                       guilty=[block])  # fmt: skip
+        require_no_readback(state, block, store.buffer)
+        if self.mode == "zero" and any(_may_trap(n) for n in ir.walk(store.value)):
+            state.fail("an integer is divided by what is read, which would be zero in the padding",
+                       code="BW326", guilty=[block], help='use mode="clamp"')  # fmt: skip
+
+    def _check_padded(self, state: State, block: ir.Block, padded: set[ir.Var]) -> None:
+        """Padded iterators are plain indices only; padded terms are neutral; results separate."""
+        store = block.body
+        assert isinstance(store, ir.BufferStore)
+        for it in block.iter_vars:
+            if it.var not in padded:
                 continue
-            if self.mode == "clamp" or not _is_product_sum(block):
+            if _beside_indices(block, it.var):
+                state.fail(f"iterator {it.var.name} is used other than as a whole index",
+                           code="BW326", guilty=[block],
+                           help="reindex or compute that part in a block of its own")  # fmt: skip
+            if it.iter_type is ir.IterType.SPATIAL:
+                if not any(index is it.var for index in store.indices):
+                    state.fail(f"iterator {it.var.name} is no index of {store.buffer.name}: its "
+                               "padded points would write existing elements", code="BW326",
+                               guilty=[block])  # fmt: skip
+            elif self.mode == "clamp" or not _adds_nothing(state, block, it.var):
                 state.fail(f"reduction iterator {it.var.name} cannot be padded: the padded terms "
                            "would count", code="BW326", guilty=[block],
-                           help='pad sums of products with mode="zero"')  # fmt: skip
+                           help='pad sums of products with mode="zero", in which every factor '
+                           "is indexed by the iterator")  # fmt: skip
 
 
-def _is_product_sum(block: ir.Block) -> bool:
-    """`C = C + a * b`: a zero operand adds nothing (as long as the other one is finite)."""
-    store = block.body
-    return (
-        isinstance(store, ir.BufferStore)
-        and isinstance(store.value, ir.Add)
-        and isinstance(store.value.b, ir.Mul)
-    )
+def _beside_indices(block: ir.Block, var: ir.Var) -> bool:
+    """Whether an iterator occurs in a block other than as a whole index of an access."""
+    plain = 0
+    found = 0
+    for part in (block.body, *(() if block.init is None else (block.init,))):
+        found += sum(n is var for n in occurrences(part))
+        plain += sum(i is var for a in accesses_in(part) for i in a.indices)
+    return found != plain
+
+
+def occurrences(root: ir.Node) -> Iterator[ir.Node]:
+    """Every node below a node, as often as it occurs."""
+    yield root
+    for child in root.children():
+        if not isinstance(child, ir.Buffer):
+            yield from occurrences(child)
+
+
+def accesses_in(root: ir.Node) -> Iterator[ir.BufferLoad | ir.BufferStore]:
+    """Every load and store below a node, as often as it occurs."""
+    for node in occurrences(root):
+        if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
+            yield node
+
+
+def _adds_nothing(state: State, block: ir.Block, var: ir.Var) -> bool:
+    """Whether zero operands where `var` is padded make a zero term of a sum."""
+    reduction = reduction_of(state, block)
+    factors: list[ir.Expr] = []
+    open_ones = [reduction.term]
+    while open_ones:
+        expr = open_ones.pop()
+        if isinstance(expr, ir.Mul):
+            open_ones += [expr.a, expr.b]
+        elif isinstance(expr, ir.Cast):
+            open_ones.append(expr.value)
+        else:
+            factors.append(expr)
+    zero = [isinstance(f, ir.BufferLoad) and any(i is var for i in f.indices) for f in factors]
+    exact = all(f.dtype.is_int for f in factors) and reduction.term.dtype.is_int
+    return reduction.combiner is ir.Add and (any(zero) if exact else all(zero))
+
+
+def _may_trap(node: ir.Node) -> bool:
+    """An integer division by something else than a constant."""
+    divides = isinstance(node, (ir.Div, ir.Mod, ir.FloorDiv, ir.FloorMod))
+    return divides and node.dtype.is_int and not ir.is_const_int(node.b)
 
 
 class _Padding:
@@ -162,8 +236,11 @@ class _Padding:
         state, block = self.state, self.block
         output = block.writes[0].buffer
         require_home(state, block, output)
-        outer = outermost(state, block, self.scope)
+        self._check_filled(output)
+        outer = nest_of(state, block, self.loops)
         require_alone(state, block, output, outer)
+        for region in (*block.reads, *block.writes):
+            require_filled(state, self.scope, region.buffer)
         for region in block.reads:
             if region.buffer is not output:
                 self._operand(region.buffer, outer)
@@ -185,17 +262,34 @@ class _Padding:
 
     def _positions(self, buffer: ir.Buffer) -> list[tuple[ir.Expr, ir.Expr] | None]:
         """Per dimension of a buffer, the (old, new) extent when a padded iterator indexes it."""
-        found = accesses_to(self.block.body, buffer)
-        for access in found:
-            for index in access.indices:
-                if isinstance(index, ir.Var):
+        sizes: list[tuple[ir.Expr, ir.Expr] | None] = [None] * buffer.ndim
+        for access in accesses_to(self.block.body, buffer):
+            for dim, index in enumerate(access.indices):
+                size = self.padded.get(index) if isinstance(index, ir.Var) else None
+                if size is None:
                     continue
-                if any(ir.uses_var(index, v) for v in self.padded):
-                    self.state.fail(f"{buffer.name} is not indexed by plain iterators",
-                                    code="BW326", guilty=[access],
+                old = sizes[dim]
+                if old is not None and not self.analyzer.prove_equal(old[1], size[1]):
+                    self.state.fail(f"{buffer.name} is indexed by iterators of different extents",
+                                    code="BW326", guilty=[self.block],
                                     help="reindex it first")  # fmt: skip
-        indices = found[0].indices
-        return [self.padded.get(i) if isinstance(i, ir.Var) else None for i in indices]
+                sizes[dim] = size
+        return sizes
+
+    def _check_filled(self, output: ir.Buffer) -> None:
+        """The block writes every element of its result, each dimension by an iterator."""
+        store = self.block.body
+        assert isinstance(store, ir.BufferStore)
+        extents = {it.var: it.dom.extent for it in self.block.iter_vars}
+        seen: set[ir.Expr] = set()
+        for index, size in zip(store.indices, output.shape, strict=True):
+            extent = extents.get(index) if isinstance(index, ir.Var) else None
+            whole = extent is not None and index not in seen
+            if not whole or not self.analyzer.prove_equal(*ir.match_types(extent, size)):
+                self.state.fail(f"{self.block.name} does not fill {output.name} with one iterator "
+                                "per dimension", code="BW326", guilty=[self.block],
+                                help="reindex it first")  # fmt: skip
+            seen.add(index)
 
     def _grown(self, buffer: ir.Buffer, sizes: list[tuple[ir.Expr, ir.Expr] | None]) -> ir.Buffer:
         shape = tuple(

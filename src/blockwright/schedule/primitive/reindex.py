@@ -6,8 +6,19 @@ from typing import Any, ClassVar
 
 from blockwright import ir
 from blockwright.arith import detect_iter_map
-from blockwright.schedule.buffers import accesses_to, copy_nest, fresh_name, with_regions
-from blockwright.schedule.checks import require_alone, require_full_domain
+from blockwright.schedule.buffers import (
+    accesses_to,
+    copy_nest,
+    fresh_name,
+    reached,
+    readers,
+    require_elements,
+    require_in_blocks,
+    require_no_readback,
+    require_reached,
+    with_regions,
+    writers,
+)
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive.transform_layout import named_buffer
@@ -22,8 +33,17 @@ class Reindex(Primitive, frozen=True, eq=False):
         block: the block; all its accesses of the buffer use the same indices.
         buffer: ("read" | "write", position) or a name.
 
-    Requires: indices depend on iterators only; for a written buffer they are one to one in the
-    spatial iterators, and nobody else in the scope touches the buffer in between.
+    Requires:
+    - the block accesses the buffer element by element (BW324), always at the same indices, which
+      depend on its iterators and sizes only; iterators start at 0 (BW325);
+    - the outermost loop around the block holds no other block that writes the buffer, nor, when
+      the block writes it, one that reads it (BW323);
+    - read: the indices are inside the buffer on the whole domain, and what they name has been
+      written; this needs proof when the block does not run on its whole domain, or reads under a
+      condition (BW325);
+    - written: the indices are one to one in the spatial iterators, the block runs on its whole
+      domain (BW325), is the only writer in the scope, and does not read the buffer (BW323).
+
     Returns: the copying block, before (read) or behind (write) the block.
 
     Before::
@@ -66,16 +86,16 @@ class Reindex(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         written = any(r.buffer is buffer for r in block.writes)
         indices = self._indices(state, block, buffer)
+        outer = outermost(state, block, scope)
+        require_in_blocks(state, scope, buffer)
         used = [
             it for it in block.iter_vars if any(ir.uses_var(index, it.var) for index in indices)
         ]
-        outer = outermost(state, block, scope)
-        require_alone(state, block, buffer, outer)
+        self._check_sharers(state, block, buffer, outer, written)
         if written:
-            require_full_domain(state, block)
             self._check_written(state, block, buffer, indices)
         else:
-            self._check_inside(state, block, buffer, indices)
+            _require_readable(state, block, buffer, indices)
         name = fresh_name(state, f"{buffer.name}_reindex")
         shape = tuple(it.dom.extent for it in used)
         copy = ir.Buffer(name, buffer.dtype, shape)
@@ -103,6 +123,7 @@ class Reindex(Primitive, frozen=True, eq=False):
         return edit.finish(made)
 
     def _indices(self, state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
+        require_elements(state, block, buffer)
         found = accesses_to(block.body, buffer)
         if block.init is not None:
             found += accesses_to(block.init, buffer)
@@ -121,30 +142,68 @@ class Reindex(Primitive, frozen=True, eq=False):
             if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
                 state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
                            code="BW325", guilty=[block])  # fmt: skip
+        if any(not ir.is_const_int(it.dom.min, 0) for it in block.iter_vars):
+            state.fail(f"an iterator of {block.name} does not start at 0", code="BW325",
+                       guilty=[block])  # fmt: skip
         return first
 
     @staticmethod
-    def _check_inside(
-        state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+    def _check_sharers(
+        state: State, block: ir.Block, buffer: ir.Buffer, outer: ir.Stmt, written: bool
     ) -> None:
-        """The copy reads without the conditions under which the block reads."""
-        known = state.analyzer(block)
-        for it in block.iter_vars:
-            known.bind(it.var, it.dom)
-        for index, size in zip(indices, buffer.shape, strict=True):
-            low = ir.GE(index, ir.const(0, index.dtype))
-            if not known.prove(low) or not known.prove(ir.LT(*ir.match_types(index, size))):
-                state.fail(f"an index of {buffer.name} may lie outside it for some values of the "
-                           "iterators", code="BW325", guilty=[state.realize(block)])  # fmt: skip
+        scope = state.scope(block)
+        makers = [b for b in writers(state, scope, buffer) if b is not block]
+        users = [*makers, *(readers(state, scope, buffer) if written else ())]
+        for other in users:
+            near = written and other in makers
+            if other is not block and (near or state.tree.is_below(state.realize(other), outer)):
+                state.fail(f"block {other.name} uses {buffer.name} too, "
+                           + ("and writes it" if other in makers else "in the same loops"),
+                           code="BW323", guilty=[state.realize(other), state.realize(block)],
+                           help="reindex before blocks share loops")  # fmt: skip
 
     def _check_written(
         self, state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
     ) -> None:
+        require_no_readback(state, block, buffer)
+        require_reached(state, block)
         spatial = {it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL}
+        others = {it.var for it in block.iter_vars} - spatial.keys()
+        if any(ir.uses_var(index, others) for index in indices):
+            state.fail(f"the indices of {buffer.name} use a reduction iterator", code="BW325",
+                       guilty=[block])  # fmt: skip
         result = detect_iter_map(indices, spatial, None, state.analyzer(block), "independent")
         if not result.ok:
             state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators",
                        code="BW325", guilty=[block])  # fmt: skip
+
+
+def _require_readable(
+    state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+) -> None:
+    """The elements at the indices exist and are known on the whole domain of the block."""
+    conditional = any(isinstance(n, _CHOICES) or (isinstance(n, ir.Call)
+                      and n.op == "if_then_else") for n in ir.walk(block))  # fmt: skip
+    if not conditional and reached(state, block):
+        return  # the block itself reads them all
+    analyzer = state.analyzer(block)
+    for it in block.iter_vars:
+        analyzer.bind(it.var, it.dom)
+    for index, size in zip(indices, buffer.shape, strict=True):
+        low = ir.GE(*ir.match_types(index, 0))
+        if not analyzer.prove(low) or not analyzer.prove(ir.LT(*ir.match_types(index, size))):
+            state.fail(f"block {block.name} guards its reads of {buffer.name}: without the "
+                       "guard an index may lie outside it", code="BW325",
+                       guilty=[block])  # fmt: skip
+    flow = state.data_flow(state.scope(block))
+    region = next(r for r in block.reads if r.buffer is buffer)
+    makers = [w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[block]]
+    if makers and not any(flow.covers(w, block, region) for w in makers):
+        state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "
+                   "everywhere", code="BW325", guilty=[block, *makers])  # fmt: skip
+
+
+_CHOICES = (ir.IfThenElse, ir.Select, ir.And, ir.Or)
 
 
 def _redirect(

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
+from blockwright.arith import bound_region, covers
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.handle import BlockRV
@@ -70,6 +71,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         store = single_store(state, block)
         producer, made = self._producer(state, flow, block)
         mapping = self._iterators(state, block, store, made)
+        self._reaches_all(state, flow, producer, block, mapping)
         self._quiet_between(state, flow, producer, block)
         value = _Replace(made.buffer, copied_expr(made.value))(ir.substitute(store.value, mapping))
         index = tuple(ir.substitute(i, mapping) for i in store.indices)
@@ -146,6 +148,25 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                                f"{made.buffer.name}", code="BW324", guilty=[it])  # fmt: skip
                 mapping[var] = it.dom.min
         return mapping
+
+    @staticmethod
+    def _reaches_all(
+        state: State,
+        flow: Scope,
+        producer: ir.Block,
+        block: ir.Block,
+        mapping: dict[ir.Var, ir.Expr],
+    ) -> None:
+        """The producer's instances give the consumer's iterators every value they take."""
+        analyzer = state.analyzer(state.tree.realize(producer))
+        domains = {it.var: it.dom for it in producer.iter_vars}
+        points = [ir.Range(mapping[it.var], ir.const(1, it.var.type)) for it in block.iter_vars]
+        have = bound_region(points, domains, analyzer)
+        whole = covers(have, [it.dom for it in block.iter_vars], analyzer)
+        if not whole or not flow.is_exact([], producer, producer.writes[0], analyzer):
+            state.fail(f"block {producer.name} does not run where block {block.name} does",
+                       code="BW324", guilty=[state.tree.realize(x) for x in (producer, block)],
+                       help="inline the producer instead")  # fmt: skip
 
     @staticmethod
     def _quiet_between(state: State, flow: Scope, producer: ir.Block, block: ir.Block) -> None:

@@ -6,10 +6,14 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.schedule.buffers import fresh_name, with_regions
-from blockwright.schedule.checks import require_once
+from blockwright.schedule.checks import require_once, require_zero_start
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.primitive.decompose_reduction import conditions_of, reduction_loops
+from blockwright.schedule.primitive.decompose_reduction import (
+    conditions_of,
+    reduction_loops,
+    require_reduction,
+)
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.reduction import Reduction, reduction_of
 from blockwright.schedule.state import State, Step
@@ -22,9 +26,17 @@ class Rfactor(Primitive, frozen=True, eq=False):
         loop: a loop that binds reduction iterators of the only block below it.
         factor_axis: where the new axis stands in the partial buffer; negative counts from behind.
 
-    Requires: the block is a sum, product, minimum, maximum, and, or with a neutral initial value.
+    Requires:
+    - the block is the only one below the loop, the loop starts at 0 and binds reduction iterators
+      (BW332);
+    - the block is a sum, product, minimum, maximum, and, or with a neutral initial value (BW330),
+      and each instance runs once (BW315);
+    - all reduction loops hold the block alone, with extents free of loops (BW332);
+    - conditions on reduction loops use other loops only where an iterator equals them (BW332).
+
     The order of floating-point additions changes. A predicate on the reduction becomes a choice
     between the term and the neutral value, so that every partial result is defined.
+
     Returns: the block of partial results; the given block becomes the combination.
 
     Before::
@@ -80,6 +92,8 @@ class Rfactor(Primitive, frozen=True, eq=False):
         reduction = reduction_of(state, block)
         loops = state.tree.loops_above(block)
         reducing = reduction_loops(state, block, loops)
+        require_zero_start(state, loop)
+        require_reduction(state, block)
         if loop not in reducing:
             state.fail(f"loop {loop.loop_var.name} binds no reduction iterator", code="BW332",
                        guilty=[loop, block])  # fmt: skip
@@ -102,7 +116,17 @@ class _Rfactor:
         self.own = _own_chain(loops, self.realize)
         if loop not in self.own:
             state.fail("other statements share the loop's body", code="BW332", guilty=[loop])
+        shared = [n for n in reducing if n not in self.own]
+        if shared:
+            state.fail(f"other statements share the body of reduction loop "
+                       f"{shared[0].loop_var.name}", code="BW332", guilty=[*shared, block],
+                       help="rfactor before blocks move into the loop")  # fmt: skip
         self.own = _from_first_reduction(self.own, reducing)
+        running = {n.loop_var for n in loops}
+        for each in self.own:
+            if any(ir.uses_var(e, running) for e in (each.min, each.extent)):
+                state.fail(f"the extent of loop {each.loop_var.name} depends on another loop",
+                           code="BW332", guilty=[each, block])  # fmt: skip
         require_once(state, block, self.own, "that are factored")
         self.reducing = reducing
         self.analyzer = state.analyzer(block)
@@ -168,6 +192,11 @@ class _Rfactor:
         if inner:
             spatial_of = self._loops_to_iters(renamed)
             guard = ir.all_of(ir.substitute(c, {**by_loop, **spatial_of}) for c in inner)
+            if ir.uses_var(guard, set(self.state.tree.loops)):
+                self.state.fail("a condition on a reduction loop uses a spatial loop that no "
+                                "iterator equals", code="BW332",
+                                guilty=[*inner, self.block],
+                                help="rfactor before the spatial loop is split")  # fmt: skip
             term = ir.if_then_else(guard, term, self.reduction.identity)
         index = self._partial_index(renamed, self.lane)
         element = ir.BufferLoad(self.partial, index)

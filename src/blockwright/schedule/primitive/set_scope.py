@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import accessed_buffer, require_home
+from blockwright.schedule.buffers import accessed_buffer, require_home, require_scope_name
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive
@@ -20,7 +20,8 @@ class SetScope(Primitive, frozen=True, eq=False):
         buffer_index: position among the block's write regions, or the buffer's name.
         storage_scope: "global", "local", "shared", …
 
-    Requires: the buffer is allocated in the program, not a parameter.
+    Requires: the buffer is allocated in the program, not a parameter (BW321); the scope is a name
+    (BW304).
 
     Before::
 
@@ -62,6 +63,7 @@ class SetScope(Primitive, frozen=True, eq=False):
     storage_scope: str
 
     def apply(self, state: State) -> Step:
+        require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
         owner = require_home(state, block, buffer)

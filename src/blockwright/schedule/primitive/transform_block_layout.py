@@ -13,6 +13,7 @@ from blockwright.schedule.buffers import (
     with_index_type,
     with_regions,
 )
+from blockwright.schedule.checks import require_known_kind
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import AnyIndexMap, Primitive
@@ -27,7 +28,11 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         index_map: from the old iterators to the new; each result uses either only spatial or only
             reduction iterators.
 
-    Requires: the map is one to one and onto; each loop binds one iterator, without a predicate.
+    Requires:
+    - each loop binds one iterator and is serial, without annotations; there is no predicate and
+      no other loop around the block (BW322);
+    - instances may run in any order: the block is complete or a reduction (BW314);
+    - the map takes every iterator, is one to one and onto, and mixes no kinds (BW324).
 
     Before::
 
@@ -60,6 +65,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
         loops = trivial_loops(state, block, self.method)
+        require_known_kind(state, state.data_flow(state.scope(block)), block)
         analyzer = state.analyzer(block)
         extents = [it.dom.extent for it in block.iter_vars]
         dtype = extents[0].dtype if extents else ir.dtype_of("int64")
@@ -88,7 +94,10 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         init = block.init
         if init is not None:
             init = simplified_indices(edit.substitute(init, values), known)
-        new = with_regions(block.replace(iter_vars=tuple(fresh), body=body, init=init), known)
+        views = tuple(ir.substitute(view, values) for view in block.match_buffers)
+        new = with_regions(
+            block.replace(iter_vars=tuple(fresh), body=body, init=init, match_buffers=views), known
+        )
         edit.forward[block] = new
         variables = [ir.Var(f"ax{k}", dtype) for k in range(len(fresh))]
         nest: ir.Stmt = ir.BlockRealize(tuple(variables), ir.const(True, "bool"), new)

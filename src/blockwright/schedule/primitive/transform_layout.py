@@ -8,6 +8,7 @@ from blockwright import ir
 from blockwright.arith import IterMapError
 from blockwright.schedule.buffers import (
     accessed_buffer,
+    require_elements,
     require_home,
     rewrite_accesses,
     with_index_type,
@@ -28,8 +29,11 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         index_map: from old indices to new ones, one to one; elements of the new shape that no old
             index reaches stay unused.
 
-    Requires: the buffer is allocated in the program, not a parameter; every access of it is an
-    element access.
+    Requires:
+    - the buffer is allocated in the program, not a parameter (BW321);
+    - the map takes an index per dimension and is one to one (BW324);
+    - every use of the buffer is an element access in a block without inner blocks: no view
+      (`match_buffer`), no address, no vector (BW324).
 
     Before::
 
@@ -86,6 +90,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         except IterMapError as error:
             state.fail(f"the index map is not one to one: {error}", code="BW324", guilty=[block],
                        help="map each element to a place of its own")  # fmt: skip
+        require_elements(state, owner, buffer)
         fresh = buffer.replace(shape=shape, strides=())
         edit = Edit(state)
         for inner in state.tree.blocks:
@@ -100,7 +105,13 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         edit.free(owner, buffer)
         edit.allocate(owner, fresh)
         edit.refresh_signatures()
-        return edit.finish()
+        step = edit.finish()
+        for node in ir.walk(step.func.body):
+            if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer:
+                state.fail(f"{buffer.name} is used outside blocks or beside inner blocks",
+                           code="BW324", guilty=[node],
+                           help="wrap the statement in a block of its own")  # fmt: skip
+        return step
 
 
 def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:

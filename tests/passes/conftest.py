@@ -1,0 +1,60 @@
+"""Parses modules and runs passes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.passes import STAGES, PassContext
+from blockwright.target import Target
+
+HEAD = "from blockwright.script import ir as I, relax as R, tir as T\n"
+
+
+@pytest.fixture
+def parse() -> Callable[[str], ir.IRModule]:
+    """A module from the text of its functions."""
+
+    def parse_(text: str) -> ir.IRModule:
+        lines = [f"    {line}" if line else "" for line in text.strip("\n").splitlines()]
+        return bw.from_source("@I.ir_module\nclass Module:\n" + "\n".join(lines) + "\n")
+
+    return parse_
+
+
+@pytest.fixture
+def context() -> PassContext:
+    return PassContext(Target("native"))
+
+
+@pytest.fixture
+def run(context: PassContext) -> Callable[..., ir.IRModule]:
+    """`run(module, *names)`: the module after these passes of the pipeline."""
+    known = {name: apply for _, passes in STAGES for name, apply in passes}
+
+    def run_(module: ir.IRModule, *names: str) -> ir.IRModule:
+        return context.run([(name, known[name]) for name in names], module)
+
+    return run_
+
+
+@pytest.fixture
+def callees() -> Callable[..., list[str]]:
+    """Names of what `main` calls, in order."""
+    from blockwright.passes.rewrite import tir_callee
+
+    def callees_(module: ir.IRModule, name: str = "main") -> list[str]:
+        out: list[str] = []
+        for binding in module[name].bindings:
+            value: Any = binding.value
+            callee = tir_callee(value)
+            if callee is None and isinstance(value, ir.GraphCall):
+                callee = getattr(value.op, "name", "")
+            out.append(callee or type(value).__name__)
+        return out
+
+    return callees_
