@@ -12,7 +12,7 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.pyi')
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz bench lint clean
+.PHONY: help demo test fuzz bench lint docs clean
 
 help:
 	@echo "make demo   compile a sentence-embedding model and compare it with PyTorch"
@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz   run the property tests with many more examples"
 	@echo "make bench  run the benchmarks"
 	@echo "make lint   check style, types and imports between rooms"
+	@echo "make docs   write the generated pages and stubs anew"
 	@echo "make clean  remove the environments and caches"
 
 demo: .venv/stamp-package .venv-base/stamp-package .venv-ffi/stamp
@@ -42,6 +43,12 @@ lint: .venv/stamp-package .venv/stamp-dev
 		echo "==> $$check"; .venv/bin/$$check || failed="$$failed [$$check]"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
+docs: .venv/stamp-package
+	@mkdir -p build
+	$(PY) -m blockwright.ir.grammar > build/ir-grammar.md
+	@mv build/ir-grammar.md docs/ir-grammar.md
+	$(PY) -m blockwright.schedule.stub
 
 clean:
 	rm -rf .venv .venv-base .venv-ffi build dist .pytest_cache .ruff_cache .hypothesis

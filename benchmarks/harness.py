@@ -4,7 +4,9 @@ Each peer lives in a process of its own for the whole comparison, so that alloca
 and code caches do not mix. Peers are timed in turns (A B A B ...), with a pause before each turn:
 slow drifts of the machine (clock, neighbours) then touch all peers alike, and the peer whose turn
 is over has put its threads to sleep. A peer that keeps a core busy while it should rest would
-spoil the other's figures, so the processor time that idle peers use is measured and reported.
+spoil the other's figures, so the processor time that idle peers use is measured and reported. So is
+what all other programs of the machine use: spinning thread pools suffer from it out of proportion,
+and ratios taken beside a busy neighbour mean nothing.
 
 A round's figure is the median of the calls made in one turn; a peer's figure is the median over
 the rounds. Peers must agree on the answer before anything is timed.
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parent.parent
+QUIET = 0.1
+"""Cores that other programs may keep busy without a result being called disturbed."""
 
 
 class PeerError(RuntimeError):
@@ -82,11 +86,20 @@ class Timing:
 
 @dataclass(frozen=True)
 class PointResult:
-    """All peers at one point, and how far their answers lie apart."""
+    """All peers at one point, and how far their answers lie apart.
+
+    ``others`` is the number of cores that programs outside the comparison kept busy meanwhile.
+    """
 
     point: Mapping[str, Any]
     timings: Mapping[str, Timing]
     largest_difference: float
+    others: float
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs took more of the machine than a comparison bears."""
+        return self.others > QUIET
 
     def ratio(self, name: str, reference: str) -> float:
         """Median of ``name`` over median of ``reference``: below 1 means faster."""
@@ -97,6 +110,7 @@ class PointResult:
         return {
             "point": dict(self.point),
             "largest_difference": self.largest_difference,
+            "others": self.others,
             "peers": {
                 name: {**asdict(timing), "median": timing.median, "spread": timing.spread}
                 for name, timing in self.timings.items()
@@ -218,6 +232,7 @@ def _time_point(
     calls = dict.fromkeys(rounds, 0)
     idle = dict.fromkeys(rounds, 0.0)
     waited = dict.fromkeys(rounds, 0.0)
+    began, foreign = time.perf_counter(), _foreign_seconds(workers)
     for _ in range(settings.rounds):
         for worker in workers:
             time.sleep(settings.pause_s)
@@ -236,7 +251,16 @@ def _time_point(
         name: Timing(tuple(values), calls[name], idle[name] / max(waited[name], 1e-9))
         for name, values in rounds.items()
     }
-    return PointResult(dict(point), timings, difference)
+    others = (_foreign_seconds(workers) - foreign) / (time.perf_counter() - began)
+    return PointResult(dict(point), timings, difference, max(others, 0.0))
+
+
+def _foreign_seconds(workers: Sequence[WorkerProcess]) -> float:
+    """Processor time used so far by everything but the peers, on all cores, stolen time too."""
+    fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+    user, nice, system, _, _, interrupts, soft, stolen = (int(value) for value in fields[:8])
+    busy = (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
+    return busy - sum(worker.cpu_seconds() for worker in workers)
 
 
 def _answer(worker: WorkerProcess) -> NDArray[Any]:

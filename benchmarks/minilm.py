@@ -134,22 +134,25 @@ def run(
 
 HEADER = (
     f"{'shape':>10} {'blockwright':>14} {'spread':>7} {'pytorch':>12} {'spread':>7}"
-    f" {'ratio':>6} {'difference':>11}"
+    f" {'ratio':>6} {'difference':>11} {'others':>7}"
 )
 
 
 def row(result: harness.PointResult) -> str:
-    """One line of the table: milliseconds, spread, ratio and largest difference."""
+    """One line: milliseconds, spread, ratio, largest difference, cores that others kept busy."""
     ours, theirs = result.timings["blockwright"], result.timings["pytorch"]
     shape = f"({result.point['batch']}, {result.point['sequence']})"
     return (
         f"{shape:>10} {ours.median * 1e3:>11.2f} ms {ours.spread:>6.1%}"
         f" {theirs.median * 1e3:>9.2f} ms {theirs.spread:>6.1%}"
         f" {result.ratio('blockwright', 'pytorch'):>6.2f} {result.largest_difference:>11.1e}"
+        f" {result.others:>7.2f}"
     )
 
 
 def main(artefact: Path) -> None:
     """Compare and print the table."""
     print(HEADER)
-    run(artefact, on_point=lambda result: print(row(result), flush=True))
+    results = run(artefact, on_point=lambda result: print(row(result), flush=True))
+    if any(result.disturbed for result in results):
+        print("Other programs kept the machine busy (last column: cores); measure again later.")

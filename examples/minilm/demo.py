@@ -66,6 +66,7 @@ class Demo:
 
     console: Console
     promises: list[Promise] = field(default_factory=list[Promise])
+    disturbed: bool = False
 
     def step(self, number: int, title: str) -> None:
         self.console.print(f"\n[bold cyan]{number}. {title}[/]")
@@ -132,13 +133,15 @@ def compile_once(demo: Demo, program: torch.export.ExportedProgram) -> engine.Co
 
         compiled = engine.compile_program(program, threads=THREADS, report=report)
     for stage, seconds in compiled.stages.items():
-        demo.line(f"  {stage}", f"{seconds:.2f} s")
+        if seconds >= 0.005:
+            demo.line(f"  {stage}", f"{seconds:.2f} s")
     demo.line("compile, object cache empty", f"{compiled.seconds:.2f} s")
     demo.limit("cold compile", compiled.seconds, 60.0)
     compiled.save(ARTEFACT)
     demo.line("saved artefact", f"{ARTEFACT.stat().st_size / MEBIBYTE:.1f} MiB")
     again = elsewhere.compile_again(OUTPUT / "again.bwx")
-    demo.line("compile again in a new process", f"{again['compile']:.2f} s")
+    demo.line("torch.export again, in a new process", f"{again['export']:.2f} s")
+    demo.line("compile again there, object cache full", f"{again['compile']:.2f} s")
     demo.limit("second compile, new process", again["compile"], 8.0)
     return compiled
 
@@ -187,7 +190,9 @@ def latency(demo: Demo) -> None:
         threads=THREADS,
         on_point=lambda result: demo.console.print("   " + minilm.row(result), highlight=False),
     )
-    demo.line("below 1, Blockwright is faster; all rounds:", "benchmarks/results/minilm.json")
+    demo.line("ratio below 1: Blockwright is faster", "all rounds: benchmarks/results/minilm.json")
+    demo.line("others", "cores that other programs kept busy meanwhile")
+    demo.disturbed = any(result.disturbed for result in results)
     for result in results:
         shape = f"({result.point['batch']}, {result.point['sequence']})"
         ratio = result.ratio("blockwright", "pytorch")
@@ -242,10 +247,18 @@ def verdict(demo: Demo) -> int:
     for title in ("", "measured", "promised", ""):
         table.add_column(title)
     for promise in demo.promises:
-        mark = "[green]kept[/]" if promise.kept else "[bold red]BROKEN[/]"
+        broken = "[bold red]BROKEN[/]" if promise.fatal else "[yellow]missed[/]"
+        mark = "[green]kept[/]" if promise.kept else broken
         table.add_row(promise.name, promise.measured, promise.limit, mark)
     demo.console.print(table)
-    return int(any(promise.fatal and not promise.kept for promise in demo.promises))
+    if demo.disturbed:
+        demo.console.print("Other programs kept the machine busy: the latencies say little.")
+    if any(not promise.kept and not promise.fatal for promise in demo.promises):
+        demo.console.print("A latency missed its mark; the promise is two runs of three.")
+    broken = [promise.name for promise in demo.promises if promise.fatal and not promise.kept]
+    if broken:
+        demo.console.print(f"[bold red]Broken: {'; '.join(broken)}[/]")
+    return int(bool(broken))
 
 
 def main(base_python: str | None, ffi_python: str | None) -> int:

@@ -37,6 +37,7 @@ _EXPORTS: dict[str, str] = {
     "load": "blockwright.runtime.executable",
     "num_threads": "blockwright.runtime.threads",
     "set_num_threads": "blockwright.runtime.threads",
+    "validate": "blockwright.api.validate",
 }
 _MODULES = frozenset({"ir", "tir", "script", "testing"})
 

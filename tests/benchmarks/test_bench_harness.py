@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +56,14 @@ def test_peers_live_in_their_own_processes_and_ratios_are_right(case: str) -> No
     assert 2 < result.ratio("slow", "fast") < 9
     assert result.timings["fast"].idle_share < 0.5
     assert result.as_json()["peers"]["slow"]["median"] >= 0.008
+
+
+def test_a_busy_neighbour_is_noticed(case: str) -> None:
+    endless = "import os\nwhile True: os.getpid()"
+    with subprocess.Popen([sys.executable, "-c", endless]) as neighbour:
+        ((result,), _) = compare("sleepers.case", PEERS, [{}], settings=QUICK, path=[case])
+        neighbour.kill()
+    assert result.disturbed
 
 
 def test_disagreeing_answers_stop_the_comparison(case: str) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from blockwright import ir
+from blockwright.analysis import define_empty_reductions
 from blockwright.ir import Buffer, Expr, PrimFunc, Stmt, Var
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
@@ -48,7 +49,7 @@ class Evaluator:
             for extent, size in zip(buffer.shape, array.shape, strict=True):
                 if isinstance(extent, Var):
                     self.env[extent] = size
-        self.stmt(func.body)
+        self.stmt(define_empty_reductions(func).body)
 
     # ------------------------------------------------------------------------- expressions
 

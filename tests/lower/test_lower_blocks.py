@@ -248,7 +248,7 @@ def test_conditions_on_memory_are_not_trusted_after_it_changed(same_result: Chec
     same_result(toggles, ones, ones)
 
 
-def test_empty_reductions_write_nothing(same_result: Check) -> None:
+def test_empty_reductions_give_the_initial_value(same_result: Check) -> None:
     @T.prim_func
     def total(a: T.handle, B: T.Buffer((3,))):
         n = T.int64()
@@ -261,7 +261,10 @@ def test_empty_reductions_write_nothing(same_result: Check) -> None:
                 B[vi] = B[vi] + A[vi, vk]
 
     for n in (5, 0):
-        same_result(total, normal(3, n), normal(3))
+        lowered = same_result(total, normal(3, n), normal(3))
+    (init, _) = ir.collect(lowered.body, ir.BufferStore)
+    assert isinstance(init.value, ir.FloatImm)  # one store for both cases, under no condition
+    assert not ir.collect(lowered.body, ir.IfThenElse)
 
 
 def test_stride_variables_of_views_follow_the_final_layout() -> None:

@@ -27,7 +27,9 @@ ROOMS = set("ir arith target analysis script intrin interp schedule ops graph lo
             "rules passes frontend api".split())
 sys.meta_path.insert(0, Hidden())
 """
-BASE = HIDE + """
+BASE = (
+    HIDE
+    + """
 import gc, json, numpy as np, tvm_ffi, blockwright as bw
 def resident(field):
     return next(int(l.split()[1]) * 1024 for l in open("/proc/self/status") if l.startswith(field))
@@ -46,7 +48,10 @@ np.save(sys.argv[4], out)
 print(json.dumps({"peak": peak, "loaded": loaded, "weights": plan.packed_weight_bytes,
                   "activations": plan.activation_bytes(ids, mask)}))
 """
-PLAIN = HIDE + """
+)
+PLAIN = (
+    HIDE
+    + """
 import numpy as np, tvm_ffi
 module = tvm_ffi.load_module(sys.argv[2])
 data = np.load(sys.argv[3])
@@ -57,6 +62,7 @@ try:
 except TypeError as error:
     print(error)
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,13 @@ class Shapes(nn.Module):
 
 class Reductions(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x.sum(), x.mean(dim=0), x.amax(dim=1), x.abs().amin(), torch.linalg.vector_norm(x, dim=1)
+        return (
+            x.sum(),
+            x.mean(dim=0),
+            x.amax(dim=1),
+            x.abs().amin(),
+            torch.linalg.vector_norm(x, dim=1),
+        )
 
 
 class Attention(nn.Module):

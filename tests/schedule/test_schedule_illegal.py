@@ -180,12 +180,6 @@ CASES: dict[str, tuple[str, Step, str]] = {
         CHAIN, lambda s: s.reverse_compute_inline(s.get_block("B")), "its own iterators"),
     "reverse_compute_inline: consumer runs further": (
         PADDED, lambda s: s.reverse_compute_inline(s.get_block("D")), "does not run where"),
-    "reindex: read under a condition": (
-        PADDED, lambda s: s.reindex(s.get_block("D"), ("read", 0)), "may lie outside"),
-    "reindex: shared loops": (
-        SHARED, lambda s: s.reindex(s.get_block("C"), ("write", 0)), "uses C too"),
-    "pad_einsum: shared loops": (
-        SHARED, lambda s: s.pad_einsum(s.get_block("C"), [1, 5]), "loop of its own|bind no"),
     "reverse_compute_inline: reduction": (
         SUM, lambda s: s.reverse_compute_inline(s.get_block("B")), "not complete"),
     "compute_at: consumer outside": (

@@ -1,5 +1,6 @@
 """Facts about tensor programs: regions, dependence, well-formedness, compute patterns."""
 
+from blockwright.analysis.empty_reductions import define_empty_reductions
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
 from blockwright.analysis.regions import (
@@ -24,6 +25,7 @@ __all__ = [
     "child_stmts",
     "clip_region",
     "compute_pattern",
+    "define_empty_reductions",
     "facts_at",
     "find_problems",
     "relax_region",

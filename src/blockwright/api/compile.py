@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -19,6 +18,7 @@ from blockwright.target import Target
 
 Progress = Callable[[str, int, int], None]
 EFFORTS = ("none",)
+KINDS = "pass a torch module, an exported program or an IR module"
 
 
 def compile(
@@ -76,9 +76,8 @@ def import_model(
         return model
     if isinstance(model, ir.GraphFunction):
         return ir.IRModule({"main": model.replace(attrs={**model.attrs, "global_symbol": "main"})})
-    if isinstance(model, (str, os.PathLike)):
-        raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902",
-                          help="pass a torch module, an exported program or an IR module")  # fmt: skip
+    if isinstance(model, (str, Path)):
+        raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902", help=KINDS)
     kinds = {base.__name__ for base in type(model).__mro__}
     if "ExportedProgram" in kinds:
         from blockwright.frontend.torch import from_exported_program
@@ -86,8 +85,8 @@ def import_model(
         return from_exported_program(model)
     if "Module" in kinds and hasattr(model, "named_parameters"):
         return import_model(_export(model, example_inputs, dynamic_shapes))
-    raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902",
-                      help="pass a torch module, an exported program or an IR module")  # fmt: skip
+    remedy = "bw.build builds a tensor program" if isinstance(model, ir.PrimFunc) else KINDS
+    raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902", help=remedy)
 
 
 def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any) -> Any:

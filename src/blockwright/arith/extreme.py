@@ -189,6 +189,8 @@ def _choice_end(ctx: Rewriter, atom: Atom, var: Var, domain: Domain, way: int) -
         branches = (node.true_value, node.false_value)
     elif isinstance(node, Call) and node.op == "if_then_else":
         branches = node.args[1:]
+    elif isinstance(node, Call) and node.op == "checked_index":
+        return _checked_end(ctx, node, var, way)
     else:
         return None
     ends = [_eliminate(ctx, ctx.exact(b), var, domain, way) for b in branches]
@@ -196,6 +198,15 @@ def _choice_end(ctx: Rewriter, atom: Atom, var: Var, domain: Domain, way: int) -
     if len(kept) != len(ends):
         return None
     return ctx.minimum(kept) if way == LOW else maximum(ctx, kept)
+
+
+def _checked_end(ctx: Rewriter, node: Call, var: Var, way: int) -> Poly | None:
+    """A checked index lies in its extent whatever the variable is."""
+    space = ctx.space
+    if way == LOW:
+        return space.zero
+    extent = ctx.exact(node.args[1])
+    return None if var in extent.variables(space) else space.add(extent, space.const(-1))
 
 
 def _unit_end(ctx: Rewriter, unit: Unit, var: Var, domain: Domain, way: int) -> Poly | None:

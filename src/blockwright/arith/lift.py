@@ -173,6 +173,8 @@ def _call(ctx: Rewriter, expr: Call) -> Poly:
         return _choice(ctx, expr)
     if expr.op == "likely":
         return ctx.lift(expr.args[0])
+    if expr.op == "checked_index":
+        return _checked(ctx, expr)
     if expr.op in ("shift_left", "shift_right", "bitwise_and"):
         a, b = ctx.lift(expr.args[0]), ctx.lift(expr.args[1])
         amount = b.const
@@ -187,6 +189,15 @@ def _call(ctx: Rewriter, expr: Call) -> Poly:
         if ctx.nonneg(a):
             return a
     return _opaque(ctx, expr)
+
+
+def _checked(ctx: Rewriter, expr: Call) -> Poly:
+    """The index itself where it is surely inside; an unknown between 0 and the extent elsewhere."""
+    index, extent = ctx.exact(expr.args[0]), ctx.exact(expr.args[1])
+    room = ctx.space.add(ctx.space.sub(extent, index), ctx.space.const(-1))
+    if ctx.nonneg(index) and ctx.nonneg(room):
+        return index
+    return _opaque(ctx, expr, wraps=False)
 
 
 def _opaque(ctx: Rewriter, expr: Expr, wraps: bool = True) -> Poly:
@@ -218,6 +229,9 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
             None if None in lows else min(x for x in lows if x is not None),
             None if None in highs else max(x for x in highs if x is not None),
         )
+    if isinstance(node, Call) and node.op == "checked_index":
+        high = ctx.bounds(ctx.exact(node.args[1]))[1]
+        return (0, None if high is None else high - 1)
     if isinstance(node, Cast) and (node.value.dtype.is_int or node.value.dtype.is_bool):
         source = node.value.dtype
         if source.min_value >= dtype.min_value and source.max_value <= dtype.max_value:

@@ -1,4 +1,4 @@
-"""Calls with effects: functions of the module, Python functions, constants, output, jumps."""
+"""Calls that may fail or have effects: checks, functions, constants, output, jumps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.interp.access import AccessCompiler
-from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, State
+from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, State, pick
 from blockwright.interp.memory import Array, Pointer, Storage, View
 from blockwright.interp.numeric import is_array
 from blockwright.interp.private import Privates
@@ -43,6 +43,7 @@ class CallCompiler(AccessCompiler):
             "call_global": self._call_global, "call_packed": self._call_packed,
             "atomic_add": self.atomic_add, "print": self._print, "address_of": self.pointer,
             "constant_data": self._constant, "tensor": self._tensor,
+            "checked_index": self._checked,
         }  # fmt: skip
         method = methods.get(expr.op)
         if method is not None:
@@ -57,6 +58,21 @@ class CallCompiler(AccessCompiler):
             raise jump
 
         return leave
+
+    def _checked(self, expr: Call) -> Fn:
+        value, extent, site = self.value(expr.args[0]), self.index(expr.args[1]), self.site(expr)
+
+        def checked(env: Env) -> Any:
+            found, size = value(env), extent(env)
+            inside = (found >= 0) & (found < size)
+            if not (inside.all() if type(inside) is np.ndarray else inside):
+                lane = int(np.argmin(inside))
+                text = f"index {pick(found, lane)} is out of range"
+                raise site.error(env, "BW708", f"{text}; it must be at least 0 and less than "
+                                 f"{pick(size, lane)}", lane)  # fmt: skip
+            return found
+
+        return checked
 
     def _argument(self, expr: Expr) -> Fn:
         if expr.dtype.is_handle and not isinstance(expr, StringImm):

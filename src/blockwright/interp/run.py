@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from blockwright.analysis import define_empty_reductions
 from blockwright.interp import numeric
 from blockwright.interp.lanes import Env, Fn, Return, State
 from blockwright.interp.memory import Pointer, Storage
@@ -64,8 +65,9 @@ class Program:
             compiler.define(handle)
             self.slots[handle] = compiler.slot(handle)
             compiler.slot(buffer)
-        compiler.privates = private_buffers(func.body)
-        self.body = compiler.stmt(func.body)
+        body = define_empty_reductions(func).body
+        compiler.privates = private_buffers(body)
+        self.body = compiler.stmt(body)
         self.count = compiler.count
 
     def environment(self, state: State, values: dict[Var, Any]) -> Env:

@@ -15,7 +15,7 @@ import numpy as np
 from blockwright.ir import expr as E
 from blockwright.ir.buffer import Buffer, BufferRegion, Range
 from blockwright.ir.dtype import BOOL, FLOAT32, INT32, DType, dtype_of
-from blockwright.ir.expr import Expr, FloatImm, IntImm, Var
+from blockwright.ir.expr import Expr, ExprLike, FloatImm, IntImm, Var
 from blockwright.ir.op import op_row, result_type
 from blockwright.ir.stmt import SeqStmt, Stmt
 from blockwright.support import IRError
@@ -372,9 +372,9 @@ def _invert(value: Expr) -> Expr:
     return logical_not(value) if value.dtype.is_bool else call("bitwise_not", value)
 
 
-def _element(buffer: Buffer, index: Any) -> Expr:
-    at: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
-    return load(buffer, *at)
+def _element(self: Buffer, index: ExprLike | tuple[ExprLike, ...]) -> Expr:
+    at = cast("tuple[ExprLike, ...]", index) if isinstance(index, tuple) else (index,)
+    return load(self, *at)
 
 
 def _install_operators() -> None:

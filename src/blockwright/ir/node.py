@@ -8,13 +8,23 @@ stay valid.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
 from blockwright.support import Span
 
+if TYPE_CHECKING:
+    from enum import Enum
+
+    import numpy as np
+
+    from blockwright.ir.dtype import DType
+
 NodeT = TypeVar("NodeT", bound="Node")
+_Leaf: TypeAlias = "np.ndarray[Any, Any] | DType | Enum | str | int | float | None"
+Held: TypeAlias = "Node | tuple[Held, ...] | list[Held] | dict[Any, Held] | _Leaf"
+"""What a field of a node, or an item of it, may hold."""
 
 
 class Node(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
@@ -68,32 +78,28 @@ def child_fields(cls: type[Node]) -> tuple[str, ...]:
     return found
 
 
-def _walk_value(value: Any) -> Iterator[Node]:
+def _walk_value(value: Held) -> Iterator[Node]:
     if isinstance(value, Node):
         yield value
     elif isinstance(value, tuple):
-        items: tuple[Any, ...] = value
-        for item in items:
+        for item in value:
             yield from _walk_value(item)
     elif isinstance(value, dict):
-        table: dict[Any, Any] = value
-        for item in table.values():
+        for item in value.values():
             yield from _walk_value(item)
 
 
-def _map_value(value: Any, fn: Callable[[Node], Node]) -> Any:
+def _map_value(value: Held, fn: Callable[[Node], Node]) -> Held:
     if isinstance(value, Node):
         return fn(value)
     if isinstance(value, tuple):
-        items: tuple[Any, ...] = value
-        mapped = tuple(_map_value(item, fn) for item in items)
-        same = all(new is old for new, old in zip(mapped, items, strict=True))
-        return items if same else mapped
+        mapped = tuple(_map_value(item, fn) for item in value)
+        same = all(new is old for new, old in zip(mapped, value, strict=True))
+        return value if same else mapped
     if isinstance(value, dict):
-        table: dict[Any, Any] = value
-        renewed = {key: _map_value(item, fn) for key, item in table.items()}
-        same = all(renewed[key] is table[key] for key in table)
-        return table if same else renewed
+        items = {key: _map_value(item, fn) for key, item in value.items()}
+        same = all(items[key] is value[key] for key in items)
+        return value if same else items
     return value
 
 

@@ -46,6 +46,7 @@ def _rows() -> dict[str, OpRow]:
         OpRow("fma", "pure", 3, elementwise=True),
         OpRow("if_then_else", "pure", 3),  # lazy: only the taken side is evaluated
         OpRow("likely", "pure", 1, elementwise=True),
+        OpRow("checked_index", "pure", 2),  # argument 0; the call fails unless 0 <= it < argument 1
         OpRow("reinterpret", "pure", 1, elementwise=True, result="given"),
         OpRow("vector_reduce_add", "pure", 1, result="given"),
         OpRow("vector_reduce_min", "pure", 1, result="given"),

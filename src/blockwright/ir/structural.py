@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,12 @@ from blockwright.ir.graph import (
     VarBinding,
     symbolic_vars,
 )
-from blockwright.ir.node import Node
+from blockwright.ir.node import Held, Node
 from blockwright.ir.stmt import Block, For, LetStmt
 from blockwright.support import IRError
+
+_Pair = tuple[Held, Held, str]
+"""Two values to compare and the path that leads to them."""
 
 
 class _Mismatch(Exception):
@@ -52,7 +54,7 @@ class _Matcher:
         self.forward[a], self.backward[b] = b, a
 
     def same(self, a: Any, b: Any) -> None:
-        stack: list[tuple[Any, Any, str]] = [(a, b, "")]
+        stack: list[_Pair] = [(a, b, "")]
         while stack:
             x, y, path = stack.pop()
             if isinstance(x, Node) and isinstance(y, Node):
@@ -65,7 +67,7 @@ class _Matcher:
             elif not _same_leaf(x, y):
                 raise _Mismatch(path, x, y)
 
-    def _nodes(self, x: Node, y: Node, path: str) -> list[tuple[Any, Any, str]]:
+    def _nodes(self, x: Node, y: Node, path: str) -> list[_Pair]:
         if type(x) is not type(y):
             raise _Mismatch(path, x, y)
         if isinstance(x, GraphVar):
@@ -90,7 +92,7 @@ class _Matcher:
                 self.bind(x, y)
                 return []
             self.bind(x, y)
-        out: list[tuple[Any, Any, str]] = []
+        out: list[_Pair] = []
         for p, q in _definitions(x, y):
             if isinstance(p, Var) and p.type is not q.type:
                 raise _Mismatch(path, p, q)
@@ -104,14 +106,14 @@ class _Matcher:
         return out
 
 
-def _items(x: tuple[Any, ...], y: tuple[Any, ...], path: str) -> list[tuple[Any, Any, str]]:
+def _items(x: tuple[Held, ...], y: tuple[Held, ...], path: str) -> list[_Pair]:
     """Items to compare, last first: the stack hands out the first one first."""
     if len(x) != len(y):
         raise _Mismatch(path, x, y)
     return [(x[i], y[i], f"{path}[{i}]") for i in reversed(range(len(x)))]
 
 
-def _entries(x: dict[Any, Any], y: dict[Any, Any], path: str) -> list[tuple[Any, Any, str]]:
+def _entries(x: dict[Any, Held], y: dict[Any, Held], path: str) -> list[_Pair]:
     if x.keys() != y.keys():
         raise _Mismatch(path, x, y)
     return [(x[k], y[k], f"{path}[{k!r}]") for k in x]
@@ -181,27 +183,15 @@ def _shape_vars(p: Buffer, q: Buffer) -> list[tuple[Var, Var]]:
     ]
 
 
-def _same_leaf(x: Any, y: Any) -> bool:
+def _same_leaf(x: Held, y: Held) -> bool:
     if isinstance(x, float) and isinstance(y, float):
         both_nan = math.isnan(x) and math.isnan(y)
         return both_nan or (x == y and math.copysign(1, x) == math.copysign(1, y))
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return _same_arrays(x, y)
+        return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
     if isinstance(x, list) and isinstance(y, list):
-        return _same_lists(x, y)
+        return len(x) == len(y) and all(map(structural_equal, x, y))
     return type(x) is type(y) and bool(x == y)
-
-
-def _same_lists(x: list[Any], y: list[Any]) -> bool:
-    return len(x) == len(y) and all(map(structural_equal, x, y))
-
-
-def _same_arrays(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
-    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
-
-
-def _array_token(array: np.ndarray[Any, Any]) -> tuple[str, tuple[int, ...], bytes]:
-    return (str(array.dtype), array.shape, array.tobytes())
 
 
 def structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> bool:
@@ -231,7 +221,7 @@ def structural_hash(root: Any) -> int:
     """A hash equal for structurally equal closed programs (stable within and across processes)."""
     numbers: dict[Node, int] = {}
     tokens: list[Any] = []
-    stack: list[Any] = [root]
+    stack: list[Held] = [root]
     while stack:
         item = stack.pop()
         if isinstance(item, (Var, GraphVar)) or (isinstance(item, Buffer) and item in numbers):
@@ -248,23 +238,21 @@ def structural_hash(root: Any) -> int:
             tokens.append(type(item).__name__)
             stack.extend(getattr(item, name) for name in reversed(_field_order(item)))
         elif isinstance(item, (tuple, list)):
-            items: Sequence[Any] = item
-            tokens.append(("seq", len(items)))
-            stack.extend(reversed(items))
+            tokens.append(("seq", len(item)))
+            stack.extend(reversed(item))
         elif isinstance(item, dict):
-            table: dict[Any, Any] = item
-            tokens.append(("map", tuple(sorted(map(str, table)))))
-            stack.extend(table[k] for k in sorted(table, key=str, reverse=True))
+            tokens.append(("map", tuple(sorted(map(str, item)))))
+            stack.extend(item[k] for k in sorted(item, key=str, reverse=True))
         else:
             tokens.append(_leaf_token(item))
     return _digest(tokens)
 
 
-def _leaf_token(item: Any) -> Any:
+def _leaf_token(item: Held) -> Any:
     if isinstance(item, float):
         return repr(item)
     if isinstance(item, np.ndarray):
-        return _array_token(item)
+        return (str(item.dtype), item.shape, item.tobytes())
     if isinstance(item, DType):
         return item.name
     return str(item)

@@ -28,6 +28,7 @@ from blockwright.ir import (
     const,
     full_region,
     logical_not,
+    structural_equal,
     substitute,
 )
 from blockwright.ir import expr as E
@@ -75,8 +76,12 @@ def touched_box(
 
 
 def _cover(ranges: Sequence[Range], analyzer: Analyzer) -> Range:
-    low, high = ranges[0].min, add(ranges[0].min, ranges[0].extent)
-    for rng in ranges[1:]:
+    distinct: list[Range] = []  # a host program names its arena hundreds of times
+    for rng in ranges:
+        if not any(structural_equal(rng, other) for other in distinct):
+            distinct.append(rng)
+    low, high = distinct[0].min, add(distinct[0].min, distinct[0].extent)
+    for rng in distinct[1:]:
         low = E.Min(low, rng.min)
         high = E.Max(high, add(rng.min, rng.extent))
     return Range(analyzer.simplify(low), analyzer.simplify(E.Sub(high, low)))

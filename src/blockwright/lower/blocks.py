@@ -18,6 +18,7 @@ After::
                 B[i] = 0.0
             B[i] = B[i] + A[i, k]
 
+Initial values of reductions that may take no step at all are put in front of them first.
 Two facts that the body alone does not show are kept as attributes until the passes that need them:
 `match_buffer` (a view whose strides or offset are variables) and `touched_region` (what is
 reached through an address).
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from blockwright.analysis import define_empty_reductions
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -69,8 +71,8 @@ def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:
     Raises BuildError BW612 for a loop bound to a thread axis on a processor without such axes,
     BW613 for a view whose shape does not fit its region.
     """
-    body = _Blocks(context.target.kind)(func.body)
-    return func.replace(body=body)
+    func = define_empty_reductions(func)
+    return func.replace(body=_Blocks(context.target.kind)(func.body))
 
 
 class _Blocks(Mutator):

@@ -29,6 +29,7 @@ from blockwright.ir import (
     const,
     const_int,
     free_vars,
+    seq,
 )
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext
@@ -79,6 +80,11 @@ class _Hoist(Statements):
             return buffer
         self.context.note(f"buffer {buffer.name} is in memory, not local: {why}")
         return buffer.replace(scope="global")
+
+    def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:
+        parts = [self(stmt) for stmt in node.seq]
+        same = all(new is old for new, old in zip(parts, node.seq, strict=True))
+        return node if same else seq(parts)  # what stood below an allocation joins the sequence
 
     def rewrite_For(self, node: For) -> Stmt:
         outer, self.pending = self.pending, []

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from blockwright.ir import PrimFunc
 from blockwright.lower.allocate import compact_buffers, place_allocations
 from blockwright.lower.blocks import lower_blocks
+from blockwright.lower.check_indices import check_indices
 from blockwright.lower.context import LowerContext, LowerOptions, Pass
 from blockwright.lower.finalize import finalize
 from blockwright.lower.flatten import flatten_buffers
@@ -34,6 +35,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("place_allocations", place_allocations),
     ("compact_buffers", compact_buffers),
     ("partition_loops", partition_loops),
+    ("check_indices", check_indices),
     ("insert_checks", insert_checks),
     ("flatten_buffers", flatten_buffers),
     ("simplify_flat", simplify),

@@ -39,6 +39,7 @@ from blockwright.ir import (
     const_int,
     is_const_int,
     logical_not,
+    structural_equal,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
@@ -50,6 +51,7 @@ from blockwright.lower.rewrite import (
     has_effect,
     is_no_op,
     no_op,
+    reads_memory,
     sequence,
     stable,
     stable_negation,
@@ -167,7 +169,29 @@ class _Simplify(Analysed):
                     known.enter_context(self.analyzer.assume(stable(new.condition)))
         if len(out) == len(node.seq) and all(a is b for a, b in zip(out, node.seq, strict=True)):
             return node
-        return sequence(out)
+        result = sequence(out)
+        return self._joined(result) if isinstance(result, S.SeqStmt) else result
+
+    def _joined(self, node: S.SeqStmt) -> Stmt:
+        """Neighbours that do the same, one where a condition holds and one where it fails, are one.
+
+        That is how the initial value of a reduction looks that may take no step.
+        """
+        out: list[Stmt] = []
+        for stmt in node.seq:
+            last = out[-1] if out else None
+            if (
+                isinstance(stmt, S.IfThenElse) and isinstance(last, S.IfThenElse)
+                and stmt.else_case is None and last.else_case is None
+                and not reads_memory(last.condition)
+                and structural_equal(stmt.then_case, last.then_case)
+                and structural_equal(
+                    self.analyzer.simplify(logical_not(last.condition)), stmt.condition)
+            ):  # fmt: skip
+                out[-1] = stmt.then_case
+            else:
+                out.append(stmt)
+        return node if len(out) == len(node.seq) else sequence(out)
 
     def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
         value = self(node.value)

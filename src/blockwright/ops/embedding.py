@@ -1,7 +1,7 @@
 """Reading elements at computed positions: take, embedding, gather, index.
 
-Positions outside the table are undefined, as for every access outside its buffer. `take` and
-`index` count negative positions from the end; `embedding` and `gather` take none.
+A position outside the table fails the call with BW708. `take` and `index` count negative positions
+from the end; `embedding` and `gather` take none.
 """
 
 # Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
@@ -31,12 +31,12 @@ from blockwright.ops.samples import bools, floats, ints
 from blockwright.script.compute import Program
 
 
-def _position(value: Any, size: ir.Expr | None) -> Any:
-    """An index element as int64; counted from the end of `size` when negative."""
+def _position(value: Any, size: ir.Expr, *, from_end: bool) -> Any:
+    """An index element as a checked int64, counted from the end when it is negative and may be."""
     wide = ir.cast_to(value, I64)
-    if size is None or value.dtype.kind == "uint":
-        return wide
-    return ir.select(ir.compare(ir.LT, wide, ZERO), ir.add(wide, size), wide)
+    if from_end and value.dtype.kind != "uint":
+        wide = ir.select(ir.compare(ir.LT, wide, ZERO), ir.add(wide, size), wide)
+    return ir.call("checked_index", wide, size)
 
 
 def _rank_sum(*ranks: int, less: int = 0) -> int:
@@ -56,11 +56,11 @@ def _lower_take(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) ->
     program = Program(ctx.name)
     x, index = inputs(ctx, program, infos)
     axis = normalize_axis(ctx, attrs.get("axis", 0), len(x.shape))
-    size = None if ctx.name == "embedding" else x.shape[axis]
+    from_end = ctx.name != "embedding"
     rank = len(index.shape)
 
     def element(*i: Any) -> Any:
-        where = _position(index[i[axis : axis + rank]], size)
+        where = _position(index[i[axis : axis + rank]], x.shape[axis], from_end=from_end)
         return x[(*i[:axis], where, *i[axis + rank :])]
 
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -92,7 +92,8 @@ def _lower_gather(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     axis = normalize_axis(ctx, attrs["axis"], len(x.shape))
 
     def element(*i: Any) -> Any:
-        return x[(*i[:axis], _position(index[i], None), *i[axis + 1 :])]
+        where = _position(index[i], x.shape[axis], from_end=False)
+        return x[(*i[:axis], where, *i[axis + 1 :])]
 
     return program.finish([program.compute("out", index.shape, element)])
 
@@ -134,7 +135,7 @@ def _lower_index(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -
     def element(*i: Any) -> Any:
         here = i[first : first + rank]
         where = [
-            _position(t[broadcast_index(t.shape, here)], x.shape[axis])
+            _position(t[broadcast_index(t.shape, here)], x.shape[axis], from_end=True)
             for t, axis in zip(indices, axes, strict=True)
         ]
         return x[(*i[:first], *where, *i[first + rank :])]

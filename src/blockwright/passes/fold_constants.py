@@ -91,7 +91,8 @@ def _fold(function: ir.GraphFunction, module: ir.IRModule, library: Any) -> ir.G
 def _evaluate(binding: ir.VarBinding, args: list[ir.Node], run: Any) -> ir.Constant:
     info = binding.var.tensor_info
     shape = _static_shape(info)
-    assert shape is not None and info.dtype is not None
+    assert shape is not None
+    assert info.dtype is not None
     out = np.empty(shape, info.dtype.numpy())
     arrays = [a.data for a in args if isinstance(a, ir.Constant)]
     run(*arrays, out)

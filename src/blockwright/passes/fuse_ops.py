@@ -107,7 +107,8 @@ class _Fuser:
         if any(n.movement for n in producer.group.nodes if n.position > _position(producer)):
             return False  # after a movement the tile's axes no longer line up
         mine, theirs = node.var.info, producer.var.info
-        assert isinstance(mine, ir.TensorInfo) and isinstance(theirs, ir.TensorInfo)
+        assert isinstance(mine, ir.TensorInfo)
+        assert isinstance(theirs, ir.TensorInfo)
         if mine.shape is None or theirs.shape is None or len(mine.shape) != len(theirs.shape):
             return False
         return all(

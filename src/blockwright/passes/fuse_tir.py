@@ -18,6 +18,7 @@ from blockwright.passes.rewrite import (
     call_tir,
     flat_function,
     graph_functions,
+    symbol_values,
     tir_args,
     tir_callee,
     tir_symbols,
@@ -32,6 +33,12 @@ class _Renew(ir.Mutator):
         super().__init__()
         self._memo.update(mapping)
         self._names = names
+
+    def own(self, buffer: ir.Buffer) -> ir.Buffer:
+        """This copy's own buffer in place of one that the program allocates."""
+        fresh = buffer.map_children(self).replace(name=unique_name(buffer.name, self._names))
+        self._memo[buffer] = fresh
+        return fresh
 
     def rewrite_Var(self, node: ir.Var) -> ir.Var:
         return node
@@ -52,9 +59,7 @@ class _Renew(ir.Mutator):
         for iter_var in node.iter_vars:
             self(iter_var)
         for buffer in node.alloc_buffers:
-            self._memo[buffer] = buffer.map_children(self).replace(
-                name=unique_name(buffer.name, self._names)
-            )
+            self.own(buffer)
         return self.descend(node).replace(name=unique_name(node.name, self._names))
 
 
@@ -113,20 +118,12 @@ class _Fused:
         callee: ir.PrimFunc = self.module[name]
         actual = [self._buffer(a, "c") for a in tir_args(binding.value)]
         actual.append(self.buffers[binding.var])
-        mapping: dict[ir.Node, ir.Node] = {}
-        for formal, buffer in zip(callee.buffers, actual, strict=True):
-            mapping[formal] = buffer
-            for dim, value in zip(formal.shape, buffer.shape, strict=True):
-                if isinstance(dim, ir.Var) and dim not in mapping:
-                    mapping[dim] = value
-        scalars = callee.params[len(callee.buffer_map) :]
-        mapping.update(zip(scalars, tir_symbols(binding.value), strict=True))
+        shapes = [buffer.shape for buffer in actual]
+        mapping: dict[ir.Node, ir.Node] = dict(zip(callee.buffers, actual, strict=True))
+        mapping.update(symbol_values(callee, shapes, tir_symbols(binding.value)))
         renewed = _Renew(mapping, self.names)
         root = callee.root
-        for buffer in root.alloc_buffers:
-            fresh = buffer.map_children(renewed).replace(name=unique_name(buffer.name, self.names))
-            renewed._memo[buffer] = fresh
-            self.temps.append(fresh)
+        self.temps += [renewed.own(buffer) for buffer in root.alloc_buffers]
         self.stmts.append(renewed(root.body))
         self.ops.append(str(callee.attrs.get("op", callee.name)))
 
@@ -137,9 +134,8 @@ class _Fused:
         handles = tuple(ir.Var(f"{b.name}_handle", ir.dtype_of("handle")) for b in buffers)
         attrs = {"global_symbol": self.function.name, "tir.noalias": True, "op": "+".join(self.ops)}
         attrs |= {k: v for k, v in self.function.attrs.items() if k in BOUND_ATTRS}
-        func = ir.PrimFunc((*handles, *self.scalars), tuple(zip(handles, buffers, strict=True)),
+        return ir.PrimFunc((*handles, *self.scalars), tuple(zip(handles, buffers, strict=True)),
                            realize, attrs)  # fmt: skip
-        return func
 
 
 def fuse_tir(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:

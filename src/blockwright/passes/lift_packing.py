@@ -14,8 +14,14 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import ProgramTable
-from blockwright.passes.rewrite import call_tir, flat_function, graph_functions, tir_args, tir_callee
-from blockwright.passes.rewrite import tir_symbols
+from blockwright.passes.rewrite import (
+    call_tir,
+    flat_function,
+    graph_functions,
+    tir_args,
+    tir_callee,
+    tir_symbols,
+)
 
 
 class Split:
@@ -72,13 +78,25 @@ def _pack_function(
     func: ir.PrimFunc, stmt: ir.Stmt, source: ir.Buffer, target: ir.Buffer
 ) -> ir.PrimFunc:
     handles = (ir.Var("source", ir.dtype_of("handle")), ir.Var("packed", ir.dtype_of("handle")))
-    root = ir.Block("root", (), (), (), stmt)
+    # Neutral names: kernels that pack alike share the packing, and so the packed weight.
+    root = ir.Block("root", (), (), (), _Neutral()(stmt))
     body = ir.BlockRealize((), ir.const(True, "bool"), root)
     packed = target.replace(scope="global")
     if packed is not target:
         body = ir.substitute(body, {target: packed})
     attrs = {"global_symbol": f"{func.name}_pack", "tir.noalias": True, "op": "pack"}
     return ir.PrimFunc(handles, ((handles[0], source), (handles[1], packed)), body, attrs)
+
+
+class _Neutral(ir.Mutator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = 0
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        self.blocks += 1
+        name = f"pack{self.blocks}"
+        return self.descend(node).replace(name=name)
 
 
 def _without(func: ir.PrimFunc, stmts: list[ir.Stmt], splits: list[Split]) -> ir.PrimFunc:

@@ -22,7 +22,13 @@ from blockwright.graph import function_analyzer
 from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import BOUND_ATTRS, with_scalar_symbols
 from blockwright.passes.plan_memory import MemoryPlan, is_view, plan_memory
-from blockwright.passes.rewrite import graph_functions, tir_args, tir_callee, tir_symbols
+from blockwright.passes.rewrite import (
+    graph_functions,
+    symbol_values,
+    tir_args,
+    tir_callee,
+    tir_symbols,
+)
 from blockwright.script.compute import Program
 from blockwright.support import GraphError
 
@@ -160,18 +166,7 @@ class _Host:
         """Pointers of all operands, then scalars: the stated ones, then shape symbols in order."""
         pointers = [self._pointer(v) for v in values]
         sign = signature(callee)
-        bound: dict[ir.Var, ir.Expr] = dict(zip(sign.scalars, given, strict=True))
-        for formal, value in zip(callee.buffers, values, strict=True):
-            for dim, size in zip(formal.shape, _shape(value), strict=True):
-                if isinstance(dim, ir.Var):
-                    bound.setdefault(dim, size)
-        missing = [v.name for v in sign.symbols if v not in bound]
-        if missing:
-            raise GraphError(
-                f"the arguments of {callee.name} do not determine {', '.join(missing)}",
-                code="BW412",
-                help="make it a scalar parameter and pass it through tir_vars",
-            )
+        bound = symbol_values(callee, [_shape(v) for v in values], given)
         order = [*given, *(bound[v] for v in sign.symbols)]
         args = (ir.StringImm(callee.name), *pointers, *order)
         self.steps.append(ir.Evaluate(ir.Call("call_global", args, ir.dtype_of("int32"))))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.graph import check_graph, deduce_call, function_analyzer
 from blockwright.passes.context import PassContext
-from blockwright.passes.rewrite import flat_function, map_graph_functions
+from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
 from blockwright.support import GraphError
 
 _CONTROL = (ir.If, ir.GraphFunction)
@@ -99,7 +99,7 @@ class _Normalizer(ir.Mutator):
         if isinstance(value, ir.GraphCall):
             return value.replace(info=deduce_call(value, self.analyzer, self.module))
         if isinstance(value, ir.TupleExpr):
-            return value.replace(info=ir.TupleInfo(tuple(f.info or ir.ObjectInfo() for f in value.fields)))
+            return value.replace(info=tuple_info(value.fields))
         if isinstance(value, ir.ShapeExpr):
             return value.replace(info=ir.ShapeInfo(value.values))
         if isinstance(value, ir.TupleGetItem) and isinstance(value.tuple_value.info, ir.TupleInfo):

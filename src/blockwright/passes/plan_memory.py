@@ -58,7 +58,8 @@ class MemoryPlan(msgspec.Struct):
 
 def byte_size(info: ir.TensorInfo) -> ir.Expr:
     """Bytes of a tensor, rounded up to the alignment of storage."""
-    assert info.shape is not None and info.dtype is not None
+    assert info.shape is not None
+    assert info.dtype is not None
     size: ir.Expr = ir.const(info.dtype.nbytes, "int64")
     for dim in info.shape:
         size = ir.mul(size, dim)
@@ -79,9 +80,7 @@ class _Planner:
         self.function = function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(function)
-        self.plan = MemoryPlan(
-            [], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"), set(), {}
-        )
+        self.plan = MemoryPlan([], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"), set(), {})
         self.free: list[int] = []
 
     def run(self) -> MemoryPlan:
@@ -110,7 +109,9 @@ class _Planner:
         """Whether a binding has memory of its own, relabels that of others, or is a tuple."""
         if is_view(value, self.module):
             self.plan.alias[var] = tir_args(value)[0]
-        elif isinstance(value, (ir.GraphVar, ir.Constant)) and not isinstance(var.info, ir.TupleInfo):
+        elif isinstance(value, (ir.GraphVar, ir.Constant)) and not isinstance(
+            var.info, ir.TupleInfo
+        ):
             self.plan.alias[var] = value
         elif isinstance(value, ir.GraphVar) and value in self.plan.fields:
             self.plan.fields[var] = self.plan.fields[value]

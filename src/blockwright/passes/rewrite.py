@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from blockwright import ir
+from blockwright.support import GraphError
 
 
 def graph_functions(module: ir.IRModule) -> list[tuple[str, ir.GraphFunction]]:
@@ -35,12 +36,17 @@ def flat_function(
     return function.replace(body=body)
 
 
+def tuple_info(fields: Sequence[ir.GraphExpr]) -> ir.TupleInfo:
+    """Annotation of a tuple of these values."""
+    return ir.TupleInfo(tuple(f.info or ir.ObjectInfo() for f in fields))
+
+
 def call_tir(
     name: str, args: Sequence[ir.GraphExpr], out: Sequence[ir.Info], symbols: Sequence[ir.Expr] = ()
 ) -> ir.GraphCall:
     """A call of a tensor program of the module, with its result annotation set."""
     fields = tuple(args)
-    packed = ir.TupleExpr(fields, info=ir.TupleInfo(tuple(a.info or ir.ObjectInfo() for a in fields)))
+    packed = ir.TupleExpr(fields, info=tuple_info(fields))
     operands: tuple[ir.GraphExpr, ...] = (ir.GlobalVar(name), packed)
     if symbols:
         operands = (*operands, ir.ShapeExpr(tuple(symbols), info=ir.ShapeInfo(tuple(symbols))))
@@ -72,6 +78,34 @@ def tir_symbols(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
     return last.values if isinstance(last, ir.ShapeExpr) else ()
 
 
+def symbol_values(
+    callee: ir.PrimFunc, shapes: Sequence[Sequence[ir.Expr]], given: Sequence[ir.Expr]
+) -> dict[ir.Var, ir.Expr]:
+    """What the symbols of a tensor program stand for in a call.
+
+    Arguments: `shapes` of all buffers as the caller knows them; `given` values of scalars.
+    Raises: GraphError BW412 when the shapes leave a symbol open.
+    """
+    mapped = dict(callee.buffer_map)
+    scalars = [p for p in callee.params if p not in mapped]
+    bound: dict[ir.Var, ir.Expr] = dict(zip(scalars, given, strict=True))
+    mentioned: dict[ir.Var, None] = {}
+    for formal, shape in zip(callee.buffers, shapes, strict=True):
+        for dim, size in zip(formal.shape, shape, strict=True):
+            mentioned.update((v, None) for v in ir.free_vars(dim))
+            if isinstance(dim, ir.Var):
+                bound.setdefault(dim, size)
+    missing = [v.name for v in mentioned if v not in bound]
+    if missing:
+        raise GraphError(
+            f"the arguments of {callee.name} do not determine {', '.join(missing)}",
+            code="BW412",
+            help="use the symbol alone as a dimension of some argument, or make it a scalar "
+            "parameter and pass it in tir_vars",
+        )
+    return bound
+
+
 def used_vars(value: ir.Node) -> list[ir.GraphVar]:
     """Graph variables an expression mentions."""
     return ir.collect(value, ir.GraphVar)
@@ -87,9 +121,7 @@ def unbound_symbols(func: ir.PrimFunc) -> list[ir.Var]:
     for node in ir.walk(func.body):
         if isinstance(node, ir.For):
             local.add(node.loop_var)
-        elif isinstance(node, ir.IterVar):
-            local.add(node.var)
-        elif isinstance(node, (ir.LetStmt, ir.Let)):
+        elif isinstance(node, (ir.IterVar, ir.LetStmt, ir.Let)):
             local.add(node.var)
         elif isinstance(node, ir.Var):
             mentioned[node] = None

@@ -32,7 +32,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     if len(at) != 2:
         return f"{len(at)} contractions, two are wanted"
     scores, product = (contraction_of(found[k]) for k in at)
-    assert scores is not None and product is not None
+    assert scores is not None
+    assert product is not None
     if not scores.batch or len(scores.batch) != len(product.batch):
         return "the contractions are not batched alike"
     if len(scores.m) != 1 or len(scores.n) != 1 or len(product.n) != 1:

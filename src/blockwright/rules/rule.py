@@ -59,7 +59,8 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
         try:
             rule.apply(sch, target)
         except ScheduleError as error:
-            notes.append(f"rule {rule.name} gave up: [{error.code}] {error.message.splitlines()[0]}")
+            reason = error.message.splitlines()[0]
+            notes.append(f"rule {rule.name} gave up: [{error.code}] {reason}")
             continue
         notes += [rule.note] if rule.note else []
         return RuleResult(sch.func, rule.name, sch.trace, "; ".join(notes))

@@ -7,7 +7,7 @@ Compiled code can raise only a kind and a message through the FFI. Its messages 
 - BW703 data type, BW704 rank or shape, BW705 device
 - BW706 not contiguous or under-aligned (callers that go through this package never see it: they
   copy and call again), BW707 a read-only array where a result must be written
-- BW708 a symbolic size outside its range, BW709 two arguments disagree on a symbolic size
+- BW708 a symbolic size or an index outside its range, BW709 two arguments disagree on a symbolic size
 - BW710 thread-pool settings, BW720 out of memory
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.regions import block_access_regions
 from blockwright.analysis.tree import child_stmts
-from blockwright.arith import Analyzer, IndexMap, covers
+from blockwright.arith import Analyzer, IndexMap, covers, eval_set
 from blockwright.schedule.state import State
 
 
@@ -165,6 +165,14 @@ def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
 
     final = tuple(ir.rewrite_bottom_up(e, change) for e in index_map.final)
     return IndexMap(tuple(fresh.values()), final)
+
+
+def lowest_indices(
+    index_map: IndexMap, shape: Sequence[ir.Expr], analyzer: Analyzer
+) -> list[ir.Expr | None]:
+    """The least value of each final index on a buffer of this shape; None when unknown."""
+    domains = index_map.domains(shape)
+    return [eval_set(index, domains, analyzer).min for index in index_map.final]
 
 
 def fresh_name(state: State, base: str) -> str:

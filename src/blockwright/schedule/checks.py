@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
-from blockwright.arith import bound_region, covers, is_bijective
+from blockwright.arith import covers, is_bijective
 from blockwright.schedule.state import State
 
 
@@ -85,22 +85,6 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
         state.fail(f"the loops {word} run instances of the reduction {block.name} more than once",
                    code="BW315", guilty=[realize, *loops],
                    help="each loop must drive an iterator")  # fmt: skip
-
-
-def require_full_domain(state: State, block: ir.Block) -> None:
-    """The block runs for every value of its iterators, so that copying all of them is right."""
-    flow = state.data_flow(state.scope(block))
-    require_affine(state, flow, block)
-    realize = state.tree.realize(block)
-    loops = state.tree.loops_above(block)
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
-    analyzer = state.analyzer(loops[0] if loops else realize)
-    points = [ir.Range(v, ir.const(1, v.dtype)) for v in realize.iter_values]
-    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-    have = bound_region(points, domains, analyzer, predicate)
-    if not covers(have, [it.dom for it in block.iter_vars], analyzer):
-        state.fail(f"block {block.name} does not run for every value of its iterators",
-                   code="BW323", guilty=[realize])  # fmt: skip
 
 
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.well_formed import find_problems
+from blockwright.arith import IndexMap
 from blockwright.ir.printer import script
 from blockwright.schedule.facade import Facade
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
@@ -242,6 +243,10 @@ def _mapped(record: Primitive, known: dict[Handle, Handle], func: ir.PrimFunc) -
             return tuple(convert(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
         if isinstance(value, ir.Expr):
             return ir.substitute(value, {v: own.get(v.name, v) for v in ir.free_vars(value)})
+        if isinstance(value, IndexMap):
+            symbols = {v: own.get(v.name, v) for e in value.final for v in ir.free_vars(e)
+                       if v not in set(value.initial)}  # fmt: skip
+            return IndexMap(value.initial, tuple(ir.substitute(e, symbols) for e in value.final))
         return value
 
     changes = {n: convert(getattr(record, n)) for n in record.__struct_fields__}

@@ -159,7 +159,7 @@ def _map(entries: dict[str, Any], names: Mapping[str, ir.Var]) -> IndexMap:
                     for a, t in zip(tree.args.args, entries["$dtype"], strict=True))  # fmt: skip
     inside = {**names, **{v.name: v for v in initial}}
     assert isinstance(tree.body, ast.Tuple)
-    dtype = initial[0].type
+    dtype = initial[0].type if initial else ir.dtype_of("int64")
     final = tuple(ir.as_expr(_evaluate(e, inside), dtype) for e in tree.body.elts)
     return IndexMap(initial, final)
 

@@ -10,26 +10,16 @@ All uncovered operators are reported at once, with the source lines they come fr
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
+from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.graph import GraphBuilder, constant
 from blockwright.support import BlockwrightError, Diagnostic, ImporterError
-
-Converter = Callable[..., Any]
-
-
-def torch_dtype(dtype: Any) -> ir.DType:
-    """Element type of a torch dtype; raises for those without a counterpart (complex, quantised)."""
-    name = str(dtype).removeprefix("torch.")
-    if name.startswith(("complex", "q")):
-        raise ImporterError(f"element type {name} is not supported", code="BW504")
-    return ir.dtype_of(name)
 
 
 def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
@@ -152,14 +142,14 @@ class Importer:
         if type(value).__name__ == "Node":
             return self.values[value.name]
         if isinstance(value, (list, tuple)):
-            return [self.operand(v) for v in value]
+            return [self.operand(v) for v in cast("list[Any] | tuple[Any, ...]", value)]
         if type(value).__name__ == "dtype":
             return torch_dtype(value)
         return value
 
     def _finish(self, node: Any) -> ir.IRModule:
         results = [self.values[v.name] if v is not None else None for v in _flat(node.args[0])]
-        kept = [constant(r) if isinstance(r, np.ndarray) else r for r in results if r is not None]
+        kept = [_as_tensor(r) for r in results if r is not None]
         for result in kept:
             if not isinstance(result, ir.GraphExpr):
                 raise ImporterError("an output of the model is not a tensor", code="BW506")
@@ -178,22 +168,29 @@ class Importer:
         return _as_json(pytree.tree_unflatten(leaves, spec))
 
 
+def _as_tensor(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return constant(cast("np.ndarray[Any, Any]", value))
+    return value
+
+
 def _as_json(tree: Any) -> Any:
     if tree is None or isinstance(tree, int):
         return tree
     if isinstance(tree, dict):
-        return {"dict": {str(k): _as_json(v) for k, v in tree.items()}}
-    if isinstance(tree, list):
-        return {"list": [_as_json(v) for v in tree]}
-    if isinstance(tree, tuple):
-        return {"tuple": [_as_json(v) for v in tree]}
+        named = cast("dict[Any, Any]", tree)
+        return {"dict": {str(k): _as_json(v) for k, v in named.items()}}
+    if isinstance(tree, (list, tuple)):
+        items = cast("list[Any] | tuple[Any, ...]", tree)
+        return {"list" if isinstance(tree, list) else "tuple": [_as_json(v) for v in items]}
     raise ImporterError(f"output structure {type(tree).__name__} is not supported", code="BW506",
                         help="return tensors, tuples, lists or dicts")  # fmt: skip
 
 
 def _flat(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _flat(item)]
+        items = cast("list[Any] | tuple[Any, ...]", value)
+        return [leaf for item in items for leaf in _flat(item)]
     return [value]
 
 
@@ -208,10 +205,10 @@ def target_name(target: Any) -> str:
 
 def origin(node: Any) -> str:
     """Where in the model a node comes from: its module path and last source line."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = next((str(v[0]) for v in reversed(list(stack.values()))), "")
-    trace = [ln.strip() for ln in str(node.meta.get("stack_trace") or "").splitlines() if ln.strip()]
-    line = trace[-1] if trace else ""
+    stack: dict[str, tuple[Any, ...]] | None = node.meta.get("nn_module_stack")
+    path = str(list(stack.values())[-1][0]) if stack else ""
+    trace = str(node.meta.get("stack_trace") or "").splitlines()
+    line = next((text.strip() for text in reversed(trace) if text.strip()), "")
     return f"{node.name} in {path or 'the model'}: {line}".rstrip(": ")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.arith import detect_iter_map
+from blockwright.arith import is_bijective
 from blockwright.schedule.buffers import (
     accesses_to,
     copy_nest,
@@ -172,8 +172,7 @@ class Reindex(Primitive, frozen=True, eq=False):
         if any(ir.uses_var(index, others) for index in indices):
             state.fail(f"the indices of {buffer.name} use a reduction iterator", code="BW325",
                        guilty=[block])  # fmt: skip
-        result = detect_iter_map(indices, spatial, None, state.analyzer(block), "independent")
-        if not result.ok:
+        if not is_bijective(indices, spatial, None, state.analyzer(block)):
             state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators",
                        code="BW325", guilty=[block])  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.arith import IndexMap, IterMapError
 from blockwright.schedule.buffers import (
+    lowest_indices,
     nest_of,
     simplified_indices,
     trivial_loops,
@@ -79,6 +80,10 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         except IterMapError as error:
             state.fail(f"the index map is not one to one and onto: {error}", code="BW324",
                        guilty=[block], help="each point of the domain needs one place")  # fmt: skip
+        for low in lowest_indices(mapping, extents, analyzer):
+            if low is None or not analyzer.prove_equal(low, ir.const(0, low.dtype)):
+                state.fail("the index map is not onto: a new iterator does not start at 0",
+                           code="BW324", guilty=[block])  # fmt: skip
         kinds = self._kinds(state, block, mapping)
         fresh = [
             ir.IterVar(ir.Var(f"v{k}", dtype), ir.Range(ir.const(0, dtype), extent), kind)

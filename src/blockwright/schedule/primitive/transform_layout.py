@@ -8,6 +8,7 @@ from blockwright import ir
 from blockwright.arith import IterMapError
 from blockwright.schedule.buffers import (
     accessed_buffer,
+    lowest_indices,
     require_elements,
     require_home,
     rewrite_accesses,
@@ -31,7 +32,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
 
     Requires:
     - the buffer is allocated in the program, not a parameter (BW321);
-    - the map takes an index per dimension and is one to one (BW324);
+    - the map takes an index per dimension, is one to one and leads to no negative index (BW324);
     - every use of the buffer is an element access in a block without inner blocks: no view
       (`match_buffer`), no address, no vector (BW324).
 
@@ -90,6 +91,10 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         except IterMapError as error:
             state.fail(f"the index map is not one to one: {error}", code="BW324", guilty=[block],
                        help="map each element to a place of its own")  # fmt: skip
+        for low in lowest_indices(mapping, buffer.shape, analyzer):
+            if low is None or not analyzer.prove(ir.GE(*ir.match_types(low, 0))):
+                state.fail("the index map leads to negative indices", code="BW324",
+                           guilty=[block])  # fmt: skip
         require_elements(state, owner, buffer)
         fresh = buffer.replace(shape=shape, strides=())
         edit = Edit(state)

@@ -1,0 +1,161 @@
+"""Converters that move elements: views, slices, joins, gathers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from blockwright import ir
+from blockwright.frontend.torch.operands import (
+    Converter,
+    axis_of,
+    cast_to,
+    dims_of,
+    node_shape,
+    registrar,
+    reshape,
+    result_type,
+    size_of,
+)
+from blockwright.graph import shape_value
+from blockwright.support import ImporterError
+
+if TYPE_CHECKING:
+    from blockwright.frontend.torch.importer import Importer
+
+CONVERTERS: dict[str, Converter] = {}
+converter = registrar(CONVERTERS)
+
+
+@converter("aten.reshape.default", "aten.view.default", "aten.flatten.using_ints",
+           "aten._unsafe_view.default", "aten.unsqueeze.default", "aten.squeeze.dim",
+           "aten.squeeze.default", "aten.squeeze.dims", "aten.unflatten.int")  # fmt: skip
+def _view(imp: Importer, node: Any, x: Any, *ignored: Any) -> Any:
+    return reshape(imp, x, node_shape(imp, node))
+
+
+@converter("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
+def _expand(imp: Importer, node: Any, x: Any, *ignored: Any, **also: Any) -> Any:
+    wanted = node_shape(imp, node)
+    now = dims_of(x)
+    same = len(wanted) == len(now) and all(
+        imp.builder.analyzer.prove_equal(a, b) for a, b in zip(wanted, now, strict=True)
+    )
+    return x if same else imp.builder.op("broadcast_to", x, shape_value(wanted))
+
+
+@converter("aten.transpose.int", "aten.t.default", "aten.swapaxes.default")
+def _transpose(imp: Importer, node: Any, x: Any, a: int = 0, b: int = 1) -> Any:
+    rank = len(dims_of(x))
+    axes = list(range(rank))
+    i, j = axis_of(a, rank), axis_of(b, rank)
+    axes[i], axes[j] = axes[j], axes[i]
+    return x if rank < 2 else imp.builder.op("permute_dims", x, axes=tuple(axes))
+
+
+@converter("aten.permute.default")
+def _permute(imp: Importer, node: Any, x: Any, axes: list[int]) -> Any:
+    return imp.builder.op("permute_dims", x, axes=tuple(axis_of(a, len(axes)) for a in axes))
+
+
+@converter("aten.slice.Tensor")
+def _slice(
+    imp: Importer, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None,
+    step: Any = 1,
+) -> Any:  # fmt: skip
+    if not isinstance(step, int):
+        raise ImporterError("slice with a symbolic step", code="BW507")
+    axis = axis_of(dim, len(dims_of(x)))
+    size = dims_of(x)[axis]
+    length = node_shape(imp, node)[axis]
+    begin = ir.const(0, "int64") if start is None else size_of(imp, start)
+    if isinstance(begin, ir.IntImm) and begin.value < 0:
+        begin = ir.add(size, begin)
+    stop = ir.add(begin, ir.mul(length, step))
+    if step == 1 and imp.builder.analyzer.prove_equal(length, size):
+        return x
+    return imp.builder.op("slice", x, axis=axis, begin=begin, end=stop, step=step)
+
+
+@converter("aten.select.int")
+def _select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
+    axis = axis_of(dim, len(dims_of(x)))
+    begin = size_of(imp, index)
+    if isinstance(begin, ir.IntImm) and begin.value < 0:
+        begin = ir.add(dims_of(x)[axis], begin)
+    part = imp.builder.op("slice", x, axis=axis, begin=begin, end=ir.add(begin, 1), step=1)
+    return reshape(imp, part, node_shape(imp, node))
+
+
+@converter("aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default",
+           "aten.chunk.default", "aten.tensor_split.sections")  # fmt: skip
+def _split(imp: Importer, node: Any, x: Any, parts: Any, dim: int = 0) -> list[Any]:
+    """The exporter knows the sizes of the parts; they follow one another."""
+    axis = axis_of(dim, len(dims_of(x)))
+    begin: ir.Expr = ir.const(0, "int64")
+    out: list[Any] = []
+    for part in node.meta["val"]:
+        end = ir.add(begin, imp.symbols.dim(part.shape[axis]))
+        out.append(imp.builder.op("slice", x, axis=axis, begin=begin, end=end, step=1))
+        begin = end
+    return out
+
+
+@converter("aten.unbind.int")
+def _unbind(imp: Importer, node: Any, x: Any, dim: int = 0) -> list[Any]:
+    axis = axis_of(dim, len(dims_of(x)))
+    out: list[Any] = []
+    for index, part in enumerate(node.meta["val"]):
+        one = imp.builder.op("slice", x, axis=axis, begin=ir.const(index, "int64"),
+                             end=ir.const(index + 1, "int64"), step=1)  # fmt: skip
+        out.append(reshape(imp, one, tuple(imp.symbols.dim(s) for s in part.shape)))
+    return out
+
+
+@converter("aten.cat.default", "aten.concat.default")
+def _cat(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
+    dtype = result_type(node)
+    return imp.builder.op("concat", *(cast_to(imp, t, dtype) for t in tensors), axis=dim)
+
+
+@converter("aten.stack.default")
+def _stack(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
+    rank = len(dims_of(tensors[0])) + 1
+    axis = axis_of(dim, rank)
+    parts: list[Any] = []
+    for value in tensors:
+        shape = list(dims_of(value))
+        shape.insert(axis, ir.const(1, "int64"))
+        parts.append(reshape(imp, value, tuple(shape)))
+    return imp.builder.op("concat", *parts, axis=axis)
+
+
+@converter("aten.gather.default")
+def _gather(
+    imp: Importer, node: Any, x: Any, dim: int, index: Any, *, sparse_grad: bool = False
+) -> Any:
+    return imp.builder.op("gather", x, index, axis=dim)
+
+
+@converter("aten.index_select.default")
+def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
+    return imp.builder.op("take", x, index, axis=dim)
+
+
+@converter("aten.index.Tensor")
+def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
+    given = [i for i in indices if i is not None]
+    if any(i is None for i in indices[: len(given)]):
+        raise ImporterError("index with None before a tensor is not supported", code="BW507")
+    if any(i.tensor_info.dtype.is_bool for i in given):
+        raise ImporterError("boolean mask indexing has a data-dependent shape", code="BW508")
+    return imp.builder.op("index", x, *given)
+
+
+@converter("aten.sym_size.int")
+def _sym_size(imp: Importer, node: Any, x: Any, dim: int) -> Any:
+    return dims_of(x)[axis_of(dim, len(dims_of(x)))]
+
+
+@converter("operator.getitem")
+def _getitem(imp: Importer, node: Any, value: Any, index: Any) -> Any:
+    return value[index]

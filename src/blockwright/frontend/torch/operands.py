@@ -1,0 +1,91 @@
+"""What converters share: registration, and how operands, types and sizes are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.graph import shape_value
+from blockwright.support import ImporterError
+
+if TYPE_CHECKING:
+    from blockwright.frontend.torch.importer import Importer
+
+Converter = Callable[..., Any]
+"""`(importer, node, *args, **kwargs) -> value`, with the arguments of the overload."""
+
+
+def registrar(table: dict[str, Converter]) -> Callable[..., Callable[[Converter], Converter]]:
+    """The decorator that enters a converter into `table` under the names of its overloads."""
+
+    def converter(*names: str) -> Callable[[Converter], Converter]:
+        def register(fn: Converter) -> Converter:
+            table.update(dict.fromkeys(names, fn))
+            return fn
+
+        return register
+
+    return converter
+
+
+def torch_dtype(dtype: Any) -> ir.DType:
+    """Element type of a torch dtype; complex and quantised ones have no counterpart."""
+    name = str(dtype).removeprefix("torch.")
+    if name.startswith(("complex", "q")):
+        raise ImporterError(f"element type {name} is not supported", code="BW504")
+    return ir.dtype_of(name)
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, ir.GraphExpr)
+
+
+def dims_of(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
+    shape = value.tensor_info.shape
+    assert shape is not None
+    return shape
+
+
+def axis_of(axis: int, rank: int) -> int:
+    return axis % rank if rank else 0
+
+
+def result_type(node: Any) -> ir.DType:
+    return torch_dtype(node.meta["val"].dtype)
+
+
+def cast_to(imp: Importer, value: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
+    """Cast unless the type is right already."""
+    if value.tensor_info.dtype is dtype:
+        return value
+    return imp.builder.op("astype", value, dtype=dtype)
+
+
+def size_of(imp: Importer, value: Any) -> ir.Expr:
+    return value if isinstance(value, ir.Expr) else imp.symbols.dim(value)
+
+
+def node_shape(imp: Importer, node: Any) -> tuple[ir.Expr, ...]:
+    """The result's shape as the exporter knows it (-1 and broadcasts resolved)."""
+    return tuple(imp.symbols.dim(s) for s in node.meta["val"].shape)
+
+
+def reshape(imp: Importer, value: ir.GraphExpr, shape: tuple[ir.Expr, ...]) -> ir.GraphExpr:
+    return imp.builder.op("reshape", value, shape_value(shape))
+
+
+def promoted(node: Any, *operands: Any) -> ir.DType:
+    """Type in which PyTorch computes a binary operation on these operands."""
+    import torch
+
+    values = [a.meta["val"] if type(a).__name__ == "Node" else a for a in operands]
+    result = values[0]
+    dtype = torch.result_type(result, values[1]) if len(values) > 1 else result.dtype
+    return torch_dtype(dtype)
+
+
+def scalar_of(value: Any, dtype: ir.DType) -> Any:
+    return np.asarray(value, dtype.numpy())

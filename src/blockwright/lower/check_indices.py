@@ -1,0 +1,354 @@
+"""Checked indices become assertions in front of what uses them.
+
+Before::
+
+    for i in range(n):
+        for j in T.vectorized(16):
+            B[i, j] = W[T.checked_index(ids[i], 100), j]
+
+After::
+
+    for i in range(n):
+        assert 0 <= ids[i] and ids[i] < 100, "BW708: embedding: ..."
+        for j in T.vectorized(16):
+            B[i, j] = W[ids[i], j]
+
+An index is checked once, in front of the outermost loop that it does not depend on, under the
+conditions under which it is used. Where it changes with every lane of a vectorized loop, a loop of
+its own checks all lanes first, so that the loop itself can still be vectorized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from blockwright.arith import Analyzer
+from blockwright.arith.text import expr_text
+from blockwright.ir import (
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    Expr,
+    For,
+    ForKind,
+    Node,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+    add,
+    compare,
+    const,
+    const_int,
+    logical_and,
+    logical_not,
+    structural_equal,
+    sub,
+    substitute,
+    uses_var,
+)
+from blockwright.ir import expr as E
+from blockwright.ir import stmt as S
+from blockwright.lower.blocks import MATCH_BUFFER
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import (
+    Analysed,
+    Scoped,
+    conjuncts,
+    has_effect,
+    reads_memory,
+    sequence,
+    stable,
+    stable_negation,
+    walk_code,
+)
+from blockwright.support import BuildError
+
+CHECKED = "checked_index"
+
+
+def check_indices(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function with `checked_index` expanded; raises BuildError BW616 for vectors of indices."""
+    if not any(isinstance(n, Call) and n.op == CHECKED for n in walk_code(func.body)):
+        return func
+    expand = _Expand(func, function_analyzer(func))
+    body = expand(func.body)
+    return func.replace(body=sequence([*map(statement, expand.pending), body]))
+
+
+class Check(msgspec.Struct, frozen=True, eq=False):
+    """A condition that must hold where all guards do; guards are tested in order."""
+
+    inside: Expr
+    guards: tuple[Expr, ...]
+    message: str
+
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.inside, *self.guards)
+
+    def reads(self) -> set[Buffer]:
+        nodes = (node for part in self.parts() for node in walk_code(part))
+        return {node.buffer for node in nodes if isinstance(node, BufferLoad)}
+
+    def uses(self, *variables: Var) -> bool:
+        return any(uses_var(part, set(variables)) for part in self.parts())
+
+    def under(self, *guards: Expr) -> Check:
+        return Check(self.inside, (*guards, *self.guards), self.message)
+
+
+def statement(check: Check) -> Stmt:
+    """The assertion, below an `if` for each guard."""
+    stmt: Stmt = S.AssertStmt(check.inside, check.message)
+    for guard in reversed(check.guards):
+        stmt = S.IfThenElse(guard, stmt)
+    return stmt
+
+
+def _in_front(checks: list[Check], body: Stmt) -> Stmt:
+    """The body after its checks, which share an `if` around the whole body."""
+    if not isinstance(body, S.IfThenElse) or body.else_case is not None or not checks:
+        return sequence([*map(statement, checks), body])
+    shared = [c for c in checks if c.guards and c.guards[0] is body.condition]
+    inner = [statement(Check(c.inside, c.guards[1:], c.message)) for c in shared]
+    body = body.replace(then_case=sequence([*inner, body.then_case]))
+    return sequence([*(statement(c) for c in checks if c not in shared), body])
+
+
+class _Strip(Scoped):
+    """Expressions without `checked_index`; `found` are the checks that must come first."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__()
+        self.owner = owner
+        self.found: list[Check] = []
+        self.guards: tuple[Expr, ...] = ()
+        self.lets: dict[Var, Expr] = {}
+
+    def rewrite_Call(self, node: Call) -> Expr:
+        if node.op == "if_then_else" and node.args[0].dtype.lanes == 1:
+            condition = self(node.args[0])
+            yes = self._under(condition, node.args[1])
+            no = self._under(logical_not(condition), node.args[2])
+            return node.replace(args=(condition, yes, no))
+        if node.op != CHECKED:
+            return self.descend(node)
+        index, extent = self(node.args[0]), self(node.args[1])
+        if index.dtype.lanes > 1:
+            raise BuildError(f"{CHECKED} of a vector of {index.dtype.lanes} indices", code="BW616",
+                             help="check each index before it becomes a lane")  # fmt: skip
+        inside = logical_and(compare(E.GE, index, const(0, index.dtype)),
+                             compare(E.LT, index, extent))  # fmt: skip
+        names = sorted({n.buffer.name for n in walk_code(index) if isinstance(n, BufferLoad)})
+        source = f"an index read from {', '.join(names)}" if names else "an index"
+        limit = expr_text(substitute(extent, self.lets))
+        text = f"{source} is out of range: it must be at least 0 and less than {limit}"
+        inside = substitute(inside, self.lets)
+        self.found.append(Check(inside, self.guards, f"BW708: {self.owner}: {text}"))
+        return index
+
+    def _under(self, condition: Expr, branch: Expr) -> Expr:
+        outer = self.guards
+        self.guards = (*outer, substitute(condition, self.lets))
+        result = self(branch)
+        self.guards = outer
+        return result
+
+    def rewrite_Let(self, node: E.Let) -> Expr:
+        value = self(node.value)
+        self.lets[node.var] = substitute(value, self.lets)
+        return node.replace(value=value, body=self(node.body))
+
+
+class _Expand(Analysed):
+    """`pending` are the checks that must run before the statement just rewritten."""
+
+    def __init__(self, func: PrimFunc, analyzer: Analyzer) -> None:
+        super().__init__(analyzer)
+        self.owner = str(func.attrs.get("op", func.name))
+        self.noalias = func.attrs.get("tir.noalias", True)
+        self.pending: list[Check] = []
+        self.views: dict[Buffer, Buffer] = {}
+
+    # ---------------------------------------------------------------------------------- helpers
+
+    def _strip(self, expr: Expr) -> Expr:
+        strip = _Strip(self.owner)
+        result = strip(expr)
+        self._add(strip.found)
+        return result
+
+    def _add(self, checks: list[Check]) -> None:
+        for check in checks:
+            if not any(structural_equal(check.parts(), other.parts()) for other in self.pending):
+                self.pending.append(check)
+
+    def _apart(self, stmt: Stmt) -> tuple[Stmt, list[Check]]:
+        outer, self.pending = self.pending, []
+        result = self(stmt)
+        found, self.pending = self.pending, outer
+        return result, found
+
+    def _changed(self, check: Check, written: set[Buffer]) -> bool:
+        """Whether a store to one of the buffers may change what the check sees."""
+        reads = {self._root(b) for b in check.reads()}
+        return bool(reads and written) if not self.noalias else bool(reads & written)
+
+    def _root(self, buffer: Buffer) -> Buffer:
+        while buffer in self.views:
+            buffer = self.views[buffer]
+        return buffer
+
+    def _written(self, stmt: Stmt) -> set[Buffer]:
+        """Buffers whose elements the statement may change, itself or through calls."""
+        found: set[Buffer] = set()
+        for node in walk_code(stmt):
+            if isinstance(node, BufferStore):
+                found.add(self._root(node.buffer))
+            elif isinstance(node, S.Evaluate):
+                loads = (n for n in walk_code(node) if isinstance(n, BufferLoad))
+                found.update(self._root(n.buffer) for n in loads)
+        return found
+
+    # ------------------------------------------------------------------------------- statements
+
+    def _leaf(self, node: S.BufferStore | S.Evaluate | S.AssertStmt) -> Stmt:
+        strip = _Strip(self.owner)
+        result = strip.descend(node)
+        self._add(strip.found)
+        return result
+
+    rewrite_BufferStore = rewrite_Evaluate = rewrite_AssertStmt = _leaf
+
+    def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:
+        out: list[Stmt] = []
+        written: set[Buffer] = set()
+        barrier = False
+        for part in node.seq:
+            result, checks = self._apart(part)
+            early = [c for c in checks if not barrier and not self._changed(c, written)]
+            self._add(early)
+            out += [*(statement(c) for c in checks if c not in early), result]
+            written |= self._written(part)
+            barrier = barrier or any(
+                isinstance(n, (S.AssertStmt, S.While)) or (isinstance(n, S.Evaluate) and has_effect(n))
+                for n in walk_code(part)
+            )
+        return sequence(out)
+
+    def rewrite_For(self, node: For) -> Stmt:
+        low, extent = self._strip(node.min), self._strip(node.extent)
+        written = self._written(node.body)
+        inside: list[Check] = []
+        with self.inside(node.loop_var, Range(low, extent)):
+            body, checks = self._apart(node.body)
+            for check in checks:
+                moved = None if self._changed(check, written) else self._leave(check, node)
+                if moved is None:
+                    inside.append(check)
+                else:
+                    self._add([moved])
+        before: list[Stmt] = []
+        if node.kind is ForKind.VECTORIZED and not any(self._changed(c, written) for c in inside):
+            before = [self._loop_of(inside, node)] if inside else []
+        else:
+            body = _in_front(inside, body)
+        return sequence([*before, node.replace(min=low, extent=extent, body=body)])
+
+    def _loop_of(self, checks: list[Check], loop: For) -> Stmt:
+        lane = Var(loop.loop_var.name, loop.loop_var.type)
+        body = substitute(sequence([*map(statement, checks)]), {loop.loop_var: lane})
+        return For(lane, loop.min, loop.extent, ForKind.SERIAL, body)
+
+    def _leave(self, check: Check, loop: For) -> Check | None:
+        """The check as it stands in front of a loop; None when it is another in each iteration."""
+        var = loop.loop_var
+        if uses_var(check.inside, var):
+            return None
+        guards: list[Expr] = []
+        ends: set[bool] = set()
+        for guard in (part for whole in check.guards for part in conjuncts(whole)):
+            if not uses_var(guard, var):
+                guards.append(guard)
+                continue
+            falling = self._falls(guard, var)
+            if falling is None:
+                return None
+            ends.add(falling)
+            last = sub(add(loop.min, loop.extent), 1)
+            guards.append(substitute(guard, {var: loop.min if falling else last}))
+        if len(ends) > 1:
+            return None
+        some = compare(E.GT, loop.extent, const(0, loop.extent.dtype))
+        if not isinstance(some, E.IntImm) and not self.analyzer.prove(some):
+            guards.insert(0, some)
+        return Check(check.inside, tuple(guards), check.message)
+
+    def _falls(self, guard: Expr, var: Var) -> bool | None:
+        """Whether a guard that held stays failed once it fails; False: the other way around.
+
+        None where neither is known. The iterations in which it holds then begin with the first
+        one (or end with the last), or there are none.
+        """
+        if isinstance(guard, (E.LT, E.LE)):
+            room = E.Sub(guard.b, guard.a)
+        elif isinstance(guard, (E.GT, E.GE)):
+            room = E.Sub(guard.a, guard.b)
+        else:
+            return None
+        if not room.dtype.is_int or reads_memory(room):
+            return None
+        after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
+        step = const_int(self.analyzer.simplify(E.Sub(after, room)))
+        return None if step is None else step <= 0
+
+    def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:
+        condition = self._strip(node.condition)
+        with self.analyzer.assume(stable(condition)):
+            then_case, checks = self._apart(node.then_case)
+        self._add([check.under(condition) for check in checks])
+        else_case = node.else_case
+        if else_case is not None:
+            with self.analyzer.assume(stable_negation(condition)):
+                else_case, checks = self._apart(else_case)
+            self._add([check.under(logical_not(condition)) for check in checks])
+        return node.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+    def rewrite_While(self, node: S.While) -> Stmt:
+        body, checks = self._apart(node.body)
+        body = sequence([*map(statement, checks), body])
+        outer, self.pending = self.pending, []
+        condition = self._strip(node.condition)
+        found, self.pending = self.pending, outer
+        if not found:
+            return node.replace(condition=condition, body=body)
+        leave = S.IfThenElse(logical_not(condition), S.Evaluate(Call("break", (), E.DType("int", 32))))
+        return S.While(const(True, "bool"), sequence([*map(statement, found), leave, body]))
+
+    def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
+        value = self._strip(node.value)
+        body, checks = self._apart(node.body)
+        return node.replace(value=value, body=self._keep(body, checks, lambda c: c.uses(node.var)))
+
+    def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
+        body, checks = self._apart(node.body)
+        return node.replace(body=self._keep(body, checks, lambda c: node.buffer in c.reads()))
+
+    def rewrite_DeclBuffer(self, node: S.DeclBuffer) -> Stmt:
+        for load in walk_code(node.source):
+            if isinstance(load, BufferLoad):
+                self.views[node.buffer] = load.buffer
+        body, checks = self._apart(node.body)
+        return node.replace(body=self._keep(body, checks, lambda c: node.buffer in c.reads()))
+
+    def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
+        body, checks = self._apart(node.body)
+        return node.replace(body=self._keep(body, checks, lambda c: node.key == MATCH_BUFFER))
+
+    def _keep(self, body: Stmt, checks: list[Check], stays: Callable[[Check], bool]) -> Stmt:
+        """Checks that need what a statement defines stay in its body; the others leave it."""
+        self._add([c for c in checks if not stays(c)])
+        return sequence([*(statement(c) for c in checks if stays(c)), body])

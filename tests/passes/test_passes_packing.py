@@ -1,0 +1,127 @@
+"""Work on weights alone leaves the kernels and is done while compiling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.graph import GraphBuilder
+from blockwright.passes.lift_packing import split_prologue
+
+F32 = ir.dtype_of("float32")
+
+KERNEL = """
+@T.prim_func(private=True)
+def kernel(x: T.handle, w: T.handle, y: T.handle):
+    n = T.int64()
+    X = T.match_buffer(x, (n, T.int64(4)), "float32")
+    W = T.match_buffer(w, (T.int64(4), T.int64(6)), "float32")
+    Y = T.match_buffer(y, (n, T.int64(6)), "float32")
+    P = T.alloc_buffer((T.int64(6), T.int64(4)), "float32")
+    for j, k in T.grid(T.int64(6), T.int64(4)):
+        with T.block("P"):
+            vj, vk = T.axis.remap("SS", [j, k])
+            P[vj, vk] = W[vk, vj]
+    for i, j, k in T.grid(n, T.int64(6), T.int64(4)):
+        with T.block("Y"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                Y[vi, vj] = T.float32(0)
+            Y[vi, vj] = Y[vi, vj] + X[vi, vk] * {read}
+"""
+
+
+def kernel(parse: Any, read: str = "P[vj, vk]") -> ir.PrimFunc:
+    return parse(KERNEL.format(read=read))["kernel"]
+
+
+def graph(func: ir.PrimFunc, weights: list[np.ndarray[Any, Any]], calls: int = 1) -> ir.IRModule:
+    """`calls` calls of the kernel on x, with these weights in turn; the results are added."""
+    b = GraphBuilder(module=ir.IRModule({"kernel": func}))
+    x = b.param("x", ir.TensorInfo((ir.var("n", "int64"), ir.const(4, "int64")), F32, 2))
+    from blockwright.graph import constant
+    from blockwright.passes.rewrite import call_tir
+
+    out = ir.TensorInfo((x.tensor_info.shape[0], ir.const(6, "int64")), F32, 2)
+    constants = [constant(w) for w in weights]
+    results = [b.emit(call_tir("kernel", [x, constants[i % len(constants)]], [out]))
+               for i in range(calls)]  # fmt: skip
+    total = results[0]
+    for one in results[1:]:
+        total = b.op("add", total, one)
+    return ir.IRModule({"kernel": func, "main": b.finish("main", total)})
+
+
+WEIGHT = np.arange(24, dtype="f4").reshape(4, 6)
+
+
+def test_packing_leaves_the_kernel(parse: Any, run: Any, callees: Any) -> None:
+    module = run(graph(kernel(parse), [WEIGHT]), "lift_packing")
+    assert callees(module) == ["kernel_pack", "kernel"]
+    func = module["kernel"]
+    assert [b.name for b in ir.blocks(func.body)] == ["root", "Y"]
+    assert [ir.const_int(d) for d in func.buffers[1].shape] == [6, 4]
+    assert not func.root.alloc_buffers
+
+
+def test_packing_is_done_natively_while_compiling(parse: Any, run: Any, callees: Any) -> None:
+    module = run(graph(kernel(parse), [WEIGHT]), "lift_packing", "fold_packing")
+    assert callees(module) == ["kernel"]
+    packed = [c.data for c in ir.collect(module["main"], ir.Constant)]
+    assert len(packed) == 1
+    np.testing.assert_array_equal(packed[0], WEIGHT.T)
+    assert "kernel_pack" not in module
+
+
+def test_a_weight_used_twice_is_packed_once(parse: Any, run: Any) -> None:
+    module = run(graph(kernel(parse), [WEIGHT], calls=3), "lift_packing", "fold_packing")
+    assert len({id(c.data) for c in ir.collect(module["main"], ir.Constant)}) == 1
+    x = np.ones((2, 4), "f4")
+    exe = bw.compile(graph(kernel(parse), [WEIGHT, WEIGHT + 1], calls=3))
+    np.testing.assert_allclose(exe(x), x @ WEIGHT + x @ (WEIGHT + 1) + x @ WEIGHT, rtol=1e-6)
+    once, thrice = (bw.compile(graph(kernel(parse), [WEIGHT], calls=n)) for n in (1, 3))
+    assert thrice.memory_plan.packed_weight_bytes == once.memory_plan.packed_weight_bytes
+
+
+def test_activations_are_not_taken_for_weights(parse: Any, run: Any, callees: Any) -> None:
+    func = kernel(parse)
+    assert split_prologue(func, {0})[1] == []
+    assert len(split_prologue(func, {1})[1]) == 1
+
+
+@pytest.mark.parametrize("read", ["P[vj, vk] * W[vk, vj]", "W[vk, vj]"])
+def test_a_parameter_read_elsewhere_stays(parse: Any, read: str) -> None:
+    """The kernel still needs the parameter as it is."""
+    func, splits = split_prologue(kernel(parse, read), {1})
+    assert splits == []
+    assert "P" in [b.name for b in ir.blocks(func.body)]
+
+
+def test_calls_on_constants_become_constants(parse: Any, run: Any) -> None:
+    text = """
+@R.function
+def main(x: R.Tensor(("n", 4), "float32")):
+    n = T.int64()
+    a = R.exp(R.full(R.shape([4]), fill_value=2.0, dtype="float32"))
+    b = R.multiply(a, a)
+    return R.add(x, b)
+"""
+    module = run(parse(text), "normalize", "legalize", "fold_constants")
+    (value,) = [c.data for c in ir.collect(module["main"], ir.Constant)]
+    np.testing.assert_allclose(value, np.full(4, np.exp(2.0) ** 2), rtol=1e-6)
+    assert [n for n, f in module.functions.items() if isinstance(f, ir.PrimFunc)] == ["add"]
+
+
+def test_sizes_that_vary_are_not_folded(parse: Any, run: Any, callees: Any) -> None:
+    text = """
+@R.function
+def main(x: R.Tensor(("n",), "float32")):
+    n = T.int64()
+    return R.add(x, R.full(R.shape([n]), fill_value=2.0, dtype="float32"))
+"""
+    module = run(parse(text), "normalize", "legalize", "fold_constants")
+    assert len(callees(module)) == 2

@@ -1,0 +1,75 @@
+"""Checks that every rule's schedules go through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.analysis import check_well_formed
+from blockwright.build import build
+from blockwright.rules import RULES, RuleResult, apply_rules
+from blockwright.schedule import RECORDS, Schedule, Trace
+from blockwright.target import Target
+from blockwright.testing import assert_same_meaning
+
+MACHINE = Target("x86-64-v3", num_threads=2)
+
+
+def refusal(rule: str, func: ir.PrimFunc) -> str:
+    """Why a rule does not take a program; "" when it does."""
+    (found,) = (r for r in RULES if r.name == rule)
+    return found.refuses(func, MACHINE)
+
+
+def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> RuleResult:
+    """The program as that rule schedules it: well formed, replayable, meaning the same."""
+    result = apply_rules(func, MACHINE)
+    assert result.rule == rule, (result.rule, result.note)
+    assert "gave up" not in result.note
+    check_well_formed(result.func)
+    for trace in (result.trace, from_json(result.trace, func)):
+        again = Schedule(func, verify="full")
+        again.replay(trace)
+        ir.assert_structural_equal(again.func, result.func)
+    for given in sizes:
+        assert_same_meaning(func, result.func, sizes=given)
+    return result
+
+
+def from_json(trace: Trace, func: ir.PrimFunc) -> Trace:
+    return Trace.from_json(json.loads(json.dumps(trace.as_json())), RECORDS, func)
+
+
+def native(func: ir.PrimFunc) -> Callable[..., Any]:
+    """The program as the rules schedule it for this machine, built."""
+    result = apply_rules(func, Target("native"))
+    assert "gave up" not in result.note
+    return build(result.func)[func.name]
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def loop_kinds(func: ir.PrimFunc) -> list[str]:
+    return [loop.kind.value for loop in ir.loops(func.body)]
+
+
+class Checks:
+    """The helpers above, as tests get them."""
+
+    refusal = staticmethod(refusal)
+    taken_by = staticmethod(taken_by)
+    native = staticmethod(native)
+    normal = staticmethod(normal)
+    loop_kinds = staticmethod(loop_kinds)
+
+
+@pytest.fixture
+def checks() -> type[Checks]:
+    return Checks

@@ -1,0 +1,108 @@
+"""The attention rule: scores, softmax and the product with V in one kernel per head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.script.compute import Program
+
+B, S = (ir.var(name, "int64") for name in "bs")
+Size = ir.Expr | int
+
+
+def attention(
+    heads: int = 2, depth: Size = 16, length: Size = S, batch: Size = B, masked: bool = True,
+    merged: bool = False,
+) -> ir.PrimFunc:  # fmt: skip
+    """softmax(0.25 Q K^T + mask) V, optionally with the heads merged in the result."""
+    p = Program("attention")
+    q, k, v = (p.param(name, (batch, heads, length, depth), "float32") for name in "QKV")
+    mask = p.param("mask", (batch, length), "float32")
+    square, rows = (batch, heads, length, length), (batch, heads, length)
+    s = p.reduce("S", square, (depth,), lambda b, h, i, j, d: q[b, h, i, d] * k[b, h, j, d])
+    z = p.compute("Z", square, lambda b, h, i, j:
+                  s[b, h, i, j] * 0.25 + (mask[b, j] if masked else 0.0))  # fmt: skip
+    m = p.reduce("M", rows, (length,), lambda b, h, i, j: z[b, h, i, j], "max")
+    e = p.compute("P", square, lambda b, h, i, j: ir.call("exp", z[b, h, i, j] - m[b, h, i]))
+    n = p.reduce("L", rows, (length,), lambda b, h, i, j: e[b, h, i, j])
+    w = p.compute("W", square, lambda b, h, i, j: e[b, h, i, j] / n[b, h, i])
+    o = p.reduce("O", (batch, heads, length, depth), (length,),
+                 lambda b, h, i, d, j: w[b, h, i, j] * v[b, h, j, d])  # fmt: skip
+    if not merged:
+        return p.finish([o])
+    t = p.compute("T", (batch, length, heads, depth), lambda b, i, h, d: o[b, h, i, d])
+    return p.finish([t])
+
+
+def expected(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    z = q.astype("float64") @ k.swapaxes(-1, -2) * 0.25 + mask[:, None, None, :]
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
+    "symbolic batch and length": (
+        attention(), [{"b": 1, "s": 1}, {"b": 2, "s": 5}, {"b": 1, "s": 9}]),
+    "one head": (attention(heads=1), [{"b": 2, "s": 3}]),
+    "fixed odd length": (attention(length=7, batch=1), [{}]),
+    "head that is no whole number of vectors": (attention(depth=12), [{"b": 1, "s": 3}]),
+    "without a mask": (attention(masked=False), [{"b": 1, "s": 4}]),
+    "heads merged behind it": (attention(merged=True), [{"b": 2, "s": 3}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
+    func, sizes = PROGRAMS[name]
+    checks.taken_by("attention", func, *sizes)
+
+
+def test_a_task_is_a_head_and_holds_everything(checks: Any) -> None:
+    func = checks.taken_by("attention", attention()).func
+    kinds = checks.loop_kinds(func)
+    assert kinds.count("parallel") == 1
+    assert kinds[0] == "parallel"
+    assert {"vectorized", "unrolled"} <= set(kinds)
+
+
+def single() -> ir.PrimFunc:
+    p = Program("single")
+    q, k = (p.param(name, (B, 2, S, 16), "float32") for name in "QK")
+    return p.finish([p.reduce("C", (B, 2, S, S), (16,), lambda b, h, i, j, d:
+                              q[b, h, i, d] * k[b, h, j, d])])  # fmt: skip
+
+
+def unbatched() -> ir.PrimFunc:
+    p = Program("unbatched")
+    x, w, v = (p.param(name, (8, 8), "float32") for name in "XWV")
+    c = p.reduce("C", (8, 8), (8,), lambda i, j, k: x[i, k] * w[j, k])
+    return p.finish([p.reduce("D", (8, 8), (8,), lambda i, j, k: c[i, k] * v[j, k])])
+
+
+@pytest.mark.parametrize(
+    ("func", "reason"),
+    [
+        (single(), "1 contractions, two are wanted"),
+        (unbatched(), "the contractions are not batched alike"),
+        (attention(depth=ir.var("d", "int64")), "the head size is symbolic"),
+        (attention(depth=4), "the head is shorter than a vector"),
+        (attention(length=1), "an axis has one element"),
+    ],
+)
+def test_what_is_refused_says_why(checks: Any, func: ir.PrimFunc, reason: str) -> None:
+    assert checks.refusal("attention", func) == reason
+
+
+def test_the_library_agrees_with_numpy(checks: Any) -> None:
+    run = checks.native(attention(depth=32))
+    for batch, length in ((1, 1), (2, 13), (1, 64)):
+        q, k, v = (checks.normal(batch, 2, length, 32, seed=n) for n in range(3))
+        mask = np.zeros((batch, length), "float32")
+        mask[:, length // 2 + 1 :] = np.finfo("float32").min
+        out = np.full(q.shape, np.nan, "float32")
+        run(q, k, v, mask, out)
+        np.testing.assert_allclose(out, expected(q, k, v, mask), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,111 @@
+"""The element-wise rule: one parallel nest with vectors along the last axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.script.compute import Program
+
+N, S = (ir.var(name, "int64") for name in "ns")
+
+
+def chain(*shape: ir.Expr | int) -> ir.PrimFunc:
+    p = Program("chain")
+    x, bias = p.param("X", shape, "float32"), p.param("bias", shape[-1:], "float32")
+    a = p.compute("a", shape, lambda *i: x[i] + bias[i[-1]])
+    b = p.compute("b", shape, lambda *i: ir.call("tanh", a[i]))
+    return p.finish([p.compute("c", shape, lambda *i: b[i] * 2.0 + 1.0)])
+
+
+def transposed() -> ir.PrimFunc:
+    p = Program("transposed")
+    x = p.param("X", (N, S), "float32")
+    t = p.compute("t", (S, N), lambda j, i: x[i, j] * 0.5)
+    return p.finish([p.compute("y", (S, N), lambda j, i: t[j, i] + 1.0)])
+
+
+def gathered() -> ir.PrimFunc:
+    p = Program("gathered")
+    table, rows = p.param("T", (12, 10), "float32"), p.param("R", (N,), "int64")
+    return p.finish([p.compute("y", (N, 10), lambda i, j: table[rows[i], j])])
+
+
+def padded() -> ir.PrimFunc:
+    p = Program("padded")
+    x = p.param("X", (N, 5), "float32")
+    return p.finish([p.compute("y", (N, 9), lambda i, j: ir.if_then_else(
+        ir.logical_and(ir.compare(ir.GE, j, 2), ir.compare(ir.LT, j, 7)), x[i, j - 2], 0.0))])  # fmt: skip
+
+
+def two_outputs() -> ir.PrimFunc:
+    p = Program("two_outputs")
+    x = p.param("X", (N, 6), "float32")
+    a = p.compute("a", (N, 6), lambda i, j: x[i, j] + 1.0)
+    return p.finish([a, p.compute("b", (N, 6), lambda i, j: a[i, j] * 2.0)])
+
+
+def scalar() -> ir.PrimFunc:
+    p = Program("scalar")
+    x = p.param("X", (), "float32")
+    return p.finish([p.compute("y", (), lambda: x[()] + 1.0)])
+
+
+PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
+    "one axis": (chain(N), [{"n": 1}, {"n": 9}]),
+    "two axes": (chain(N, 6), [{"n": 1}, {"n": 5}]),
+    "four axes": (chain(N, 2, S, 3), [{"n": 2, "s": 3}]),
+    "odd fixed extents": (chain(3, 17), [{}]),
+    "one element per row": (chain(N, 1), [{"n": 7}]),
+    "one element": (chain(1, 1), [{}]),
+    "larger than a task": (chain(70, 65), [{}]),
+    "transposed": (transposed(), [{"n": 3, "s": 9}]),
+    "gathered": (gathered(), [{"n": 4}]),
+    "padded": (padded(), [{"n": 3}]),
+    "two outputs": (two_outputs(), [{"n": 3}]),
+    "no axes": (scalar(), [{}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
+    func, sizes = PROGRAMS[name]
+    checks.taken_by("elementwise", func, *sizes)
+
+
+def test_light_blocks_are_inlined(checks: Any) -> None:
+    func = checks.taken_by("elementwise", chain(N, 6)).func
+    assert [b.name for b in ir.blocks(func)] == ["root", "c"]
+    assert "vectorized" in checks.loop_kinds(func)
+
+
+def test_short_loops_stay_on_one_thread(checks: Any) -> None:
+    assert "parallel" not in checks.loop_kinds(checks.taken_by("elementwise", chain(4, 8)).func)
+    assert "parallel" in checks.loop_kinds(checks.taken_by("elementwise", chain(4096, 8)).func)
+
+
+def test_reductions_are_refused(checks: Any) -> None:
+    p = Program("total")
+    x = p.param("X", (N, 6), "float32")
+    func = p.finish([p.reduce("y", (N,), (6,), lambda i, k: x[i, k])])
+    assert checks.refusal("elementwise", func) == "a block reduces"
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 300])
+def test_the_library_agrees_with_numpy(checks: Any, rows: int) -> None:
+    run = checks.native(chain(N, 13))
+    x, bias = checks.normal(rows, 13), checks.normal(13, seed=1)
+    out = np.full((rows, 13), np.nan, "float32")
+    run(x, bias, out)
+    np.testing.assert_allclose(out, np.tanh(x + bias) * 2 + 1, rtol=1e-5, atol=1e-6)
+
+
+def test_a_transposition_agrees_with_numpy(checks: Any) -> None:
+    run = checks.native(transposed())
+    x = checks.normal(37, 21)
+    out = np.empty((21, 37), "float32")
+    run(x, out)
+    np.testing.assert_array_equal(out, x.T * np.float32(0.5) + 1)

@@ -1,0 +1,152 @@
+"""The row rule: reductions over trailing axes with element-wise work around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.script.compute import Program
+
+N, S = (ir.var(name, "int64") for name in "ns")
+Size = ir.Expr | int
+
+
+def softmax(rows: Size, columns: Size) -> ir.PrimFunc:
+    p = Program("softmax")
+    x = p.param("X", (rows, columns), "float32")
+    m = p.reduce("m", (rows,), (columns,), lambda i, k: x[i, k], "max")
+    e = p.compute("e", (rows, columns), lambda i, k: ir.call("exp", x[i, k] - m[i]))
+    s = p.reduce("s", (rows,), (columns,), lambda i, k: e[i, k])
+    return p.finish([p.compute("o", (rows, columns), lambda i, k: e[i, k] / s[i])])
+
+
+def layer_norm(rows: Size, width: int) -> ir.PrimFunc:
+    p = Program("layer_norm")
+    x = p.param("X", (rows, width), "float32")
+    g, b = (p.param(name, (width,), "float32") for name in ("gamma", "beta"))
+    mean = p.reduce("mean", (rows,), (width,), lambda i, k: x[i, k] * (1.0 / width))
+    var = p.reduce("var", (rows,), (width,), lambda i, k:
+                   (x[i, k] - mean[i]) * (x[i, k] - mean[i]) * (1.0 / width))  # fmt: skip
+    y = p.compute("Y", (rows, width), lambda i, k:
+                  (x[i, k] - mean[i]) * ir.call("rsqrt", var[i] + 1e-5) * g[k] + b[k])  # fmt: skip
+    return p.finish([y])
+
+
+def total(rows: Size, columns: Size, combiner: str, dtype: str = "float32") -> ir.PrimFunc:
+    p = Program("total")
+    x = p.param("X", (rows, columns), dtype)
+    return p.finish([p.reduce("Y", (rows,), (columns,), lambda i, k: x[i, k], combiner)])
+
+
+def column_sums(rows: Size, columns: Size) -> ir.PrimFunc:
+    p = Program("column_sums")
+    x = p.param("X", (rows, columns), "float32")
+    return p.finish([p.reduce("Y", (columns,), (rows,), lambda j, k: x[k, j])])
+
+
+def everything() -> ir.PrimFunc:
+    p = Program("everything")
+    x = p.param("X", (N, 6), "float32")
+    return p.finish([p.reduce("Y", (), (N, 6), lambda i, j: x[i, j])])
+
+
+def pooled() -> ir.PrimFunc:
+    """Sum over the middle axis, divided by a count: mean pooling."""
+    p = Program("pooled")
+    x, count = p.param("X", (N, S, 10), "float32"), p.param("count", (N,), "float32")
+    s = p.reduce("s", (N, 10), (S,), lambda i, d, k: x[i, k, d])
+    return p.finish([p.compute("Y", (N, 10), lambda i, d: s[i, d] / count[i])])
+
+
+PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
+    "softmax": (softmax(N, S), [{"n": 1, "s": 1}, {"n": 3, "s": 9}, {"n": 2, "s": 17}]),
+    "softmax of fixed odd size": (softmax(3, 21), [{}]),
+    "softmax of one column": (softmax(N, 1), [{"n": 4}]),
+    "layer norm": (layer_norm(N, 24), [{"n": 1}, {"n": 5}]),
+    "layer norm of odd width": (layer_norm(N, 19), [{"n": 2}]),
+    "sum": (total(N, S, "sum"), [{"n": 3, "s": 1}, {"n": 3, "s": 8}, {"n": 2, "s": 9}]),
+    "maximum of integers": (total(N, S, "max", "int32"), [{"n": 3, "s": 9}]),
+    "minimum": (total(4, 40, "min"), [{}]),
+    "any": (total(N, S, "any", "bool"), [{"n": 3, "s": 9}]),
+    "column sums": (column_sums(N, S), [{"n": 1, "s": 1}, {"n": 4, "s": 9}]),
+    "column sums of fixed size": (column_sums(5, 20), [{}]),
+    "one number": (everything(), [{"n": 1}, {"n": 7}]),
+    "mean pooling": (pooled(), [{"n": 2, "s": 3}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
+    func, sizes = PROGRAMS[name]
+    checks.taken_by("rows", func, *sizes)
+
+
+def test_rows_are_parallel_and_their_work_is_in_vectors(checks: Any) -> None:
+    func = checks.taken_by("rows", softmax(N, S)).func
+    kinds = checks.loop_kinds(func)
+    assert kinds.count("parallel") == 1
+    assert kinds.index("parallel") == 0
+    assert kinds.count("vectorized") >= 4
+
+
+def elementwise() -> ir.PrimFunc:
+    p = Program("twice")
+    x = p.param("X", (N,), "float32")
+    return p.finish([p.compute("Y", (N,), lambda i: x[i] * 2.0)])
+
+
+def narrow() -> ir.PrimFunc:
+    """The last block has one axis, a reduction before it has two."""
+    p = Program("narrow")
+    x = p.param("X", (N, S, 4), "float32")
+    s = p.reduce("s", (N, S), (4,), lambda i, j, k: x[i, j, k])
+    return p.finish([p.compute("Y", (N,), lambda i: s[i, 0])])
+
+
+@pytest.mark.parametrize(
+    ("func", "reason"),
+    [
+        (elementwise(), "no block reduces"),
+        (narrow(), "the last block has fewer axes than a reduction has rows"),
+    ],
+)
+def test_what_is_refused_says_why(checks: Any, func: ir.PrimFunc, reason: str) -> None:
+    assert checks.refusal("rows", func) == reason
+
+
+def test_softmax_agrees_with_numpy(checks: Any) -> None:
+    run = checks.native(softmax(N, S))
+    for shape in ((1, 1), (3, 7), (5, 64), (2, 131)):
+        x = checks.normal(*shape) * 4
+        x[0, 0] = -np.inf if shape[1] > 1 else 0
+        out = np.full(shape, np.nan, "float32")
+        run(x, out)
+        e = np.exp(x.astype("float64") - x.max(1, keepdims=True))
+        np.testing.assert_allclose(out, e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
+
+
+def test_layer_norm_agrees_with_numpy(checks: Any) -> None:
+    run = checks.native(layer_norm(N, 38))
+    x, g, b = checks.normal(7, 38), checks.normal(38, seed=1), checks.normal(38, seed=2)
+    out = np.empty((7, 38), "float32")
+    run(x, g, b, out)
+    y = x.astype("float64")
+    want = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5) * g + b
+    np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-5)
+
+
+def test_an_empty_reduction_gives_the_initial_value(checks: Any) -> None:
+    run = checks.native(total(N, S, "sum"))
+    out = np.full(3, np.nan, "float32")
+    run(np.empty((3, 0), "float32"), out)
+    np.testing.assert_array_equal(out, 0)
+
+
+def test_one_number_of_no_rows(checks: Any) -> None:
+    run = checks.native(everything())
+    out = np.full((), np.nan, "float32")
+    run(np.empty((0, 6), "float32"), out)
+    assert out == 0
