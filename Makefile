@@ -2,6 +2,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 PIP_ARGS ?=
+BENCH_ARGS ?=
 DEMO_ARGS ?=
 TEST_ARGS ?=
 
@@ -34,7 +35,7 @@ fuzz: .venv/stamp-package .venv/stamp-dev
 	BLOCKWRIGHT_FUZZ=1 $(PY) -m pytest -n $(JOBS) -m fuzz $(TEST_ARGS)
 
 bench: .venv/stamp-package
-	$(PY) -m benchmarks
+	$(PY) -m benchmarks $(BENCH_ARGS)
 
 lint: .venv/stamp-package .venv/stamp-dev
 	@failed=; \

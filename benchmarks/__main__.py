@@ -1,4 +1,4 @@
-"""Run every comparison: ``python -m benchmarks [CASE ...] [--artefact MODEL.bwx]``.
+"""Run every comparison: ``python -m benchmarks [CASE ...] [--artefact MODEL.bwx] [--threads N]``.
 
 Without ``--artefact`` the model is compiled first, in a process of its own, so that what is timed
 is always the code of this tree. Results are written to ``benchmarks/results``.
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import minilm
+from benchmarks import harness, minilm
 
 CASES = {"minilm": minilm.main}
 
@@ -24,6 +24,14 @@ def main() -> None:
         "case", nargs="*", choices=[[], *CASES], metavar="CASE", help=f"of {names}; all by default"
     )
     parser.add_argument("--artefact", type=Path, help="a saved model to time; else one is built")
+    parser.add_argument("--threads", type=int, default=2, help="of each peer (2)")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "processor"),
+        default="wall",
+        help="what passes, or what the peer's threads use: the latter compares the work done, with "
+        "--threads 1, even beside busy programs",
+    )
     options = parser.parse_args()
     artefact = options.artefact
     if artefact is None:
@@ -31,7 +39,7 @@ def main() -> None:
         command = [sys.executable, "-m", "examples.minilm.compile_model", str(artefact)]
         subprocess.run(command, check=True)
     for name in options.case or CASES:
-        CASES[name](artefact)
+        CASES[name](artefact, options.threads, harness.Settings(clock=options.clock))
 
 
 if __name__ == "__main__":

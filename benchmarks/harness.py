@@ -48,7 +48,9 @@ class PeerError(RuntimeError):
 class Settings:
     """How long and how often to measure.
 
-    A turn lasts ``budget_s`` seconds and at least ``min_calls`` calls.
+    A turn lasts ``budget_s`` seconds and at least ``min_calls`` calls. The clock "processor" counts
+    processor time instead of the time that passes: with one thread it compares the work that peers
+    do even beside busy programs, but says nothing about how they use several cores.
     """
 
     rounds: int = 7
@@ -56,6 +58,7 @@ class Settings:
     min_calls: int = 3
     pause_s: float = 0.15
     warmup_s: float = 0.5
+    clock: str = "wall"
 
 
 @dataclass(frozen=True)
@@ -239,7 +242,10 @@ def _time_point(
             resting = {other: other.cpu_seconds() for other in workers if other is not worker}
             start = time.perf_counter()
             seconds = worker.ask(
-                "measure", budget_s=settings.budget_s, min_calls=settings.min_calls
+                "measure",
+                budget_s=settings.budget_s,
+                min_calls=settings.min_calls,
+                clock=settings.clock,
             )["seconds"]
             took = time.perf_counter() - start
             rounds[worker.peer.name].append(statistics.median(seconds))

@@ -121,6 +121,7 @@ def run(
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
         "machine": {**before, "load_after": harness.machine()["load"]},
         "threads": threads,
+        "clock": (settings or harness.Settings()).clock,
         "peers": about,
         "points": [
             {**result.as_json(), "ratio": result.ratio("blockwright", "pytorch")}
@@ -150,9 +151,14 @@ def row(result: harness.PointResult) -> str:
     )
 
 
-def main(artefact: Path) -> None:
+def main(artefact: Path, threads: int, settings: harness.Settings) -> None:
     """Compare and print the table."""
     print(HEADER)
-    results = run(artefact, on_point=lambda result: print(row(result), flush=True))
-    if any(result.disturbed for result in results):
+    results = run(
+        artefact,
+        threads=threads,
+        settings=settings,
+        on_point=lambda result: print(row(result), flush=True),
+    )
+    if settings.clock == "wall" and any(result.disturbed for result in results):
         print("Other programs kept the machine busy (last column: cores); measure again later.")

@@ -196,3 +196,27 @@ def test_shifts_and_masks_are_divisions(analyzer: Analyzer) -> None:
     four = const(4)
     assert expr_text(analyzer.simplify((X << four) >> four)) == "x"
     assert expr_text(analyzer.simplify(I0 & const(15))) == "i"
+
+
+def test_variables_of_one_name_stay_apart() -> None:
+    first, second = ir.var("x", "int64"), ir.var("x", "int64")
+    known = Analyzer()
+    assert not known.prove_equal(first, second)
+    assert isinstance(known.simplify(first - second), ir.Sub)
+    known.bind(first, span(4))
+    assert known.const_bounds(first + second * 0) == (0, 3)
+    assert known.const_bounds(second) == (None, None)
+
+
+def test_a_minimum_is_bounded_by_any_of_its_operands() -> None:
+    tail = ir.minimum(N - X * 8, const(8))
+    assert Analyzer().const_bounds(tail) == (None, 8)
+    assert Analyzer().const_bounds(ir.maximum(N - X * 8, const(8))) == (8, None)
+
+
+def test_a_checked_index_lies_in_its_extent(analyzer: Analyzer) -> None:
+    inside = ir.call("checked_index", X, N)
+    assert analyzer.prove(inside >= 0)
+    assert analyzer.const_bounds(ir.call("checked_index", X, const(9))) == (0, 8)
+    assert analyzer.simplify(ir.call("checked_index", I0, const(16))) is I0
+    assert not analyzer.prove_equal(inside, X)

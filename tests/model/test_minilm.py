@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -120,7 +121,7 @@ def test_at_most_nine_kernels_per_layer_and_none_for_layout(exe: Any) -> None:
     profile = exe.profile(*batch(rng, 2, 33), repeat=1)
     places = [i for i, c in enumerate(profile.calls) if "attention" in c.operators]
     assert len(places) == LAYERS
-    assert all(after - before <= 9 for before, after in zip(places, places[1:], strict=False))
+    assert all(after - before <= 9 for before, after in pairwise(places))
     movement = {"reshape", "permute_dims", "transpose", "flatten", "copy", "broadcast_to"}
     assert not [c.kernel for c in profile.calls if set(c.operators) <= movement]
 

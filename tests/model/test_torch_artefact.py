@@ -111,6 +111,13 @@ def test_the_memory_plan_is_what_a_call_takes(encoder_exe: Any, encoder_artefact
     assert plan.packed_weight_bytes < encoder_artefact.stat().st_size
 
 
+def test_a_loaded_model_says_that_it_cannot_be_profiled(encoder_artefact: Path) -> None:
+    ids = np.ones((3, 8), np.int64)
+    with pytest.raises(bw.OptionError) as caught:
+        bw.load(encoder_artefact).profile(ids, ids)
+    assert caught.value.code == "BW907"
+
+
 def test_saving_twice_writes_the_same_bytes(encoder_exe: Any, tmp_path: Path) -> None:
     size = encoder_exe.save(tmp_path / "one.bwx")
     encoder_exe.save(tmp_path / "two.bwx")

@@ -64,6 +64,17 @@ def test_bad_arguments_are_refused_by_name(exe: Any, case: str) -> None:
         assert text in caught.value.message
 
 
+@pytest.mark.parametrize("wrong", [100, -1, 2**40])
+def test_tokens_outside_the_vocabulary_are_refused(exe: Any, wrong: int) -> None:
+    ids = IDS.clone()
+    ids[3, 8] = wrong
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(ids, MASK)
+    assert caught.value.code == "BW708"
+    assert "input_ids" in caught.value.message
+    assert "less than 100" in caught.value.message
+
+
 def test_a_bad_call_leaves_the_model_usable(exe: Any, encoder: Any, compare_with_torch: Any,
                                             make_tokens: Any) -> None:  # fmt: skip
     inputs = make_tokens(4, 9)

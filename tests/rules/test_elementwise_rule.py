@@ -37,8 +37,12 @@ def gathered() -> ir.PrimFunc:
 def padded() -> ir.PrimFunc:
     p = Program("padded")
     x = p.param("X", (N, 5), "float32")
-    return p.finish([p.compute("y", (N, 9), lambda i, j: ir.if_then_else(
-        ir.logical_and(ir.compare(ir.GE, j, 2), ir.compare(ir.LT, j, 7)), x[i, j - 2], 0.0))])  # fmt: skip
+
+    def body(i: ir.Expr, j: ir.Expr) -> ir.Expr:
+        inside = ir.logical_and(ir.compare(ir.GE, j, 2), ir.compare(ir.LT, j, 7))
+        return ir.if_then_else(inside, x[i, j - 2], 0.0)
+
+    return p.finish([p.compute("y", (N, 9), body)])
 
 
 def two_outputs() -> ir.PrimFunc:

@@ -70,7 +70,6 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "sum": (total(N, S, "sum"), [{"n": 3, "s": 1}, {"n": 3, "s": 8}, {"n": 2, "s": 9}]),
     "maximum of integers": (total(N, S, "max", "int32"), [{"n": 3, "s": 9}]),
     "minimum": (total(4, 40, "min"), [{}]),
-    "any": (total(N, S, "any", "bool"), [{"n": 3, "s": 9}]),
     "column sums": (column_sums(N, S), [{"n": 1, "s": 1}, {"n": 4, "s": 9}]),
     "column sums of fixed size": (column_sums(5, 20), [{}]),
     "one number": (everything(), [{"n": 1}, {"n": 7}]),

@@ -123,6 +123,7 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = A[vi, vj] - C[vi]
 """
+COUPLED = SUM.replace("vi, vk = T", "T.where(i * 32 + k < 700)\n        vi, vk = T")
 PRODUCT = """
 C = T.alloc_buffer((32, 32), "float32")
 for i, j, k in T.grid(32, 32, 32):
@@ -401,7 +402,7 @@ REDUCTION: dict[str, Case] = {
         SUM, lambda s: (s.decompose_reduction(block(s, "C"), loop(s, "C", 1)),
                         s.rfactor(loop(s, "C", 1), 0)), "BW330", "with an initial value"),
     "rfactor: condition on a split loop": (
-        SUM.replace("vi, vk = T.axis.remap", "T.where(i * 32 + k < 700)\n        vi, vk = T.axis.remap"),
+        COUPLED,
         lambda s: (s.split(loop(s, "C", 0), [None, 8]), s.rfactor(loop(s, "C", 2), 0)),
         "BW331", "couples loops"),
     "rfactor: shared reduction loop": (
@@ -431,7 +432,7 @@ for k0 in range(4):
         SUM, lambda s: s.decompose_reduction(block(s, "C"), s.fuse(*s.get_loops(block(s, "C")))),
         "BW331", "binds spatial and reduction iterators"),
     "decompose_reduction: condition that mixes loops": (
-        SUM.replace("vi, vk = T.axis.remap", "T.where(i * 32 + k < 700)\n        vi, vk = T.axis.remap"),
+        COUPLED,
         lambda s: s.decompose_reduction(block(s, "C"), loop(s, "C", 1)), "BW331",
         "couples loops"),
     "decompose_reduction: earlier values are read": (

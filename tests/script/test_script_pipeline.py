@@ -42,7 +42,12 @@ def test_operator_programs(name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), SAMPLES)
-def test_every_stage_of_lowering(name: str, number: int) -> None:
+def test_lowered_operator_programs(name: str, number: int) -> None:
+    round_trip(lower(program(name, number)))
+
+
+@pytest.mark.parametrize("name", [name for name, number in SAMPLES if number == 0])
+def test_every_stage_of_lowering(name: str) -> None:
     stages: list[str] = []
 
     def check(stage: str, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
@@ -50,7 +55,7 @@ def test_every_stage_of_lowering(name: str, number: int) -> None:
         if after is not before:
             round_trip(after)
 
-    lower(program(name, number), on_pass=check)
+    lower(program(name), on_pass=check)
     assert stages
 
 

@@ -7,7 +7,6 @@ from blockwright.analysis.regions import (
     block_access_regions,
     clip_region,
     relax_region,
-    stmt_access_regions,
 )
 from blockwright.analysis.scope import BlockKind, FlowMemo, Scope, facts_at
 from blockwright.analysis.tree import Tree, child_stmts
@@ -29,7 +28,6 @@ __all__ = [
     "facts_at",
     "find_problems",
     "relax_region",
-    "stmt_access_regions",
     "symbol_facts",
     "symbols_of",
 ]

@@ -86,7 +86,9 @@ class _Define(ir.Mutator):
         outer, self.path = self.path, []
         body = self(node.block.body)
         self.path = outer
-        return node if body is node.block.body else node.replace(block=node.block.replace(body=body))
+        return (
+            node if body is node.block.body else node.replace(block=node.block.replace(body=body))
+        )
 
     # ---------------------------------------------------------------------------------- planning
 

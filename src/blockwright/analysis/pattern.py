@@ -7,6 +7,7 @@ those of the Relax fusion pass.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from itertools import pairwise
 
@@ -108,9 +109,9 @@ def _same_constant(a: ir.Expr, b: ir.Expr) -> bool:
     return isinstance(a, ir.IntImm) and isinstance(b, ir.IntImm) and a.value == b.value
 
 
-def _advance(remaining: object, index: ir.Expr) -> bool:
+def _advance(remaining: Iterator[ir.Var], index: ir.Expr) -> bool:
     """Whether `index` is one of the axes still to come; takes those before it."""
-    return any(axis is index for axis in remaining)  # type: ignore[attr-defined]
+    return any(axis is index for axis in remaining)
 
 
 def _shape_symbols(access: ir.BufferLoad | ir.BufferStore) -> set[ir.Var]:

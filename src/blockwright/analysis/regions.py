@@ -39,17 +39,6 @@ def block_access_regions(block: ir.Block, analyzer: Analyzer | None = None) -> R
     return reads, writes
 
 
-def stmt_access_regions(
-    stmt: ir.Stmt, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
-) -> Regions:
-    """Regions of a statement outside blocks, with the variables of `domains` eliminated."""
-    walker = _Walker(analyzer.copy(), None)
-    for var, dom in domains.items():
-        walker.enter(var, dom)
-    walker.visit(stmt)
-    return walker.result(walker.reads), walker.result(walker.writes)
-
-
 def relax_region(
     region: ir.BufferRegion,
     domains: Mapping[ir.Var, ir.Range],
@@ -77,15 +66,15 @@ def clip_region(region: ir.BufferRegion, analyzer: Analyzer) -> ir.BufferRegion:
 class _Walker:
     """Collects per buffer and dimension the hull of all accesses."""
 
-    def __init__(self, analyzer: Analyzer, block: ir.Block | None) -> None:
+    def __init__(self, analyzer: Analyzer, block: ir.Block) -> None:
         self.analyzer = analyzer
         self.domains: dict[ir.Var, ir.Range] = {}
         self.lets: dict[ir.Var, ir.Expr] = {}
-        self.inside: set[ir.Buffer] = set(block.alloc_buffers) if block is not None else set()
+        self.inside: set[ir.Buffer] = set(block.alloc_buffers)
         self.views: dict[ir.Buffer, ir.BufferRegion] = {}
         self.reads: dict[ir.Buffer, _Box] = {}
         self.writes: dict[ir.Buffer, _Box] = {}
-        for match in block.match_buffers if block is not None else ():
+        for match in block.match_buffers:
             self.views[match.buffer] = match.source
 
     # ------------------------------------------------------------------ scopes

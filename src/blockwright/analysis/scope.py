@@ -289,9 +289,9 @@ class Scope:
                 low = analyzer.simplify(ir.floordiv(low, step))
             corners.append(low)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        return not corners or detect_iter_map(
-            corners, domains, predicate, analyzer, "surjective"
-        ).ok
+        return (
+            not corners or detect_iter_map(corners, domains, predicate, analyzer, "surjective").ok
+        )
 
     def region_under(
         self,

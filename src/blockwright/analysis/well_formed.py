@@ -51,9 +51,7 @@ class _Checker:
         self._analyzer: Analyzer | None = None
 
     def report(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
-        self.problems.append(
-            Diagnostic(code, f"{self.func.name}: {message}", node.span, help, ())
-        )
+        self.problems.append(Diagnostic(code, f"{self.func.name}: {message}", node.span, help, ()))
 
     def define(self, node: ir.Var | ir.Buffer) -> None:
         if node in self.defined:

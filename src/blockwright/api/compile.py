@@ -12,6 +12,7 @@ from blockwright import ir
 from blockwright.api.model import CompiledModel
 from blockwright.arith import query_log
 from blockwright.build import build
+from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.support import OptionError
 from blockwright.target import Target
@@ -42,7 +43,9 @@ def compile(
         progress: called with (stage, finished, total).
         options: `disabled_rules` (names of schedule rules to leave out), `instruments` (called
             after every pass with name, before, after), `log_queries` (true: `context.queries`
-            holds every arithmetic question of the compilation that was not answered with yes).
+            holds every arithmetic question of the compilation that was not answered with yes),
+            `sanitize` (checks in the compiled code, as for `bw.build`). With BLOCKWRIGHT_DUMP_DIR
+            set, the module after every pass is written there.
 
     Raises:
         ImporterError: operators that are not covered, all at once.
@@ -59,11 +62,14 @@ def compile(
     context.timings["import"] = time.perf_counter() - started
     stages: dict[str, ir.IRModule] = {"graph": imported}
     context.instruments.append(lambda name, before, after: stages.__setitem__(name, after))
+    directory = dump_directory()
+    if directory is not None:
+        context.instruments.append(dump_passes(directory))
     with query_log() if settings.get("log_queries") else nullcontext(context.queries) as log:
         context.queries = log
         lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
         started = time.perf_counter()
-        library = build(lowered, machine)
+        library = build(lowered, machine, sanitize=settings.get("sanitize", ()))
         context.timings["build"] = time.perf_counter() - started
     return CompiledModel(imported, lowered, library, context, stages)
 

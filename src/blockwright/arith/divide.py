@@ -183,9 +183,7 @@ def _factors(p: Poly, mono: Mono, k: int) -> list[tuple[Mono, int]]:
     return sorted(seen, key=lambda f: (len(f[0]), f[1]), reverse=True)
 
 
-def _drop_low(
-    ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int
-) -> Poly | None:
+def _drop_low(ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> Poly | None:
     """The rule `(g * hi + lo) // (g * c) = (lo // g + hi) // c`, where it makes things smaller."""
     space = ctx.space
     factor = space.monomial(part, g)

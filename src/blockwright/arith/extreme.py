@@ -43,9 +43,7 @@ def _mentions(ctx: Rewriter, domain: Domain, var: Var) -> bool:
     return any(p is not None and var in p.variables(ctx.space) for p in ends)
 
 
-def extreme(
-    ctx: Rewriter, p: Poly, order: list[tuple[Var, Domain]], way: int
-) -> Poly | None:
+def extreme(ctx: Rewriter, p: Poly, order: list[tuple[Var, Domain]], way: int) -> Poly | None:
     """A bound of `p` (lower for LOW, upper for HIGH) free of the variables; None when unbounded."""
     result: Poly | None = p
     for var, domain in order:
@@ -113,9 +111,7 @@ def maximum(ctx: Rewriter, operands: list[Poly]) -> Poly:
     return ctx.space.scale(ctx.minimum(negated), -1)
 
 
-def _times(
-    ctx: Rewriter, part: Poly, ends: tuple[Poly | None, ...], way: int
-) -> Poly | None:
+def _times(ctx: Rewriter, part: Poly, ends: tuple[Poly | None, ...], way: int) -> Poly | None:
     """Bound of `part * x` for `x` between the ends."""
     space = ctx.space
     low, high = ends
@@ -224,9 +220,7 @@ def _unit_end(ctx: Rewriter, unit: Unit, var: Var, domain: Domain, way: int) -> 
     return None
 
 
-def _mod_end(
-    ctx: Rewriter, a: Poly, c: Poly, var: Var, domain: Domain, way: int
-) -> Poly | None:
+def _mod_end(ctx: Rewriter, a: Poly, c: Poly, var: Var, domain: Domain, way: int) -> Poly | None:
     space = ctx.space
     low = ctx.bounds(c)[0]
     if low is None or low < (0 if c.terms else 1):

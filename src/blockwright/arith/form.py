@@ -237,9 +237,7 @@ class Space:
         """The one object for a node with adopted children; a variable stays itself."""
         if isinstance(node, Var):
             return node
-        fields = tuple(
-            getattr(node, name) for name in node.__struct_fields__ if name != "span"
-        )
+        fields = tuple(getattr(node, name) for name in node.__struct_fields__ if name != "span")
         key: Any = (type(node), *(_field_key(f) for f in fields))
         found = self._nodes.get(key)
         if found is None:

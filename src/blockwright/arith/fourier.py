@@ -129,9 +129,7 @@ def _eliminate(system: _System, limit: int) -> bool:
     return system.contradiction
 
 
-def _combine(
-    a: Terms, a_const: int, a_factor: int, b: Terms, b_const: int, b_factor: int
-) -> Row:
+def _combine(a: Terms, a_const: int, a_factor: int, b: Terms, b_const: int, b_factor: int) -> Row:
     g = gcd(a_factor, b_factor)
     a_factor //= g
     b_factor //= g

@@ -40,9 +40,7 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
     final: tuple[Expr, ...]
 
     @staticmethod
-    def from_func(
-        fn: Callable[..., Sequence[Any]], ndim: int, dtype: DType = INT64
-    ) -> IndexMap:
+    def from_func(fn: Callable[..., Sequence[Any]], ndim: int, dtype: DType = INT64) -> IndexMap:
         """The map that `fn` describes, called with `ndim` variables.
 
         `IndexMap.from_func(lambda i, j: (i // 4, j, i % 4), 2)`
@@ -99,9 +97,7 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
         """
         analyzer = analyzer or Analyzer()
         domains = self.domains(shape)
-        result = require_iter_map(
-            self.final, domains, None, analyzer, "bijective", pad=True
-        )
+        result = require_iter_map(self.final, domains, None, analyzer, "bijective", pad=True)
         inverse = _inverted(self, result, shape, self.map_shape(shape, analyzer), analyzer)
         return inverse, _padding(inverse, shape, self.map_shape(shape, analyzer), analyzer)
 

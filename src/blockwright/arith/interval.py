@@ -94,9 +94,7 @@ def intersect(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
                        _ends([s.max for s in sets], analyzer, LOW, every=False))  # fmt: skip
 
 
-def _ends(
-    ends: Sequence[Expr | None], analyzer: Analyzer, way: int, *, every: bool
-) -> Expr | None:
+def _ends(ends: Sequence[Expr | None], analyzer: Analyzer, way: int, *, every: bool) -> Expr | None:
     """The least (LOW) or greatest (HIGH) end; a missing one decides, or does not count."""
     known = [e for e in ends if e is not None]
     if not known or (every and len(known) < len(ends)):

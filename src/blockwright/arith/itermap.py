@@ -151,9 +151,7 @@ def _separate_digits(parser: Parser, item: IterSum) -> bool:
     return True
 
 
-def _chain(
-    parser: Parser, mark: IterMark, splits: list[IterSplit], level: Level
-) -> str | None:
+def _chain(parser: Parser, mark: IterMark, splits: list[IterSplit], level: Level) -> str | None:
     """Why the splits of one mark share values or, for a bijection, leave some out."""
     space = parser.space
     left = [s for s in splits if parser.poly(s.extent) is not space.one]
@@ -174,8 +172,10 @@ def _chain(
     if level == "bijective" and not parser.same(expected, whole):
         return f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart " \
                f"{parser.text(expected)}"  # fmt: skip
-    return None if parser.quotient(whole, expected) is not None else (
-        f"{name} does not run through whole periods of {parser.text(expected)}"
+    return (
+        None
+        if parser.quotient(whole, expected) is not None
+        else (f"{name} does not run through whole periods of {parser.text(expected)}")
     )
 
 

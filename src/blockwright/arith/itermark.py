@@ -15,7 +15,6 @@ from blockwright.ir import (
     IntImm,
     Var,
     add,
-    const,
     floordiv,
     floormod,
     is_const_int,
@@ -129,10 +128,3 @@ def iter_expr(item: IterMark | IterSplit | IterSum, analyzer: Analyzer | None = 
     else:
         value = split_expr(item) if isinstance(item, IterSplit) else sum_expr(item)
     return value if analyzer is None else analyzer.simplify(value)
-
-
-def sum_extent(item: IterSum) -> Expr:
-    """The number of values of a sum with at most one split."""
-    if not item.args:
-        return const(1, item.base.dtype)
-    return item.args[0].extent

@@ -75,8 +75,10 @@ class Parser:
         if p is q:
             return True
         d = self.space.sub(p, q)
-        return not d.is_const and self.analyzer.holds(d) and self.analyzer.holds(
-            self.space.scale(d, -1)
+        return (
+            not d.is_const
+            and self.analyzer.holds(d)
+            and self.analyzer.holds(self.space.scale(d, -1))
         )
 
     def text(self, p: Poly) -> str:

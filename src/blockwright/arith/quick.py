@@ -43,9 +43,7 @@ def nonneg(ctx: Context, p: Poly) -> bool:
     return False
 
 
-def without_symbolic_quotient(
-    ctx: Context, p: Poly, number: int, slack: int = 0
-) -> Poly | None:
+def without_symbolic_quotient(ctx: Context, p: Poly, number: int, slack: int = 0) -> Poly | None:
     """A sum that is not negative exactly when `p + slack` is, for `p = b - n // c` or `b + n // c`.
 
     `n // c <= b` says that `n < c * (b + 1)`, which products of symbols need: from

@@ -63,9 +63,7 @@ def _unit(ctx: Rewriter, unit: Unit, coefficient: int, dtype: DType) -> Expr:
     return result
 
 
-def _factors(
-    ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType
-) -> tuple[list[Expr], int]:
+def _factors(ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType) -> tuple[list[Expr], int]:
     factors: list[Expr] = []
     for number in mono:
         whole = ctx.exact_division(number)

@@ -200,9 +200,7 @@ def _divided_lanes(
     return space.sub(a[0], space.mul(c, quotient)), space.sub(a[1], space.mul(c, step))
 
 
-def _extremum_lanes(
-    ctx: Rewriter, expr: Min | Max, a: Lanes, b: Lanes, count: int
-) -> Lanes | None:
+def _extremum_lanes(ctx: Rewriter, expr: Min | Max, a: Lanes, b: Lanes, count: int) -> Lanes | None:
     space = ctx.space
     if a[1] is space.zero and b[1] is space.zero:
         if isinstance(expr, Min):

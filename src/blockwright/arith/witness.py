@@ -112,7 +112,6 @@ class Witness:
             return low + (0, 17, _STEP)[self.style] * _STEP
         return (low, high, low + (high - low) // 3)[self.style]
 
-
     def _odd(self, low: int | None, high: int | None) -> int:
         if high is None:
             return _MULTIPLE * max(1, -(-(low or 0) // _MULTIPLE)) + 1

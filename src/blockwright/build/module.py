@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from blockwright.build.compile import Compiled, compile_lowered
+from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.codegen import llvm
 from blockwright.codegen.artefact import write_artefact
 from blockwright.ir import IRModule, PrimFunc
-from blockwright.lower import lower
+from blockwright.lower import LowerOptions, OnPass, lower
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata
 from blockwright.runtime.library import load_image
@@ -33,11 +34,15 @@ class Timing(msgspec.Struct, frozen=True):
 class Module:
     """Compiled functions, callable by name on NumPy, torch and other DLPack arrays.
 
-    Attributes: `target`; `compiled` (units, objects, image); `program`, what it was made from.
+    Attributes: `target`; `compiled` (units, objects, image); `program`, what it was made from, and
+    `lowered`, the same as flat loops.
     """
 
-    def __init__(self, program: IRModule, compiled: Compiled) -> None:
+    def __init__(
+        self, program: IRModule, compiled: Compiled, lowered: IRModule | None = None
+    ) -> None:
         self.program, self.compiled, self.target = program, compiled, compiled.target
+        self.lowered = lowered or program
         self._functions: dict[str, NativeFunction] = {}
         self._library: Any = None
 
@@ -108,7 +113,7 @@ class Module:
             chosen = [self.program[u.name] for u in units]
             return "\n\n".join(f.script() for f in chosen)
         if kind == "lowered":
-            return "\n\n".join(repr(lower(self.program[u.name], self.target)) for u in units)
+            return "\n\n".join(repr(self.lowered[u.name]) for u in units)
         if kind == "llvm":
             return "\n".join(u.text for u in units)
         if kind == "asm":
@@ -149,22 +154,33 @@ def as_module(program: PrimFunc | IRModule) -> IRModule:
 
 
 def build(
-    program: PrimFunc | IRModule, target: str | Target = "native", *, soname: str | None = None
-) -> Module:
+    program: PrimFunc | IRModule, target: str | Target = "native", *, soname: str | None = None,
+    sanitize: Sequence[str] = (), on_pass: OnPass | None = None,
+) -> Module:  # fmt: skip
     """Compiles a tensor program, or a module of them, to native code.
 
     Args:
         program: scheduled or not; with or without blocks.
         target: a `Target` or its name.
+        sanitize: checks that stop a call with an error: "bounds" (BW713, an access outside its
+            buffer), "nan" (BW714, a NaN written), "uninit" (BW715, a read of what nobody wrote).
+        on_pass: called as `on_pass(name, before, after)` after every lowering pass. With
+            BLOCKWRIGHT_DUMP_DIR set, the programs are written there too (see `dump`).
 
     Raises:
         BuildError: BW6xx, naming the function and the rule.
+        OptionError: BW910 for an unknown sanitizer.
     """
     module = as_module(program)
     chosen = Target(target)
-    functions = {
-        name: lower(f, chosen) if isinstance(f, PrimFunc) else f
-        for name, f in module.functions.items()
-    }
+    options = LowerOptions(tuple(sanitize))
+    directory = dump_directory()
+    functions: dict[str, Any] = {}
+    for name, func in module.functions.items():
+        if not isinstance(func, PrimFunc):
+            functions[name] = func
+            continue
+        watch = on_pass if directory is None else dump_passes(directory / name, on_pass)
+        functions[name] = lower(func, chosen, options=options, on_pass=watch)
     lowered = module.replace(functions=functions)
-    return Module(module, compile_lowered(lowered, chosen, soname=soname))
+    return Module(module, compile_lowered(lowered, chosen, soname=soname), lowered)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from blockwright.codegen import ffi_ir
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Buffer, DType, IntImm, Var
+from blockwright.ir import Buffer, DType, IntImm, Node, Var
 from blockwright.ir.node import show
 
 _MESSAGE_SIZE = 768
@@ -185,12 +185,12 @@ def shape_text(buffer: Buffer) -> str:
     return f"({', '.join(extent_text(d) for d in buffer.shape)})"
 
 
-def extent_text(extent: object) -> str:
+def extent_text(extent: Node) -> str:
     if isinstance(extent, IntImm):
         return str(extent.value)
     if isinstance(extent, Var):
         return extent.name
-    return show(extent)  # type: ignore[arg-type]
+    return show(extent)
 
 
 def plain(text: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from blockwright.codegen import access, integers, mathlib, packed, types
-from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.real import Real
 from blockwright.codegen.values import Value, element_of, int_const, lanes_of, suffix, vector
 from blockwright.ir import (
@@ -32,14 +31,6 @@ for _row in (
 ):
     register_op(_row)
 
-HardwareEmit = Callable[[FunctionEmitter, list[Value], DType], Value]
-_hardware: dict[str, HardwareEmit] = {}
-
-
-def register_hardware(name: str, emit: HardwareEmit) -> None:
-    """Gives a hardware operation its code; its row must be registered with `ir.register_op`."""
-    _hardware[name] = emit
-
 
 def call(c: ExprCompiler, expr: Call) -> Value:
     """The value of a builtin call."""
@@ -48,9 +39,6 @@ def call(c: ExprCompiler, expr: Call) -> Value:
         return method(c, expr)
     if expr.op in mathlib.NAMES:
         return _elementwise(c, expr)
-    emit = _hardware.get(expr.op)
-    if emit is not None:
-        return emit(c.e, [c.value(a) for a in expr.args], expr.dtype)
     raise BuildError(f"operation {expr.op!r} has no code on this target", code="BW601",
                      help="lower it to operations of ir.op first")  # fmt: skip
 
@@ -321,6 +309,7 @@ def _print(c: ExprCompiler, expr: Call) -> Value:
         formats.append(lanes[0] if len(lanes) == 1 else f"[{', '.join(lanes)}]")
     text = c.e.module.string(" ".join(formats) + "\n")
     c.e.call("i32", "printf", text, *args, variadic="ptr")
+    c.e.call("i32", "fflush", Value("ptr", "null"))  # in order with what the caller prints
     return int_const(0, "i32")
 
 

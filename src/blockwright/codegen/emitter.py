@@ -54,9 +54,6 @@ class ModuleEmitter:
         """Declares a constant that the linker places."""
         self._declarations.setdefault(symbol, f'@"{symbol}" = external constant i8, align 64')
 
-    def add_global(self, text: str) -> None:
-        self._globals.append(text)
-
     def add_global_once(self, name: str, text: str) -> None:
         """A global that several places of the module ask for by name."""
         self._declarations.setdefault(name, text)
@@ -176,10 +173,6 @@ class FunctionEmitter:
 
     def ret(self, value: Value) -> None:
         self.line(f"ret {value.typed}")
-        self.terminated = True
-
-    def unreachable(self) -> None:
-        self.line("unreachable")
         self.terminated = True
 
     def phi(self, type_: str, incoming: Sequence[tuple[Value, str]]) -> Value:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from blockwright.codegen import mathlib_double as double
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.real import Real, fma, nearest, polynomial, power_of_two, scale
-from blockwright.codegen.values import Value, element_of, lanes_of, vector
+from blockwright.codegen.values import Value, element_of, lanes_of
 
 _LN2_HI, _LN2_LO = 0.693359375, -2.12194440e-4
 # e^r = 1 + r + r² q(r) on |r| <= ln 2 / 2; relative error 3.2e-9
@@ -162,7 +162,7 @@ _DOUBLE: dict[str, Callable[..., Real]] = {
 }  # fmt: skip
 _INTRINSICS = {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "nearbyint": "nearbyint",
-    "round": "nearbyint", "abs": "fabs", "copysign": "copysign",
+    "round": "roundeven", "abs": "fabs", "copysign": "copysign",
 }  # fmt: skip
 _LIBRARY = frozenset(
     "exp2 exp10 expm1 log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
@@ -201,8 +201,3 @@ def apply(e: FunctionEmitter, name: str, args: list[Value]) -> Value:
         return _nextafter(*values).v
     own = (_SINGLE if element == "float" else _DOUBLE).get(name)
     return own(*values).v if own is not None else library(e, name, args)
-
-
-def all_true(lanes: int) -> Value:
-    """A mask that lets every lane through."""
-    return Value(vector("i1", lanes), "true" if lanes == 1 else "splat (i1 true)")

@@ -75,11 +75,11 @@ class Real(msgspec.Struct, frozen=True):
     def const(self, x: Number) -> Real:
         return Real(self.e, float_const(float(x), self.v.type))
 
-    def _other(self, x: Real | Number) -> Value:
+    def operand(self, x: Real | Number) -> Value:
         return x.v if isinstance(x, Real) else float_const(float(x), self.v.type)
 
     def _op(self, op: str, x: Real | Number) -> Real:
-        return Real(self.e, self.e.binary(op, self.v, self._other(x)))
+        return Real(self.e, self.e.binary(op, self.v, self.operand(x)))
 
     def __add__(self, x: Real | Number) -> Real:
         return self._op("fadd", x)
@@ -114,11 +114,11 @@ class Real(msgspec.Struct, frozen=True):
 
     def test(self, predicate: str, x: Real | Number) -> Value:
         """A comparison: olt, oeq, uno, …"""
-        return self.e.compare(predicate, self.v, self._other(x))
+        return self.e.compare(predicate, self.v, self.operand(x))
 
     def where(self, condition: Value, otherwise: Real | Number) -> Real:
         """This value where the condition holds, else the other."""
-        return Real(self.e, self.e.select(condition, self.v, self._other(otherwise)))
+        return Real(self.e, self.e.select(condition, self.v, self.operand(otherwise)))
 
     def at_most(self, limit: float) -> Real:
         """The smaller of this and the limit; NaN stays NaN."""
@@ -144,7 +144,7 @@ class Real(msgspec.Struct, frozen=True):
 
 def fma(a: Real, b: Real | Number, c: Real | Number) -> Real:
     """a * b + c, rounded once where the processor can."""
-    values = (a.v, a._other(b), a._other(c))  # pyright: ignore[reportPrivateUsage]
+    values = (a.v, a.operand(b), a.operand(c))
     return Real(a.e, a.e.overloaded("fmuladd", *values))
 
 

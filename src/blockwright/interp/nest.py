@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blockwright.interp.access import AccessCompiler
+from blockwright.interp.combine import kind_of
 from blockwright.interp.footprint import Collector, Opaque, Resolve
 from blockwright.interp.lanes import (
     MAX_LANES,
@@ -346,5 +347,5 @@ def _inner_loops(
             used |= _used((low, extent), local, hidden)
             name, slot = loop.loop_var.name, compiler.slot(loop.loop_var)
             bounds = compiler.index(low), compiler.index(extent)
-            needed.append(Loop(name, slot, *bounds, loop.kind, False))
+            needed.append(Loop(name, slot, *bounds, kind_of(loop), False))
     return needed[::-1]

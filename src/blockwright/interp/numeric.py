@@ -31,7 +31,7 @@ def is_array(value: Value) -> bool:
 
 def choose(condition: Value, a: Value, b: Value) -> Value:
     """Element by element: `a` where the condition holds, else `b`."""
-    return np.where(condition, a, b)  # pyright: ignore[reportUnknownVariableType]
+    return np.where(condition, a, b)  # pyright: ignore[reportUnknownVariableType]  of any element type
 
 
 def constant(value: float, dtype: DType) -> Value:

@@ -258,11 +258,14 @@ def _match_arguments(
     return arrays, values
 
 
+_NUMBERS: tuple[type, ...] = (int, float, np.generic)
+
+
 def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
-    if not isinstance(value, (int, float, np.generic)):
+    if not isinstance(value, _NUMBERS):
         raise InterpretError(f"{func.name}: scalar {var.name} must be a number, "
                              f"not {type(value).__name__}", code="BW702")  # fmt: skip
-    return int(value) if var.dtype.is_int else numeric.constant(value, var.dtype)  # type: ignore[arg-type]
+    return int(value) if var.dtype.is_int else numeric.constant(value, var.dtype)
 
 
 def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:

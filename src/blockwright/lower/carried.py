@@ -34,9 +34,7 @@ from blockwright.lower.access import Access, Loop, largest, touched_box
 from blockwright.lower.rewrite import reads_memory, stable
 
 
-def private_to(
-    loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: Analyzer
-) -> bool:
+def private_to(loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: Analyzer) -> bool:
     """Whether `buffer` may live inside one iteration of `loop`.
 
     Args:
@@ -65,9 +63,7 @@ def _covered(accesses: Sequence[Access], analyzer: Analyzer) -> bool:
     )
 
 
-def _disjoint(
-    loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: Analyzer
-) -> bool:
+def _disjoint(loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: Analyzer) -> bool:
     """In some dimension the box moves by at least its extent from one iteration to the next."""
     one = const(1, loop.loop_var.dtype)
     for rng in touched_box(accesses, buffer, analyzer):
@@ -90,8 +86,10 @@ def _undecided(loop: For, accesses: Sequence[Access], analyzer: Analyzer) -> Exp
     for access in accesses:
         for guard in access.guards if access.writes else ():
             moving = {loop.loop_var, *(var for var, _ in access.loops)}
-            if not reads_memory(guard) and not uses_var(guard, moving) and (
-                not analyzer.prove(guard)
+            if (
+                not reads_memory(guard)
+                and not uses_var(guard, moving)
+                and (not analyzer.prove(guard))
             ):
                 return guard
     return None
@@ -105,9 +103,7 @@ def _without(question: Expr, accesses: Sequence[Access]) -> list[Access]:
     ]  # fmt: skip
 
 
-def _where_false(
-    question: Expr, accesses: Sequence[Access], analyzer: Analyzer
-) -> list[Access]:
+def _where_false(question: Expr, accesses: Sequence[Access], analyzer: Analyzer) -> list[Access]:
     """The accesses that happen although the condition fails."""
     case = analyzer.copy()
     case.learn(logical_not(question))
@@ -160,9 +156,7 @@ def _covers(write: Access, read: Access, analyzer: Analyzer) -> bool:
                for image, index, rng in zip(images, read.region, box, strict=True))  # fmt: skip
 
 
-def _images(
-    write: Access, loops: tuple[Loop, ...], analyzer: Analyzer
-) -> list[_Image] | None:
+def _images(write: Access, loops: tuple[Loop, ...], analyzer: Analyzer) -> list[_Image] | None:
     """The exact box of a write over its own loops; None when it has gaps or is not a box."""
     used: set[Var] = set()
     domains = dict(loops)
@@ -212,9 +206,7 @@ def _harmless(guard: Expr, write: Access, read: Access, analyzer: Analyzer) -> b
     return False
 
 
-def _limits(
-    guard: Expr, loops: tuple[Loop, ...], images: list[_Image], analyzer: Analyzer
-) -> bool:
+def _limits(guard: Expr, loops: tuple[Loop, ...], images: list[_Image], analyzer: Analyzer) -> bool:
     """Take `index < bound` of a dimension's index as a limit of its image."""
     less = _less_than(guard)
     if less is None:
@@ -242,9 +234,7 @@ def _less_than(guard: Expr) -> tuple[Expr, Expr] | None:
             return None
 
 
-def _contains(
-    image: _Image, index: Range, box: Range, read: Access, analyzer: Analyzer
-) -> bool:
+def _contains(image: _Image, index: Range, box: Range, read: Access, analyzer: Analyzer) -> bool:
     if not analyzer.prove(E.LE(image.low, box.min)):
         return False
     stop = add(box.min, box.extent)

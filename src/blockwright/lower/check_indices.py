@@ -234,7 +234,8 @@ class _Expand(Analysed):
             out += [*(statement(c) for c in checks if c not in early), result]
             written |= self._written(part)
             barrier = barrier or any(
-                isinstance(n, (S.AssertStmt, S.While)) or (isinstance(n, S.Evaluate) and has_effect(n))
+                isinstance(n, (S.AssertStmt, S.While))
+                or (isinstance(n, S.Evaluate) and has_effect(n))
                 for n in walk_code(part)
             )
         return sequence(out)
@@ -325,7 +326,9 @@ class _Expand(Analysed):
         found, self.pending = self.pending, outer
         if not found:
             return node.replace(condition=condition, body=body)
-        leave = S.IfThenElse(logical_not(condition), S.Evaluate(Call("break", (), E.DType("int", 32))))
+        leave = S.IfThenElse(
+            logical_not(condition), S.Evaluate(Call("break", (), E.DType("int", 32)))
+        )
         return S.While(const(True, "bool"), sequence([*map(statement, found), leave, body]))
 
     def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:

@@ -87,4 +87,3 @@ def check_flat(func: PrimFunc) -> None:
             stack.extend((node.body,) if reaches else (node.source, node.body))
         elif not (isinstance(node, Call) and node.op == "tensor"):
             stack.extend(n for n in node.children() if not isinstance(n, Buffer))
-

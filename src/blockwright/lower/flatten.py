@@ -101,9 +101,7 @@ class _Flatten(Mutator):
     def rewrite_Buffer(self, node: Buffer) -> Node:
         return node
 
-    def _flat(
-        self, buffer: Buffer, align: tuple[tuple[int, int, int], ...] = ()
-    ) -> Buffer:
+    def _flat(self, buffer: Buffer, align: tuple[tuple[int, int, int], ...] = ()) -> Buffer:
         found = self.flat.get(buffer)
         if found is not None:
             return found
@@ -241,4 +239,3 @@ def widen(index: Expr) -> Expr:
             return E.Broadcast(widen(index.value), index.lanes)
         case _:
             return cast_to(index, INT64.with_lanes(index.dtype.lanes))
-

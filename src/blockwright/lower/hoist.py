@@ -118,4 +118,3 @@ class _Rename(Scoped):
 
     def rewrite_Buffer(self, node: Buffer) -> Buffer:
         return self.new if node is self.old else node
-

@@ -247,4 +247,3 @@ def _widen(stride: Expr, bits: int) -> Expr:
     if isinstance(stride, IntImm):
         return IntImm(stride.value, E.DType("int", bits))
     return E.Cast(E.DType("int", bits), stride)
-

@@ -6,12 +6,12 @@ Before::
 
 After (bounds, nan)::
 
-    assert 0 <= i + 1 and i + 1 < n, "B: index out of bounds in dimension 0"
+    assert 0 <= i + 1 and i + 1 < n, "BW713: B: index out of bounds in dimension 0"
     B[i + 1] = A[i] / s[0]
-    assert not T.isnan(B[i + 1]), "B: NaN written"
+    assert not T.isnan(B[i + 1]), "BW714: B: NaN written"
 
 Checks that provably hold are left out. `uninit` keeps a flag per element of every allocated
-buffer. Checks run lane by lane, so vectorized loops run one iteration at a time under them.
+buffer whose address the program does not take. Checks run lane by lane, so vectorized loops run one iteration at a time under them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,20 @@ from blockwright.ir import (
     compare,
     const,
     logical_not,
-    logical_or,
     mul,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.lower.check_indices import Check, statement
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.rewrite import Analysed, conjuncts, sequence, stable
+from blockwright.lower.rewrite import (
+    Analysed,
+    conjuncts,
+    mentions,
+    sequence,
+    stable,
+    walk_code,
+)
 
 
 def insert_checks(func: PrimFunc, context: LowerContext) -> PrimFunc:
@@ -81,6 +88,18 @@ class _Checks(Analysed):
         checks = self._of_reads([node.condition])
         return sequence([*checks, S.IfThenElse(node.condition, then_case, else_case)])
 
+    def rewrite_While(self, node: S.While) -> Stmt:
+        checks = self._of_reads([node.condition])
+        body = self(node.body)
+        if not checks:
+            return node.replace(body=body)
+        leave = S.Evaluate(Call("break", (), E.DType("int", 32)))
+        body = sequence([*checks, S.IfThenElse(logical_not(node.condition), leave), body])
+        return S.While(const(True, "bool"), body)
+
+    def rewrite_AssertStmt(self, node: S.AssertStmt) -> Stmt:
+        return sequence([*self._of_reads([node.condition]), node])
+
     def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:
         return sequence([self(stmt) for stmt in node.seq])
 
@@ -102,11 +121,11 @@ class _Checks(Analysed):
         if "nan" in self.wanted and node.value.dtype.is_float and node.value.dtype.lanes == 1:
             written = BufferLoad(node.buffer, node.indices)
             fine = logical_not(call("isnan", written))
-            after.append(S.AssertStmt(fine, f"{node.buffer.name}: NaN written"))
+            after.append(S.AssertStmt(fine, f"BW714: {node.buffer.name}: NaN written"))
         return sequence([*before, node, *after])
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
-        if "uninit" not in self.wanted:
+        if "uninit" not in self.wanted or _escapes(node.buffer, node.body):
             return node.replace(body=self(node.body))
         buffer = node.buffer
         shadow = Buffer(f"{buffer.name}_written", E.DType("bool", 1), buffer.shape)
@@ -125,9 +144,9 @@ class _Checks(Analysed):
                     checks += self._bounds(load.buffer, load.indices, guards)
                 shadow = self.shadows.get(load.buffer)
                 if shadow is not None and load.dtype.lanes == 1:
-                    known = logical_or(_fails(guards), BufferLoad(shadow, load.indices))
-                    text = f"{load.buffer.name}: read before it is written"
-                    checks.append(S.AssertStmt(known, text))
+                    known = BufferLoad(shadow, load.indices)
+                    text = f"BW715: {load.buffer.name}: read before it is written"
+                    checks.append(statement(Check(known, guards, text)))
         return checks
 
     def _bounds(
@@ -143,8 +162,8 @@ class _Checks(Analysed):
                 else:
                     known = self.analyzer.prove(inside)
                 if not known:
-                    text = f"{buffer.name}: index out of bounds in dimension {axis}"
-                    checks.append(S.AssertStmt(logical_or(_fails(guards), inside), text))
+                    text = f"BW713: {buffer.name}: index out of bounds in dimension {axis}"
+                    checks.append(statement(Check(inside, guards, text)))
         return checks
 
 
@@ -153,8 +172,10 @@ def _true(lanes: int) -> Expr:
     return yes if lanes == 1 else E.Broadcast(yes, lanes)
 
 
-def _fails(guards: tuple[Expr, ...]) -> Expr:
-    return logical_not(all_of(guards)) if guards else const(False, "bool")
+def _escapes(buffer: Buffer, body: Stmt) -> bool:
+    """Whether something reaches the buffer through its address, where writes are not seen."""
+    return any(isinstance(n, Call) and n.op in ("address_of", "tensor") and mentions(n, buffer)
+               for n in walk_code(body))  # fmt: skip
 
 
 def _ends(index: Expr) -> list[Expr]:

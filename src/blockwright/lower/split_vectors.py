@@ -72,8 +72,9 @@ class _SplitVectors(Statements):
 def _reads_own_elements(node: BufferStore) -> bool:
     """Whether pieces stored first cannot change what pieces stored later read."""
     for found in walk(node.value):
-        own = isinstance(found, BufferLoad) and found.buffer is node.buffer
-        if own and not structural_equal(found.indices, node.indices):
+        if not isinstance(found, BufferLoad) or found.buffer is not node.buffer:
+            continue
+        if not structural_equal(found.indices, node.indices):
             return False
     return True
 

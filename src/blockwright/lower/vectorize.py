@@ -192,9 +192,11 @@ class _Body:
         raise CannotVectorize(f"all iterations store to one element of {node.buffer.name}")
 
     def _reduction(self, node: BufferStore, lanes: Lanes) -> BufferStore | None:
-        ops = {E.Add: "vector_reduce_add", E.Min: "vector_reduce_min", E.Max: "vector_reduce_max"}
+        ops: dict[type[Expr], str] = {
+            E.Add: "vector_reduce_add", E.Min: "vector_reduce_min", E.Max: "vector_reduce_max",
+        }  # fmt: skip
         value = node.value
-        op = ops.get(type(value))  # type: ignore[arg-type]
+        op = ops.get(type(value))
         if op is None or not isinstance(value, E.BinaryOp):
             return None
         for kept, term in ((value.a, value.b), (value.b, value.a)):

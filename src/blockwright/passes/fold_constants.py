@@ -18,8 +18,13 @@ from blockwright.build import build
 from blockwright.graph import constant
 from blockwright.passes.context import PassContext
 from blockwright.passes.fuse_tir import drop_unused
-from blockwright.passes.rewrite import flat_function, graph_functions, tir_args, tir_callee
-from blockwright.passes.rewrite import tir_symbols
+from blockwright.passes.rewrite import (
+    flat_function,
+    graph_functions,
+    tir_args,
+    tir_callee,
+    tir_symbols,
+)
 
 _MAX_BYTES = 1 << 28  # a folded value larger than this stays a computation (a big `full`, say)
 

@@ -111,9 +111,7 @@ class _Fuser:
         assert isinstance(theirs, ir.TensorInfo)
         if mine.shape is None or theirs.shape is None or len(mine.shape) != len(theirs.shape):
             return False
-        return all(
-            ir.structural_equal(a, b) for a, b in zip(mine.shape, theirs.shape, strict=True)
-        )
+        return all(ir.structural_equal(a, b) for a, b in zip(mine.shape, theirs.shape, strict=True))
 
     def _swallow_producers(self, node: _Node) -> None:
         """Pull light producers into the node's group, deepest last."""
@@ -228,7 +226,11 @@ def _primitive(
         for arg in tir_args(node.binding.value):
             if arg in mapping or (isinstance(arg, ir.GraphVar) and arg in inside):
                 continue
-            param = ir.GraphVar(f"p{len(params)}", False, info=arg.info)
+            # Errors of a kernel name its inputs: keep the names that users know.
+            label = f"p{len(params)}"
+            if isinstance(arg, ir.GraphVar) and arg in caller.params:
+                label = arg.name
+            param = ir.GraphVar(label, False, info=arg.info)
             params.append(param)
             inputs.append(arg)
             mapping[arg] = param

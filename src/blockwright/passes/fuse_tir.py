@@ -120,7 +120,7 @@ class _Fused:
         actual.append(self.buffers[binding.var])
         shapes = [buffer.shape for buffer in actual]
         mapping: dict[ir.Node, ir.Node] = dict(zip(callee.buffers, actual, strict=True))
-        mapping.update(symbol_values(callee, shapes, tir_symbols(binding.value)))
+        mapping |= symbol_values(callee, shapes, tir_symbols(binding.value))
         renewed = _Renew(mapping, self.names)
         root = callee.root
         self.temps += [renewed.own(buffer) for buffer in root.alloc_buffers]

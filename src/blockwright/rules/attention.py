@@ -54,7 +54,9 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 def apply(sch: Schedule, target: Target) -> None:
     before, scores, middle, product, out = _parts(sch)
     inline_where(sch, before)
-    batch = len(contraction_of(node(sch, scores)).batch)  # type: ignore[union-attr]
+    found = contraction_of(node(sch, scores))
+    assert found is not None  # `refuses` looked at it
+    batch = len(found.batch)
     masked, rest = middle[0], middle[1:]
     form = canonicalize(sch, scores, masked, target, pad_rows=False)
     sch.compute_inline(form.a)  # query elements are broadcast from where they are

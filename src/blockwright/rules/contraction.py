@@ -95,9 +95,7 @@ def _pad(
     return a, b
 
 
-def _grouping(
-    extents: list[ir.Expr], roles: list[tuple[int, ...]]
-) -> IndexMap | None:
+def _grouping(extents: list[ir.Expr], roles: list[tuple[int, ...]]) -> IndexMap | None:
     """The map that fuses each role's positions; None when nothing is fused or moved."""
     order = sorted(p for role in roles for p in role)
     local = {p: k for k, p in enumerate(order)}

@@ -26,9 +26,7 @@ def has_empty_axis(func: ir.PrimFunc) -> bool:
 
 def is_spatial(block: ir.Block) -> bool:
     """Whether all iterators are spatial and there is no initial value."""
-    return block.init is None and all(
-        it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars
-    )
+    return block.init is None and all(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
 
 
 def uncast(expr: ir.Expr) -> ir.Expr:

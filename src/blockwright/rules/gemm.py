@@ -16,7 +16,6 @@ from blockwright.rules.tiles import panel_chunk
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.target import Target
 
-
 _ROW_TILES = 16  # row tiles of a task: enough to hide its start, few enough to share work evenly
 
 

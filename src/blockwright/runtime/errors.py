@@ -7,8 +7,11 @@ Compiled code can raise only a kind and a message through the FFI. Its messages 
 - BW703 data type, BW704 rank or shape, BW705 device
 - BW706 not contiguous or under-aligned (callers that go through this package never see it: they
   copy and call again), BW707 a read-only array where a result must be written
-- BW708 a symbolic size or an index outside its range, BW709 two arguments disagree on a symbolic size
-- BW710 thread-pool settings, BW720 out of memory
+- BW708 a symbolic size or an index outside its range, BW709 two arguments disagree on a symbolic
+  size
+- BW710 thread-pool settings, BW712 a failed assertion, BW720 out of memory
+- of sanitizer builds: BW713 an index outside its buffer, BW714 NaN written, BW715 an element read
+  before it is written
 """
 
 from __future__ import annotations

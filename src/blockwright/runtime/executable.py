@@ -10,8 +10,9 @@ import msgspec
 
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Signature, load_artefact
+from blockwright.runtime.profile import Profile
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
-from blockwright.support import ArgumentError
+from blockwright.support import ArgumentError, OptionError
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
@@ -95,6 +96,14 @@ class Executable:
             raise ArgumentError(f"arguments missing: {', '.join(missing)}", code="BW701",
                                 help="pass them by position or by name")  # fmt: skip
         return tuple(values[n] for n in names)
+
+    def profile(self, *inputs: Any, repeat: int = 5) -> Profile:
+        """Times every kernel of a call; a model compiled in this process can do it.
+
+        Raises: OptionError (BW907) on a loaded artefact, which holds no programs to instrument.
+        """
+        raise OptionError("a loaded artefact cannot be profiled", code="BW907",
+                          help="profile the result of bw.compile")  # fmt: skip
 
     @property
     def memory_plan(self) -> MemoryPlan:

@@ -67,8 +67,8 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
     """A buffer is used only through scalar loads and stores below a statement."""
     for node in ir.walk(stmt):
         view = isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer
-        access = isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer
-        wide = access and any(not i.dtype.is_scalar for i in node.indices)
+        wide = isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer and any(
+            not i.dtype.is_scalar for i in node.indices)  # fmt: skip
         address = isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
             isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)  # fmt: skip
         if view or wide or address:

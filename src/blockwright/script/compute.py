@@ -133,9 +133,7 @@ class Program:
         self._add(buffer, [*spatial, *reduced], [*loops, *more], update, init, annotations)
         return Tensor(buffer)
 
-    def finish(
-        self, outputs: Sequence[Tensor], attrs: dict[str, Any] | None = None
-    ) -> ir.PrimFunc:
+    def finish(self, outputs: Sequence[Tensor], attrs: dict[str, Any] | None = None) -> ir.PrimFunc:
         """The function: inputs, then `outputs`, are parameters; the rest is allocated inside."""
         outs = [t.buffer for t in outputs]
         for buffer in outs:

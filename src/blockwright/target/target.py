@@ -1,10 +1,10 @@
 """The target record and its names.
 
-    Target("native")            this machine: features, caches, threads as the kernel reports them
-    Target("x86-64-v3")         a level of the x86-64 ABI; also x86-64, -v2, -v4
-    Target("x86-64-v3+avxvnni") a level and more features
-    Target("aarch64+dotprod")   64-bit ARM
-    Target("cuda-sm_90a")       an NVIDIA GPU, described for schedules and validation
+Target("native")            this machine: features, caches, threads as the kernel reports them
+Target("x86-64-v3")         a level of the x86-64 ABI; also x86-64, -v2, -v4
+Target("x86-64-v3+avxvnni") a level and more features
+Target("aarch64+dotprod")   64-bit ARM
+Target("cuda-sm_90a")       an NVIDIA GPU, described for schedules and validation
 """
 
 from __future__ import annotations

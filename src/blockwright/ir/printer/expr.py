@@ -65,7 +65,7 @@ def _has_function(call: E.Call) -> bool:
 class ExprPrinter:
     """Prints expressions; `names` gives every variable and buffer its spelling."""
 
-    _methods: ClassVar[dict[type[Node], Callable[[Any, Any], tuple[str, int]]]] = {}
+    expressions: ClassVar[dict[type[Node], Callable[[Any, Any], tuple[str, int]]]] = {}
 
     def __init__(self, marks: Iterable[Node] = (), constants: dict[str, Any] | None = None) -> None:
         self.names = Names()
@@ -118,7 +118,7 @@ class ExprPrinter:
     def _expr(self, node: Expr) -> tuple[str, int]:
         if type(node) in _INFIX and not (isinstance(node, E.Div) and not node.dtype.is_float):
             return self._infix(node)
-        method = self._methods.get(type(node))
+        method = self.expressions.get(type(node))
         if method is None:
             return f"<{type(node).__name__}>", _ATOM
         if self._plain_type is not INT32 and not isinstance(node, (Var, IntImm)):
@@ -330,7 +330,7 @@ def quote(text: str) -> str:
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
 
 
-ExprPrinter._methods.update({  # pyright: ignore[reportPrivateUsage]
+ExprPrinter.expressions.update({
     getattr(E, name): getattr(ExprPrinter, method)
     for name, method in {
         "Var": "_var", "IntImm": "_int", "FloatImm": "_float", "StringImm": "_string",

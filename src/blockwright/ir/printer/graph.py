@@ -30,7 +30,7 @@ _PACKED_CALLS = ("call_packed", "call_pure_packed")
 class ScriptPrinter(InfoPrinter):
     """Prints any node."""
 
-    _graph: ClassVar[dict[type[G.GraphExpr], Callable[[Any, Any], str]]] = {}
+    graph_values: ClassVar[dict[type[G.GraphExpr], Callable[[Any, Any], str]]] = {}
 
     def any_node(self, node: N.Node) -> None:
         """Write a node of any class; fragments are shown as they look inside a program."""
@@ -202,7 +202,7 @@ class ScriptPrinter(InfoPrinter):
     # --------------------------------------------------------------------------------- expressions
     def graph(self, node: G.GraphExpr) -> str:
         """Text of a graph expression."""
-        method = self._graph.get(type(node))
+        method = self.graph_values.get(type(node))
         if method is None:
             return f"<{type(node).__name__}>"
         return self.marked(node, method(self, node))
@@ -302,7 +302,7 @@ def _literal(data: np.ndarray[Any, Any]) -> str:
     return f'float("{text}")' if text in ("nan", "inf", "-inf") else text
 
 
-ScriptPrinter._graph.update({  # pyright: ignore[reportPrivateUsage]
+ScriptPrinter.graph_values.update({
     getattr(G, name): getattr(ScriptPrinter, method)
     for name, method in {
         "GraphVar": "_graph_var", "Constant": "_constant", "PrimValue": "_prim_value",

@@ -51,7 +51,7 @@ def is_launch(node: Any) -> bool:
 class StmtPrinter(ExprPrinter):
     """Prints statements into `out`."""
 
-    _statements: ClassVar[dict[type[Stmt], Callable[[Any, Any], None]]] = {}
+    statements: ClassVar[dict[type[Stmt], Callable[[Any, Any], None]]] = {}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +88,7 @@ class StmtPrinter(ExprPrinter):
             for item in stmt.seq:
                 self.statement(item)
         else:
-            method = self._statements.get(type(stmt))
+            method = self.statements.get(type(stmt))
             if method is None:
                 self.out.line(f"<{type(stmt).__name__}>")
             else:
@@ -283,7 +283,7 @@ class StmtPrinter(ExprPrinter):
         return self.marked(axis, self.names.define(axis.var, axis.var.name))
 
 
-StmtPrinter._statements.update({  # pyright: ignore[reportPrivateUsage]
+StmtPrinter.statements.update({
     getattr(S, name): getattr(StmtPrinter, method)
     for name, method in {
         "BufferStore": "_store", "Evaluate": "_evaluate", "AssertStmt": "_assert",

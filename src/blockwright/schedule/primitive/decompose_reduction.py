@@ -30,8 +30,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
       predicate, do not mix spatial loops with reduction loops (BW331);
     - no block in `loop` reads the result before the block (BW323).
 
-    The loops above the initial value are serial copies without annotations. When the reduction
-    runs zero times, the result is now the initial value, where it had no value before.
+    The loops above the initial value are serial copies without annotations. A reduction that runs
+    zero times has the initial value as result, before this step as after it.
 
     Returns: the block that initialises. The given block keeps its handle and becomes the update.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from blockwright import ir
@@ -307,8 +307,8 @@ class _Padding:
             return
         fresh = self._grown(buffer, sizes)
 
-        def value(v: object) -> ir.Expr:
-            indices: list[ir.Expr] = list(v)  # pyright: ignore[reportArgumentType]
+        def value(v: Sequence[ir.Expr]) -> ir.Expr:
+            indices = list(v)
             inside: list[ir.Expr] = []
             for k, size in enumerate(sizes):
                 if size is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from blockwright import ir
 from blockwright.arith import IterMapError
@@ -121,8 +121,10 @@ class TransformLayout(Primitive, frozen=True, eq=False):
 
 def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
     """The buffer that ("read" | "write", position) or a name means."""
-    if isinstance(which, tuple) and len(which) == 2 and which[0] in ("read", "write"):
-        return accessed_buffer(state, block, which[1], which[0])
+    if isinstance(which, tuple):
+        kind, position = (*cast("tuple[Any, ...]", which), None, None)[:2]
+        if kind in ("read", "write") and isinstance(position, (int, str)):
+            return accessed_buffer(state, block, position, kind)
     if isinstance(which, str):
         kind = "write" if any(r.buffer.name == which for r in block.writes) else "read"
         return accessed_buffer(state, block, which, kind)

@@ -35,6 +35,12 @@ class Script:
         self.file, self.node, self.trusted = file, node, trusted
         self.env = dict(env)
 
+    @property
+    def function(self) -> ast.FunctionDef:
+        """The definition, where the text is that of a function."""
+        assert isinstance(self.node, ast.FunctionDef)
+        return self.node
+
     def span(self, node: ast.AST) -> Span:
         line = getattr(node, "lineno", 1)
         end_line = getattr(node, "end_lineno", None) or line
@@ -132,7 +138,7 @@ def _closure(func: FunctionType) -> dict[str, Any]:
 
 def caller_environment(depth: int) -> tuple[FrameType, dict[str, Any]]:
     """The frame `depth` calls up, with its names."""
-    frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]  no public way
     return frame, {**frame.f_globals, **frame.f_locals}
 
 

@@ -84,7 +84,7 @@ class FunctionOptions:
         script.env = {"cls": ModuleRef(), **script.env}
         reporter = Reporter(script)
         parser = RelaxParser(script, reporter)
-        result = parser.function(script.node, self.private, self.pure)  # type: ignore[arg-type]
+        result = parser.function(script.function, self.private, self.pure)
         if result is None:
             reporter.fail()
         return result

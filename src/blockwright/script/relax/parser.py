@@ -58,7 +58,7 @@ class Sequence:
 class RelaxParser(RelaxEvaluator):
     """Parses one function and the functions nested in it."""
 
-    _statements: ClassVar[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {}
+    statements: ClassVar[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {}
 
     def __init__(self, script: Script, reporter: Reporter) -> None:
         super().__init__(script, reporter)
@@ -170,7 +170,7 @@ class RelaxParser(RelaxEvaluator):
             with self.reporter.statement(node):
                 if self.sequence.result is not None:
                     raise Problem("BW103", "nothing follows `return`", node)
-                method = self._statements.get(type(node))
+                method = self.statements.get(type(node))
                 if method is None:
                     raise Problem("BW103", f"`{word(node)}` is not a statement of the R dialect",
                                   node)  # fmt: skip
@@ -387,7 +387,7 @@ class RelaxParser(RelaxEvaluator):
         """Nothing."""
 
 
-RelaxParser._statements.update({  # pyright: ignore[reportPrivateUsage]
+RelaxParser.statements.update({
     getattr(ast, name.removeprefix("visit_")): method
     for name, method in vars(RelaxParser).items()
     if name.startswith("visit_")

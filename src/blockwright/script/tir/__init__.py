@@ -80,7 +80,7 @@ def _parse(func: FunctionType, private: bool) -> PrimFunc | DeferredFunction:
         return DeferredFunction(func)
     script = decorated_function(func, env)
     reporter = Reporter(script)
-    result = TirParser(script, reporter).function(script.node, private)  # type: ignore[arg-type]
+    result = TirParser(script, reporter).function(script.function, private)
     if result is None:
         reporter.fail()
     return result

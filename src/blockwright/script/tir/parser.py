@@ -38,7 +38,7 @@ from blockwright.script.tir.values import (
 class TirParser(TirEvaluator):
     """Parses one function."""
 
-    _statements: ClassVar[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {}
+    statements: ClassVar[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {}
 
     def __init__(self, script: Script, reporter: Reporter) -> None:
         super().__init__(script, reporter)
@@ -145,7 +145,7 @@ class TirParser(TirEvaluator):
             del self.builder.frames[depth:]
 
     def statement(self, node: ast.stmt) -> None:
-        method = self._statements.get(type(node))
+        method = self.statements.get(type(node))
         if method is None:
             raise Problem("BW103", f"`{_word(node)}` is not a statement of the T dialect", node)
         method(self, node)
@@ -382,7 +382,7 @@ def _word(node: ast.stmt) -> str:
     return words.get(type(node).__name__, type(node).__name__.lower())
 
 
-TirParser._statements.update({  # pyright: ignore[reportPrivateUsage]
+TirParser.statements.update({
     getattr(ast, name.removeprefix("visit_")): method
     for name, method in vars(TirParser).items()
     if name.startswith("visit_")
