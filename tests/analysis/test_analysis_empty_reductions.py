@@ -12,7 +12,8 @@ from blockwright.script import tir as T
 
 @T.prim_func
 def sums(a: T.handle, b: T.handle):
-    n, m = T.int64(), T.int64()
+    n = T.int64()
+    m = T.int64()
     A = T.match_buffer(a, (n, m))
     B = T.match_buffer(b, (n,))
     for k, i in T.grid(m, n):
@@ -65,7 +66,8 @@ def test_a_split_reduction_with_a_tail_and_spatial_loops_inside() -> None:
 def test_a_loop_over_results_and_terms_together() -> None:
     @T.prim_func
     def fused(a: T.handle, b: T.handle):
-        n, m = T.int64(), T.int64()
+        n = T.int64()
+        m = T.int64()
         A = T.match_buffer(a, (n, m))
         B = T.match_buffer(b, (n,))
         for f in range(n * m):

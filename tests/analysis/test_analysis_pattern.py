@@ -33,9 +33,7 @@ CASES = {
     ),
     "Broadcast": lambda p, x, row, ids: p.compute("o", (N, 8), lambda i, j: row[j] + 1.0),
     "Injective": lambda p, x, row, ids: p.compute("o", (8, N), lambda i, j: x[j, i]),
-    "Injective gather": lambda p, x, row, ids: p.compute(
-        "o", (N, 8), lambda i, j: x[ids[i], j]
-    ),
+    "Injective gather": lambda p, x, row, ids: p.compute("o", (N, 8), lambda i, j: x[ids[i], j]),
     "CommReduce": lambda p, x, row, ids: p.reduce("o", (N,), (8,), lambda i, k: x[i, k]),
     "CommReduce of squares": lambda p, x, row, ids: p.reduce(
         "o", (N,), (8,), lambda i, k: x[i, k] * x[i, k] * 2.0, "max"

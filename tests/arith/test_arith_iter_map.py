@@ -177,9 +177,7 @@ def divided(
     if found is None:
         return None
     t = expr_text
-    return [
-        (t(p.outer), t(p.outer_extent), t(p.inner), t(p.inner_extent)) for p in found.pairs
-    ]
+    return [(t(p.outer), t(p.outer_extent), t(p.inner), t(p.inner_extent)) for p in found.pairs]
 
 
 def test_inner_loops_become_the_low_digits() -> None:

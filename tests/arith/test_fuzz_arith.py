@@ -406,8 +406,12 @@ def test_iterator_maps_are_what_they_are_said_to_be() -> None:
                 bijections += 1
                 undetected += not result.ok
                 if FULL and not result.ok and undetected <= 40:
-                    print([expr_text(e) for e in indices], {v.name: e for v, e in loops.items()},
-                          None if bound is None else expr_text(bound), result.errors)
+                    print(
+                        [expr_text(e) for e in indices],
+                        {v.name: e for v, e in loops.items()},
+                        None if bound is None else expr_text(bound),
+                        result.errors,
+                    )
             if level == "bijective" and result.ok:
                 _check_inverse(indices, iters, bound, points, images)
             if level == "surjective" and result.ok:

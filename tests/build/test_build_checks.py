@@ -78,7 +78,7 @@ def test_an_embedding_kernel_stays_vectorized() -> None:
 @pytest.mark.parametrize("scheduled", [False, True])
 def test_sums_over_nothing_are_zero(scheduled: bool) -> None:
     for axis, shape in ((1, (4, 0)), (0, (0, 4))):
-        func = operator("sum", [((N, M), "float32")], axis=(axis,), keepdims=False)
+        func = operator("sum", [((N, M), "float32")], axes=(axis,))
         if scheduled:
             func = apply_rules(func, bw.Target("native")).func
         out = np.full(4, 7, "float32")

@@ -12,7 +12,8 @@ import pytest
 from blockwright import ir
 
 SPECIAL = [
-    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -3.5, 2.0, -2.0, 10.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45,
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, -3.5, 2.0, -2.0, 10.0, math.inf,
+    -math.inf, math.nan, 1e-45, -1e-45,
     1e-38, 3.4e38, -3.4e38, 88.7, -103.9, -87.4, 127.9, 128.0, -149.0, -150.0,
 ]  # fmt: skip
 _erf = np.vectorize(math.erf, otypes=[np.float64])

@@ -6,6 +6,7 @@ NaN (or a large integer), so that reading what nobody wrote shows in the result.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -36,6 +37,10 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 class AssertionFailed(Exception):
     """The program's own assertion."""
+
+
+class Break(Exception):
+    """Leaves the innermost `while`."""
 
 
 class Evaluator:
@@ -78,6 +83,11 @@ class Evaluator:
             case E.Call(op="if_then_else"):
                 taken = self.expr(node.args[0])
                 return self.expr(node.args[1 if taken else 2])
+            case E.Call(op="checked_index"):
+                index, extent = (self.expr(arg) for arg in node.args)
+                if not 0 <= index < extent:
+                    raise AssertionFailed("BW708")
+                return index
             case E.Call():
                 return _CALLS[node.op](*(self.expr(arg) for arg in node.args))
             case E.BufferLoad():
@@ -125,8 +135,9 @@ class Evaluator:
                     self.env[node.loop_var] = i
                     self.stmt(node.body)
             case S.While():
-                while self.expr(node.condition):
-                    self.stmt(node.body)
+                with contextlib.suppress(Break):
+                    while self.expr(node.condition):
+                        self.stmt(node.body)
             case S.IfThenElse():
                 if self.expr(node.condition):
                     self.stmt(node.then_case)
@@ -146,6 +157,8 @@ class Evaluator:
                     raise AssertionFailed(node.message)
             case S.BlockRealize():
                 self.block(node)
+            case S.Evaluate(value=E.Call(op="break")):
+                raise Break
             case S.Evaluate():
                 pass
             case _:

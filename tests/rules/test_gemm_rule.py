@@ -48,9 +48,7 @@ def product(rows: ir.Expr | int, columns: int, depth: int, dtype: str = "float32
 
 @pytest.mark.parametrize(("columns", "depth"), [(16, 8), (17, 5), (7, 3), (50, 9)])
 @pytest.mark.parametrize("layout", ["nk", "kn"])
-def test_symbolic_rows_and_odd_columns(
-    checks: Any, columns: int, depth: int, layout: str
-) -> None:
+def test_symbolic_rows_and_odd_columns(checks: Any, columns: int, depth: int, layout: str) -> None:
     result = checks.taken_by("gemm", linear(N, columns, depth, layout), {"n": 1}, {"n": 7})
     kinds = checks.loop_kinds(result.func)
     assert {"parallel", "vectorized", "unrolled"} <= set(kinds)

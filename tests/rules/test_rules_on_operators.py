@@ -22,7 +22,8 @@ def _samples() -> ModuleType:
     """The sample tests' helpers: one definition of what "close" means for an operator."""
     path = Path(__file__).parents[1] / "ops" / "test_samples.py"
     spec = importlib.util.spec_from_file_location("ops_samples", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -30,13 +30,15 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.arith import Analyzer
+from blockwright.ir.node import NodeT
 
 
 def define_empty_reductions(func: ir.PrimFunc) -> ir.PrimFunc:
     """The function with initial values also for reductions that take no step."""
     if all(block.init is None for block in ir.blocks(func.body)):
         return func
-    return func.replace(body=_Define(symbol_facts(func))(func.body))
+    body = _Define(symbol_facts(func))(func.body)
+    return func if body is func.body else func.replace(body=body)
 
 
 class _Step(msgspec.Struct, frozen=True, eq=False):
@@ -55,7 +57,7 @@ class _Define(ir.Mutator):
         self.path: list[_Step] = []
         self.due: dict[ir.For, list[ir.Stmt]] = {}  # what runs in front of a loop
 
-    def __call__(self, node: ir.Node) -> ir.Node:
+    def __call__(self, node: NodeT) -> NodeT:
         return node if isinstance(node, ir.Expr) else super().__call__(node)
 
     def rewrite_For(self, node: ir.For) -> ir.Stmt:
@@ -132,9 +134,10 @@ class _Define(ir.Mutator):
                 if not ir.uses_var(holds, gone):
                     around.append(ir.substitute(holds, kept))
             elif node.loop_var not in gone and _feeds(step, spatial):
-                kept[node.loop_var] = ir.Var(node.loop_var.name, node.loop_var.type)
-                around.append(ir.For(kept[node.loop_var], ir.substitute(node.min, kept),
-                                     ir.substitute(node.extent, kept), node.kind, node.body))  # fmt: skip
+                var = ir.Var(node.loop_var.name, node.loop_var.type)
+                kept[node.loop_var] = var
+                low, extent = ir.substitute(node.min, kept), ir.substitute(node.extent, kept)
+                around.append(ir.For(var, low, extent, node.kind, node.body))
         iters: list[ir.IterVar] = []
         values: list[ir.Expr] = []
         fresh: dict[ir.Var, ir.Var] = {}

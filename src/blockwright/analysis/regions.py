@@ -58,9 +58,7 @@ def relax_region(
 
 def clip_region(region: ir.BufferRegion, analyzer: Analyzer) -> ir.BufferRegion:
     """The part of a region inside the buffer."""
-    return ir.BufferRegion(
-        region.buffer, clip_box(region.region, region.buffer.shape, analyzer)
-    )
+    return ir.BufferRegion(region.buffer, clip_box(region.region, region.buffer.shape, analyzer))
 
 
 class _Walker:
@@ -180,7 +178,8 @@ class _Walker:
     def _hull(self, a: ir.Range, b: ir.Range) -> ir.Range:
         known = self.analyzer
         same = a.extent is b.extent or (
-            ir.is_const_int(a.extent) and ir.const_int(a.extent) == ir.const_int(b.extent))
+            ir.is_const_int(a.extent) and ir.const_int(a.extent) == ir.const_int(b.extent)
+        )
         if same and (a.min is b.min or known.prove_equal(a.min, b.min)):
             return a
         found = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], known).range(known)

@@ -49,7 +49,8 @@ def compile(
 
     Raises:
         ImporterError: operators that are not covered, all at once.
-        OptionError: BW901 unknown effort, BW902 a model of another kind.
+        OptionError: BW901 unknown effort, BW902 a model of another kind, BW903 and BW908 a torch
+            module without a sequence of example inputs.
     """
     if effort not in EFFORTS:
         raise OptionError(f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}",
@@ -101,6 +102,9 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
                           help="bw.compile(model, (x, mask), dynamic_shapes=...)")  # fmt: skip
     import torch
 
+    if isinstance(example_inputs, torch.Tensor):
+        raise OptionError("example_inputs is one tensor, not a sequence of arguments", code="BW908",
+                          help="bw.compile(model, (x,))")  # fmt: skip
     # The exporter takes one tensor given twice for one input; the model's callers will not.
     distinct = tuple(
         value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs

@@ -38,8 +38,11 @@ def dump_passes(directory: Path, then: OnAnyPass | None = None) -> OnAnyPass:
             directory.mkdir(parents=True, exist_ok=True)
             path.write_text(script(after) + "\n")
         except OSError as error:
-            raise OptionError(f"{VARIABLE}: cannot write {path.name}: {error.strerror}",
-                              code="BW913", help="name a directory that can be written") from None  # fmt: skip
+            raise OptionError(
+                f"{VARIABLE}: cannot write {path.name}: {error.strerror}",
+                code="BW913",
+                help="name a directory that can be written",
+            ) from None
         count += 1
         if then is not None:
             then(name, before, after)

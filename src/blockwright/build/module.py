@@ -149,8 +149,14 @@ class Module:
 
 
 def as_module(program: PrimFunc | IRModule) -> IRModule:
-    """A function as a module of one."""
-    return IRModule({program.name: program}) if isinstance(program, PrimFunc) else program
+    """A function as a module of one. Raises: BuildError BW606 for anything that is no program."""
+    if isinstance(program, PrimFunc):
+        return IRModule({program.name: program})
+    if not isinstance(program, IRModule):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BuildError(f"cannot build a {type(program).__name__}", code="BW606",
+                         help="pass a tensor program or a module of them; of a schedule its .func "
+                         "or .mod")  # fmt: skip
+    return program
 
 
 def build(

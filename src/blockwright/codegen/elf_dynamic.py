@@ -26,11 +26,11 @@ rint round roundeven scalbn sin sincos sinh sqrt tan tanh tgamma trunc
 """.split()
 _FFI = """
 TVMFFIAnyViewToOwnedAny TVMFFIEnvCheckSignals TVMFFIEnvGetStream TVMFFIEnvModLookupFromImports
-TVMFFIEnvTensorAlloc TVMFFIErrorMoveFromRaised TVMFFIErrorSetRaised TVMFFIErrorSetRaisedFromCStr
-TVMFFIErrorSetRaisedFromCStrParts TVMFFIFunctionCall TVMFFIFunctionCreate TVMFFIFunctionGetGlobal
-TVMFFIFunctionSetGlobal TVMFFIHandleInitOnce TVMFFIObjectDecRef TVMFFIObjectIncRef
-TVMFFIStringFromByteArray TVMFFITensorCreateUnsafeView TVMFFITensorFromDLPack
-TVMFFITensorFromDLPackVersioned
+TVMFFIEnvTensorAlloc TVMFFIErrorCreate TVMFFIErrorMoveFromRaised TVMFFIErrorSetRaised
+TVMFFIErrorSetRaisedFromCStr TVMFFIErrorSetRaisedFromCStrParts TVMFFIFunctionCall
+TVMFFIFunctionCreate TVMFFIFunctionGetGlobal TVMFFIFunctionSetGlobal TVMFFIHandleInitOnce
+TVMFFIObjectDecRef TVMFFIObjectIncRef TVMFFIStringFromByteArray TVMFFITensorCreateUnsafeView
+TVMFFITensorFromDLPack TVMFFITensorFromDLPackVersioned
 """.split()
 
 DEFAULT_IMPORTS = frozenset([*_LIBC, *_LIBM, *(name + "f" for name in _LIBM), *_FFI])

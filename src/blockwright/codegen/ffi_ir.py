@@ -182,6 +182,9 @@ declare i32 @TVMFFIFunctionGetGlobal(ptr, ptr)
 declare i32 @TVMFFIFunctionCall(ptr, ptr, i32, ptr)
 declare i32 @TVMFFIObjectDecRef(ptr)
 declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
+declare i32 @TVMFFIErrorCreate(ptr, ptr, ptr, ptr)
+declare void @TVMFFIErrorSetRaised(ptr)
+declare i64 @strlen(ptr)
 declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
 @bw.rt.memory = private constant [12 x i8] c"MemoryError\00"
 @bw.rt.full = private constant [84 x i8]
@@ -235,7 +238,34 @@ fine:
   ret i32 0
 }
 
+; Without a backtrace: to find one, the FFI reads the debug information of everything loaded, which
+; takes a second in a process that has torch.
 define hidden i32 @bw_raise(ptr %kind, ptr %message) cold noinline {
+  %k = alloca [2 x i64], align 8
+  %m = alloca [2 x i64], align 8
+  %b = alloca [2 x i64], align 8
+  %out = alloca ptr, align 8
+  %kn = call i64 @strlen(ptr %kind)
+  %mn = call i64 @strlen(ptr %message)
+  store ptr %kind, ptr %k, align 8
+  %ks = getelementptr i8, ptr %k, i64 8
+  store i64 %kn, ptr %ks, align 8
+  store ptr %message, ptr %m, align 8
+  %ms = getelementptr i8, ptr %m, i64 8
+  store i64 %mn, ptr %ms, align 8
+  store ptr %message, ptr %b, align 8
+  %bs = getelementptr i8, ptr %b, i64 8
+  store i64 0, ptr %bs, align 8
+  store ptr null, ptr %out, align 8
+  %rc = call i32 @TVMFFIErrorCreate(ptr %k, ptr %m, ptr %b, ptr %out)
+  %error = load ptr, ptr %out, align 8
+  %made = icmp ne ptr %error, null
+  br i1 %made, label %set, label %plain
+set:
+  call void @TVMFFIErrorSetRaised(ptr %error)
+  %rd = call i32 @TVMFFIObjectDecRef(ptr %error)
+  ret i32 -1
+plain:
   call void @TVMFFIErrorSetRaisedFromCStr(ptr %kind, ptr %message)
   ret i32 -1
 }

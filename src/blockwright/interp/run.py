@@ -176,8 +176,12 @@ def interpret(
     module = program if isinstance(program, IRModule) else None
     func = module[entry] if module is not None else program
     if not isinstance(func, PrimFunc):
-        raise InterpretError(f"{entry!r} is a graph function; the interpreter runs tensor programs",
-                             code="BW757", help="lower the module first")  # fmt: skip
+        what = repr(entry) if module is not None else "the program"
+        raise InterpretError(
+            f"{what} is a {type(func).__name__}; the interpreter runs tensor programs",
+            code="BW757",
+            help="lower a graph function first; of a schedule pass its .func",
+        )
     if order is not None and order != "reverse" and not isinstance(order, int):
         raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW702")
     compiled = program_of(func)

@@ -34,7 +34,6 @@ from blockwright.ir import (
     Expr,
     For,
     ForKind,
-    Node,
     PrimFunc,
     Range,
     Stmt,
@@ -71,7 +70,10 @@ CHECKED = "checked_index"
 
 
 def check_indices(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with `checked_index` expanded; raises BuildError BW616 for vectors of indices."""
+    """The function with `checked_index` expanded.
+
+    Raises: BuildError BW616 for vectors of indices.
+    """
     if not any(isinstance(n, Call) and n.op == CHECKED for n in walk_code(func.body)):
         return func
     expand = _Expand(func, function_analyzer(func))
@@ -168,7 +170,8 @@ class _Expand(Analysed):
 
     def __init__(self, func: PrimFunc, analyzer: Analyzer) -> None:
         super().__init__(analyzer)
-        self.owner = str(func.attrs.get("op", func.name))
+        operator = str(func.attrs.get("op", func.name))
+        self.owner = func.name if "+" in operator else operator  # a fused program has its own name
         self.noalias = func.attrs.get("tir.noalias", True)
         self.pending: list[Check] = []
         self.views: dict[Buffer, Buffer] = {}

@@ -11,7 +11,8 @@ After (bounds, nan)::
     assert not T.isnan(B[i + 1]), "BW714: B: NaN written"
 
 Checks that provably hold are left out. `uninit` keeps a flag per element of every allocated
-buffer whose address the program does not take. Checks run lane by lane, so vectorized loops run one iteration at a time under them.
+buffer whose address the program does not take. Checks run lane by lane, so vectorized loops run one
+iteration at a time under them.
 """
 
 from __future__ import annotations

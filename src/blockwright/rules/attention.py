@@ -43,9 +43,11 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return "the head size is symbolic"
     if head < target.lanes(found[at[1]].writes[0].buffer.dtype):
         return "the head is shorter than a vector"
-    sizes = [ir.const_int(it.dom.extent) for k in at for it in found[k].iter_vars]
-    if any(size is not None and size < 2 for size in sizes[len(scores.batch) :]):
-        return "an axis has one element"
+    for position, facts in zip(at, (scores, product), strict=True):
+        iters = found[position].iter_vars
+        axes = (iters[p].dom.extent for p in (*facts.m, *facts.n, *facts.k))
+        if any(ir.is_const_int(size, 1) for size in axes):
+            return "an axis has one element"
     if not all(is_spatial(b) or b.init is not None for b in found):
         return "a block is no plain reduction"
     return ""

@@ -106,6 +106,9 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
         sch.reorder(*others, spatial[-1])
         vectorize_last(sch, handle, spatial[-1], target)
         return
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, (ir.Add, ir.Min, ir.Max)):
+        return  # products and truth values have no combination across lanes
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size = extent(sch, fused)
     lanes = lanes_for(block, target)

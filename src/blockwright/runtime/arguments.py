@@ -162,16 +162,16 @@ class NativeFunction:
             )
         copy = None
         flags = value.flags
+        if not flags.writeable and self.written is not None and index in self.written:
+            raise ArgumentError(
+                f"{self._label(index)} is read-only, and the function writes it",
+                code="BW707",
+                help="pass a writable array",
+            )
         if not (flags.c_contiguous and flags.aligned and dtype.isnative) or everything:
             # ascontiguousarray keeps an array whose only fault is its address.
             copy = value = np.array(value, dtype.newbyteorder("="), order="C", copy=True)
         elif not flags.writeable:
-            if self.written is not None and index in self.written:
-                raise ArgumentError(
-                    f"{self._label(index)} is read-only, and the function writes it",
-                    code="BW707",
-                    help="pass a writable array",
-                )
             if self.written is None:
                 copy = value = value.copy()
             else:

@@ -11,9 +11,7 @@ def guarded(stmt: ir.Stmt, condition: ir.Expr) -> ir.Stmt:
     if isinstance(stmt, ir.BlockRealize):
         return stmt.replace(predicate=ir.logical_and(stmt.predicate, condition))
     if isinstance(stmt, (ir.For, ir.SeqStmt)):
-        return stmt.map_children(
-            lambda c: guarded(c, condition) if isinstance(c, ir.Stmt) else c
-        )
+        return stmt.map_children(lambda c: guarded(c, condition) if isinstance(c, ir.Stmt) else c)
     return ir.IfThenElse(condition, stmt)
 
 
@@ -38,9 +36,7 @@ def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer)
     )
 
 
-def _simplified_condition(
-    condition: ir.Expr, changed: set[ir.Var], analyzer: Analyzer
-) -> ir.Expr:
+def _simplified_condition(condition: ir.Expr, changed: set[ir.Var], analyzer: Analyzer) -> ir.Expr:
     """Conjuncts that always hold are dropped; the others keep their form, operands simplified."""
     if isinstance(condition, ir.And):
         return ir.logical_and(

@@ -70,9 +70,7 @@ class Match:
         return False
 
     # ------------------------------------------------------------------ accesses
-    def _access(
-        self, a: ir.BufferLoad | ir.BufferStore, b: ir.BufferLoad | ir.BufferStore
-    ) -> bool:
+    def _access(self, a: ir.BufferLoad | ir.BufferStore, b: ir.BufferLoad | ir.BufferStore) -> bool:
         if a.buffer.dtype is not b.buffer.dtype or b.predicate is not None:
             self.why = f"{b.buffer.name} holds {b.buffer.dtype}, the meaning wants {a.buffer.dtype}"
             return False

@@ -120,9 +120,7 @@ def nest_for(
     return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
 
 
-def _maps_into(
-    value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer
-) -> bool:
+def _maps_into(value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer) -> bool:
     """Whether a value is a digit of the loops that takes no more values than the domain has."""
     found = detect_iter_map([value], running, None, analyzer, "surjective")
     if not found.ok:
@@ -144,8 +142,7 @@ def _within(rng: ir.Range | None, dom: ir.Range, analyzer: Analyzer) -> ir.Range
     if rng is None:
         return dom
     starts = analyzer.prove(ir.LE(*ir.match_types(rng.min, dom.min)))
-    longer = analyzer.prove(
-        ir.GE(*ir.match_types(rng.min + rng.extent, dom.min + dom.extent)))
+    longer = analyzer.prove(ir.GE(*ir.match_types(rng.min + rng.extent, dom.min + dom.extent)))
     return dom if starts and longer else rng
 
 
@@ -153,9 +150,7 @@ def body_parts(loop: ir.For) -> list[ir.Stmt]:
     return list(loop.body.seq) if isinstance(loop.body, ir.SeqStmt) else [loop.body]
 
 
-def part_positions(
-    state: State, parts: list[ir.Stmt], blocks: Iterable[ir.Block]
-) -> list[int]:
+def part_positions(state: State, parts: list[ir.Stmt], blocks: Iterable[ir.Block]) -> list[int]:
     """Which parts of a body hold the blocks."""
     found: list[int] = []
     for block in blocks:

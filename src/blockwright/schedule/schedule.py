@@ -48,12 +48,13 @@ class Schedule(Facade):
             program stays as it was.
     """
 
-    def __init__(
-        self, program: ir.PrimFunc | ir.IRModule, verify: Verify | str = "check"
-    ) -> None:
+    def __init__(self, program: ir.PrimFunc | ir.IRModule, verify: Verify | str = "check") -> None:
         if verify not in ("check", "full"):
             raise ScheduleError(f"verify={verify!r} is not a level", code="BW304",
                                 help='use "check" or "full"')  # fmt: skip
+        if not isinstance(program, (ir.PrimFunc, ir.IRModule)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ScheduleError(f"cannot schedule a {type(program).__name__}", code="BW304",
+                                help="pass a tensor program or a module of them")  # fmt: skip
         self._verify = verify
         self._module = program if isinstance(program, ir.IRModule) else None
         self._functions: dict[str, ir.PrimFunc] = {}

@@ -81,7 +81,7 @@ def blockized(
     flow = state.data_flow(state.scope(block))
     require_known_kind(state, flow, block)
     loops = state.tree.loops_above(block)
-    require_once(state, block, loops[loops.index(loop):], "of the new block")
+    require_once(state, block, loops[loops.index(loop) :], "of the new block")
     analyzer = state.analyzer(loop)
     division = _divide(state, block, loop, analyzer)
     outer_iters, outer_values, inner_iters, inner_values, mapping = _iterators(
@@ -109,12 +109,10 @@ def blockized(
     return result, outer
 
 
-def _divide(
-    state: State, block: ir.Block, loop: ir.For, analyzer: Analyzer
-) -> SubspaceDivision:
+def _divide(state: State, block: ir.Block, loop: ir.For, analyzer: Analyzer) -> SubspaceDivision:
     realize = state.tree.realize(block)
     loops = state.tree.loops_above(block)
-    inside = loops[loops.index(loop):]
+    inside = loops[loops.index(loop) :]
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
     base = state.analyzer(loops[0])
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate

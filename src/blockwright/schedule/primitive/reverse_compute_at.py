@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.analysis.regions import block_access_regions
 from blockwright.analysis import Scope
 from blockwright.arith import Analyzer
 from blockwright.schedule.handle import BlockRV, LoopRV
@@ -96,6 +97,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                 state.fail(f"block {producer.name} writes what block {block.name} reads and is "
                            f"not inside loop {loop.loop_var.name}", code="BW322",
                            guilty=[state.tree.realize(producer), loop])  # fmt: skip
+        self._inside(state, block, producers)
         self._free_outputs(state, flow, block, producers[-1])
         domains = self._domains(state, flow, block, loop, producers)
         nest = nest_for(state, block, loop, domains, self.preserve_unit_loops)
@@ -106,6 +108,32 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         step = place(state, block, loop, max(after) + 1, last, self.index, nest)
         require_sound(state, step, block, flow.consumers(block))
         return step
+
+    @staticmethod
+    def _inside(state: State, block: ir.Block, producers: list[ir.Block]) -> None:
+        """Every instance reads an element that exists.
+
+        An instance whose read lies outside the buffer, under a guard as in padding, belongs to no
+        iteration of the producer's loop and would be lost by the move.
+        """
+        moved = {region.buffer for producer in producers for region in producer.writes}
+        analyzer = state.analyzer(block)
+        for it in block.iter_vars:
+            analyzer.bind(it.var, it.dom)
+        for read in block_access_regions(block, analyzer)[0]:
+            if read.buffer not in moved:
+                continue
+            for rng, size in zip(read.region, read.buffer.shape, strict=True):
+                low = analyzer.prove(ir.GE(*ir.match_types(rng.min, 0)))
+                high = analyzer.prove(ir.LE(*ir.match_types(rng.min + rng.extent, size)))
+                if not (low and high):
+                    state.fail(
+                        f"block {block.name} may read outside of {read.buffer.name}; such "
+                        "instances belong to no iteration of the loop",
+                        code="BW323",
+                        guilty=[state.tree.realize(block)],
+                        help="inline or pad the read first",
+                    )
 
     @staticmethod
     def _free_outputs(state: State, flow: Scope, block: ir.Block, start: ir.Block) -> None:

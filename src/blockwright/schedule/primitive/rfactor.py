@@ -218,9 +218,7 @@ class _Rfactor:
                 found[value] = renamed[it.var]
         return found
 
-    def _partial_index(
-        self, renamed: dict[ir.Var, ir.Expr], lane: ir.Expr
-    ) -> tuple[ir.Expr, ...]:
+    def _partial_index(self, renamed: dict[ir.Var, ir.Expr], lane: ir.Expr) -> tuple[ir.Expr, ...]:
         index = [ir.substitute(i, renamed) for i in self.reduction.store.indices]
         index.insert(self.axis, lane)
         return tuple(index)
