@@ -28,7 +28,8 @@ def test_the_initial_value_stands_before_the_outermost_reduction_loop() -> None:
     defined = define_empty_reductions(sums)
     check_well_formed(defined)
     first, second = defined.root.body.seq
-    assert isinstance(first, ir.IfThenElse) and isinstance(second, ir.For)
+    assert isinstance(first, ir.IfThenElse)
+    assert isinstance(second, ir.For)
     assert [b.name for b in ir.blocks(first)] == ["B_init"]
     for m in (0, 1, 4):
         x, y = np.ones((3, m), "float32"), np.full(3, 7, "float32")

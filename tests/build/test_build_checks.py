@@ -31,8 +31,10 @@ def fails(code: str, call: Any, *args: Any) -> str:
 
 def operator(name: str, infos: list[tuple[Any, str]], **attrs: Any) -> ir.PrimFunc:
     row = OPERATORS[name]
-    given = [ir.TensorInfo(tuple(d if isinstance(d, ir.Expr) else ir.const(d, "int64")
-                                 for d in shape), ir.dtype_of(dtype)) for shape, dtype in infos]  # fmt: skip
+    given: list[ir.TensorInfo] = []
+    for shape, dtype in infos:
+        dims = (d if isinstance(d, ir.Expr) else ir.const(d, "int64") for d in shape)
+        given.append(ir.TensorInfo(tuple(dims), ir.dtype_of(dtype)))
     assert row.lower is not None
     return row.lower(OpContext(name), given, {**row.attrs, **attrs})
 
@@ -63,7 +65,8 @@ def test_positions_outside_the_table_fail_the_call(name: str, scheduled: bool) -
         index = good.copy()
         index[-1] = value
         text = fails("BW708", built, table, index, out)
-        assert name in text and "at least 0 and less than 10" in text
+        assert name in text
+        assert "at least 0 and less than 10" in text
 
 
 def test_an_embedding_kernel_stays_vectorized() -> None:
@@ -129,7 +132,8 @@ def test_guarded_accesses_are_checked_under_their_guard() -> None:
 
     checked, out = bw.build(window, sanitize=("bounds",)), np.ones(16, "float32")
     checked(floats(8), np.arange(8, dtype="int32"), out)
-    assert np.array_equal(out[:8], floats(8)) and not out[8:].any()
+    assert np.array_equal(out[:8], floats(8))
+    assert not out[8:].any()
     fails("BW713", checked, floats(8), np.arange(1, 9, dtype="int32"), out)
 
 

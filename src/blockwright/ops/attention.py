@@ -4,9 +4,6 @@ A query row that may attend to nothing gives 0: its largest score is -inf, which
 before it is subtracted, so that all its powers are 0 and the guarded division leaves 0.
 """
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math
@@ -132,9 +129,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         inner,
         axes=_AXES,
     )
-    largest = fold(
-        program, "M", rows, (keys,), lambda b, h, i, j: allowed[b, h, i, j], "max", inner, _AXES
-    )
+    largest = fold(program, "M", rows, (keys,), lambda *i: allowed[i], "max", inner, _AXES)
     lowest, zero = ir.const(float("-inf"), inner), ir.const(0.0, inner)
 
     def power(b: Any, h: Any, i: Any, j: Any) -> Any:
@@ -143,9 +138,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         return ir.call("exp", ir.sub(allowed[b, h, i, j], shift))
 
     powers = program.compute("P", square, power, inner, axes=_AXES)
-    total = fold(
-        program, "L", rows, (keys,), lambda b, h, i, j: powers[b, h, i, j], "sum", inner, _AXES
-    )
+    total = fold(program, "L", rows, (keys,), lambda *i: powers[i], "sum", inner, _AXES)
 
     def weighted(b: Any, h: Any, i: Any, d: Any, j: Any) -> Any:
         return ir.mul(powers[b, h, i, j], widen(v[b, head(h), j, d]))

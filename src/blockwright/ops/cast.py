@@ -1,8 +1,5 @@
 """Conversion of element types."""
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -22,7 +19,11 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
 
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
     dtype = ir.dtype_of(attrs["dtype"])
-    return lower_elementwise(ctx, infos, dtype, lambda x: ir.cast_to(x, dtype))
+
+    def body(x: Any) -> Any:
+        return ir.cast_to(x, dtype)
+
+    return lower_elementwise(ctx, infos, dtype, body)
 
 
 def convert(x: Array, dtype: Any) -> Array:

@@ -1,8 +1,5 @@
 """Comparisons, logic, and choice between two tensors."""
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -5,9 +5,6 @@ Every row takes `scalar` (a number or an index expression) in place of one tenso
 tensor's element type, so that it never widens a result.
 """
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

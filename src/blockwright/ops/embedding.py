@@ -4,9 +4,6 @@ A position outside the table fails the call with BW708. `take` and `index` count
 from the end; `embedding` and `gather` take none.
 """
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -151,6 +148,14 @@ def _gather(x: Array, indices: Array, axis: int) -> Array:
     return np.take_along_axis(x[kept], indices, axis)
 
 
+def _take(x: Array, indices: Array, axis: int | None) -> Array:
+    return np.take(x, indices, axis=axis)
+
+
+def _rows(weight: Array, indices: Array) -> Array:
+    return weight[indices]
+
+
 def _index(x: Array, *indices: Array, axes: Any) -> Array:
     first = 0 if axes is None else axes[0] % x.ndim
     return x[(slice(None),) * first + tuple(indices)]
@@ -162,7 +167,7 @@ ROWS: tuple[OpRow, ...] = (
         ("x", "indices"),
         _deduce_take,
         _lower_take,
-        lambda x, indices, axis: np.take(x, indices, axis=axis),
+        _take,
         {"axis": 0},
         ("aten.index_select.default",),
         ("Gather",),
@@ -179,7 +184,7 @@ ROWS: tuple[OpRow, ...] = (
         ("weight", "indices"),
         _deduce_embedding,
         _lower_take,
-        lambda weight, indices: weight[indices],
+        _rows,
         {},
         ("aten.embedding.default",),
         (),

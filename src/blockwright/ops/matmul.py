@@ -1,8 +1,5 @@
 """Matrix products: one reduction block each, so that schedules meet the plain loop nest."""
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,8 +1,5 @@
 """Normalisation over trailing axes: statistics in two passes, then one pass over the elements."""
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,8 +1,5 @@
 """Reductions over axes: sums, products, extremes, logic, positions of extremes, vector norms."""
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,5 @@
 """Softmax and its logarithm: the maximum is subtracted first, so that nothing overflows."""
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

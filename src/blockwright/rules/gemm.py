@@ -14,6 +14,7 @@ from blockwright.rules.inline import extent
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import panel_chunk
 from blockwright.schedule import BlockRV, Schedule
+from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _ROW_TILES = 16  # row tiles of a task: enough to hide its start, few enough to share work evenly
@@ -42,7 +43,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 def apply(sch: Schedule, target: Target) -> None:
     block, tail = _inline_neighbours(sch)
     facts = contraction_of(node(sch, block))
-    assert facts is not None
+    if facts is None:
+        raise ScheduleError("once producers are inlined, both operands are one buffer", code="BW340")
     depth, columns = (extent_of(node(sch, block), axes) for axes in (facts.k, facts.n))
     form = canonicalize(sch, block, tail, target)
     if tail is None:
