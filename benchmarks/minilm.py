@@ -134,8 +134,8 @@ def run(
 
 
 HEADER = (
-    f"{'shape':>10} {'blockwright':>14} {'spread':>7} {'pytorch':>12} {'spread':>7}"
-    f" {'ratio':>6} {'difference':>11} {'others':>7}"
+    f"{'shape':>9} {'blockwright':>11} {'spread':>6} {'pytorch':>11} {'spread':>6}"
+    f" {'ratio':>6} {'difference':>10} {'others':>6}"
 )
 
 
@@ -144,10 +144,10 @@ def row(result: harness.PointResult) -> str:
     ours, theirs = result.timings["blockwright"], result.timings["pytorch"]
     shape = f"({result.point['batch']}, {result.point['sequence']})"
     return (
-        f"{shape:>10} {ours.median * 1e3:>11.2f} ms {ours.spread:>6.1%}"
-        f" {theirs.median * 1e3:>9.2f} ms {theirs.spread:>6.1%}"
-        f" {result.ratio('blockwright', 'pytorch'):>6.2f} {result.largest_difference:>11.1e}"
-        f" {result.others:>7.2f}"
+        f"{shape:>9} {ours.median * 1e3:>8.2f} ms {ours.spread:>6.1%}"
+        f" {theirs.median * 1e3:>8.2f} ms {theirs.spread:>6.1%}"
+        f" {result.ratio('blockwright', 'pytorch'):>6.2f} {result.largest_difference:>10.1e}"
+        f" {result.others:>6.2f}"
     )
 
 

@@ -190,8 +190,9 @@ def latency(demo: Demo) -> None:
         threads=THREADS,
         on_point=lambda result: demo.console.print("   " + minilm.row(result), highlight=False),
     )
-    demo.line("ratio below 1: Blockwright is faster", "all rounds: benchmarks/results/minilm.json")
-    demo.line("others", "cores that other programs kept busy meanwhile")
+    demo.line("below 1, Blockwright is faster; all rounds:", "benchmarks/results/minilm.json")
+    taken = max(result.others for result in results)
+    demo.line("cores that other programs kept busy, at most", f"{taken:.1f}")
     demo.disturbed = any(result.disturbed for result in results)
     for result in results:
         shape = f"({result.point['batch']}, {result.point['sequence']})"

@@ -101,7 +101,7 @@ def _family(ctx: Context, p: Poly, mono: Mono, a: int, position: int) -> _Family
     members: list[tuple[Poly, Poly, Poly]] = []
     for inner in _inner_divisors(ctx, p, divisor):
         value = ctx.floordiv(numerator, inner)
-        count = _multiple(ctx, family.rest, family.outer, value)
+        count = _multiple(family.rest, family.outer, value)
         if count:
             part = space.mul(space.monomial(family.outer, count), value)
             family.rest = space.sub(family.rest, part)
@@ -154,7 +154,7 @@ def _ratio(ctx: Context, c: Poly, inner: Poly) -> Poly | None:
     return ctx.space.monomial(tuple(left), k // g) if k % g == 0 else None
 
 
-def _multiple(ctx: Context, p: Poly, outer: Mono, value: Poly) -> int:
+def _multiple(p: Poly, outer: Mono, value: Poly) -> int:
     """How often `outer * value` is in `p`: the common factor of its terms, 0 if one is missing."""
     count = 0
     for m, c in value.terms:

@@ -40,7 +40,7 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Evaluate call_tir bindings whose arguments are all constants."""
     wanted: dict[str, ir.Node] = {}
     for _, function in graph_functions(module):
-        for binding in _foldable(function, module):
+        for binding in _foldable(function):
             name = tir_callee(binding.value)
             assert name is not None
             func = module[name]
@@ -54,7 +54,7 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     return module.replace(functions=drop_unused(functions))
 
 
-def _foldable(function: ir.GraphFunction, module: ir.IRModule) -> list[ir.VarBinding]:
+def _foldable(function: ir.GraphFunction) -> list[ir.VarBinding]:
     """Bindings computable now, in order; results of earlier ones count as constants."""
     known: set[ir.GraphExpr] = set()
     found: list[ir.VarBinding] = []
@@ -75,7 +75,7 @@ def _foldable(function: ir.GraphFunction, module: ir.IRModule) -> list[ir.VarBin
 
 def _fold(function: ir.GraphFunction, module: ir.IRModule, library: Any) -> ir.GraphFunction:
     values: dict[ir.Node, ir.Node] = {}
-    foldable = set(_foldable(function, module))
+    foldable = set(_foldable(function))
     cache: dict[tuple[Any, ...], ir.Constant] = {}
     bindings: list[ir.Binding] = []
     replace = _Values(values)

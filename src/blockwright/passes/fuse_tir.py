@@ -153,12 +153,12 @@ def fuse_tir(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         final[name] = (table.add(name, func), [*shape_params, *extra])
     for name, function in graph_functions(module):
         if name not in fused:
-            table.functions[name] = _rewrite(function, module, final)
+            table.functions[name] = _rewrite(function, final)
     return module.replace(functions=drop_unused(table.functions))
 
 
 def _rewrite(
-    function: ir.GraphFunction, module: ir.IRModule, final: dict[str, tuple[str, list[ir.Var]]]
+    function: ir.GraphFunction, final: dict[str, tuple[str, list[ir.Var]]]
 ) -> ir.GraphFunction:
     bindings: list[ir.Binding] = []
     for binding in function.bindings:

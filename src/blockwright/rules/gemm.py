@@ -44,7 +44,7 @@ def apply(sch: Schedule, target: Target) -> None:
     block, tail = _inline_neighbours(sch)
     facts = contraction_of(node(sch, block))
     if facts is None:
-        raise ScheduleError("once producers are inlined, both operands are one buffer", code="BW340")
+        raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340")
     depth, columns = (extent_of(node(sch, block), axes) for axes in (facts.k, facts.n))
     form = canonicalize(sch, block, tail, target)
     if tail is None:

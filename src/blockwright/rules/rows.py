@@ -107,7 +107,8 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
         vectorize_last(sch, handle, spatial[-1], target)
         return
     store = block.body
-    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, (ir.Add, ir.Min, ir.Max)):
+    combines = (ir.Add, ir.Min, ir.Max)
+    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, combines):
         return  # products and truth values have no combination across lanes
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size = extent(sch, fused)

@@ -18,7 +18,7 @@ class Facade:
 
 def _method(record: type[Primitive]) -> Callable[..., Any]:
     def method(self: Facade, *args: Any, **kwargs: Any) -> Any:
-        return self._run(make(record, args, kwargs))  # pyright: ignore[reportPrivateUsage]
+        return self._run(make(record, args, kwargs))  # pyright: ignore[reportPrivateUsage]  a method of it
 
     method.__name__ = record.method
     method.__qualname__ = f"Schedule.{record.method}"

@@ -13,6 +13,9 @@ from blockwright.schedule.state import State
 _COMBINERS = (ir.Add, ir.Mul, ir.Max, ir.Min)
 
 
+Combiner = type[ir.Add | ir.Mul | ir.Max | ir.Min | ir.And | ir.Or]
+
+
 class Reduction(msgspec.Struct, frozen=True):
     """A recognised reduction block.
 
@@ -24,12 +27,12 @@ class Reduction(msgspec.Struct, frozen=True):
     """
 
     store: ir.BufferStore
-    combiner: type[ir.Expr]
+    combiner: Combiner
     term: ir.Expr
     identity: ir.Expr
 
     def combine(self, a: ir.Expr, b: ir.Expr) -> ir.Expr:
-        return self.combiner(a, b)  # pyright: ignore[reportCallIssue]
+        return self.combiner(a, b)
 
 
 def reduction_of(state: State, block: ir.Block) -> Reduction:
@@ -65,7 +68,7 @@ def touches(expr: ir.Expr, buffer: ir.Buffer) -> bool:
     return any(isinstance(n, ir.BufferLoad) and n.buffer is buffer for n in ir.walk(expr))
 
 
-def is_neutral(combiner: type[ir.Expr], value: ir.Expr) -> bool:
+def is_neutral(combiner: Combiner, value: ir.Expr) -> bool:
     """Whether combining with `value` changes nothing, for every other operand."""
     if not isinstance(value, (ir.IntImm, ir.FloatImm)):
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -241,7 +241,7 @@ def _mapped(record: Primitive, known: dict[Handle, Handle], func: ir.PrimFunc) -
         if isinstance(value, (BlockRV, LoopRV)):
             return known.get(value, value)
         if isinstance(value, tuple):
-            return tuple(convert(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
+            return tuple(convert(v) for v in cast("tuple[Any, ...]", value))
         if isinstance(value, ir.Expr):
             return ir.substitute(value, {v: own.get(v.name, v) for v in ir.free_vars(value)})
         if isinstance(value, IndexMap):

@@ -83,7 +83,7 @@ def blockized(
     loops = state.tree.loops_above(block)
     require_once(state, block, loops[loops.index(loop) :], "of the new block")
     analyzer = state.analyzer(loop)
-    division = _divide(state, block, loop, analyzer)
+    division = _divide(state, block, loop)
     outer_iters, outer_values, inner_iters, inner_values, mapping = _iterators(
         block, division, preserve_unit_iters, analyzer
     )
@@ -109,7 +109,7 @@ def blockized(
     return result, outer
 
 
-def _divide(state: State, block: ir.Block, loop: ir.For, analyzer: Analyzer) -> SubspaceDivision:
+def _divide(state: State, block: ir.Block, loop: ir.For) -> SubspaceDivision:
     realize = state.tree.realize(block)
     loops = state.tree.loops_above(block)
     inside = loops[loops.index(loop) :]

@@ -104,7 +104,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
                        guilty=[block])  # fmt: skip
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
-        domain = self._domain(state, scope, buffer, consumers)
+        domain = self._domain(state, scope, buffer)
         whole, made = copy_nest(
             name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain,
             state.analyzer(block),
@@ -121,9 +121,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
         edit.refresh_signatures()
         return edit.finish(made)
 
-    def _domain(
-        self, state: State, scope: ir.Block, buffer: ir.Buffer, consumers: list[ir.Block]
-    ) -> tuple[ir.Range, ...]:
+    def _domain(self, state: State, scope: ir.Block, buffer: ir.Buffer) -> tuple[ir.Range, ...]:
         """Everything in the root; inside another block, the part its signature states."""
         if scope is not state.func.root:
             for region in scope.reads:

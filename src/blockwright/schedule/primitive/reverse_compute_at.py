@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis.regions import block_access_regions
 from blockwright.analysis import Scope
+from blockwright.analysis.regions import block_access_regions
 from blockwright.arith import Analyzer
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import (
