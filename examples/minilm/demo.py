@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 OUTPUT = Path("build/minilm")
@@ -124,12 +131,12 @@ def compile_once(demo: Demo, program: torch.export.ExportedProgram) -> engine.Co
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=demo.console, transient=True) as progress:
-        tasks: dict[str, int] = {}
+        tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = progress.add_task(stage, total=total)
-            progress.update(tasks[stage], completed=done, total=total)  # type: ignore[arg-type]
+            progress.update(tasks[stage], completed=done, total=total)
 
         compiled = engine.compile_program(program, threads=THREADS, report=report)
     for stage, seconds in compiled.stages.items():

@@ -19,7 +19,9 @@ def double(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
 """)
 
 
-@pytest.mark.parametrize("wrong", ["double", None, bw.Schedule(PROGRAM)], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", ["double", None, bw.Schedule(PROGRAM)], ids=["text", "none", "schedule"]
+)
 @pytest.mark.parametrize(
     ("function", "code"),
     [

@@ -85,9 +85,7 @@ class StmtCompiler(BlockCompiler):
             low, extent = self.index(loop.min), self.index(loop.extent)
             slot = self.define(loop.loop_var)
             self.visible.append((loop.loop_var.name, slot))
-            headers.append(
-                Loop(loop.loop_var.name, slot, low, extent, kind_of(loop), _jumps(loop))
-            )
+            headers.append(Loop(loop.loop_var.name, slot, low, extent, kind_of(loop), _jumps(loop)))
         owned = [self.new_buffer(b) for b in self.privates.get(loops[-1], ())]
         body = self._seq_of([*owned, self.stmt(inner)])
         run = body

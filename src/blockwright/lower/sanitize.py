@@ -65,9 +65,7 @@ def insert_checks(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 
 class _Checks(Analysed):
-    def __init__(
-        self, analyzer: Analyzer, context: LowerContext, wanted: tuple[str, ...]
-    ) -> None:
+    def __init__(self, analyzer: Analyzer, context: LowerContext, wanted: tuple[str, ...]) -> None:
         super().__init__(analyzer)
         self.context, self.wanted = context, wanted
         self.shadows: dict[Buffer, Buffer] = {}

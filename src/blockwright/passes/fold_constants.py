@@ -50,7 +50,7 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     library = build(ir.IRModule(wanted), ctx.target)
     functions = dict(module.functions)
     for name, function in graph_functions(module):
-        functions[name] = _fold(function, module, library)
+        functions[name] = _fold(function, library)
     return module.replace(functions=drop_unused(functions))
 
 
@@ -73,7 +73,7 @@ def _foldable(function: ir.GraphFunction) -> list[ir.VarBinding]:
     return found
 
 
-def _fold(function: ir.GraphFunction, module: ir.IRModule, library: Any) -> ir.GraphFunction:
+def _fold(function: ir.GraphFunction, library: Any) -> ir.GraphFunction:
     values: dict[ir.Node, ir.Node] = {}
     foldable = set(_foldable(function))
     cache: dict[tuple[Any, ...], ir.Constant] = {}
