@@ -27,11 +27,7 @@ def refusal(rule: str, func: ir.PrimFunc) -> str:
 
 
 def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> RuleResult:
-    """The program as that rule schedules it: well formed, replayable, meaning the same.
-
-    The meaning is compared with vector loops run in order, because lanes that combine into one
-    element look like a race; what lanes do is seen in the native runs.
-    """
+    """The program as that rule schedules it: well formed, replayable, race-free, meaning the same."""
     result = apply_rules(func, MACHINE)
     assert result.rule == rule, (result.rule, result.note)
     assert "gave up" not in result.note
@@ -40,19 +36,8 @@ def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> RuleResult
     again.replay(from_json(result.trace, func))
     ir.assert_structural_equal(again.func, result.func)
     for given in sizes:
-        assert_same_meaning(func, in_order(result.func), sizes=given)
+        assert_same_meaning(func, result.func, sizes=given)
     return result
-
-
-def in_order(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The program with serial loops in place of vector loops."""
-
-    def change(node: ir.Node) -> ir.Node | None:
-        if isinstance(node, ir.For) and node.kind is ir.ForKind.VECTORIZED:
-            return node.replace(kind=ir.ForKind.SERIAL)
-        return None
-
-    return ir.rewrite_bottom_up(func, change)
 
 
 def from_json(trace: Trace, func: ir.PrimFunc) -> Trace:
@@ -80,7 +65,6 @@ class Checks:
     refusal = staticmethod(refusal)
     taken_by = staticmethod(taken_by)
     native = staticmethod(native)
-    in_order = staticmethod(in_order)
     normal = staticmethod(normal)
     loop_kinds = staticmethod(loop_kinds)
 
