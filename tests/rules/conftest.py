@@ -27,7 +27,7 @@ def refusal(rule: str, func: ir.PrimFunc) -> str:
 
 
 def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> RuleResult:
-    """The program as that rule schedules it: well formed, replayable, race-free, meaning the same."""
+    """The program as that rule schedules it: well formed, replayable, race-free, right."""
     result = apply_rules(func, MACHINE)
     assert result.rule == rule, (result.rule, result.note)
     assert "gave up" not in result.note
