@@ -5,10 +5,12 @@ Definitions (TensorIR paper, section 3, and the schedule rules built on it):
 - a *complete* block has only spatial iterators, does not read what it writes, and is the only
   writer of its buffers in the scope (or one of several that write provably different regions);
 - a *reduction* block has an initial value, spatial and reduction iterators bound by an iterator
-  map, and output indices free of reduction iterators;
+  map, and output indices free of reduction iterators; outer loops that drive no reduction iterator
+  may make it again, from its initial value on, for elements it has made before;
 - an *update* is a reduction whose initial value another block before it writes;
-- a consumer is *covered* when, in every iteration of the loops it shares with a producer, the
-  producer has written all that the consumer reads in that iteration.
+- a consumer is *covered* when, in every iteration of the loops it shares with producers, these
+  (together) have written all that it reads in that iteration; where it shares no loop with any of
+  them there is nothing to ask.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
-from blockwright.arith import Analyzer, covers, detect_iter_map
-from blockwright.arith.condition import conjuncts
+from blockwright.arith import Analyzer, covers, covers_together, detect_iter_map, is_bijective
+from blockwright.arith.condition import conjuncts, inverse
 
 T = TypeVar("T")
+_Made = tuple[tuple[ir.Range, ...], list[ir.Expr]]
+"""A box that has been written, where some conditions hold."""
 
 
 class BlockKind(Enum):
@@ -134,7 +138,7 @@ class Scope:
             if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
                 return BlockKind.OTHER, "its output index uses a reduction iterator"
         problems = self.not_affine(block)
-        if problems:
+        if problems and self.restart(block) is None:
             return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
         if block.init is not None:
             return BlockKind.REDUCTION, ""
@@ -160,8 +164,14 @@ class Scope:
 
     def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
         """Whether two blocks surely write different parts of a buffer."""
-        analyzer = symbol_facts(self.tree.func)
-        boxes = [self.region_under((), x, self._region(x.writes, buffer), analyzer) for x in (a, b)]
+        return self.apart(a, self._region(a.writes, buffer), b, self._region(b.writes, buffer))
+
+    def apart(self, a: ir.Block, mine: ir.BufferRegion, b: ir.Block, its: ir.BufferRegion) -> bool:
+        """Whether the regions of two blocks have no element in common over all their instances."""
+        if mine.buffer is not its.buffer:
+            return True
+        analyzer = facts_at(self.tree, self.block.body)
+        boxes = [self.region_under((), x, r, analyzer) for x, r in ((a, mine), (b, its))]
         for p, q in zip(boxes[0].region, boxes[1].region, strict=True):
             for x, y in ((p, q), (q, p)):
                 end = ir.add(x.min, x.extent)
@@ -190,55 +200,110 @@ class Scope:
             realize.iter_values, domains, predicate, analyzer, "surjective"
         ).errors
 
+    def restart(self, block: ir.Block) -> int | None:
+        """How many outer loops make a block anew: within them each instance runs exactly once, and
+        a reduction starts from its initial value. None when there is no such number."""
+        return self.memo.answer("restart", self._place(block), lambda: self._restart(block))
+
+    def _restart(self, block: ir.Block) -> int | None:
+        realize = self.tree.realize(block)
+        loops = self.tree.loops_above(block)
+        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        reducing = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+                    if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        terms = {v for e in reducing for v in ir.free_vars(e)}
+        reducing += [c for c in conjuncts(realize.predicate) if ir.uses_var(c, terms)]
+        for count in range(len(loops) + 1):
+            inner = loops[count:]
+            domains = {f.loop_var: ir.Range(f.min, f.extent) for f in inner}
+            analyzer = facts_at(self.tree, inner[0] if inner else realize)
+            if is_bijective(realize.iter_values, domains, predicate, analyzer):
+                return count
+            if not inner or any(ir.uses_var(e, inner[0].loop_var) for e in reducing):
+                return None
+        return None
+
     # ------------------------------------------------------------------ coverage
     def uncovered(self, block: ir.Block) -> str:
-        """Why some producer does not cover what `block` reads; empty when all do."""
+        """What `block` may read before it is written, in words; empty when it is covered."""
         for region in block.reads:
-            before = [w for w in self.writers.get(region.buffer, ())
-                      if self.position[w] < self.position[block]]  # fmt: skip
-            if before and not any(self.covers(w, block, region) for w in before):
-                return (f"in an iteration of the loops they share, block {before[-1].name} has "
+            makers = self._makers(block, region)
+            close = [w for w in makers if self.tree.common_loops(w, block)]
+            if close and not self.covered(block, region, makers):
+                return (f"in an iteration of the loops they share, block {close[-1].name} has "
                         f"not written all of {region.buffer.name} that block {block.name} "
                         "reads")  # fmt: skip
         return ""
 
+    def _makers(self, block: ir.Block, region: ir.BufferRegion) -> list[ir.Block]:
+        """Writers before a block that leave final values: no initial value of a later update."""
+        before = [w for w in self.writers.get(region.buffer, ())
+                  if self.position[w] < self.position[block]]  # fmt: skip
+        updates = [w for w in before
+                   if w.init is None and any(r.buffer is region.buffer for r in w.reads)]  # fmt: skip
+        return [w for w in before
+                if not any(self.position[u] > self.position[w]
+                           and not self.disjoint(w, u, region.buffer) for u in updates)]  # fmt: skip
+
     def covers(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
         """Whether the producer has written `read` in every iteration of the common loops."""
-        places = [*self._place(producer), *self._place(consumer), read]
-        return self.memo.answer("covers", places, lambda: self._covers(producer, consumer, read))
+        return self.covered(consumer, read, [producer])
 
-    def _covers(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
+    def covered(
+        self, consumer: ir.Block, read: ir.BufferRegion, makers: Sequence[ir.Block]
+    ) -> bool:
+        """Whether the makers have written `read` in every iteration of the loops shared."""
+        places = [n for w in makers for n in self._place(w)]
+        return self.memo.answer(
+            "covered", [*places, *self._place(consumer), read],
+            lambda: self._covered(consumer, read, makers))  # fmt: skip
+
+    def _covered(
+        self, consumer: ir.Block, read: ir.BufferRegion, makers: Sequence[ir.Block]
+    ) -> bool:
+        shared = max((self.tree.common_loops(w, consumer) for w in makers), key=len, default=[])
+        analyzer = facts_at(self.tree, shared[-1].body if shared else self.block.body)
+        need = clip_region(self.region_under(shared, consumer, read, analyzer), analyzer).region
+        found = [self._made(w, consumer, read.buffer) for w in makers]
+        return _covered_by([f for f in found if f is not None], need, analyzer)
+
+    def _made(self, producer: ir.Block, consumer: ir.Block, buffer: ir.Buffer) -> _Made | None:
+        """What a producer has surely written in an iteration of the loops shared, and when."""
         common = self.tree.common_loops(producer, consumer)
         analyzer = facts_at(self.tree, common[-1].body if common else self.block.body)
-        written = self._region(producer.writes, read.buffer)
-        given = self.tree.realize(consumer).predicate
+        written = self._region(producer.writes, buffer)
+        if self._partial(producer, common):
+            return None
+        if not self.is_exact(common, producer, written, analyzer):
+            return None
         needed = analyzer.copy()  # each instance of the consumer needs the producer to have run
         for loop in self.tree.loops_above(consumer)[len(common) :]:
             needed.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
-        if self._partial(producer, common) or not self.runs(common, producer, given, needed):
-            return False
-        if not self.is_exact(common, producer, written, analyzer):
-            return False
+        given = self.tree.realize(consumer).predicate
         have = self.region_under(common, producer, written, analyzer)
-        need = self.region_under(common, consumer, read, analyzer)
-        return covers(have.region, clip_region(need, analyzer).region, analyzer)
+        return have.region, self._open_conditions(common, producer, given, needed)
 
     def runs(
         self, fixed: Sequence[ir.For], block: ir.Block, given: ir.Expr, analyzer: Analyzer
     ) -> bool:
         """Whether the conditions on the fixed loops alone, under which a block runs, follow from
         those of `given`."""
+        return not self._open_conditions(fixed, block, given, analyzer)
+
+    def _open_conditions(
+        self, fixed: Sequence[ir.For], block: ir.Block, given: ir.Expr, analyzer: Analyzer
+    ) -> list[ir.Expr]:
         outer = {f.loop_var for f in fixed}
         inner = {f.loop_var for f in self.tree.loops_above(block)} - outer
         open_ones = [c for c in conjuncts(self.tree.realize(block).predicate)
                      if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)]  # fmt: skip
         if not open_ones:
-            return True
+            return []
         known = analyzer.copy()
         for condition in conjuncts(given):
             if all(v in outer or known.knows(v) for v in ir.free_vars(condition)):
                 known.learn(condition)
-        return all(known.prove(c) for c in open_ones)
+        return [c for c in open_ones if not known.prove(c)]
 
     def _partial(self, block: ir.Block, common: list[ir.For]) -> bool:
         """Whether the common loops drive a reduction, whose result is then not complete."""
@@ -319,6 +384,23 @@ class Scope:
     @staticmethod
     def _region(regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> ir.BufferRegion:
         return next(r for r in regions if r.buffer is buffer)
+
+
+def _covered_by(parts: list[_Made], need: Sequence[ir.Range], analyzer: Analyzer) -> bool:
+    """Whether the boxes hold all of `need`, whichever of their conditions hold."""
+    for position, (box, conditions) in enumerate(parts):
+        if not conditions:
+            continue
+        others = [*parts[:position], *parts[position + 1 :]]
+        holding = analyzer.copy()
+        for condition in conditions:
+            holding.learn(condition)
+            failing = analyzer.copy()
+            failing.learn(inverse(condition))
+            if not _covered_by(others, need, failing):
+                return False
+        return _covered_by([*others, (box, [])], need, holding)
+    return covers_together([box for box, _ in parts], need, analyzer)
 
 
 def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:

@@ -13,7 +13,7 @@ from blockwright.arith.itermark import (
     iter_expr,
 )
 from blockwright.arith.querylog import Query, query_log
-from blockwright.arith.region import bound_region, clip_region, covers
+from blockwright.arith.region import bound_region, clip_region, covers, covers_together
 from blockwright.arith.subspace import SubspaceDivision, SubspacePair, subspace_divide
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "bound_region",
     "clip_region",
     "covers",
+    "covers_together",
     "detect_iter_map",
     "eval_set",
     "intersect",

@@ -16,7 +16,7 @@ from blockwright.arith.condition import conjuncts, reduced, test_of
 from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum
 from blockwright.arith.form import Poly
 from blockwright.arith.interval import with_domains
-from blockwright.ir import Expr, Range, Var, const
+from blockwright.ir import LT, Expr, Range, Var, const
 from blockwright.support import IRError
 
 
@@ -127,3 +127,55 @@ def covers(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer) -
         if not analyzer.holds(space.sub(a_high, b_high)):
             return False
     return True
+
+
+def covers_together(
+    boxes: Sequence[Sequence[Range]], inner: Sequence[Range], analyzer: Analyzer
+) -> bool:
+    """Whether every element of `inner` surely lies in one of the boxes.
+
+    A box that holds `inner` but for the far end of one dimension leaves that end to the others.
+    """
+    if any(covers(box, inner, analyzer) for box in boxes) or _is_empty(inner, analyzer):
+        return True
+    if len(boxes) < 2:
+        return False
+    for position, box in enumerate(boxes):
+        others = [*boxes[:position], *boxes[position + 1 :]]
+        for dim in range(len(inner)):
+            rest = _beyond(box, inner, dim, analyzer)
+            if rest is None:
+                continue
+            known = analyzer.copy()
+            end = analyzer.lower(_high(analyzer, rest[dim]), rest[dim].min.dtype)
+            known.learn(LT(rest[dim].min, end))  # else nothing is left
+            if covers_together(others, rest, known):
+                return True
+    return False
+
+
+def _high(analyzer: Analyzer, part: Range) -> Poly:
+    return analyzer.space.add(analyzer.exact(part.min), analyzer.exact(part.extent))
+
+
+def _is_empty(box: Sequence[Range], analyzer: Analyzer) -> bool:
+    space = analyzer.space
+    return any(analyzer.holds(space.sub(space.zero, analyzer.exact(part.extent))) for part in box)
+
+
+def _beyond(
+    box: Sequence[Range], inner: Sequence[Range], dim: int, analyzer: Analyzer
+) -> tuple[Range, ...] | None:
+    """What of `inner` lies behind the box in one dimension, if the box holds the rest of it."""
+    space = analyzer.space
+    low, start = analyzer.exact(inner[dim].min), analyzer.exact(box[dim].min)
+    if not analyzer.holds(space.sub(low, start)):
+        return None
+    other = [k for k in range(len(inner)) if k != dim]
+    if not covers([box[k] for k in other], [inner[k] for k in other], analyzer):
+        return None
+    stop = maximum(analyzer, [low, _high(analyzer, box[dim])])
+    left = space.sub(_high(analyzer, inner[dim]), stop)
+    dtype = inner[dim].min.dtype
+    rest = Range(analyzer.lower(stop, dtype), analyzer.lower(left, dtype))
+    return (*inner[:dim], rest, *inner[dim + 1 :])

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope
-from blockwright.arith import Analyzer, IntervalSet, detect_iter_map, union
-from blockwright.schedule.checks import require_concurrent, require_stage_pipeline
+from blockwright.arith import (
+    Analyzer,
+    IntervalSet,
+    IterMapError,
+    bound_region,
+    covers,
+    detect_iter_map,
+    inverse_map,
+    union,
+)
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.state import State, Step
 
 Domains = dict[ir.Var, ir.Range]
-
-
-def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
-    """Block and loop share a scope that is a stage pipeline, and the block is not in the loop."""
-    scope = state.scope(block)
-    realize = state.realize(block)
-    if state.scope(loop) is not scope:
-        state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
-                   code="BW310", guilty=[realize, loop])  # fmt: skip
-    if state.tree.is_below(realize, loop):
-        state.fail(f"block {block.name} is inside loop {loop.loop_var.name} already", code="BW310",
-                   guilty=[realize, loop])  # fmt: skip
-    flow = require_stage_pipeline(state, scope)
-    if flow.kind(block) not in (BlockKind.COMPLETE, BlockKind.REDUCTION):
-        state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
-                   "behind", code="BW314", guilty=[realize],
-                   help="move blocks before decompose_reduction")  # fmt: skip
-    require_implied_predicate(state, block)
-    return flow
-
-
-def require_implied_predicate(state: State, block: ir.Block) -> None:
-    """The predicate only keeps the iterators inside their domains, so it can be made anew."""
-    realize = state.tree.realize(block)
-    if ir.is_const_int(realize.predicate, 1):
-        return
-    analyzer = state.analyzer(realize)
-    for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-        end = it.dom.min + it.dom.extent
-        analyzer.learn(ir.GE(*ir.match_types(value, it.dom.min)))
-        analyzer.learn(ir.LT(*ir.match_types(value, end)))
-    if not analyzer.prove(realize.predicate):
-        state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                   code="BW320", guilty=[realize])  # fmt: skip
 
 
 def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
@@ -59,7 +32,65 @@ def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> Non
     found[var] = rng
 
 
-def solve_dimension(
+def narrow(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
+    """Keep the smaller of two domains where one surely holds the other, else their hull."""
+    old = found.get(var)
+    if old is None or covers([old], [rng], analyzer):
+        found[var] = rng
+    elif not covers([rng], [old], analyzer):
+        merge(found, var, rng, analyzer)
+
+
+def solve(
+    access: Sequence[ir.Range],
+    needed: Sequence[ir.Range],
+    iterators: Domains,
+    analyzer: Analyzer,
+) -> tuple[Domains, set[ir.Var]]:
+    """The values of iterators for which `access` meets the box `needed`.
+
+    Dimensions that one iterator decides are solved one by one, the others together by the inverse
+    of the map from iterators to elements, where there is one.
+
+    Returns: domains, and the iterators of which `needed` tells nothing.
+    """
+    found: Domains = {}
+    rest: list[tuple[ir.Expr, ir.Range]] = []
+    lost: set[ir.Var] = set()
+    for mine, rng in zip(access, needed, strict=True):
+        solved = _solve_dimension(mine, rng, set(iterators), analyzer)
+        if solved is not None:
+            merge(found, *solved, analyzer)
+        elif not ir.is_const_int(mine.extent, 1):
+            lost |= iterators.keys() & set(ir.free_vars(mine.min))
+        elif ir.uses_var(mine.min, set(iterators)):
+            rest.append((mine.min, rng))
+    together = _solve_together(rest, iterators, analyzer) if rest else {}
+    if together is None:
+        lost |= {v for index, _ in rest for v in ir.free_vars(index) if v in iterators}
+    for var, rng in (together or {}).items():
+        merge(found, var, rng, analyzer)
+    return {v: r for v, r in found.items() if v not in lost}, lost
+
+
+def _solve_together(
+    rest: Sequence[tuple[ir.Expr, ir.Range]], iterators: Domains, analyzer: Analyzer
+) -> Domains | None:
+    """Domains of the iterators in several indices, from the inverse of the map they make."""
+    own = {v: iterators[v] for index, _ in rest for v in ir.free_vars(index) if v in iterators}
+    outputs = [ir.Var(f"at{k}", index.dtype) for k, (index, _) in enumerate(rest)]
+    try:
+        inverse = inverse_map([index for index, _ in rest], own, outputs, analyzer)
+    except IterMapError:
+        return None
+    boxes = {out: rng for out, (_, rng) in zip(outputs, rest, strict=True)}
+    points = [ir.Range(inverse[v], ir.const(1, v.type)) for v in own]
+    shape = [dom.min + dom.extent for dom in own.values()]
+    ranges = bound_region(points, boxes, analyzer, None, shape)
+    return dict(zip(own, ranges, strict=True))
+
+
+def _solve_dimension(
     access: ir.Range, needed: ir.Range, iters: set[ir.Var], analyzer: Analyzer
 ) -> tuple[ir.Var, ir.Range] | None:
     """The values of an iterator for which `access` meets `needed`, if one iterator decides it.
@@ -177,17 +208,3 @@ def place(
     edit.replace(loop.body, ir.seq([*parts[:at], nest, *parts[at:]]))
     edit.refresh_signatures()
     return edit.finish()
-
-
-def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable[ir.Block]) -> None:
-    """Check the moved program: consumers covered, concurrent loops still concurrent."""
-    after = State(step.func, lambda _: block, state.step_name, state.memo)
-    flow = after.data_flow(after.scope(block))
-    for reader in (block, *consumers):
-        problem = flow.uncovered(reader)
-        if problem:
-            state.fail(problem + " after the move", code="BW316",
-                       guilty=[state.tree.realize(block)])  # fmt: skip
-    for loop in after.tree.loops_above(block):
-        if loop.kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED):
-            require_concurrent(after, loop, loop.kind.value, loop.kind is ir.ForKind.PARALLEL)

@@ -6,12 +6,26 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
-from blockwright.arith import bound_region, covers
+from blockwright.arith import covers
+from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.move import require_implied_predicate
-from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
+from blockwright.schedule.order import (
+    neighbours,
+    require_everywhere,
+    require_idempotent,
+    require_quiet,
+    require_reads_inside,
+    require_sound,
+    require_straight,
+)
+from blockwright.schedule.primitive.compute_inline import (
+    iterators_of,
+    require_element_reads,
+    require_only_writer,
+    single_store,
+)
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import copied_expr
 from blockwright.schedule.state import State, Step
@@ -24,10 +38,14 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         block: the consumer.
 
     Requires:
-    - the block and its only producer are complete, each with one store as body;
-    - the block reads the producer's result at one index, its own iterators, each once;
-    - nobody else reads the producer's result, and it lives in the scope;
-    - nothing between the two blocks touches what the consumer reads or writes.
+    - the block and its last producer are complete, each with one store as body (BW314, BW324): a
+      reduction would apply the expression to each partial sum;
+    - the block reads the producer's result at one index, a one-to-one map of its iterators, such
+      as the iterators themselves in any order, or `vi // 8, vi % 8` (BW324);
+    - nobody else reads or writes that result, and it lives in the scope (BW322, BW324);
+    - the loops reach the whole domain of the block (BW325), and the producer makes all that it
+      reads (BW324), each read being of an element that exists (BW323);
+    - nothing between the two places uses what the block writes, or writes what it reads (BW316).
 
     Before::
 
@@ -67,12 +85,15 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         flow = state.data_flow(scope)
         require_complete(state, flow, block)
-        require_implied_predicate(state, block)
+        require_idempotent(state, flow, block)
         store = single_store(state, block)
         producer, made = self._producer(state, flow, block)
+        require_straight(state, scope, [realize, state.tree.realize(producer)])
+        require_everywhere(state, block)
+        require_reads_inside(state, block, {made.buffer})
         mapping = self._iterators(state, block, store, made)
-        self._reaches_all(state, flow, producer, block, mapping)
-        self._quiet_between(state, flow, producer, block)
+        self._makes_all(state, flow, producer, block, made.buffer)
+        self._undisturbed(state, flow, producer, block)
         value = _Replace(made.buffer, copied_expr(made.value))(ir.substitute(store.value, mapping))
         index = tuple(ir.substitute(i, mapping) for i in store.indices)
         body = ir.BufferStore(store.buffer, value, index)
@@ -80,9 +101,23 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         old = state.tree.realize(producer)
         new = with_signature(producer.replace(body=body), state.analyzer(old))
         edit.forward[producer] = new
-        values = {it.var: v for it, v in zip(producer.iter_vars, old.iter_values, strict=True)}
-        predicate = old.predicate
-        analyzer = state.analyzer(old)
+        edit.replace(old, self._guarded(state, producer, block, mapping).replace(block=new))
+        edit.replace(realize, None)
+        edit.free(scope, made.buffer)
+        edit.refresh_signatures()
+        step = edit.finish()
+        require_sound(state, step, new, block)
+        return step
+
+    @staticmethod
+    def _guarded(
+        state: State, producer: ir.Block, block: ir.Block, mapping: dict[ir.Var, ir.Expr]
+    ) -> ir.BlockRealize:
+        """The producer's realize where the consumer has an instance."""
+        realize = state.tree.realize(producer)
+        values = {it.var: v for it, v in zip(producer.iter_vars, realize.iter_values, strict=True)}
+        predicate = realize.predicate
+        analyzer = state.analyzer(realize)
         for it in producer.iter_vars:
             analyzer.bind(it.var, it.dom)
         for it in block.iter_vars:
@@ -93,11 +128,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             ):
                 if not analyzer.prove(condition):
                     predicate = ir.logical_and(predicate, ir.substitute(condition, values))
-        edit.replace(old, old.replace(block=new, predicate=predicate))
-        edit.replace(realize, None)
-        edit.free(scope, made.buffer)
-        edit.refresh_signatures()
-        return edit.finish()
+        return realize.replace(predicate=predicate)
 
     @staticmethod
     def _producer(state: State, flow: Scope, block: ir.Block) -> tuple[ir.Block, ir.BufferStore]:
@@ -118,6 +149,8 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                 code="BW322",
                 guilty=[state.tree.realize(x) for x in (producer, *others)],
             )
+        require_only_writer(state, flow, producer, made.buffer)
+        require_in_blocks(state, flow.block, made.buffer)
         require_element_reads(state, block, made.buffer)
         return producer, made
 
@@ -127,61 +160,38 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     ) -> dict[ir.Var, ir.Expr]:
         """The consumer's iterators in terms of the producer's."""
         loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is made.buffer]
-        own = {it.var: it for it in block.iter_vars}
-        mapping: dict[ir.Var, ir.Expr] = {}
-        for position, index in enumerate(loads[0].indices):
-            if isinstance(index, ir.Var) and index in own and index not in mapping:
-                mapping[index] = ir.cast_to(made.indices[position], index.type)
-            elif not (ir.is_const_int(index, 0)
-                      and ir.is_const_int(made.buffer.shape[position], 1)):  # fmt: skip
-                state.fail(f"block {block.name} does not read {made.buffer.name} at its own "
-                           "iterators, each once", code="BW324",
-                           guilty=[state.tree.realize(block)])  # fmt: skip
         for other in loads[1:]:
             if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
                 state.fail(f"block {block.name} reads {made.buffer.name} at several indices",
                            code="BW324", guilty=[state.tree.realize(block)])  # fmt: skip
-        for var, it in own.items():
-            if var not in mapping:
-                if not ir.is_const_int(it.dom.extent, 1):
-                    state.fail(f"iterator {var.name} of block {block.name} does not index "
-                               f"{made.buffer.name}", code="BW324", guilty=[it])  # fmt: skip
-                mapping[var] = it.dom.min
-        return mapping
+        return iterators_of(state, block, loads[0], loads[0].indices, made.indices)
 
     @staticmethod
-    def _reaches_all(
-        state: State,
-        flow: Scope,
-        producer: ir.Block,
-        block: ir.Block,
-        mapping: dict[ir.Var, ir.Expr],
+    def _makes_all(
+        state: State, flow: Scope, producer: ir.Block, block: ir.Block, buffer: ir.Buffer
     ) -> None:
-        """The producer's instances give the consumer's iterators every value they take."""
-        analyzer = state.analyzer(state.tree.realize(producer))
-        domains = {it.var: it.dom for it in producer.iter_vars}
-        points = [ir.Range(mapping[it.var], ir.const(1, it.var.type)) for it in block.iter_vars]
-        have = bound_region(points, domains, analyzer)
-        whole = covers(have, [it.dom for it in block.iter_vars], analyzer)
-        if not whole or not flow.is_exact([], producer, producer.writes[0], analyzer):
+        """The producer makes every element that the block reads; those it makes beyond are left
+        out by the domains of the block's iterators, one by one."""
+        read = next(r for r in block.reads if r.buffer is buffer)
+        written = next(r for r in producer.writes if r.buffer is buffer)
+        analyzer = state.analyzer(flow.block.body)
+        wanted = flow.region_under((), block, read, analyzer)
+        have = flow.region_under((), producer, written, analyzer)
+        plain = all(isinstance(r.min, ir.Var) or ir.is_const_int(r.min) for r in read.region)
+        fits = plain or covers(wanted.region, have.region, analyzer)
+        if not fits or not flow.covered(block, read, [producer]):
             state.fail(f"block {producer.name} does not run where block {block.name} does",
                        code="BW324", guilty=[state.tree.realize(x) for x in (producer, block)],
                        help="inline the producer instead")  # fmt: skip
 
     @staticmethod
-    def _quiet_between(state: State, flow: Scope, producer: ir.Block, block: ir.Block) -> None:
-        low, high = flow.position[producer], flow.position[block]
-        written = {r.buffer for r in block.writes}
-        touched = written | {r.buffer for r in block.reads}
-        for other in flow.blocks[low:high]:
-            changes = {r.buffer for r in other.writes} & touched
-            uses = {r.buffer for r in other.reads} & written
-            if other is producer:
-                changes -= {r.buffer for r in producer.writes}
-            if changes or uses:
-                name = next(iter(changes | uses)).name
-                state.fail(f"block {other.name} stands between and touches {name}", code="BW316",
-                           guilty=[state.tree.realize(other)])  # fmt: skip
+    def _undisturbed(state: State, flow: Scope, producer: ir.Block, block: ir.Block) -> None:
+        """Nobody writes what the block reads, or uses what it writes, between the two places."""
+        around = neighbours(state, flow, block, state.tree.realize(producer))
+        last, here = flow.position[producer], flow.position[block]
+        writers = [b for b in around if flow.position[b] > last]
+        users = [b for b in around if flow.position[b] < here]
+        require_quiet(state, flow, block, writers=writers, users=users)
 
 
 class _Replace(ir.Mutator):
