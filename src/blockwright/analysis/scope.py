@@ -23,7 +23,14 @@ from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
-from blockwright.arith import Analyzer, covers, covers_together, detect_iter_map, is_bijective
+from blockwright.arith import (
+    Analyzer,
+    covers,
+    covers_together,
+    detect_iter_map,
+    is_bijective,
+    leaves_no_gap,
+)
 from blockwright.arith.condition import conjuncts, inverse
 
 T = TypeVar("T")
@@ -354,9 +361,9 @@ class Scope:
                 low = analyzer.simplify(ir.floordiv(low, step))
             corners.append(low)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        return (
-            not corners or detect_iter_map(corners, domains, predicate, analyzer, "surjective").ok
-        )
+        if detect_iter_map(corners, domains, predicate, analyzer, "surjective").ok:
+            return True
+        return predicate is None and leaves_no_gap(corners, domains, analyzer)
 
     def region_under(
         self,

@@ -95,13 +95,20 @@ def _solve_dimension(
 ) -> tuple[ir.Var, ir.Range] | None:
     """The values of an iterator for which `access` meets `needed`, if one iterator decides it.
 
-    `access` is `v + c` (one element) or `v * c` with `c` elements.
+    `access` is `v + c` or `v // c` (one element), or `v * c` with `c` elements.
     """
     used = [v for v in ir.free_vars(access.min) if v in iters]
     if len(set(used)) != 1:
         return None
     var = used[0]
     if ir.is_const_int(access.extent, 1):
+        if isinstance(access.min, ir.FloorDiv) and access.min.a is var:
+            each = access.min.b
+            if (ir.const_int(each) or 0) < 1:
+                return None
+            low = analyzer.simplify(ir.mul(ir.cast_to(needed.min, var.type), each))
+            return var, ir.Range(low, analyzer.simplify(
+                ir.mul(ir.cast_to(needed.extent, var.type), each)))  # fmt: skip
         rest = analyzer.simplify(access.min - var)
         if ir.uses_var(rest, var):
             return None

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
-from blockwright.arith import covers, detect_iter_map
+from blockwright.arith import covers, detect_iter_map, leaves_no_gap
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_concurrent, require_known_kind
 from blockwright.schedule.state import State, Step
@@ -159,18 +159,23 @@ def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) ->
 
 def require_implied_predicate(state: State, block: ir.Block) -> None:
     """The predicate only keeps the iterators inside their domains, so it can be made anew."""
+    if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
+        state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
+                   code="BW320", guilty=[state.tree.realize(block)],
+                   help="state the domain that is run in T.axis")  # fmt: skip
+
+
+def has_implied_predicate(state: State, block: ir.Block) -> bool:
+    """Whether the predicate holds wherever the iterators are inside their domains."""
     realize = state.tree.realize(block)
-    if ir.is_const_int(realize.predicate, 1) or runs_everywhere(state, block):
-        return
+    if ir.is_const_int(realize.predicate, 1):
+        return True
     analyzer = state.analyzer(realize)
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         end = it.dom.min + it.dom.extent
         analyzer.learn(ir.GE(*ir.match_types(value, it.dom.min)))
         analyzer.learn(ir.LT(*ir.match_types(value, end)))
-    if not analyzer.prove(realize.predicate):
-        state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                   code="BW320", guilty=[realize],
-                   help="state the domain that is run in T.axis")  # fmt: skip
+    return analyzer.prove(realize.predicate)
 
 
 def require_everywhere(state: State, block: ir.Block) -> None:
@@ -204,19 +209,24 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
 
 
 def runs_everywhere(state: State, block: ir.Block) -> bool:
-    """Whether the loops of the scope run the block at every point of its domain."""
+    """Whether the loops of the scope run the block at every point of its domain, perhaps more
+    than once."""
     realize = state.tree.realize(block)
-    loops = state.tree.loops_above(block)
     scope = state.scope(block)
     flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
-    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-    if not detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective").ok:
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
+    implied = has_implied_predicate(state, block)
+    values, predicate = realize.iter_values, realize.predicate
+    if not (
+        detect_iter_map(values, domains, None if implied else predicate, analyzer, "surjective").ok
+        or (implied and leaves_no_gap(values, domains, analyzer))
+    ):
         return False
     shape = tuple(it.dom.min + it.dom.extent for it in block.iter_vars)
     points = ir.Buffer("points", ir.dtype_of("bool"), shape)
     one = tuple(ir.Range(it.var, ir.const(1, it.var.type)) for it in block.iter_vars)
-    have = flow.region_under((), block, ir.BufferRegion(points, one), analyzer)
+    each = ir.BufferRegion(points, one)
+    have = flow.region_under((), block, each, analyzer, tight=not implied)
     return covers(have.region, [it.dom for it in block.iter_vars], analyzer)
 
 
