@@ -56,33 +56,32 @@ def solve(
     """
     found: Domains = {}
     rest: list[tuple[ir.Expr, ir.Range]] = []
-    lost: set[ir.Var] = set()
     for mine, rng in zip(access, needed, strict=True):
         solved = _solve_dimension(mine, rng, set(iterators), analyzer)
         if solved is not None:
-            merge(found, *solved, analyzer)
-        elif not ir.is_const_int(mine.extent, 1):
-            lost |= iterators.keys() & set(ir.free_vars(mine.min))
+            narrow(found, *solved, analyzer)
         elif ir.uses_var(mine.min, set(iterators)):
             rest.append((mine.min, rng))
-    together = _solve_together(rest, iterators, analyzer) if rest else {}
-    if together is None:
-        lost |= {v for index, _ in rest for v in ir.free_vars(index) if v in iterators}
-    for var, rng in (together or {}).items():
-        merge(found, var, rng, analyzer)
-    return {v: r for v, r in found.items() if v not in lost}, lost
+    asked = {v for index, _ in rest for v in ir.free_vars(index) if v in iterators}
+    if rest:  # with all other dimensions that concern the same iterators
+        near = [(mine.min, rng) for mine, rng in zip(access, needed, strict=True)
+                if ir.uses_var(mine.min, asked) and ir.is_const_int(mine.extent, 1)]  # fmt: skip
+        for var, rng in _solve_together(near, iterators, analyzer).items():
+            narrow(found, var, rng, analyzer)
+    return found, asked - found.keys()
 
 
 def _solve_together(
     rest: Sequence[tuple[ir.Expr, ir.Range]], iterators: Domains, analyzer: Analyzer
-) -> Domains | None:
-    """Domains of the iterators in several indices, from the inverse of the map they make."""
+) -> Domains:
+    """Domains of the iterators in several indices, from the inverse of the map they make; empty
+    when they make none that is one to one."""
     own = {v: iterators[v] for index, _ in rest for v in ir.free_vars(index) if v in iterators}
     outputs = [ir.Var(f"at{k}", index.dtype) for k, (index, _) in enumerate(rest)]
     try:
         inverse = inverse_map([index for index, _ in rest], own, outputs, analyzer)
     except IterMapError:
-        return None
+        return {}
     boxes = {out: rng for out, (_, rng) in zip(outputs, rest, strict=True)}
     points = [ir.Range(inverse[v], ir.const(1, v.type)) for v in own]
     shape = [dom.min + dom.extent for dom in own.values()]
@@ -141,7 +140,7 @@ def nest_for(
     predicate: ir.Expr = ir.const(True, "bool")
     inner = analyzer.copy()
     for k, it in enumerate(block.iter_vars):
-        rng = _within(domains.get(it.var), it.dom, analyzer)
+        rng = within(domains.get(it.var), it.dom, analyzer)
         value = rng.min
         if preserve_unit_loops or not analyzer.prove_equal(rng.extent, _one(rng.extent)):
             var = ir.Var(f"ax{k}", it.var.type)
@@ -175,7 +174,7 @@ def _one(like: ir.Expr) -> ir.Expr:
     return ir.const(1, like.dtype)
 
 
-def _within(rng: ir.Range | None, dom: ir.Range, analyzer: Analyzer) -> ir.Range:
+def within(rng: ir.Range | None, dom: ir.Range, analyzer: Analyzer) -> ir.Range:
     """The part of the domain that is asked for; the whole domain when that is no larger."""
     if rng is None:
         return dom

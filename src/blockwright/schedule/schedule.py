@@ -11,6 +11,7 @@ from blockwright import ir
 from blockwright.analysis.well_formed import find_problems
 from blockwright.arith import IndexMap
 from blockwright.ir.printer import script
+from blockwright.schedule.explain import ComputeAtExplanation, explain_compute_at
 from blockwright.schedule.facade import Facade
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
 from blockwright.schedule.primitive import PRIMITIVES
@@ -95,6 +96,16 @@ class Schedule(Facade):
     def show(self) -> None:
         """Print the program."""
         sys.stdout.write(script(self.func) + "\n")
+
+    def explain_compute_at(self, block: BlockRV, loop: LoopRV) -> ComputeAtExplanation:
+        """Which axes a `compute_at(block, loop)` would line up with which loops, what each
+        iteration needs, what would be computed again, and whether the step is legal.
+
+        The answer is data; `print` shows it as text. The program stays as it is.
+        """
+        name = self._entry(block, "explain_compute_at").function
+        state = self._state(name, "compute_at")
+        return explain_compute_at(state, state.block(block), state.loop(loop))
 
     def copy(self) -> Schedule:
         """An independent schedule at the same point; handles work in both."""

@@ -94,37 +94,45 @@ class ComputeAt(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         block, loop = state.block(self.block), state.loop(self.loop)
-        flow = require_movable(state, block, loop)
-        realize = state.tree.realize(block)
-        if flow.is_output(block):
-            state.fail(f"block {block.name} writes an output of the scope", code="BW322",
-                       guilty=[realize], help="cache_write it first")  # fmt: skip
-        consumers = flow.consumers(block)
-        if not consumers:
-            state.fail(f"nothing reads what block {block.name} writes", code="BW322",
-                       guilty=[realize])  # fmt: skip
-        for consumer in consumers:
-            if not state.tree.is_below(state.tree.realize(consumer), loop):
-                state.fail(f"block {consumer.name} reads what block {block.name} writes and is "
-                           f"not inside loop {loop.loop_var.name}", code="BW322",
-                           guilty=[state.tree.realize(consumer), loop])  # fmt: skip
-        require_implied_predicate(state, block)
-        self._undisturbed(state, flow, block, loop)
-        domains = needed_domains(state, flow, block, loop, consumers)
-        nest = nest_for(state, block, loop, domains, self.preserve_unit_loops)
-        before = part_positions(state, body_parts(loop), consumers)
-        step = place(state, block, loop, 0, min(before), self.index, nest)
-        require_sound(state, step, block, block, consumers)
-        return step
+        return computed_at(state, block, loop, self.preserve_unit_loops, self.index)
 
-    @staticmethod
-    def _undisturbed(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
-        """What the block reads is the same in the loop, and nobody misses what it wrote before."""
-        around = neighbours(state, flow, block, loop)
-        earlier = [b for b in around if flow.position[b] < flow.position[block]]
-        later = [b for b in around if flow.position[b] > flow.position[block]]
-        require_final_inputs(state, flow, block, earlier)
-        require_quiet(state, flow, block, writers=later, users=earlier)
+
+def computed_at(
+    state: State,
+    block: ir.Block,
+    loop: ir.For,
+    preserve_unit_loops: bool = False,
+    index: int = -1,
+) -> Step:
+    """The program with the block computed in the loop; fails where that is not legal."""
+    flow = require_movable(state, block, loop)
+    realize = state.tree.realize(block)
+    if flow.is_output(block):
+        state.fail(f"block {block.name} writes an output of the scope", code="BW322",
+                   guilty=[realize], help="cache_write it first")  # fmt: skip
+    consumers = flow.consumers(block)
+    if not consumers:
+        state.fail(f"nothing reads what block {block.name} writes", code="BW322",
+                   guilty=[realize])  # fmt: skip
+    for consumer in consumers:
+        if not state.tree.is_below(state.tree.realize(consumer), loop):
+            state.fail(f"block {consumer.name} reads what block {block.name} writes and is "
+                       f"not inside loop {loop.loop_var.name}", code="BW322",
+                       guilty=[state.tree.realize(consumer), loop],
+                       help="choose a loop around all consumers, or move them into one "
+                       "first")  # fmt: skip
+    require_implied_predicate(state, block)
+    around = neighbours(state, flow, block, loop)
+    earlier = [b for b in around if flow.position[b] < flow.position[block]]
+    later = [b for b in around if flow.position[b] > flow.position[block]]
+    require_final_inputs(state, flow, block, earlier)
+    require_quiet(state, flow, block, writers=later, users=earlier)
+    domains = needed_domains(state, flow, block, loop, consumers)
+    nest = nest_for(state, block, loop, domains, preserve_unit_loops)
+    before = part_positions(state, body_parts(loop), consumers)
+    step = place(state, block, loop, 0, min(before), index, nest)
+    require_sound(state, step, block, block, consumers)
+    return step
 
 
 def needed_domains(
