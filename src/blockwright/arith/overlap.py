@@ -26,9 +26,7 @@ from blockwright.ir import (
 )
 
 
-def leaves_no_gap(
-    indices: Sequence[Expr], iters: Mapping[Var, Range], analyzer: Analyzer
-) -> bool:
+def leaves_no_gap(indices: Sequence[Expr], iters: Mapping[Var, Range], analyzer: Analyzer) -> bool:
     """Whether the indices take every point of the box they span, points counted once or more.
 
     Args:

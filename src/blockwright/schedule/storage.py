@@ -10,6 +10,7 @@ from blockwright.analysis import Scope
 from blockwright.arith import Analyzer, IntervalSet, union
 from blockwright.schedule.buffers import (
     accessed_buffer,
+    accesses_to,
     home,
     require_elements,
     require_in_blocks,
@@ -20,21 +21,25 @@ from blockwright.schedule.state import State
 
 def require_owned(
     state: State, scope: ir.Block, block: ir.Block, buffer_index: int | str
-) -> ir.Buffer:
-    """The buffer that a block writes, allocated in the scope and used there element by element."""
+) -> tuple[ir.Buffer, ir.Block]:
+    """The buffer that a block writes, and the block around the scope that allocates it.
+
+    It is used element by element, and in no other scope.
+    """
     buffer = accessed_buffer(state, block, buffer_index, "write")
     owner = home(state, buffer)
-    if owner is not scope:
-        where = "is a parameter of the function" if owner is None else (
-            f"is allocated in block {owner.name}, not around block {block.name}")  # fmt: skip
-        state.fail(f"{buffer.name} {where}", code="BW321", guilty=[state.realize(block)],
-                   help="cache_write it first" if owner is None else None)  # fmt: skip
+    if owner is None:
+        state.fail(f"{buffer.name} is a parameter of the function", code="BW321",
+                   guilty=[state.realize(block)], help="cache_write it first")  # fmt: skip
     if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
         state.fail(f"{buffer.name} has a layout of its own", code="BW321",
                    guilty=[state.realize(block)])  # fmt: skip
+    if len(accesses_to(owner.body, buffer)) != len(accesses_to(scope.body, buffer)):
+        state.fail(f"{buffer.name} is used outside of block {scope.name} too", code="BW322",
+                   guilty=[owner, scope])  # fmt: skip
     require_in_blocks(state, scope, buffer)
-    require_elements(state, scope.body, buffer)
-    return buffer
+    require_elements(state, owner.body, buffer)
+    return buffer, owner
 
 
 def users_below(
@@ -128,8 +133,10 @@ class _Moved(ir.Mutator):
 
     def _stated(self, region: ir.BufferRegion) -> ir.BufferRegion:
         dim = self.whole
-        if dim is None or region.buffer is not self.fresh or ir.is_const_int(
-            region.region[dim].extent, 1
+        if (
+            dim is None
+            or region.buffer is not self.fresh
+            or ir.is_const_int(region.region[dim].extent, 1)
         ):
             return region
         ranges = list(region.region)

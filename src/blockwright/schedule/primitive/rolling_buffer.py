@@ -46,7 +46,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         buffer_index: position among the block's write regions, or the buffer's name.
 
     Requires:
-    - the buffer is allocated in the scope with the layout of its shape (BW321), used element by
+    - the buffer is allocated in the program with the layout of its shape (BW321), used element by
       element in blocks (BW324, BW313), and written by this block alone (BW324);
     - the block is idempotent (BW314, BW315), its predicate only keeps iterators in their domains
       (BW320), and what it reads stays as it is while the loop runs (BW316);
@@ -92,6 +92,8 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
                 for j in range(64):
                     with T.block("C"):
                         vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(B[0:3, vj])
+                        T.writes(C[vi, vj])
                         C[vi, vj] = B[vi % 3, vj] + B[(vi + 2) % 3, vj]
     """
 
@@ -105,7 +107,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         realize = state.realize(block)
         scope = state.scope(block)
         flow = state.data_flow(scope)
-        buffer = require_owned(state, scope, block, self.buffer_index)
+        buffer, owner = require_owned(state, scope, block, self.buffer_index)
         readers = self._readers(state, flow, block, buffer)
         require_straight(state, scope, [realize, *map(state.tree.realize, readers)])
         require_idempotent(state, flow, block)
@@ -115,12 +117,10 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         window = self._window(state, flow, block, buffer, readers)
         users_below(state, flow, buffer, window.loop)
         _require_steady(state, flow, block, window.loop)
-        return self._roll(state, block, buffer, readers, window)
+        return self._roll(state, block, buffer, owner, readers, window)
 
     @staticmethod
-    def _readers(
-        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer
-    ) -> list[ir.Block]:
+    def _readers(state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
         """The readers, each of which finds in its iteration what it reads."""
         others = [w for w in flow.writers[buffer] if w is not block]
         if others:
@@ -167,7 +167,12 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _roll(
-        state: State, block: ir.Block, buffer: ir.Buffer, readers: Sequence[ir.Block], w: _Window
+        state: State,
+        block: ir.Block,
+        buffer: ir.Buffer,
+        owner: ir.Block,
+        readers: Sequence[ir.Block],
+        w: _Window,
     ) -> Step:
         realize = state.tree.realize(block)
         shape = list(buffer.shape)
@@ -188,14 +193,12 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         is_new = ir.GE(*ir.match_types(inside, old))
         edit = Edit(state)
         guarded = realize.replace(predicate=ir.logical_and(realize.predicate, is_new))
-        edit.replace(
-            realize, moved_accesses(guarded, buffer, fresh, around, edit.forward, w.dim)
-        )
+        edit.replace(realize, moved_accesses(guarded, buffer, fresh, around, edit.forward, w.dim))
         for reader in readers:
             at = state.tree.realize(reader)
             edit.replace(at, moved_accesses(at, buffer, fresh, around, edit.forward, w.dim))
-        edit.free(state.scope(block), buffer)
-        edit.allocate(state.scope(block), fresh)
+        edit.free(owner, buffer)
+        edit.allocate(owner, fresh)
         edit.refresh_signatures()
         return edit.finish()
 

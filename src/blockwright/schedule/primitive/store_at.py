@@ -38,14 +38,14 @@ class StoreAt(Primitive, frozen=True, eq=False):
     Returns: the block that allocates the buffer.
 
     Requires:
-    - the buffer is allocated in the scope of the loop, with the layout of its shape (BW321), and
-      used element by element in blocks (BW324, BW313), all of them inside the loop (BW322);
+    - the buffer is allocated in the program, with the layout of its shape (BW321), and used element
+      by element in blocks (BW324, BW313), all of them inside the loop (BW322);
     - no value crosses iterations of the loop: it drives no reduction into the buffer, and whatever
       is read has been written before in the same iteration of the loops shared (BW316);
     - extents of the loops above depend on no loop (BW312).
 
-    Take it after `compute_at` and its like: the loop's body becomes a scope of its own, and blocks
-    do not move from one scope to another.
+    Take it after `compute_at` and its like, for outer loops before inner ones: the loop's body
+    becomes a scope of its own, and blocks do not move from one scope to another.
 
     Before::
 
@@ -102,7 +102,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
             state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different "
                        "scopes", code="BW310", guilty=[state.realize(block), loop])  # fmt: skip
         flow = state.data_flow(scope)
-        buffer = require_owned(state, scope, block, self.buffer_index)
+        buffer, owner = require_owned(state, scope, block, self.buffer_index)
         writers, readers = users_below(state, flow, buffer, loop)
         require_straight(
             state, scope, [loop, *(state.tree.realize(b) for b in (*writers, *readers))]
@@ -129,7 +129,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
             alloc_buffers=(fresh,)), state.analyzer(scope.body))  # fmt: skip
         values = tuple(f.loop_var for f in iters)
         edit.replace(loop.body, ir.BlockRealize(values, ir.const(True, "bool"), made))
-        edit.free(scope, buffer)
+        edit.free(owner, buffer)
         edit.refresh_signatures()
         return edit.finish(made)
 
@@ -164,9 +164,7 @@ def _require_contained(
                        help="choose a loop outside, whose iterations share nothing")  # fmt: skip
 
 
-def _useful(
-    rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Analyzer
-) -> ir.Range:
+def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Analyzer) -> ir.Range:
     """What to allocate of a dimension: a size that no loop changes, never more than all of it."""
     whole = ir.Range(ir.const(0, dim.dtype), dim)
     extent = rng.extent

@@ -1,0 +1,218 @@
+"""store_at and rolling_buffer: less memory and less work, the same results, also when compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.ir.printer import script
+from blockwright.schedule import LoopRV, Schedule
+from blockwright.script.compute import Program
+from blockwright.script.ir import from_source
+from blockwright.testing import assert_same_meaning
+from blockwright.testing.generators import make_arrays
+
+from .location_programs import PROGRAMS
+
+
+def program(name: str) -> ir.PrimFunc:
+    found = from_source(PROGRAMS[name])
+    assert isinstance(found, ir.PrimFunc)
+    return found
+
+
+def at(sch: Schedule, block: str, position: int) -> LoopRV:
+    return sch.get_loops(sch.get_block(block))[position]
+
+
+def shape_of(func: ir.PrimFunc, name: str) -> list[int | None]:
+    """The shape of an allocated buffer, by name."""
+    found = [b for block in ir.blocks(func) for b in block.alloc_buffers if b.name == name]
+    assert len(found) == 1
+    return [ir.const_int(n) for n in found[0].shape]
+
+
+def tiled_blur(factor: int) -> Schedule:
+    """The last stencil in square tiles, the others computed per tile with their halos."""
+    sch = Schedule(program("blur"), verify="full")
+    i, j = sch.get_loops(sch.get_block("bz"))
+    (i0, i1), (j0, j1) = sch.split(i, [None, factor]), sch.split(j, [None, factor])
+    sch.reorder(i0, j0, i1, j1)
+    for name in ("by", "bx"):
+        sch.compute_at(sch.get_block(name), j0)
+    return sch
+
+
+def compiled_like_interpreted(func: ir.PrimFunc) -> None:
+    """The native program and the reference interpreter give the same bits, or nearly so."""
+    arrays = make_arrays(func, 5)
+    expected, actual = [a.copy() for a in arrays], [a.copy() for a in arrays]
+    bw.interpret(func, *expected)
+    bw.build(func)["main"](*actual)
+    for x, y in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(y, x, rtol=1e-5, atol=1e-5)
+
+
+# --------------------------------------------------------------------------------- store_at
+@pytest.mark.parametrize("factor", [2, 3, 4])
+def test_a_tile_stores_what_the_tile_needs(factor: int) -> None:
+    sch = tiled_blur(factor)
+    sch.store_at(sch.get_block("by"), at(sch, "bz", 1))
+    assert_same_meaning(program("blur"), sch.func, exact=True)
+    assert shape_of(sch.func, "By") == [factor + 2, factor]
+    assert shape_of(sch.func, "Bx") == [14, 8]
+
+
+def test_storage_may_live_outside_the_loop_that_computes() -> None:
+    sch = tiled_blur(4)
+    sch.store_at(sch.get_block("by"), at(sch, "bz", 0))
+    assert shape_of(sch.func, "By") == [6, 8]  # the columns of all tiles in a row of tiles
+    assert_same_meaning(program("blur"), sch.func, exact=True)
+
+
+def test_several_buffers_in_one_loop_are_stored_one_inside_the_other() -> None:
+    sch = tiled_blur(4)
+    sch.parallel(at(sch, "bz", 0))
+    sch.store_at(sch.get_block("by"), at(sch, "bz", 0))
+    sch.store_at(sch.get_block("bx"), at(sch, "bz", 0), "Bx")
+    assert shape_of(sch.func, "By") == [6, 8]
+    assert shape_of(sch.func, "Bx") == [8, 4]
+    assert_same_meaning(program("blur"), sch.func, exact=True)
+    compiled_like_interpreted(sch.func)
+
+
+def test_scheduling_goes_on_inside_the_new_block() -> None:
+    sch = tiled_blur(4)
+    inner = sch.get_block("by")
+    made = sch.store_at(inner, at(sch, "bz", 1))
+    assert {sch.get(b).name for b in sch.get_child_blocks(made)} == {"bx", "by", "bz"}  # pyright: ignore[reportAttributeAccessIssue]
+    sch.vectorize(sch.get_loops(inner)[-1])
+    sch.compute_inline(sch.get_block("by"))
+    assert_same_meaning(program("blur"), sch.func)
+
+
+def test_sums_under_a_tile_keep_their_storage_per_tile() -> None:
+    sch = Schedule(program("matmul_gelu"), verify="full")
+    sch.compute_inline(sch.get_block("bias"))
+    i, j = sch.get_loops(sch.get_block("gelu"))
+    (i0, i1), (j0, j1) = sch.split(i, [None, 4]), sch.split(j, [None, 4])
+    sch.reorder(i0, j0, i1, j1)
+    sch.compute_at(sch.get_block("mm"), j0)
+    sch.store_at(sch.get_block("mm"), j0)
+    assert shape_of(sch.func, "C") == [4, 4]
+    for n in (1, 4, 7):
+        assert_same_meaning(program("matmul_gelu"), sch.func, sizes={"n": n})
+
+
+# --------------------------------------------------------------------------------- rolling_buffer
+def test_a_row_of_stencils_keeps_a_window_each() -> None:
+    sch = Schedule(program("blur"), verify="full")
+    for name in ("by", "bx"):
+        sch.compute_at(sch.get_block(name), at(sch, "bz", 0))
+    for name in ("by", "bx"):
+        sch.rolling_buffer(sch.get_block(name), 0)
+    assert shape_of(sch.func, "By") == [3, 8]
+    assert shape_of(sch.func, "Bx") == [5, 8]
+    assert_same_meaning(program("blur"), sch.func, exact=True)
+    compiled_like_interpreted(sch.func)
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4])
+def test_tiles_roll_along_their_outer_loop(factor: int) -> None:
+    sch = tiled_blur(factor)
+    for name in ("bx", "by"):
+        sch.rolling_buffer(sch.get_block(name), 0)
+    assert shape_of(sch.func, "By") == [factor + 2, 8]
+    assert_same_meaning(program("blur"), sch.func, exact=True)
+    compiled_like_interpreted(sch.func)
+
+
+def count_runs(func: ir.PrimFunc, block: str) -> int:
+    """How often a block runs, counted by a buffer to which each run adds one."""
+    counter = ir.Buffer("runs", ir.dtype_of("int64"), (ir.const(1, "int64"),))
+    zero = ir.const(0, "int64")
+
+    def counted(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, ir.Block) and node.name == block:
+            more = ir.BufferStore(counter, ir.add(ir.BufferLoad(counter, (zero,)), 1), (zero,))
+            return node.replace(body=ir.seq([node.body, more]), reads=(*node.reads,
+                                ir.full_region(counter)),
+                                writes=(*node.writes, ir.full_region(counter)))  # fmt: skip
+        return None
+
+    handle = ir.Var("runs_handle", ir.dtype_of("handle"))
+    new = func.replace(
+        body=ir.rewrite_bottom_up(func.body, counted),
+        params=(*func.params, handle),
+        buffer_map=(*func.buffer_map, (handle, counter)),
+    )
+    runs = np.zeros(1, "int64")
+    bw.interpret(new, *make_arrays(func, 1), runs)
+    return int(runs[0])
+
+
+def test_rolling_computes_each_element_once() -> None:
+    sch = Schedule(program("blur"), verify="full")
+    sch.compute_at(sch.get_block("by"), at(sch, "bz", 0))
+    assert count_runs(sch.func, "by") == 10 * 3 * 8
+    sch.rolling_buffer(sch.get_block("by"), 0)
+    assert count_runs(sch.func, "by") == 12 * 8
+
+
+def test_a_strided_window_under_a_reduction_rolls() -> None:
+    sch = Schedule(program("strided_conv"), verify="full")
+    sch.reorder(at(sch, "conv", 1), at(sch, "conv", 0))
+    sch.compute_at(sch.get_block("scale"), at(sch, "conv", 0))
+    sch.rolling_buffer(sch.get_block("scale"), "P")
+    assert shape_of(sch.func, "P") == [3, 3, 11]
+    assert_same_meaning(program("strided_conv"), sch.func)
+
+
+def test_a_reduction_with_a_halo_rolls_and_its_padding_too() -> None:
+    """A convolution recomputed for a second one: each row of sums is made once."""
+    sch = Schedule(two_convolutions(), verify="full")
+    for name in ("first", "pad"):
+        sch.compute_at(sch.get_block(name), at(sch, "second", 0))
+    before = count_runs(sch.func, "first")
+    for name in ("first", "pad"):
+        sch.rolling_buffer(sch.get_block(name), 0)
+    assert count_runs(sch.func, "first") < before
+    assert_same_meaning(two_convolutions(), sch.func)
+    compiled_like_interpreted(sch.func)
+
+
+def two_convolutions() -> ir.PrimFunc:
+    p = Program("main")
+    x = p.param("X", (12, 10), "float32")
+    w = p.param("W", (3, 3), "float32")
+    padded = p.compute("pad", (14, 10), lambda i, j: ir.if_then_else(
+        ir.logical_and(i >= 1, i < 13), x[i - 1, j], ir.const(0, "float32")))  # fmt: skip
+    first = p.reduce("first", (12, 8), (3, 3),
+                     lambda i, j, r, c: padded[i + r, j + c] * w[r, c])  # fmt: skip
+    second = p.reduce("second", (10, 6), (3, 3),
+                      lambda i, j, r, c: first[i + r, j + c] * w[r, c])  # fmt: skip
+    return p.finish([second])
+
+
+# --------------------------------------------------------------------------------- both
+STEPS: dict[str, Callable[[Schedule], object]] = {
+    "store": lambda s: s.store_at(s.get_block("by"), at(s, "bz", 1)),
+    "roll": lambda s: s.rolling_buffer(s.get_block("by"), 0),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_handles_traces_and_script_survive(name: str) -> None:
+    sch = tiled_blur(4)
+    kept = [sch.get_block(b) for b in ("bx", "by", "bz")]
+    loops = [loop for b in kept for loop in sch.get_loops(b)]
+    STEPS[name](sch)
+    assert all(map(sch.alive, [*kept, *loops]))
+    again = Schedule(program("blur"))
+    again.replay(sch.trace)
+    ir.assert_structural_equal(again.func, sch.func)
+    ir.assert_structural_equal(from_source(script(sch.func)), sch.func)
