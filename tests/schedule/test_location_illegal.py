@@ -9,8 +9,7 @@ import pytest
 from blockwright import ir
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
-
-from .location_programs import PROGRAMS
+from tests.schedule.location_programs import PROGRAMS
 
 HEAD = """
 @T.prim_func

@@ -116,10 +116,10 @@ class TestCacheOfAReduction:
     @staticmethod
     def tiled() -> tuple[Schedule, dict[str, LoopRV], BlockRV]:
         sch = Schedule(function(SUM), verify="full")
-        names = ("i0", "i1", "j0", "j1", "k0", "k1")
+        names: tuple[str, ...] = ("i0", "i1", "j0", "j1", "k0", "k1")
         parts = [part for loop in sch.get_loops(block(sch, "sum")) for part in
                  sch.split(loop, [4, 4])]  # fmt: skip
-        loops = dict(zip(names, parts, strict=True))
+        loops: dict[str, LoopRV] = dict(zip(names, parts, strict=True))
         sch.reorder(*(loops[name] for name in ("i0", "k0", "j0", "i1", "k1", "j1")))
         return sch, loops, sch.cache_write(block(sch, "sum"), 0, "local")
 

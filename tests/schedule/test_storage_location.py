@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -10,13 +12,12 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.ir.printer import script
-from blockwright.schedule import LoopRV, Schedule
-from blockwright.script.compute import Program
+from blockwright.schedule import LoopRV, Schedule, ScheduleError
+from blockwright.script.compute import Program, Tensor
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
 from blockwright.testing.generators import make_arrays
-
-from .location_programs import PROGRAMS
+from tests.schedule.location_programs import PROGRAMS
 
 
 def program(name: str) -> ir.PrimFunc:
@@ -89,7 +90,8 @@ def test_scheduling_goes_on_inside_the_new_block() -> None:
     sch = tiled_blur(4)
     inner = sch.get_block("by")
     made = sch.store_at(inner, at(sch, "bz", 1))
-    assert {sch.get(b).name for b in sch.get_child_blocks(made)} == {"bx", "by", "bz"}  # pyright: ignore[reportAttributeAccessIssue]
+    inside = [sch.get(b) for b in sch.get_child_blocks(made)]
+    assert {b.name for b in inside if isinstance(b, ir.Block)} == {"bx", "by", "bz"}
     sch.vectorize(sch.get_loops(inner)[-1])
     sch.compute_inline(sch.get_block("by"))
     assert_same_meaning(program("blur"), sch.func)
@@ -189,13 +191,23 @@ def two_convolutions() -> ir.PrimFunc:
     p = Program("main")
     x = p.param("X", (12, 10), "float32")
     w = p.param("W", (3, 3), "float32")
-    padded = p.compute("pad", (14, 10), lambda i, j: ir.if_then_else(
-        ir.logical_and(i >= 1, i < 13), x[i - 1, j], ir.const(0, "float32")))  # fmt: skip
-    first = p.reduce("first", (12, 8), (3, 3),
-                     lambda i, j, r, c: padded[i + r, j + c] * w[r, c])  # fmt: skip
-    second = p.reduce("second", (10, 6), (3, 3),
-                      lambda i, j, r, c: first[i + r, j + c] * w[r, c])  # fmt: skip
-    return p.finish([second])
+
+    def padding(*at: ir.Expr) -> ir.Expr:
+        i, j = at
+        inside = ir.logical_and(ir.compare(ir.GE, i, 1), ir.compare(ir.LT, i, 13))
+        return ir.if_then_else(inside, x[i - 1, j], ir.const(0, "float32"))
+
+    padded = p.compute("pad", (14, 10), padding)
+
+    def window(source: Tensor) -> Callable[..., ir.Expr]:
+        def term(*at: ir.Expr) -> ir.Expr:
+            i, j, r, c = at
+            return source[i + r, j + c] * w[r, c]
+
+        return term
+
+    first = p.reduce("first", (12, 8), (3, 3), window(padded))
+    return p.finish([p.reduce("second", (10, 6), (3, 3), window(first))])
 
 
 # --------------------------------------------------------------------------------- both
@@ -216,3 +228,60 @@ def test_handles_traces_and_script_survive(name: str) -> None:
     again.replay(sch.trace)
     ir.assert_structural_equal(again.func, sch.func)
     ir.assert_structural_equal(from_source(script(sch.func)), sch.func)
+
+
+# --------------------------------------------------------------------------------- at random
+def stencil_chain(chance: random.Random) -> ir.PrimFunc:
+    """Two or three stencils, each of random width, step and direction, over one or two axes."""
+    p = Program("main")
+    size = chance.choice([12, 13, 17])
+    source = p.param("X", (size, 5), "float32")
+    for step in range(chance.randint(2, 3)):
+        width, stride = chance.randint(1, 3), chance.choice([1, 1, 2])
+        rows = (ir.const_int(source.shape[0]) or 1) - width
+        rows = max(1, rows // stride + (rows % stride > 0))
+        summed = chance.random() < 0.4
+
+        def value(*at: ir.Expr, s: Tensor = source, w: int = width, t: int = stride) -> ir.Expr:
+            row = at[0] * t
+            return s[row, at[1]] - s[row + w, at[1]] * 0.5
+
+        def term(*at: ir.Expr, s: Tensor = source, t: int = stride) -> ir.Expr:
+            return s[at[0] * t + at[2], at[1]]
+
+        name = f"s{step}"
+        source = (p.reduce(name, (rows, 5), (width + 1,), term) if summed
+                  else p.compute(name, (rows, 5), value))  # fmt: skip
+    return p.finish([source])
+
+
+@pytest.mark.fuzz
+def test_windows_at_random_keep_the_meaning(fuzz_factor: int) -> None:
+    taken: Counter[str] = Counter()
+    for seed in range(25 * fuzz_factor):
+        chance = random.Random(seed)
+        func = stencil_chain(chance)
+        sch = Schedule(func, verify="full")
+        *producers, last = sch.get_child_blocks(sch.get_block("root"))
+        if chance.random() < 0.6:
+            sch.split(sch.get_loops(last)[0], [None, chance.choice([2, 3, 4])])
+        if chance.random() < 0.3:
+            sch.reorder(*sch.get_loops(last)[:2][::-1])
+        for producer in reversed(producers):
+            sch.compute_at(producer, chance.choice(sch.get_loops(last)[:2]))
+        for producer in chance.sample(producers, len(producers)):
+            name = chance.choice(["rolling_buffer", "store_at", "parallel", "reverse"])
+            try:
+                if name == "rolling_buffer":
+                    sch.rolling_buffer(producer, 0)
+                elif name == "store_at":
+                    sch.store_at(producer, chance.choice(sch.get_loops(producer)))
+                elif name == "parallel":
+                    sch.parallel(chance.choice(sch.get_loops(last)))
+                else:
+                    sch.reverse_compute_at(last, chance.choice(sch.get_loops(producer)))
+            except ScheduleError:
+                continue
+            taken[name] += 1
+        assert_same_meaning(func, sch.func, seed=seed)
+    assert min(taken["rolling_buffer"], taken["store_at"]) > 2 * fuzz_factor, taken

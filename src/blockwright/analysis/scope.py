@@ -246,11 +246,14 @@ class Scope:
         """Writers before a block that leave final values: no initial value of a later update."""
         before = [w for w in self.writers.get(region.buffer, ())
                   if self.position[w] < self.position[block]]  # fmt: skip
-        updates = [w for w in before
-                   if w.init is None and any(r.buffer is region.buffer for r in w.reads)]  # fmt: skip
+        updates = [
+            w for w in before
+            if w.init is None and any(r.buffer is region.buffer for r in w.reads)
+        ]  # fmt: skip
         return [w for w in before
                 if not any(self.position[u] > self.position[w]
-                           and not self.disjoint(w, u, region.buffer) for u in updates)]  # fmt: skip
+                           and not self.disjoint(w, u, region.buffer)
+                           for u in updates)]  # fmt: skip
 
     def covers(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
         """Whether the producer has written `read` in every iteration of the common loops."""
@@ -268,7 +271,8 @@ class Scope:
     def _covered(
         self, consumer: ir.Block, read: ir.BufferRegion, makers: Sequence[ir.Block]
     ) -> bool:
-        shared = max((self.tree.common_loops(w, consumer) for w in makers), key=len, default=[])
+        paths = [self.tree.common_loops(w, consumer) for w in makers]
+        shared = max(paths, key=len) if paths else []
         analyzer = facts_at(self.tree, shared[-1].body if shared else self.block.body)
         need = clip_region(self.region_under(shared, consumer, read, analyzer), analyzer).region
         found = [self._made(w, consumer, read.buffer) for w in makers]

@@ -1,8 +1,8 @@
 """Sums of loops that reach every value of an interval, some of them more than once.
 
-Tiles that overlap, as in `i0 * 4 + i1` with six values of `i1`, are no iterator map: iterations meet
-at the same value. Yet nothing between the least and the greatest value is left out, as long as each
-coefficient is at most one more than what the smaller ones reach together.
+Tiles that overlap, as in `i0 * 4 + i1` with six values of `i1`, are no iterator map: iterations
+meet at the same value. Yet nothing between the least and the greatest value is left out, as long as
+each coefficient is at most one more than what the smaller ones reach together.
 """
 
 from __future__ import annotations

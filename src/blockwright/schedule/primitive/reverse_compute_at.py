@@ -97,7 +97,6 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         block, loop = state.block(self.block), state.loop(self.loop)
         flow = require_movable(state, block, loop)
-        realize = state.tree.realize(block)
         require_everywhere(state, block)
         producers = self._producers(state, flow, block, loop)
         moved = {region.buffer for producer in producers for region in producer.writes}

@@ -149,21 +149,22 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         for reader in readers:
             common = state.tree.common_loops(block, reader)
             shared = [f for f in shared if f in common]
-        if shared:
-            region = next(r for r in block.writes if r.buffer is buffer)
-            analyzer = state.analyzer(shared[-1].body)
-            box = flow.region_under(shared, block, region, analyzer, tight=False).region
-            for position, loop in enumerate(shared):
-                inner = {f.loop_var for f in shared[position + 1 :]}
-                found = _overlap(region, box, loop, inner, analyzer)
-                if found is not None:
-                    _require_rolling_loop(state, block, loop)
-                    return found
-        state.fail(f"no loop shared by block {block.name} and the readers of {buffer.name} moves "
-                   "a window of fixed size by a fixed smaller step", code="BW345",
-                   guilty=[state.tree.realize(block)],
-                   help="compute_at the block in a loop whose iterations need overlapping "
-                   "parts")  # fmt: skip
+        region = next(r for r in block.writes if r.buffer is buffer)
+        analyzer = state.analyzer(shared[-1].body if shared else None)
+        box = flow.region_under(shared, block, region, analyzer, tight=False).region
+        for position, loop in enumerate(shared):
+            inner = {f.loop_var for f in shared[position + 1 :]}
+            found = _overlap(region, box, loop, inner, analyzer)
+            if found is not None:
+                _require_rolling_loop(state, block, loop)
+                return found
+        return state.fail(
+            f"no loop shared by block {block.name} and the readers of {buffer.name} moves a window "
+            "of fixed size by a fixed smaller step",
+            code="BW345",
+            guilty=[state.tree.realize(block)],
+            help="compute_at the block in a loop whose iterations need overlapping parts",
+        )
 
     @staticmethod
     def _roll(
@@ -261,6 +262,6 @@ def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) ->
             if flow.position[other] > flow.position[here] or not known:
                 state.fail(f"block {other.name} changes what block {here.name} reads while loop "
                            f"{loop.loop_var.name} runs", code="BW316",
-                           guilty=[state.tree.realize(other), state.tree.realize(here)])  # fmt: skip
+                           guilty=[state.tree.realize(b) for b in (other, here)])  # fmt: skip
             if other not in done:
                 work.append(other)

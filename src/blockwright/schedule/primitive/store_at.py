@@ -179,7 +179,7 @@ def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Anal
 
 def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.For, ir.IterVar]:
     """Iterators for the loops that the body of `loop` uses, of the kind that it uses them as."""
-    used = set(ir.free_vars(loop.body))
+    used = {v for v in ir.walk(loop.body) if isinstance(v, ir.Var)}
     inside = [r for r in ir.walk(loop.body) if isinstance(r, ir.BlockRealize)]
     outer = {f.loop_var for f in fixed}
     found: dict[ir.For, ir.IterVar] = {}
