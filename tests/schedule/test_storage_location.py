@@ -234,12 +234,12 @@ def test_handles_traces_and_script_survive(name: str) -> None:
 def stencil_chain(chance: random.Random) -> ir.PrimFunc:
     """Two or three stencils, each of random width, step and direction, over one or two axes."""
     p = Program("main")
-    size = chance.choice([12, 13, 17])
+    size = chance.choice([40, 41, 45])
     source = p.param("X", (size, 5), "float32")
     for step in range(chance.randint(2, 3)):
         width, stride = chance.randint(1, 3), chance.choice([1, 1, 2])
         rows = (ir.const_int(source.shape[0]) or 1) - width
-        rows = max(1, rows // stride + (rows % stride > 0))
+        rows = rows // stride + (rows % stride > 0)
         summed = chance.random() < 0.4
 
         def value(*at: ir.Expr, s: Tensor = source, w: int = width, t: int = stride) -> ir.Expr:
@@ -267,8 +267,9 @@ def test_windows_at_random_keep_the_meaning(fuzz_factor: int) -> None:
             sch.split(sch.get_loops(last)[0], [None, chance.choice([2, 3, 4])])
         if chance.random() < 0.3:
             sch.reorder(*sch.get_loops(last)[:2][::-1])
+        where = sch.get_loops(last)[chance.choice([0, 0, 1])]
         for producer in reversed(producers):
-            sch.compute_at(producer, chance.choice(sch.get_loops(last)[:2]))
+            sch.compute_at(producer, where)
         for producer in chance.sample(producers, len(producers)):
             name = chance.choice(["rolling_buffer", "store_at", "parallel", "reverse"])
             try:
