@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from blockwright import ir
-from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.facts import facts_at
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
 from blockwright.arith import (
@@ -412,15 +412,3 @@ def _covered_by(parts: list[_Made], need: Sequence[ir.Range], analyzer: Analyzer
                 return False
         return _covered_by([*others, (box, [])], need, holding)
     return covers_together([box for box, _ in parts], need, analyzer)
-
-
-def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
-    """What holds at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
-    analyzer = symbol_facts(tree.func)
-    for node in reversed(list(tree.ancestors(at))):
-        if isinstance(node, ir.For):
-            analyzer.bind(node.loop_var, ir.Range(node.min, node.extent))
-        elif isinstance(node, ir.Block):
-            for it in node.iter_vars:
-                analyzer.bind(it.var, it.dom)
-    return analyzer
