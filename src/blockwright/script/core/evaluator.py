@@ -214,6 +214,8 @@ class Evaluator:
             raise Problem("BW104", f"{node.attr!r} is not reachable from script text", node)
         try:
             return self.attribute(value, node.attr, node)
+        except BlockwrightError:
+            raise  # a name that explains its absence
         except AttributeError:
             raise self.no_attribute(value, node) from None
 

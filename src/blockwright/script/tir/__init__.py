@@ -25,25 +25,39 @@ from blockwright.script.core import (
     decorated_function,
     in_module_class,
 )
-from blockwright.script.tir import blocks, expressions, statements
+from blockwright.script.tir import blocks, classic, control, expressions, statements
 from blockwright.script.tir.blocks import *  # noqa: F403
+from blockwright.script.tir.builder import FuncFrame
+from blockwright.script.tir.classic import *  # noqa: F403
+from blockwright.script.tir.classic import REPLACED, Range_, Var_, replaced
+from blockwright.script.tir.control import *  # noqa: F403
 from blockwright.script.tir.expressions import *  # noqa: F403
 from blockwright.script.tir.expressions import broadcast, builtin, fresh_var, ramp, shuffle
+from blockwright.script.tir.hardware import HARDWARE, hardware_call
+from blockwright.script.tir.macro import Macro, inline, macro
 from blockwright.script.tir.parser import TirParser
 from blockwright.script.tir.statements import *  # noqa: F403
 from blockwright.script.tir.statements import Buffer_ as Buffer
 from blockwright.script.tir.values import DTypeFactory
 from blockwright.support import IRError
 
-__all__ = ["Broadcast", "Buffer", "Ramp", "Shuffle", "boolean", "prim_func"]
+__all__ = [
+    "Broadcast", "Buffer", "Macro", "Ptr", "Ramp", "Range", "Shuffle", "SizeVar", "Var", "boolean", "buffer",
+    "inline", "macro", "prim_func", "ptr",
+]  # fmt: skip
 __all__ += blocks.__all__
+__all__ += classic.__all__
+__all__ += control.__all__
 __all__ += expressions.__all__
 __all__ += statements.__all__
 
 _made: dict[str, Callable[..., Any]] = {}
 
 Ramp, Broadcast, Shuffle = ramp, broadcast, shuffle
+Range, Var, SizeVar = Range_, Var_, Var_
 boolean = DTypeFactory(ir.dtype_of("bool"), fresh_var)
+Ptr = ptr = DTypeFactory(ir.dtype_of("handle"), fresh_var)
+buffer = Buffer
 
 
 class DeferredFunction:
@@ -65,10 +79,19 @@ def prim_func(func: Any = None, *, private: bool = False, check_well_formed: boo
 
 
 class _Configured:
-    """`@T.prim_func(private=True)`."""
+    """`@T.prim_func(private=True)`; with the IR builder, `with T.prim_func():`."""
 
     def __init__(self, private: bool) -> None:
         self.private = private
+        self._frame: FuncFrame | None = None
+
+    def __enter__(self) -> None:
+        self._frame = FuncFrame("main", self.private)
+        self._frame.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        assert self._frame is not None
+        self._frame.__exit__(*error)
 
     def __call__(self, func: FunctionType) -> Any:
         return _parse(func, self.private)
@@ -92,8 +115,12 @@ def __getattr__(name: str) -> Any:
     value: Callable[..., Any] | None = _made.get(name)
     if value is not None:
         return value
-    if name in OPS:
+    if name in HARDWARE:
+        value = hardware_call(name)
+    elif name in OPS:
         value = builtin(name)
+    elif name in REPLACED:
+        raise replaced(name)
     else:
         try:
             value = DTypeFactory(dtype_of(name), fresh_var)
@@ -105,4 +132,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     kinds = ("bool", "float16", "float32", "float64", "handle", "int8", "int32", "int64", "uint8")
-    return sorted({*__all__, *OPS, *kinds})
+    return sorted({*__all__, *OPS, *HARDWARE, *kinds})

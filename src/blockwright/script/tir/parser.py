@@ -27,6 +27,7 @@ from blockwright.script.core import (
 from blockwright.script.tir import blocks, statements
 from blockwright.script.tir.builder import Builder, Frame, FrameOf, FuncFrame, LoopNest, ScopeFrame
 from blockwright.script.tir.evaluator import TirEvaluator
+from blockwright.script.tir.macro import Macro
 from blockwright.script.tir.values import (
     BufferSlice,
     BufferSpec,
@@ -43,6 +44,7 @@ class TirParser(TirEvaluator):
     def __init__(self, script: Script, reporter: Reporter) -> None:
         super().__init__(script, reporter)
         self.builder = Builder()
+        self.depth = 0  # of macros being expanded
         self._symbols: dict[str, Var] = {}  # dimensions that the signature names by strings
 
     # ----------------------------------------------------------------------------------- functions
@@ -82,15 +84,20 @@ class TirParser(TirEvaluator):
             for part in ast.walk(annotation):
                 ast.copy_location(part, arg.annotation)
         kind = self.eval(annotation)
-        if isinstance(kind, DTypeFactory):
-            var = Var(arg.arg, kind.dtype, span=self.span(arg))
+        if isinstance(kind, DTypeFactory) or (isinstance(kind, Var) and kind.type.is_handle):
+            var = Var(arg.arg, kind.dtype, span=self.span(arg))  # T.handle("float32") too
             self.bind(arg.arg, var)
             return var
         if isinstance(kind, BufferSpec):
             handle = Var(f"{arg.arg}_handle", ir.dtype_of("handle"), span=self.span(arg))
             self.builder.span = self.span(arg)
+            options = dict(kind.options)
+            if "data" in options:
+                raise Problem("BW112", "a parameter brings its own memory; leave data out", arg)
+            if "strides" in options:
+                options["strides"] = self._named_dims(options["strides"])
             shape = self._named_dims(kind.shape)
-            buffer = statements.make_buffer(arg.arg, shape, kind.dtype, **kind.options)
+            buffer = statements.make_buffer(arg.arg, shape, kind.dtype, **options)
             frame.buffer_map[handle] = buffer
             self.bind(arg.arg, buffer)
             return handle
@@ -113,6 +120,17 @@ class TirParser(TirEvaluator):
                 item = known
             out.append(item)
         return tuple(out)
+
+    def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if isinstance(func, Macro):
+            return func.expand(self, args, kwargs, node)
+        return super().called(func, args, kwargs, node)
+
+    def fragment(self, body: list[ast.stmt]) -> Any:
+        """The statements of a macro where it is called; a last `return` gives the call's value."""
+        last = body[-1] if isinstance(body[-1], ast.Return) else None
+        self.body(_without_docstring(body if last is None else body[:-1]))
+        return None if last is None or last.value is None else self.eval(last.value)
 
     # ---------------------------------------------------------------------------------- statements
     @contextmanager
@@ -175,6 +193,8 @@ class TirParser(TirEvaluator):
             raise Problem("BW103", "this cannot be assigned to", target)
         elif isinstance(value, MetaVar):
             self.bind(target.id, value.value)
+        elif isinstance(value, BufferSpec):
+            self.bind(target.id, statements.declared(value).rest(target.id))
         elif isinstance(value, ScopeFrame):
             self.bind(target.id, value.rest(target.id))
         elif isinstance(value, (Frame, LoopNest)):
@@ -204,8 +224,13 @@ class TirParser(TirEvaluator):
         target = node.targets[0]
         if isinstance(target, ast.Subscript):
             self._store(target, self.eval(node.value), node)
-        else:
-            self.assign(target, self.evaluate_named(node.value, target), node)
+            return
+        pairs = _side_by_side(target, node.value)
+        if not pairs:
+            pairs = [(target, node.value)]
+        found = [(part, self.evaluate_named(value, part)) for part, value in pairs]
+        for part, value in found:
+            self.assign(part, value, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if not isinstance(node.target, ast.Name) or node.value is None:
@@ -359,6 +384,17 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
         return body[1:] if isinstance(first.value.value, str) else body
     return body
+
+
+def _side_by_side(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """The parts of `n, m = T.int64(), T.int64()`, so that each definition gets its own name."""
+    kinds = (ast.Tuple, ast.List)
+    if not (isinstance(target, kinds) and isinstance(value, kinds)):
+        return []
+    starred = any(isinstance(item, ast.Starred) for item in (*target.elts, *value.elts))
+    if starred or len(target.elts) != len(value.elts):
+        return []
+    return list(zip(target.elts, value.elts, strict=True))
 
 
 def _names_of(target: ast.expr | None) -> list[str]:
