@@ -68,7 +68,7 @@ def test_a_hygienic_macro_does_not_see_the_names_of_its_caller() -> None:
 
         @T.prim_func
         def main(A: T.Buffer((16,), "float32")):
-            for i in range(16):
+            for i in range(16):  # noqa: B007
                 wants_i(A)
 
     (problem,) = caught.value.diagnostics
@@ -76,7 +76,7 @@ def test_a_hygienic_macro_does_not_see_the_names_of_its_caller() -> None:
 
 
 def test_a_hygienic_macro_keeps_the_names_of_its_definition() -> None:
-    WIDTH = 8  # noqa: N806, F841  not the one the macro means
+    WIDTH = 8  # noqa: F841  not the one the macro means
 
     @T.prim_func
     def main(A: T.Buffer((16,), "float32")):
@@ -88,7 +88,7 @@ def test_a_hygienic_macro_keeps_the_names_of_its_definition() -> None:
 def test_an_unhygienic_macro_takes_its_names_from_the_call() -> None:
     @T.prim_func
     def main(A: T.Buffer((16,), "float32")):
-        for i in range(16):
+        for i in range(16):  # noqa: B007
             step(T.float32(1))
 
     same(main, """

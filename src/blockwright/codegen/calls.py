@@ -363,5 +363,6 @@ _METHODS: dict[str, Callable[[ExprCompiler, Call], Value]] = {
     "atomic_add": _atomic_add, "constant_data": _constant_data, "call_extern": _call_extern,
     "call_pure_extern": _call_extern, "call_llvm_pure_intrin": _call_llvm,
     "call_llvm_intrin": _call_llvm, "call_global": _call_global, "call_packed": _call_packed,
-    "assume": _assume, "undef": _undef, "print": _print, "ret": _ret, "break": _jump, "continue": _jump,
+    "assume": _assume, "undef": _undef, "print": _print, "ret": _ret, "break": _jump,
+    "continue": _jump,
 }  # fmt: skip

@@ -19,11 +19,11 @@ from blockwright.ir.visit import Mutator, collect
 from blockwright.support import IRError
 
 
-def specialize(func: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
+def specialize(self: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
     """The program for given values of its scalars and sizes.
 
     Args:
-        func: the program; it stays as it is.
+        self: the program; it stays as it is.
         mapping: scalar parameters and symbols of buffer shapes (the variable, or its name) to
             integers or expressions; buffer parameters (the handle, the buffer, or its name) to a
             buffer whose shape, strides and offset are taken over.
@@ -40,6 +40,7 @@ def specialize(func: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
 
         def f(A: T.Buffer((8, 4), "float32")):
     """
+    func = self
     values: dict[Var, Expr] = {}
     layouts: dict[Buffer, Buffer] = {}
     for key, value in mapping.items():
@@ -134,7 +135,7 @@ class _Specialize(Mutator):
 
     def __init__(self, values: Mapping[Var, Expr], layouts: Mapping[Buffer, Buffer]) -> None:
         super().__init__()
-        self._memo.update(values)
+        self._memo.update(dict(values.items()))
         self._layouts = layouts
 
     def descend(self, node: Any) -> Any:

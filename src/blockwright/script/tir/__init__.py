@@ -42,8 +42,8 @@ from blockwright.script.tir.values import DTypeFactory
 from blockwright.support import IRError
 
 __all__ = [
-    "Broadcast", "Buffer", "Macro", "Ptr", "Ramp", "Range", "Shuffle", "SizeVar", "Var", "boolean", "buffer",
-    "inline", "macro", "prim_func", "ptr",
+    "Broadcast", "Buffer", "Macro", "Ptr", "Ramp", "Range", "Shuffle", "SizeVar", "Var", "boolean",
+    "buffer", "inline", "macro", "prim_func", "ptr",
 ]  # fmt: skip
 __all__ += blocks.__all__
 __all__ += classic.__all__

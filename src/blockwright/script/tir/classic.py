@@ -181,6 +181,21 @@ FACTS: dict[str, Callable[[Buffer], Any]] = {
 fabs = builtin("abs")
 tvm_call_packed = builtin("call_packed")
 __all__ = [
-    "BufferLoad", "Call", "EQ", "FloatImm", "GE", "GT", "IntImm", "LE", "LT", "NE", "all", "any",
-    "fabs", "iter_var", "tvm_access_ptr", "tvm_call_packed", "type_annotation",
+    "EQ",
+    "GE",
+    "GT",
+    "LE",
+    "LT",
+    "NE",
+    "BufferLoad",
+    "Call",
+    "FloatImm",
+    "IntImm",
+    "all",
+    "any",
+    "fabs",
+    "iter_var",
+    "tvm_access_ptr",
+    "tvm_call_packed",
+    "type_annotation",
 ]  # fmt: skip

@@ -137,7 +137,7 @@ def alloc_buffer(shape: Any, dtype: str | DType = "float32", *args: Any, **optio
     options = _options(args, options)
     if "data" in options:
         raise ScriptError("T.alloc_buffer makes memory of its own", code="BW106",
-                          help="T.decl_buffer(shape, dtype, data=…) names memory there is")  # fmt: skip
+                          help="T.decl_buffer(…, data=…) names memory there is")  # fmt: skip
     buffer = make_buffer(builder.take_name("buffer"), shape, dtype, **options)
     frame.alloc_buffers.append(buffer)
     return buffer
@@ -371,6 +371,6 @@ def comm_reducer(combine: Any, identity: Any) -> Reducer:
 Buffer_ = _BufferFactory()
 __all__ = [
     "Assert", "LetStmt", "alloc_buffer", "allocate", "allocate_const", "arg", "attr", "buffer_decl",
-    "buffer_store", "comm_reducer", "decl_buffer", "env_thread", "evaluate", "func_attr", "func_name",
-    "launch_thread", "let", "match_buffer", "meta_var",
+    "buffer_store", "comm_reducer", "decl_buffer", "env_thread", "evaluate", "func_attr",
+    "func_name", "launch_thread", "let", "match_buffer", "meta_var",
 ]  # fmt: skip
