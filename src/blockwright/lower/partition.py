@@ -53,6 +53,7 @@ from blockwright.lower.rewrite import (
     Instantiate,
     Statements,
     conjuncts,
+    jumps,
     sequence,
     walk_code,
 )
@@ -78,8 +79,8 @@ class _Partition(Analysed, Statements):
                 return node
             rest = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
             node = node.replace(annotations=rest)
-            if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
-                return node
+            if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
+                return node  # leaving the first part early would have to leave the second too
             ends, settled = self._solve(node)
         if not settled:
             self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "

@@ -29,7 +29,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext
-from blockwright.lower.rewrite import Instantiate, fold, no_op, sequence, walk_code
+from blockwright.lower.rewrite import Instantiate, fold, jumps, no_op, sequence, walk_code
 from blockwright.support import BuildError
 
 MAX_STEP = "pragma_auto_unroll_max_step"
@@ -60,6 +60,8 @@ class _Unroll(Mutator):
         wanted = node.kind is ForKind.UNROLLED or any(
             bool(node.annotations.get(key)) and MAX_STEP not in node.annotations
             for key in EXPLICIT)  # fmt: skip
+        if jumps(node.body):  # copies in a row could not be left early; unrolled means serial
+            return node.replace(kind=ForKind.SERIAL) if node.kind is ForKind.UNROLLED else node
         count = const_int(node.extent)
         if wanted and count is None:
             raise BuildError(f"loop {node.loop_var.name} cannot be unrolled: its extent "

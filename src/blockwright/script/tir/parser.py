@@ -275,7 +275,7 @@ class TirParser(TirEvaluator):
             raise Problem(
                 "BW103", "this opens a block or loop", node, "use it with `with` or `for`"
             )
-        elif isinstance(value, (BufferSlice, Buffer, DTypeFactory)):
+        elif isinstance(value, (BufferSlice, BufferSpec, Buffer, DTypeFactory)):
             raise Problem("BW103", "this is no statement", node)
 
     def visit_For(self, node: ast.For) -> None:
