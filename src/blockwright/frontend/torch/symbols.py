@@ -130,9 +130,8 @@ def _sizes(node: Any) -> list[str | None]:
     value = None if node is None else node.meta.get("val")
     found: list[str | None] = []
     for size in getattr(value, "shape", ()):
-        inner = getattr(size, "node", None)
-        plain = inner is not None and getattr(inner.expr, "is_Symbol", False)
-        found.append(str(inner.expr) if plain else None)
+        expression = getattr(getattr(size, "node", None), "expr", None)
+        found.append(str(expression) if getattr(expression, "is_Symbol", False) else None)
     return found
 
 
@@ -141,7 +140,7 @@ def _specs(users: list[str], dynamic_shapes: Any) -> dict[str, dict[int, Any]]:
     if isinstance(dynamic_shapes, dict):
         pairs = list(cast("dict[Any, Any]", dynamic_shapes).items())
     elif isinstance(dynamic_shapes, (tuple, list)):
-        given = cast("list[Any]", list(dynamic_shapes))
+        given = list(cast("tuple[Any, ...]", dynamic_shapes))
         pairs = list(zip(users, given, strict=True)) if len(given) == len(users) else []
     else:
         pairs = []
