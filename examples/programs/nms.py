@@ -2,7 +2,6 @@
 
 from blockwright import ir
 from blockwright.script import tir as T
-
 from examples.programs.sort import power_of_two, sort_in_place
 
 

@@ -62,10 +62,14 @@ def suppressed(boxes: np.ndarray, scores: np.ndarray, iou: float, least: float) 
 
     taken: list[int] = []
     for i in np.argsort(-scores, kind="stable"):
-        inner = [np.concatenate([np.maximum(boxes[i, :2], boxes[t, :2]),
-                                 np.minimum(boxes[i, 2:], boxes[t, 2:])]) for t in taken]  # fmt: skip
-        shares = [area(c) / (area(boxes[t]) + area(boxes[i]) - area(c))
-                  for c, t in zip(inner, taken, strict=True)]  # fmt: skip
+        shares: list[np.float32] = []
+        for t in taken:
+            low, high = (
+                np.maximum(boxes[i, :2], boxes[t, :2]),
+                np.minimum(boxes[i, 2:], boxes[t, 2:]),
+            )
+            common = area(np.concatenate([low, high]))
+            shares.append(common / (area(boxes[t]) + area(boxes[i]) - common))
         if scores[i] > least and not any(s > np.float32(iou) for s in shares):
             taken.append(int(i))
     return taken

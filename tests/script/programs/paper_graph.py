@@ -223,8 +223,8 @@ class Module:
         n, k, m = T.int64(), T.int64(), T.int64()
         with R.dataflow():
             lv0 = R.match_cast(w, R.Tensor((k, m), "float32"))
-            lv1: R.Tensor[(n, m), "float32"] = R.matmul(x, lv0)
-            lv2: R.Tensor[(n * m,), "float32"] = R.flatten(lv1)
+            lv1: R.Tensor((n, m), "float32") = R.matmul(x, lv0)
+            lv2: R.Tensor((n * m,), "float32") = R.flatten(lv1)
             gv0 = R.call_tir(cls.exp, [lv2], (n * m,), dtype="float32")
             R.outputs(gv0)
         return gv0

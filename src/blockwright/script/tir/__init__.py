@@ -29,10 +29,17 @@ from blockwright.script.tir import blocks, classic, control, expressions, statem
 from blockwright.script.tir.blocks import *  # noqa: F403
 from blockwright.script.tir.builder import FuncFrame
 from blockwright.script.tir.classic import *  # noqa: F403
-from blockwright.script.tir.classic import REPLACED, Range_, Var_, replaced
+from blockwright.script.tir.classic import REPLACED, Range_, replaced
 from blockwright.script.tir.control import *  # noqa: F403
 from blockwright.script.tir.expressions import *  # noqa: F403
-from blockwright.script.tir.expressions import broadcast, builtin, fresh_var, ramp, shuffle
+from blockwright.script.tir.expressions import (
+    broadcast,
+    builtin,
+    fresh_var,
+    named_var,
+    ramp,
+    shuffle,
+)
 from blockwright.script.tir.hardware import HARDWARE, hardware_call
 from blockwright.script.tir.macro import Macro, inline, macro
 from blockwright.script.tir.parser import TirParser
@@ -54,7 +61,7 @@ __all__ += statements.__all__
 _made: dict[str, Callable[..., Any]] = {}
 
 Ramp, Broadcast, Shuffle = ramp, broadcast, shuffle
-Range, Var, SizeVar = Range_, Var_, Var_
+Range, Var, SizeVar = Range_, named_var, named_var
 boolean = DTypeFactory(ir.dtype_of("bool"), fresh_var)
 Ptr = ptr = DTypeFactory(ir.dtype_of("handle"), fresh_var)
 buffer = Buffer

@@ -101,11 +101,6 @@ def FloatImm(dtype: str | DType, value: float) -> Expr:
     return ir.const(float(value), dtype)
 
 
-def Var_(name: str, dtype: str | DType = "int32") -> Var:
-    """`T.Var(name, dtype)`: a variable with a name of its own."""
-    return Var(name, dtype_of(dtype))
-
-
 def BufferLoad(buffer: Buffer, indices: Sequence[Any]) -> Expr:
     return vector_load(buffer, items_of(indices))
 

@@ -32,8 +32,14 @@ def fresh_var(dtype: DType) -> Var:
 def var(name: str, dtype: str | DType = "") -> Var:
     """A variable: `T.var("n", "int64")`, or `T.var("int64")` named by its assignment."""
     if _names_type(name):  # the classic order has the type first
-        return Var(str(dtype), dtype_of(name)) if dtype else fresh_var(dtype_of(name))
-    return Var(name, dtype_of(dtype or "int32"))
+        return named_var(str(dtype), name) if dtype else fresh_var(dtype_of(name))
+    return named_var(name, dtype or "int32")
+
+
+def named_var(name: str, dtype: str | DType = "int32") -> Var:
+    """A variable with a name of its own."""
+    made, builder = Var(name, dtype_of(dtype)), Builder.active()
+    return made if builder is None else builder.define(made)
 
 
 def _names_type(name: str) -> bool:
