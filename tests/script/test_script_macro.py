@@ -8,6 +8,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.script import ir as I
+from blockwright.script import relax as R
 from blockwright.script import tir as T
 from blockwright.script.ir import from_source
 from blockwright.support import ScriptError
@@ -204,3 +205,30 @@ def test_macros_define_buffers_and_blocks() -> None:
     assert [b.name for b in ir.blocks(main)] == ["root", "scale", "copy", "scale", "copy"]
     assert len({id(b) for b in main.root.alloc_buffers}) == 2
     ir.assert_structural_equal(from_source(repr(main)), main)
+
+
+def test_macros_of_the_graph_level() -> None:
+    @R.macro
+    def gated(x, y):
+        gate = R.sigmoid(x)
+        return R.multiply(gate, y)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), y: R.Tensor((4,), "float32")):
+        with R.dataflow():
+            a = gated(x, y)
+            b = gated(a, y)
+            R.output(b)
+        return b
+
+    same(main, """
+        @R.function
+        def main(x: R.Tensor((4,), "float32"), y: R.Tensor((4,), "float32")):
+            with R.dataflow():
+                gate = R.sigmoid(x)
+                a = R.multiply(gate, y)
+                gate_1 = R.sigmoid(a)
+                b = R.multiply(gate_1, y)
+                R.output(b)
+            return b
+        """)  # fmt: skip

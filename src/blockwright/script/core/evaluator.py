@@ -83,6 +83,7 @@ class Evaluator:
         self.script = script
         self.reporter = reporter
         self.scopes: list[dict[str, Any]] = [{}]
+        self.depth = 0  # of macros being expanded
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

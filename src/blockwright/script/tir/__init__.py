@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.well_formed import find_problems
 from blockwright.ir import OPS, PrimFunc, dtype_of
 from blockwright.script.core import (
     Reporter,
@@ -78,18 +79,19 @@ def prim_func(func: Any = None, *, private: bool = False, check_well_formed: boo
     """Decorator: parse a function into a `PrimFunc`.
 
     `private` functions get no entry for callers outside the module. Names that the dialect does
-    not define are looked up in the Python scope around the function.
+    not define are looked up in the Python scope around the function. Unless told otherwise, the
+    program is checked: a signature that is written must cover what the block does.
     """
     if func is None:
-        return _Configured(private)
-    return _parse(func, private)
+        return _Configured(private, check_well_formed)
+    return _parse(func, private, check_well_formed)
 
 
 class _Configured:
     """`@T.prim_func(private=True)`; with the IR builder, `with T.prim_func():`."""
 
-    def __init__(self, private: bool) -> None:
-        self.private = private
+    def __init__(self, private: bool, check: bool) -> None:
+        self.private, self.check = private, check
         self._frame: FuncFrame | None = None
 
     def __enter__(self) -> None:
@@ -101,17 +103,19 @@ class _Configured:
         self._frame.__exit__(*error)
 
     def __call__(self, func: FunctionType) -> Any:
-        return _parse(func, self.private)
+        return _parse(func, self.private, self.check)
 
 
-def _parse(func: FunctionType, private: bool) -> PrimFunc | DeferredFunction:
+def _parse(func: FunctionType, private: bool, check: bool) -> PrimFunc | DeferredFunction:
     frame, env = caller_environment(2)
     if in_module_class(func, frame):
         return DeferredFunction(func)
     script = decorated_function(func, env)
     reporter = Reporter(script)
     result = TirParser(script, reporter).function(script.function, private)
-    if result is None:
+    if result is not None and check:
+        reporter.found.extend(find_problems(result))
+    if result is None or reporter.found:
         reporter.fail()
     return result
 

@@ -28,6 +28,13 @@ from blockwright.script.tir import blocks, statements
 from blockwright.script.tir.builder import Builder, Frame, FrameOf, FuncFrame, LoopNest, ScopeFrame
 from blockwright.script.tir.evaluator import TirEvaluator
 from blockwright.script.tir.macro import Macro
+from blockwright.script.tir.syntax import (
+    names_of,
+    side_by_side,
+    targets,
+    without_docstring,
+    word,
+)
 from blockwright.script.tir.values import (
     BufferSlice,
     BufferSpec,
@@ -44,7 +51,6 @@ class TirParser(TirEvaluator):
     def __init__(self, script: Script, reporter: Reporter) -> None:
         super().__init__(script, reporter)
         self.builder = Builder()
-        self.depth = 0  # of macros being expanded
         self._symbols: dict[str, Var] = {}  # dimensions that the signature names by strings
 
     # ----------------------------------------------------------------------------------- functions
@@ -56,7 +62,7 @@ class TirParser(TirEvaluator):
             self.builder.span = self.span(node)
             with self.reporter.statement(node), frame:
                 self._params(node.args, frame)
-                self.body(_without_docstring(node.body))
+                self.body(without_docstring(node.body))
                 self.builder.failed = len(self.reporter.found) > before
         return frame.result if len(self.reporter.found) == before else None
 
@@ -129,7 +135,7 @@ class TirParser(TirEvaluator):
     def fragment(self, body: list[ast.stmt]) -> Any:
         """The statements of a macro where it is called; a last `return` gives the call's value."""
         last = body[-1] if isinstance(body[-1], ast.Return) else None
-        self.body(_without_docstring(body if last is None else body[:-1]))
+        self.body(without_docstring(body if last is None else body[:-1]))
         return None if last is None or last.value is None else self.eval(last.value)
 
     # ---------------------------------------------------------------------------------- statements
@@ -156,7 +162,7 @@ class TirParser(TirEvaluator):
     def body(self, nodes: Iterable[ast.stmt]) -> None:
         for node in nodes:
             depth = len(self.builder.frames)
-            with self.poisoning(_targets(node), node):
+            with self.poisoning(targets(node), node):
                 self.builder.span = self.span(node)
                 self.builder.hints = []
                 self.statement(node)
@@ -165,7 +171,7 @@ class TirParser(TirEvaluator):
     def statement(self, node: ast.stmt) -> None:
         method = self.statements.get(type(node))
         if method is None:
-            raise Problem("BW103", f"`{_word(node)}` is not a statement of the T dialect", node)
+            raise Problem("BW103", f"`{word(node)}` is not a statement of the T dialect", node)
         method(self, node)
 
     def indented(self, nodes: Iterable[ast.stmt]) -> None:
@@ -174,7 +180,7 @@ class TirParser(TirEvaluator):
 
     def evaluate_named(self, value: ast.expr, target: ast.expr | None) -> Any:
         """Evaluate with the names that the definitions inside are to get."""
-        self.builder.hints = _names_of(target) if isinstance(value, ast.Call) else []
+        self.builder.hints = names_of(target) if isinstance(value, ast.Call) else []
         result = self.eval(value)
         self.builder.hints = []
         return result
@@ -225,7 +231,7 @@ class TirParser(TirEvaluator):
         if isinstance(target, ast.Subscript):
             self._store(target, self.eval(node.value), node)
             return
-        pairs = _side_by_side(target, node.value)
+        pairs = side_by_side(target, node.value)
         if not pairs:
             pairs = [(target, node.value)]
         found = [(part, self.evaluate_named(value, part)) for part, value in pairs]
@@ -285,7 +291,7 @@ class TirParser(TirEvaluator):
         if not isinstance(source, LoopNest):
             self._unrolled(node, source)
             return
-        names = _names_of(node.target)
+        names = names_of(node.target)
         wanted = len(source.specs)
         if len(names) != wanted:
             raise Problem("BW106", f"{wanted} loops, but {len(names)} loop variables", node.target)
@@ -347,7 +353,7 @@ class TirParser(TirEvaluator):
                     raise Problem("BW103", f"`with {ast.unparse(call)}` is not part of the dialect",
                                   call)  # fmt: skip
                 self.builder.span = self.span(item.context_expr)
-                self.builder.hints = _names_of(item.optional_vars)
+                self.builder.hints = names_of(item.optional_vars)
                 result = stack.enter_context(value)
                 self.builder.hints = []
                 if item.optional_vars is not None:
@@ -377,45 +383,6 @@ class TirParser(TirEvaluator):
 def _has_effect(call: ir.Call) -> bool:
     row = ir.OPS.get(call.op)
     return row is None or row.kind == "effect"
-
-
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    first = body[0] if body else None
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        return body[1:] if isinstance(first.value.value, str) else body
-    return body
-
-
-def _side_by_side(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """The parts of `n, m = T.int64(), T.int64()`, so that each definition gets its own name."""
-    kinds = (ast.Tuple, ast.List)
-    if not (isinstance(target, kinds) and isinstance(value, kinds)):
-        return []
-    starred = any(isinstance(item, ast.Starred) for item in (*target.elts, *value.elts))
-    if starred or len(target.elts) != len(value.elts):
-        return []
-    return list(zip(target.elts, value.elts, strict=True))
-
-
-def _names_of(target: ast.expr | None) -> list[str]:
-    if isinstance(target, ast.Name):
-        return [target.id]
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return [name for part in target.elts for name in _names_of(part)]
-    return []
-
-
-def _targets(node: ast.stmt) -> list[str]:
-    """Names that a statement defines for the statements after it."""
-    if isinstance(node, ast.Assign):
-        return [name for target in node.targets for name in _names_of(target)]
-    return _names_of(node.target) if isinstance(node, ast.AnnAssign) else []
-
-
-def _word(node: ast.stmt) -> str:
-    words = {"FunctionDef": "def", "AsyncFunctionDef": "async def", "ClassDef": "class",
-             "ImportFrom": "import", "Try": "try", "Match": "match"}  # fmt: skip
-    return words.get(type(node).__name__, type(node).__name__.lower())
 
 
 TirParser.statements.update({
