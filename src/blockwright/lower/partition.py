@@ -23,6 +23,7 @@ A parallel loop stays one loop; its body chooses between the two forms. Conditio
 
 from __future__ import annotations
 
+from blockwright.analysis.tree import jumps
 from blockwright.arith import Analyzer, eval_set
 from blockwright.ir import (
     BufferLoad,
@@ -53,7 +54,6 @@ from blockwright.lower.rewrite import (
     Instantiate,
     Statements,
     conjuncts,
-    jumps,
     sequence,
     walk_code,
 )

@@ -27,18 +27,6 @@ from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 
 
-def jumps(body: Stmt) -> bool:
-    """Whether a loop with this body may be left or continued early from inside."""
-    stack: list[Node] = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, E.Call) and node.op in ("break", "continue"):
-            return True
-        if not isinstance(node, (S.For, S.While)):  # jumps in there are theirs
-            stack.extend(node.children())
-    return False
-
-
 class Scoped(Mutator):
     """A `Mutator` that does not remember: one node may turn into different ones in two scopes.
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, TypeGuard
 
+from blockwright.analysis.tree import jumps
 from blockwright.ir import (
     BufferLoad,
     Call,
@@ -50,7 +51,6 @@ from blockwright.lower.rewrite import (
     conjuncts,
     has_effect,
     is_no_op,
-    jumps,
     no_op,
     reads_memory,
     sequence,

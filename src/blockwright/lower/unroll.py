@@ -17,6 +17,7 @@ code generator.
 
 from __future__ import annotations
 
+from blockwright.analysis.tree import jumps
 from blockwright.ir import (
     For,
     ForKind,
@@ -29,7 +30,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext
-from blockwright.lower.rewrite import Instantiate, fold, jumps, no_op, sequence, walk_code
+from blockwright.lower.rewrite import Instantiate, fold, no_op, sequence, walk_code
 from blockwright.support import BuildError
 
 MAX_STEP = "pragma_auto_unroll_max_step"
