@@ -35,16 +35,43 @@ def _written(p: Player) -> tuple[BlockRV, int]:
     return block, at
 
 
+def _places(p: Player, overlapping: bool) -> list[tuple[BlockRV, LoopRV]]:
+    """Producers with loops of their last consumer in which they could be computed; only those
+    whose iterations need parts of an axis that move, if so wanted."""
+    found: list[tuple[BlockRV, LoopRV]] = []
+    for block in p.blocks():
+        for consumer in p.sch.get_consumers(block)[-1:]:
+            for loop in p.sch.get_loops(consumer):
+                told = p.sch.explain_compute_at(block, loop)
+                moving = any(axis.follows and axis.made for axis in told.axes)
+                if not told.refusal and (moving or not overlapping):
+                    found.append((block, loop))
+    return found
+
+
+def _computed(p: Player, overlapping: bool) -> tuple[BlockRV, LoopRV]:
+    """A producer after it was moved into a loop of its consumers."""
+    places = _places(p, overlapping)
+    if not places:
+        raise NothingToTry
+    block, loop = p.chance.choice(places)
+    p.sch.compute_at(block, loop)
+    return block, loop
+
+
 def _store_at(p: Player) -> None:
+    if p.likely():
+        p.kept(p.sch.store_at(*_computed(p, overlapping=False)))
+        return
     block, at = _written(p)
-    loop = p.chance.choice(p.loops(block)) if p.likely() else p.loop()
-    p.kept(p.sch.store_at(block, loop, at))
+    p.kept(p.sch.store_at(block, p.chance.choice(p.loops(block)), at))
 
 
 def _rolling_buffer(p: Player) -> None:
+    if p.likely():
+        p.sch.rolling_buffer(_computed(p, overlapping=True)[0], 0)
+        return
     block, at = _written(p)
-    if p.likely(0.5) and (consumers := p.sch.get_consumers(block)):
-        p.sch.compute_at(block, p.chance.choice(p.loops(consumers[-1])))
     p.sch.rolling_buffer(block, at)
 
 
