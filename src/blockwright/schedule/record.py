@@ -25,15 +25,30 @@ AnyIndexMap = IndexMap
 
 
 class Primitive(msgspec.Struct, frozen=True, eq=False):
-    """Base of all schedule instructions."""
+    """Base of all schedule instructions.
 
+    `namespace` is the attribute of the schedule under which the method stands; empty for none.
+    """
+
+    namespace: ClassVar[str] = ""
     method: ClassVar[str] = ""
     returns: ClassVar[Returns] = "none"
     variadic: ClassVar[str] = ""
 
+    @classmethod
+    def path(cls) -> str:
+        """What a call writes behind `sch.`; the name of the step in traces and errors."""
+        return f"{cls.namespace}.{cls.method}" if cls.namespace else cls.method
+
     def apply(self, state: State) -> Step:
         """Check the requirements and rewrite; raises `ScheduleError` and changes nothing else."""
         raise NotImplementedError(type(self).__name__)
+
+
+class UnsafePrimitive(Primitive, frozen=True, eq=False):
+    """Base of the steps under `sch.unsafe`, which may change what the program means."""
+
+    namespace: ClassVar[str] = "unsafe"
 
 
 def fields_of(record: type[Primitive]) -> list[tuple[str, str]]:
@@ -73,7 +88,7 @@ def make(record: type[Primitive], args: Sequence[Any], kwargs: dict[str, Any]) -
 
 
 def _argument(record: type[Primitive], text: str, help: str | None = None) -> ScheduleError:
-    return ScheduleError(f"{record.method}: {text}", code="BW304", help=help)
+    return ScheduleError(f"{record.path()}: {text}", code="BW304", help=help)
 
 
 def _check(record: type[Primitive], where: str, annotation: str, value: Any) -> Any:

@@ -18,6 +18,7 @@ from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import renewed
 from blockwright.schedule.state import State, Step, Target, schedule_error
 from blockwright.schedule.trace import Instruction, Trace
+from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 from blockwright.support import ScheduleError
 
 Verify = Literal["check", "full"]
@@ -128,7 +129,7 @@ class Schedule(Facade):
             record = _mapped(step.record, known, self.func)
             last = self._take(record)
             if len(last) != len(step.outputs):
-                raise ScheduleError(f"{step.record.method}: gives {len(last)} handles here, "
+                raise ScheduleError(f"{step.record.path()}: gives {len(last)} handles here, "
                                     f"{len(step.outputs)} in the trace", code="BW306")  # fmt: skip
             known.update(zip(step.outputs, last, strict=True))
         return list(last)
@@ -142,7 +143,7 @@ class Schedule(Facade):
 
     def _take(self, record: Primitive) -> tuple[Handle, ...]:
         function = self._function_of(record)
-        state = self._state(function, record.method)
+        state = self._state(function, record.path())
         step = record.apply(state)
         outputs = self._commit(function, record, step)
         self.trace = self.trace.extended(Instruction(record, outputs))
@@ -153,9 +154,9 @@ class Schedule(Facade):
         names: set[str] = set()
         for value in _values(record):
             if isinstance(value, (BlockRV, LoopRV)):
-                names.add(self._entry(value, record.method).function)
+                names.add(self._entry(value, record.path()).function)
         if len(names) > 1:
-            raise ScheduleError(f"{record.method}: the handles belong to different programs",
+            raise ScheduleError(f"{record.path()}: the handles belong to different programs",
                                 code="BW304")  # fmt: skip
         return names.pop() if names else self._work_on
 
@@ -174,9 +175,9 @@ class Schedule(Facade):
             if self._verify == "full":
                 from_check = _well_formed(step.func)
                 if from_check:
-                    raise schedule_error(record.method, from_check, "BW309", step.func)
+                    raise schedule_error(record.path(), from_check, "BW309", step.func)
             self._functions[function] = step.func
-            self._forward(function, record.method, step)
+            self._forward(function, record.path(), step)
         outputs: list[Handle] = []
         for target in step.results:
             number = len(self._entries)
@@ -260,4 +261,7 @@ def _well_formed(func: ir.PrimFunc) -> str:
     return "; ".join(p.message for p in problems)
 
 
-RECORDS: dict[str, type[Primitive]] = {record.method: record for record in PRIMITIVES}
+RECORDS: dict[str, type[Primitive]] = {
+    record.path(): record for record in (*PRIMITIVES, *UNSAFE_PRIMITIVES)
+}
+"""Every step that a trace may hold, by its path: "split", "unsafe.set_dtype"."""

@@ -13,6 +13,7 @@ import msgspec
 
 from blockwright.schedule.primitive import PRIMITIVES
 from blockwright.schedule.record import Primitive, fields_of
+from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 
 _RESULTS = {"none": "None", "block": "BlockRV", "loop": "LoopRV", "blocks": "list[BlockRV]",
             "loops": "list[LoopRV]"}  # fmt: skip
@@ -36,13 +37,21 @@ from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive
 
 class Facade:
+    @property
+    def unsafe(self) -> Unsafe: ...
     def _run(self, record: Primitive) -> Any: ...
 '''
+_UNSAFE = """
+class Unsafe:
+    def __init__(self, schedule: Facade) -> None: ...
+    def _run(self, record: Primitive) -> Any: ...
+"""
 
 
 def stub_text() -> str:
     """The content of `facade.pyi`."""
-    return _HEADER + "".join(_method(record) for record in PRIMITIVES)
+    safe = "".join(_method(record) for record in PRIMITIVES)
+    return _HEADER + safe + _UNSAFE + "".join(_method(record) for record in UNSAFE_PRIMITIVES)
 
 
 def _method(record: type[Primitive]) -> str:

@@ -54,7 +54,7 @@ class Trace:
         for step in self.instructions:
             record = step.record
             values = {n: _plain(getattr(record, n)) for n, _ in fields_of(type(record))}
-            steps.append([record.method, values, [repr(h) for h in step.outputs]])
+            steps.append([record.path(), values, [repr(h) for h in step.outputs]])
         return steps
 
     @staticmethod
@@ -90,7 +90,7 @@ def _python(step: Instruction, schedule: str) -> str:
             named = True
         else:
             args.append(f"{name}={_text(value)}" if named or not field.required else _text(value))
-    call = f"{schedule}.{record.method}({', '.join(args)})"
+    call = f"{schedule}.{record.path()}({', '.join(args)})"
     if not step.outputs:
         return call
     left = ", ".join(repr(h) for h in step.outputs)
