@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.state import State, Step
 from blockwright.support import ScheduleError
 
-Returns = Literal["none", "block", "blocks", "loop", "loops"]
+Returns = Literal["none", "block", "blocks", "loop", "loops", "number", "numbers"]
 Factor = int | ir.Expr | None
 AnyIndexMap = IndexMap
 """In calls, a lambda from indices to new indices will do."""
@@ -28,10 +28,12 @@ class Primitive(msgspec.Struct, frozen=True, eq=False):
     """Base of all schedule instructions.
 
     `namespace` is the attribute of the schedule under which the method stands; empty for none.
+    A `pure` step only looks or draws; without a use of its results it is dead.
     """
 
     namespace: ClassVar[str] = ""
     method: ClassVar[str] = ""
+    pure: ClassVar[bool] = False
     returns: ClassVar[Returns] = "none"
     variadic: ClassVar[str] = ""
 
@@ -39,6 +41,15 @@ class Primitive(msgspec.Struct, frozen=True, eq=False):
     def path(cls) -> str:
         """What a call writes behind `sch.`; the name of the step in traces and errors."""
         return f"{cls.namespace}.{cls.method}" if cls.namespace else cls.method
+
+    def function(self) -> str | None:
+        """The function that the record itself names; None when its handles tell."""
+        return None
+
+    def in_function(self, name: str) -> Self:
+        """The record for a function of a module; itself when its handles tell."""
+        del name
+        return self
 
     def apply(self, state: State) -> Step:
         """Check the requirements and rewrite; raises `ScheduleError` and changes nothing else."""
@@ -58,8 +69,16 @@ def fields_of(record: type[Primitive]) -> list[tuple[str, str]]:
     return [(name, str(notes[name])) for name in record.__struct_fields__]
 
 
-def make(record: type[Primitive], args: Sequence[Any], kwargs: dict[str, Any]) -> Primitive:
-    """A record from call arguments, each checked against its field."""
+def make(
+    record: type[Primitive],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    block: Callable[[str], BlockRV],
+) -> Primitive:
+    """A record from call arguments, each checked against its field.
+
+    `block` finds the block that a name means, where a block handle is wanted.
+    """
     fields = fields_of(record)
     values: dict[str, Any] = {}
     names = [name for name, _ in fields]
@@ -77,7 +96,40 @@ def make(record: type[Primitive], args: Sequence[Any], kwargs: dict[str, Any]) -
             raise _argument(record, f"argument {name!r} is unknown or given twice",
                             f"parameters: {known}")  # fmt: skip
         values[name] = value
-    for position, (name, annotation) in enumerate(fields, 1):
+    for name, annotation in fields:
+        if "BlockRV" in annotation and name in values:
+            values[name] = _block_names(values[name], block)
+    return _built(record, values)
+
+
+def _block_names(value: Any, block: Callable[[str], BlockRV]) -> Any:
+    if isinstance(value, str):
+        return block(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_block_names(v, block) for v in cast("list[Any]", value))
+    return value
+
+
+def checked(record: Primitive) -> Primitive:
+    """The record, its fields checked once more, now that drawn numbers are known."""
+    return _built(type(record), {n: getattr(record, n) for n in record.__struct_fields__})
+
+
+def require_numbers(record: Primitive) -> None:
+    """Integer fields hold integers, now that drawn numbers are known."""
+    for name, annotation in fields_of(type(record)):
+        value = getattr(record, name)
+        held = cast("Sequence[Any]", value) if isinstance(value, tuple) else (value,)
+        if annotation in _INTEGERS and any(isinstance(v, ir.Expr) for v in held):
+            raise _argument(type(record), f"argument {name!r}: expected an integer, got {value!r}",
+                            "give a number, or one that the schedule drew")  # fmt: skip
+
+
+_INTEGERS = frozenset({"int", "int | None", "tuple[int, ...]"})
+
+
+def _built(record: type[Primitive], values: dict[str, Any]) -> Primitive:
+    for position, (name, annotation) in enumerate(fields_of(record), 1):
         if name in values:
             where = f"argument {position}, {name!r}"
             values[name] = _check(record, where, annotation, values[name])
@@ -111,9 +163,12 @@ def _instance(*kinds: type) -> Callable[[Any], Any]:
     return convert
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any) -> Any:
+    """An integer; an expression of drawn numbers stays one until the step is taken."""
     if isinstance(value, ir.IntImm):
         return value.value
+    if isinstance(value, ir.Expr) and value.dtype.is_int:
+        return value
     return _instance(int)(value)
 
 
@@ -170,13 +225,14 @@ def _index_map(value: Any) -> IndexMap:
 
 
 PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "BlockRV": ("a block handle", _instance(BlockRV)),
+    "BlockRV": ("a block handle or name", _instance(BlockRV)),
     "LoopRV": ("a loop handle", _instance(LoopRV)),
-    "BlockRV | LoopRV": ("a block or loop handle", _instance(BlockRV, LoopRV)),
+    "BlockRV | LoopRV": ("a block handle or name, or a loop handle", _instance(BlockRV, LoopRV)),
     "tuple[LoopRV, ...]": ("loop handles", _many(_instance(LoopRV))),
-    "tuple[BlockRV, ...]": ("block handles", _many(_instance(BlockRV))),
-    "tuple[BlockRV, ...] | None": ("block handles", _optional(_many(_instance(BlockRV)))),
+    "tuple[BlockRV, ...]": ("block handles or names", _many(_instance(BlockRV))),
+    "tuple[BlockRV, ...] | None": ("block handles or names", _optional(_many(_instance(BlockRV)))),
     "tuple[Factor, ...]": ("factors (integers, expressions, one None)", _many(_factor)),
+    "tuple[str, ...] | None": ("names", _optional(_many(_instance(str)))),
     "tuple[int, ...]": ("integers", _many(_integer)),
     "tuple[Factor, ...] | None": ("factors", _optional(_many(_factor))),
     "bool": ("True or False", _instance(bool)),

@@ -16,13 +16,18 @@ from blockwright.schedule.record import Primitive, fields_of
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 
 _RESULTS = {"none": "None", "block": "BlockRV", "loop": "LoopRV", "blocks": "list[BlockRV]",
-            "loops": "list[LoopRV]"}  # fmt: skip
+            "loops": "list[LoopRV]", "number": "ExprRV", "numbers": "list[ExprRV]"}  # fmt: skip
 _ACCEPTED = {
+    "BlockRV": "BlockRV | str",
+    "BlockRV | LoopRV": "BlockRV | LoopRV | str",
+    "int": "int | ir.Expr",
     "tuple[Factor, ...]": "Sequence[int | ir.Expr | None]",
     "tuple[Factor, ...] | None": "Sequence[int | ir.Expr | None] | None",
-    "tuple[int, ...]": "Sequence[int]",
-    "tuple[BlockRV, ...]": "Sequence[BlockRV]",
-    "tuple[BlockRV, ...] | None": "Sequence[BlockRV] | None",
+    "int | None": "int | ir.Expr | None",
+    "tuple[str, ...] | None": "Sequence[str] | None",
+    "tuple[int, ...]": "Sequence[int | ir.Expr]",
+    "tuple[BlockRV, ...]": "Sequence[BlockRV | str]",
+    "tuple[BlockRV, ...] | None": "Sequence[BlockRV | str] | None",
     "AnyIndexMap": "IndexMap | Callable[..., Sequence[Any]]",
     "Number | None": "float | ir.Expr | None",
 }
