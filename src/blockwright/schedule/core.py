@@ -6,7 +6,7 @@ Programs are immutable, so taking a step back is putting the program before it i
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Literal
 
@@ -15,8 +15,9 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis import symbols_of
 from blockwright.analysis.well_formed import find_problems
-from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV, handle_name
+from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV, handle_kind, handle_name
 from blockwright.schedule.instruction import Call, Instruction
+from blockwright.schedule.placing import applied
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import renewed
 from blockwright.schedule.state import Place, State, Step, Target, schedule_error
@@ -90,7 +91,7 @@ class Core:
         """Take one step; the program stays as it was when the step is refused."""
         function = self._function_of(record)
         state = self.state(function, record.path())
-        step = resolved(record, self.number).apply(state)
+        step = applied(resolved(record, self.number), state)
         if step.decision is not None:  # what is drawn is written down, so that replay draws nothing
             record = msgspec.structs.replace(record, decision=step.decision)
         outputs = self._commit(function, record, step)
@@ -118,7 +119,7 @@ class Core:
         return last
 
     @contextmanager
-    def composite(self, text: str) -> Iterator[None]:
+    def composite(self, text: str) -> Generator[None]:
         """Steps taken inside belong to one call; when one is refused, all are taken back."""
         if self._call is not None:
             yield  # part of the call that is under way
@@ -235,7 +236,7 @@ class Core:
         if not isinstance(entry.target, Dead):
             return entry
         dead = entry.target
-        kind = {BlockRV: "block", LoopRV: "loop"}.get(type(handle), "number")
+        kind = handle_kind(handle)
         gone = f"{step_name}: the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
         if dead.undone:
             raise ScheduleError(gone + "which gave it, was taken back", code="BW301",

@@ -5,7 +5,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.handle import BlockRV, ExprRV, LoopRV
 from blockwright.schedule.record import Primitive
 
 class Facade:
@@ -73,6 +73,39 @@ class Facade:
     ) -> None: ...
     def reverse_compute_inline(self, block: BlockRV | str) -> None: ...
     def rfactor(self, loop: LoopRV, factor_axis: int | ir.Expr) -> BlockRV: ...
+    def sample_categorical(
+        self,
+        candidates: Sequence[int | ir.Expr],
+        probs: Sequence[float],
+        decision: int | ir.Expr | None = None,
+    ) -> ExprRV: ...
+    def sample_compute_location(
+        self,
+        block: BlockRV | str,
+        decision: int | ir.Expr | None = None,
+    ) -> LoopRV: ...
+    def sample_imperfect_tile(
+        self,
+        loop: LoopRV,
+        n: int | ir.Expr,
+        max_innermost_factor: int | ir.Expr = 16,
+        decision: Sequence[int] | None = None,
+    ) -> list[ExprRV]: ...
+    def sample_partitioned_tile(
+        self,
+        loop: LoopRV,
+        n: int | ir.Expr,
+        partition_pos: int | ir.Expr = 0,
+        innerpart_factor: int | ir.Expr = 1,
+        decision: Sequence[int] | None = None,
+    ) -> list[ExprRV]: ...
+    def sample_perfect_tile(
+        self,
+        loop: LoopRV,
+        n: int | ir.Expr,
+        max_innermost_factor: int | ir.Expr = 16,
+        decision: Sequence[int] | None = None,
+    ) -> list[ExprRV]: ...
     def set_scope(
         self,
         block: BlockRV | str,

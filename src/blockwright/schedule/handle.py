@@ -32,6 +32,13 @@ step is given is the number, and the trace keeps the variable."""
 Handle = BlockRV | LoopRV | ExprRV
 
 
+def handle_kind(handle: Handle) -> str:
+    """What a handle stands for, as a word for errors."""
+    if isinstance(handle, ExprRV):
+        return "number"
+    return "block" if isinstance(handle, BlockRV) else "loop"
+
+
 def handle_name(handle: Handle) -> str:
     """How a handle is written in traces."""
     return handle.name if isinstance(handle, ExprRV) else repr(handle)

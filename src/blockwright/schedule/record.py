@@ -212,6 +212,10 @@ def _number(value: Any) -> Any:
     return _instance(bool, int, float, ir.Expr)(value)
 
 
+def _real(value: Any) -> float:
+    return float(_instance(int, float)(value))
+
+
 def _index_map(value: Any) -> IndexMap:
     """The record form of an index map; a function must name its indices one by one."""
     if isinstance(value, IndexMap):
@@ -241,6 +245,9 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "str": ("a string", _instance(str)),
     "str | None": ("a string", _optional(_instance(str))),
     "AnyIndexMap": ("a function from indices to new indices", _index_map),
+    "tuple[int, ...] | None": ("integers", _optional(_many(_integer))),
+    "tuple[float, ...]": ("numbers", _many(_real)),
+    "int | None": ("an integer", _optional(_integer)),
     "Any": ("a number, string, expression, list or mapping", _annotation),
     "Number | None": ("a number or expression", _optional(_number)),
 }

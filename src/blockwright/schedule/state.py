@@ -19,7 +19,7 @@ from blockwright.support import ScheduleError
 
 
 class Place(Enum):
-    """A drawn place for a block that is under no loop; only `compute_at` and its like take it."""
+    """A drawn place for a block that is under no loop; only `compute_at` takes it."""
 
     ROOT = "where it is"
     INLINE = "inlined"
@@ -79,7 +79,7 @@ class State:
         found = self.place(handle)
         if isinstance(found, Place):
             self.fail(f"{handle!r} stands for a place, {found.value}, not for a loop", code="BW301",
-                      help="give it to compute_at or reverse_compute_at")  # fmt: skip
+                      help="give it to compute_at")  # fmt: skip
         return found
 
     def place(self, handle: LoopRV) -> ir.For | Place:
@@ -92,7 +92,7 @@ class State:
                       help="use handles this schedule gave")  # fmt: skip
         return self.tree.loops[found]
 
-    def stmt(self, handle: Handle) -> ir.Block | ir.For:
+    def stmt(self, handle: BlockRV | LoopRV) -> ir.Block | ir.For:
         return self.block(handle) if isinstance(handle, BlockRV) else self.loop(handle)
 
     def realize(self, block: ir.Block) -> ir.BlockRealize:

@@ -23,6 +23,8 @@ _ACCEPTED = {
     "int": "int | ir.Expr",
     "tuple[Factor, ...]": "Sequence[int | ir.Expr | None]",
     "tuple[Factor, ...] | None": "Sequence[int | ir.Expr | None] | None",
+    "tuple[int, ...] | None": "Sequence[int] | None",
+    "tuple[float, ...]": "Sequence[float]",
     "int | None": "int | ir.Expr | None",
     "tuple[str, ...] | None": "Sequence[str] | None",
     "tuple[int, ...]": "Sequence[int | ir.Expr]",
@@ -38,7 +40,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.handle import BlockRV, ExprRV, LoopRV
 from blockwright.schedule.record import Primitive
 
 class Facade:

@@ -73,11 +73,11 @@ def _mapped(value: Any, change: Callable[[Handle], Any]) -> Any:
     if isinstance(value, tuple):
         items = cast("tuple[Any, ...]", value)
         parts = tuple(_mapped(v, change) for v in items)
-        return parts if any(a is not b for a, b in zip(parts, items, strict=True)) else value
+        return parts if any(a is not b for a, b in zip(parts, items, strict=True)) else items
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
         inner = {k: _mapped(v, change) for k, v in entries.items()}
-        return inner if any(inner[k] is not entries[k] for k in entries) else value
+        return inner if any(inner[k] is not entries[k] for k in entries) else entries
     if isinstance(value, IndexMap):
         bound = set(value.initial)
         final = _mapped(value.final, lambda h: h if h in bound else change(h))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -112,4 +112,4 @@ def _draws(record: Primitive) -> bool:
 
 
 def _frozen(decision: Any) -> Any:
-    return tuple(decision) if isinstance(decision, list) else decision
+    return tuple(cast("list[Any]", decision)) if isinstance(decision, list) else decision

@@ -13,7 +13,7 @@ one of them is refused, the program is as it was before the call, and the error 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -50,7 +50,7 @@ def _text(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 @contextmanager
-def explained(where: str) -> Iterator[None]:
+def explained(where: str) -> Generator[None]:
     """Errors of steps inside say where they come from."""
     try:
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from blockwright import ir
 from blockwright.ir.printer import script
@@ -110,7 +110,7 @@ class Zoom(Compose, Shown):
             return self._copy(record, self.target)
         found = self._outer._run(record)
         if isinstance(found, list):
-            return [h for h in found if self._inside(h)]
+            return [h for h in cast("list[Handle]", found) if self._inside(h)]
         return found
 
     def _find(self, name: str) -> BlockRV:
