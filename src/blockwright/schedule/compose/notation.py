@@ -7,7 +7,8 @@
 Left of the arrow stand axes of the block by name; right of it the new loops, outermost first.
 
 - `i -> i0 i1`: a name on the right that starts with the name of an axis is a factor of it; the
-  longest such axis counts. Its factors nest as they come on the right.
+  longest such axis counts. Its factors nest as they come on the right. Digits at the end of an
+  axis may change, `i1 j1 -> i2 j2 i3 j3`, and the factors of a sole axis may have any names.
 - `i=(a b) -> a b`: `i` is split into `a` and `b`, which may have any names and any places.
 - `f=(i j) -> f0 f1`: loops `i` and `j` are fused first. The name may be left out once,
   `(i j) -> f0 f1`: the fused loop then gets the factors that belong to no other axis.
@@ -113,8 +114,8 @@ def _items(text: str, tokens: list[str]) -> tuple[Item, ...]:
     return tuple(found)
 
 
-def factors_of(notation: Notation, axes: Iterable[str]) -> dict[str, list[str]]:
-    """The names on the right by the axis they are factors of: longest prefix first.
+def factors_of(notation: Notation, axes: Iterable[str], sole: bool) -> dict[str, list[str]]:
+    """The names on the right by the axis they are factors of; of a `sole` axis all of them.
 
     What fits no axis is found under the empty name.
     """
@@ -124,9 +125,21 @@ def factors_of(notation: Notation, axes: Iterable[str]) -> dict[str, list[str]]:
     for name in notation.results():
         if name == REST or (name in explicit and name not in longest):
             continue
-        axis = next((a for a in longest if name.startswith(a)), "")
-        found.setdefault(axis, []).append(name)
+        found.setdefault(_axis_of(name, longest, sole), []).append(name)
     return found
+
+
+def _axis_of(factor: str, longest: list[str], sole: bool) -> str:
+    """The axis a factor is named after; empty when there is none or no single one."""
+    exact = next((a for a in longest if factor.startswith(a)), "")
+    if exact or not longest:
+        return exact
+    fitting = longest if sole else [a for a in longest if _stem(factor) == _stem(a)]
+    return fitting[0] if len(fitting) == 1 else ""
+
+
+def _stem(name: str) -> str:
+    return name.rstrip("0123456789")
 
 
 def wrong(text: str, why: str, help: str | None = None) -> ScheduleError:

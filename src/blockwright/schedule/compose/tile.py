@@ -73,7 +73,7 @@ def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
         raise wrong(notation.text, "only one fused loop may go without a name",
                     "write f=(i j) to name it")  # fmt: skip
     names = [cut.name for cut in found if cut.name]
-    factors = factors_of(notation, names)
+    factors = factors_of(notation, names, sole=len(found) == 1)
     loose = factors.get("", [])
     result = [cut if cut.factors else msgspec.structs.replace(
         cut, factors=tuple(factors.get(cut.name, ()))) for cut in found]  # fmt: skip
