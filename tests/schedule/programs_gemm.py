@@ -18,11 +18,11 @@ from blockwright.script import tir as T
 
 @T.prim_func
 def matmul(
-    A: T.Buffer((64, 32), "float32"),
-    B: T.Buffer((32, 64), "float32"),
-    C: T.Buffer((64, 64), "float32"),
+    A: T.Buffer((32, 16), "float32"),
+    B: T.Buffer((16, 32), "float32"),
+    C: T.Buffer((32, 32), "float32"),
 ):
-    for row, col, k in T.grid(64, 64, 32):
+    for row, col, k in T.grid(32, 32, 16):
         with T.block("C"):
             vi, vj, vk = T.axis.remap("SSR", [row, col, k])
             with T.init():
@@ -30,7 +30,7 @@ def matmul(
             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 
 
-def twenty_variables(s: Schedule, block: int = 32, tile: int = 4, depth: int = 8) -> None:
+def twenty_variables(s: Schedule, block: int = 16, tile: int = 4, depth: int = 4) -> None:
     threads = block // tile
     C = s.get_block("C")
     AS = s.cache_read(C, 0, "shared")
@@ -72,7 +72,7 @@ def twenty_variables(s: Schedule, block: int = 32, tile: int = 4, depth: int = 8
     s.bind(cyo, "threadIdx.x")
 
 
-def readable(sch: Schedule, block: int = 32, tile: int = 4, depth: int = 8) -> None:
+def readable(sch: Schedule, block: int = 16, tile: int = 4, depth: int = 4) -> None:
     threads = block // tile
     work = sch.tile(
         "C",
