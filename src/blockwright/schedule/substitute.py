@@ -69,7 +69,9 @@ def _mapped(value: Any, change: Callable[[Handle], Any]) -> Any:
         new = {v: change(v) for v in ir.free_vars(value)}
         if all(a is b for a, b in new.items()):
             return value
-        return Analyzer().simplify(ir.substitute(value, new))
+        exchanged = ir.substitute(value, new)
+        drawn = any(isinstance(n, ir.IntImm) for n in new.values())
+        return Analyzer().simplify(exchanged) if drawn else exchanged
     if isinstance(value, tuple):
         items = cast("tuple[Any, ...]", value)
         parts = tuple(_mapped(v, change) for v in items)
@@ -81,5 +83,5 @@ def _mapped(value: Any, change: Callable[[Handle], Any]) -> Any:
     if isinstance(value, IndexMap):
         bound = set(value.initial)
         final = _mapped(value.final, lambda h: h if h in bound else change(h))
-        return value if final is value.final else IndexMap(value.initial, final)
+        return value if final is value.final else msgspec.structs.replace(value, final=final)
     return value

@@ -61,7 +61,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in cast("dict[str, Any]", value).items()}
     if isinstance(value, IndexMap):
-        return {"$map": map_text(value), "$dtype": [v.type.name for v in value.initial]}
+        return {"$map": map_text(value), "$dtype": [v.type.name for v in value.initial],
+                "$final": [e.dtype.name for e in value.final]}  # fmt: skip
     if isinstance(value, ir.Expr):
         return {"$expr": expr_text(value), "$dtype": value.dtype.name}
     return value
@@ -97,8 +98,9 @@ def _map(entries: dict[str, Any], names: Mapping[str, ir.Var]) -> IndexMap:
                     for a, t in zip(tree.args.args, entries["$dtype"], strict=True))  # fmt: skip
     inside = {**names, **{v.name: v for v in initial}}
     assert isinstance(tree.body, ast.Tuple)
-    dtype = initial[0].type if initial else ir.dtype_of("int64")
-    final = tuple(ir.as_expr(_evaluate(e, inside), dtype) for e in tree.body.elts)
+    types = [ir.dtype_of(name) for name in entries["$final"]]
+    final = tuple(ir.as_expr(_evaluate(e, inside), t)
+                  for e, t in zip(tree.body.elts, types, strict=True))  # fmt: skip
     return IndexMap(initial, final)
 
 
@@ -118,6 +120,9 @@ def _evaluate(node: ast.expr, names: Mapping[str, ir.Var]) -> Any:
         return names[node.id]
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         return _OPERATORS[type(node.op)](_evaluate(node.left, names), _evaluate(node.right, names))
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _OPERATORS:
+        left, right = _evaluate(node.left, names), _evaluate(node.comparators[0], names)
+        return _OPERATORS[type(node.ops[0])](left, right)
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
         return _OPERATORS[type(node.op)](_evaluate(node.operand, names))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -85,6 +86,8 @@ class _Text:
             return "{" + ", ".join(f"{k!r}: {self.value(v)}" for k, v in items) + "}"
         if isinstance(value, IndexMap):
             return map_text(value, lambda e: self.expr(e, set(value.initial)))
+        if isinstance(value, float) and not math.isfinite(value):
+            return f'float("{value}")'
         return self.expr(value, set()) if isinstance(value, ir.Expr) else repr(value)
 
     def expr(self, expr: ir.Expr, bound: set[ir.Var]) -> str:
