@@ -193,6 +193,7 @@ def test_axes_are_found_by_name(sch: Schedule) -> None:
     assert axes["vj"] == axes.j == j
     assert "vk" in axes
     assert "x" not in axes
+    assert not hasattr(axes, "x")
     assert len(axes) == 3
     sch.split(i, [None, 8])
     sch.split(j, [None, 8], names=["k", "j1"])

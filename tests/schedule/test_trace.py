@@ -117,6 +117,35 @@ def test_a_trace_that_does_not_fit_stops_where_it_does_not() -> None:
     assert caught.value.code == "BW306"
 
 
+def test_a_replay_that_fails_changes_nothing(sch: Schedule) -> None:
+    source = Schedule(program())
+    source.tile("C", "i -> i0 i1", i1=4)
+    source.compute_inline("B")
+    sch.compute_inline("B")
+    before, steps = sch.func, len(sch.trace)
+    with pytest.raises(ScheduleError, match="step 3 of the trace: get_block: no block is"):
+        sch.replay(source.trace)
+    assert sch.func is before
+    assert len(sch.trace) == steps
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "words"),
+    [
+        (["split", {"loop": "l1", "factors": ["x"]}, []], "BW304", "argument 2, 'factors'"),
+        (["split", {"loop": "l1", "speed": 1}, []], "BW304", "speed"),
+        (["split", {"loop": "l1"}, []], "BW304", "factors"),
+        (["get_block", {"name": "B"}, ["v1 = exit()"]], "BW306", "names a handle 'v1 = exit"),
+        (["annotate", {"block_or_loop": "l1", "ann_key": "a", "ann_val": {"$expr": "exit(1)"}}, []],
+         "BW306", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_damaged_trace_is_not_believed(step: list[object], code: str, words: str) -> None:
+    with pytest.raises(ScheduleError, match=words) as caught:
+        Trace.from_json([step], RECORDS, program())
+    assert caught.value.code == code
+
+
 @pytest.mark.fuzz
 def test_random_traces_replay_in_every_form(fuzz_factor: int) -> None:
     """Simplified or not, as Python, JSON or records, and after parts of it were taken back."""

@@ -20,7 +20,7 @@ from blockwright.schedule.instruction import Call, Instruction
 from blockwright.schedule.placing import applied
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import renewed
-from blockwright.schedule.state import Place, State, Step, Target, schedule_error
+from blockwright.schedule.state import Place, State, Step, Target, explained, schedule_error
 from blockwright.schedule.substitute import resolved, translated, used_handles
 from blockwright.support import ScheduleError
 
@@ -99,24 +99,36 @@ class Core:
         return outputs
 
     def replay(self, steps: Iterable[Instruction]) -> tuple[Handle, ...]:
-        """Take recorded steps on this program; the handles of the last one."""
+        """Take recorded steps on this program, all or none; the handles of the last one."""
+        length, outer = len(self.steps), self._call
         known: dict[Handle, Handle] = {}
         last: tuple[Handle, ...] = ()
         calls: dict[Call, Call] = {}
-        for step in steps:
-            record = translated(step.record, known, self.functions[self.work_on])
-            outer = self._call
-            if step.call is not None and outer is None:
-                self._call = calls.setdefault(step.call, Call(step.call.text))
-            try:
-                last = self.take(record)
-            finally:
-                self._call = outer
-            if len(last) != len(step.outputs):
-                raise ScheduleError(f"{step.record.path()}: gives {len(last)} handles here, "
-                                    f"{len(step.outputs)} in the trace", code="BW306")  # fmt: skip
-            known.update(zip(step.outputs, last, strict=True))
+        try:
+            for number, step in enumerate(steps):
+                if step.call is not None and outer is None:
+                    self._call = calls.setdefault(step.call, Call(step.call.text))
+                else:
+                    self._call = outer
+                with explained(f"step {number} of the trace"):
+                    last = self._repeat(step, known)
+        except BaseException:
+            self.rewind(length)
+            raise
+        finally:
+            self._call = outer
         return last
+
+    def _repeat(self, step: Instruction, known: dict[Handle, Handle]) -> tuple[Handle, ...]:
+        """Take one recorded step; `known` learns what its handles are here."""
+        record = translated(step.record, known, self.functions[self.work_on])
+        found = self.take(record)
+        if len(found) != len(step.outputs):
+            raise ScheduleError(f"{record.path()}: gives {len(found)} handles here, "
+                                f"{len(step.outputs)} in the trace", code="BW306",
+                                help="the trace belongs to another program")  # fmt: skip
+        known.update(zip(step.outputs, found, strict=True))
+        return found
 
     @contextmanager
     def composite(self, text: str) -> Generator[None]:

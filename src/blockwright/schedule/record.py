@@ -99,7 +99,7 @@ def make(
     for name, annotation in fields:
         if "BlockRV" in annotation and name in values:
             values[name] = _block_names(values[name], block)
-    return _built(record, values)
+    return build(record, values)
 
 
 def _block_names(value: Any, block: Callable[[str], BlockRV]) -> Any:
@@ -112,7 +112,7 @@ def _block_names(value: Any, block: Callable[[str], BlockRV]) -> Any:
 
 def checked(record: Primitive) -> Primitive:
     """The record, its fields checked once more, now that drawn numbers are known."""
-    return _built(type(record), {n: getattr(record, n) for n in record.__struct_fields__})
+    return build(type(record), {n: getattr(record, n) for n in record.__struct_fields__})
 
 
 def require_numbers(record: Primitive) -> None:
@@ -128,7 +128,8 @@ def require_numbers(record: Primitive) -> None:
 _INTEGERS = frozenset({"int", "int | None", "tuple[int, ...]"})
 
 
-def _built(record: type[Primitive], values: dict[str, Any]) -> Primitive:
+def build(record: type[Primitive], values: dict[str, Any]) -> Primitive:
+    """A record from its fields, each checked."""
     for position, (name, annotation) in enumerate(fields_of(record), 1):
         if name in values:
             where = f"argument {position}, {name!r}"

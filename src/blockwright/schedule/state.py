@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from functools import cached_property
 from random import Random
@@ -148,3 +149,14 @@ def schedule_error(
     if func is not None and marks:
         notes.append("the program, which stays as it is:\n" + script(func, marks=marks))
     return ScheduleError(f"{step}: {rule}", code=code, help=help, notes=notes)
+
+
+@contextmanager
+def explained(where: str) -> Generator[None]:
+    """Errors of steps inside say where they come from."""
+    try:
+        yield
+    except ScheduleError as error:
+        problems = [msgspec.structs.replace(d, message=f"{where}: {d.message}")
+                    for d in error.diagnostics]  # fmt: skip
+        raise ScheduleError.collect(problems) from error

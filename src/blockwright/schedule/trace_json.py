@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
@@ -13,9 +14,12 @@ from blockwright.arith import IndexMap
 from blockwright.arith.text import expr_text
 from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV, handle_name
 from blockwright.schedule.instruction import Call, Instruction
-from blockwright.schedule.record import Primitive, fields_of
+from blockwright.schedule.record import Primitive, build, fields_of
 from blockwright.schedule.trace_text import map_text
 from blockwright.support import ScheduleError
+
+_NUMBER_TYPE = re.compile(r"bool|(u?int|float|bfloat)\d+")
+_HANDLE = re.compile(r"[bl]\d+|v\d+_*")
 
 
 def steps_as_json(steps: Iterable[Instruction]) -> list[Any]:
@@ -45,11 +49,11 @@ def steps_from_json(
             raise ScheduleError(f"the trace names an unknown step {path!r}", code="BW306",
                                 help="it was written by another version")  # fmt: skip
         notes = dict(fields_of(record))
-        fields = {k: _unplain(v, notes[k], names) for k, v in values.items()}
+        fields = {k: _unplain(v, notes.get(k, ""), names) for k, v in values.items()}
         handles = tuple(_handle(text) for text in outputs)
         names |= {h.name: h for h in handles if isinstance(h, ExprRV)}
         call = calls.setdefault(rest[0][0], Call(rest[0][1])) if rest else None
-        found.append(Instruction(record(**fields), handles, call))
+        found.append(Instruction(build(record, fields), handles, call))
     return tuple(found)
 
 
@@ -85,6 +89,9 @@ def _unplain(value: Any, annotation: str, names: Mapping[str, ir.Var]) -> Any:
 
 
 def _handle(text: str) -> Handle:
+    if _HANDLE.fullmatch(text) is None:
+        raise ScheduleError(f"the trace names a handle {text!r}", code="BW306",
+                            help="handles are called b1, l2, v3")  # fmt: skip
     if text.startswith("v"):
         return ExprRV(text, ir.dtype_of("int32"))
     kind = BlockRV if text.startswith("b") else LoopRV
@@ -125,10 +132,11 @@ def _evaluate(node: ast.expr, names: Mapping[str, ir.Var]) -> Any:
         return _OPERATORS[type(node.ops[0])](left, right)
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
         return _OPERATORS[type(node.op)](_evaluate(node.operand, names))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
         values = [_evaluate(a, names) for a in node.args]
         if node.func.id in _CALLS:
             return _CALLS[node.func.id](*values)
-        return ir.cast_to(ir.as_expr(values[0]), node.func.id)
+        if _NUMBER_TYPE.fullmatch(node.func.id):
+            return ir.cast_to(ir.as_expr(values[0]), node.func.id)
     raise ScheduleError(f"the trace holds an expression that cannot be read: {ast.unparse(node)}",
                         code="BW306")  # fmt: skip

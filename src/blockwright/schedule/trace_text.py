@@ -26,7 +26,7 @@ def steps_as_python(steps: Iterable[Instruction], schedule: str) -> str:
             if call is not None:
                 lines.append(f"# end of {_name(call)}")
             if step.call is not None:
-                lines.append(f"# {schedule}.{step.call.text}:")
+                lines.append(f"# {schedule}.{' '.join(step.call.text.splitlines())}:")
             call = step.call
         lines.append(_line(step, _Text(schedule, drawn)))
         drawn |= set(step.outputs)
@@ -36,7 +36,7 @@ def steps_as_python(steps: Iterable[Instruction], schedule: str) -> str:
 
 
 def _name(call: Call) -> str:
-    return call.text.split("(", 1)[0]
+    return " ".join(call.text.split("(", 1)[0].splitlines())
 
 
 def _line(step: Instruction, text: _Text) -> str:

@@ -9,6 +9,10 @@ from blockwright.schedule.handle import LoopRV
 from blockwright.support import ScheduleError
 
 
+class UnknownAxis(ScheduleError, AttributeError):
+    """A missing axis, asked for as an attribute; `hasattr` works as on anything else."""
+
+
 class Axes:
     """Loops by name, outermost first: `axes.i0`, `axes["i0"]`, or `i0, j0 = axes`.
 
@@ -53,7 +57,10 @@ class Axes:
     def __getattr__(self, name: str) -> LoopRV:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self[name]
+        try:
+            return self[name]
+        except ScheduleError as error:
+            raise UnknownAxis.collect(error.diagnostics) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._loops or name in self._aliases

@@ -13,14 +13,11 @@ one of them is refused, the program is as it was before the call, and the error 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-import msgspec
-
+from blockwright.schedule.state import explained
 from blockwright.schedule.trace_text import short_value
-from blockwright.support import ScheduleError
 
 if TYPE_CHECKING:
     from blockwright.schedule.compose.methods import Compose
@@ -47,14 +44,3 @@ def _text(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     shown = [short_value(a) for a in args]
     shown += [f"{k}={short_value(v)}" for k, v in kwargs.items()]
     return f"{name}({', '.join(shown)})"
-
-
-@contextmanager
-def explained(where: str) -> Generator[None]:
-    """Errors of steps inside say where they come from."""
-    try:
-        yield
-    except ScheduleError as error:
-        problems = [msgspec.structs.replace(d, message=f"{where}: {d.message}")
-                    for d in error.diagnostics]  # fmt: skip
-        raise ScheduleError.collect(problems) from error

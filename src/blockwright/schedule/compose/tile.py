@@ -17,8 +17,8 @@ from blockwright.schedule.compose.notation import (
     read_notation,
     wrong,
 )
-from blockwright.schedule.compose.rule import explained
 from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.state import explained
 
 if TYPE_CHECKING:
     from blockwright.schedule.compose.methods import Compose

@@ -7,7 +7,6 @@ from typing import Any, Self, cast
 from blockwright import ir
 from blockwright.ir.printer import script
 from blockwright.schedule.compose.methods import Compose
-from blockwright.schedule.compose.rule import explained
 from blockwright.schedule.display import Shown
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
 from blockwright.schedule.instruction import Instruction
@@ -15,7 +14,7 @@ from blockwright.schedule.primitive.cache_read import CacheRead
 from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State
+from blockwright.schedule.state import State, explained
 from blockwright.schedule.substitute import used_handles
 from blockwright.schedule.trace_text import call_text, short_value
 from blockwright.support import ScheduleError
