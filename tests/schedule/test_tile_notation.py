@@ -160,6 +160,7 @@ def test_a_tile_shows_the_primitives_it_used(sch: Schedule) -> None:
         ("i -> i0 i1", {"i1": 4, "i2": 2}, "BW304", "i2= is a size for no factor", "i0 i1"),
         ("i -> i0 i1", {"i0": 2, "i1": 4}, "BW318", "axis i: split: the product", "give None"),
         ("i=(a b) -> a", {"a": 4}, "BW304", "b of axis i is missing on the right", "every axis"),
+        ("i vi -> i vi", {}, "BW304", "i and vi are the same loop", "name each loop once"),
         ("(i) (j) -> a b", {}, "BW304", "only one fused loop may go without a name", "f=(i j)"),
     ],
 )

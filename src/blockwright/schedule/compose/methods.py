@@ -63,7 +63,7 @@ class Compose(Facade):
 
     # ------------------------------------------------------------------ composite rules
     @composite
-    def tile(self, block: BlockRV | str, notation: str, **sizes: Size) -> Axes:
+    def tile(self, block: BlockRV | str, notation: str, /, **sizes: Size) -> Axes:
         """Split, reorder and fuse the loops of a block, written as the nest they shall become.
 
         Args:

@@ -60,15 +60,13 @@ def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
     open_groups = 0
     for item in notation.left:
         if not isinstance(item, Group):
-            axes[item]  # it must exist
             found.append(_Cut(item, (), ()))
         elif item.name is not None and item.name in axes and any(p not in axes for p in item.parts):
             found.append(_Cut(item.name, (), item.parts))
         else:
-            for part in item.parts:
-                axes[part]  # it must exist
             open_groups += item.name is None
             found.append(_Cut(item.name or "", item.parts, ()))
+    _require_axes(notation, found, axes)
     if open_groups > 1:
         raise wrong(notation.text, "only one fused loop may go without a name",
                     "write f=(i j) to name it")  # fmt: skip
@@ -89,6 +87,16 @@ def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
             raise wrong(notation.text, f"{what} {name} is missing on the right",
                         "every axis on the left has a factor on the right")  # fmt: skip
     return result
+
+
+def _require_axes(notation: Notation, cuts: Sequence[_Cut], axes: Axes) -> None:
+    """Every axis on the left exists, and is named once."""
+    seen: dict[LoopRV, str] = {}
+    for name in (n for cut in cuts for n in cut.fused or (cut.name,)):
+        first = seen.setdefault(axes[name], name)
+        if first != name:
+            raise wrong(notation.text, f"{first} and {name} are the same loop",
+                        "name each loop once")  # fmt: skip
 
 
 def _require_known_sizes(
