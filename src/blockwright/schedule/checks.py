@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
-from blockwright.arith import covers, is_bijective
+from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.state import State
 
 
@@ -89,16 +89,14 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
 
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
     """Whoever writes a buffer in the scope writes all of it; padding in its layout is not."""
-    flow = state.data_flow(scope)
-    for writer in flow.writers.get(buffer, ()):
-        analyzer = state.analyzer(scope.body)
-        region = next(r for r in writer.writes if r.buffer is buffer)
-        have = flow.region_under((), writer, region, analyzer)
-        whole = covers(have.region, ir.full_region(buffer).region, analyzer)
-        if not whole or not flow.is_exact([], writer, region, analyzer):
-            state.fail(f"block {writer.name} does not write every element of {buffer.name} that "
-                       "the copy would read", code="BW323", guilty=[state.tree.realize(writer)],
-                       help="pad before transform_layout")  # fmt: skip
+    writers = state.data_flow(scope).writers.get(buffer, ())
+    analyzer = state.analyzer(scope.body)
+    made = state.data_flow(scope).filled(writers, buffer, analyzer)
+    if writers and not jointly_cover(made, ir.full_region(buffer).region, analyzer):
+        names = " and ".join(w.name for w in writers)
+        state.fail(f"block {names} does not write every element of {buffer.name} that the copy "
+                   "would read", code="BW323", guilty=[*map(state.tree.realize, writers)],
+                   help="pad before transform_layout")  # fmt: skip
 
 
 def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.Stmt) -> None:
@@ -127,7 +125,7 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
         require_known_kind(state, flow, block)
         for region in block.reads:
             writers = [w for w in flow.writers.get(region.buffer, ()) if w in inside]
-            before = [w for w in writers if flow.position[w] < flow.position[block]]
+            before = [w for w in flow.writers_before(block, region) if w in inside]
             later = [w for w in writers if flow.position[w] > flow.position[block]]
             if later:
                 state.fail(
@@ -136,7 +134,7 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
                     code="BW316",
                     guilty=[state.tree.realize(block), state.tree.realize(later[0])],
                 )
-            if before and not any(flow.covers(w, block, region) for w in before):
+            if before and not flow.covers(before, block, region):
                 state.fail(
                     f"iterations of {loop.loop_var.name} depend on one another: block "
                     f"{before[-1].name} does not write all of {region.buffer.name} that "
