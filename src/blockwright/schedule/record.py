@@ -163,6 +163,7 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tuple[BlockRV, ...] | None": ("block handles", _optional(_many(_instance(BlockRV)))),
     "tuple[Factor, ...]": ("factors (integers, expressions, one None)", _many(_factor)),
     "tuple[int, ...]": ("integers", _many(_integer)),
+    "tuple[int, ...] | None": ("integers", _optional(_many(_integer))),
     "tuple[Factor, ...] | None": ("factors", _optional(_many(_factor))),
     "bool": ("True or False", _instance(bool)),
     "int": ("an integer", _integer),

@@ -23,6 +23,7 @@ from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
 from blockwright.schedule.primitive.set_scope import SetScope
+from blockwright.schedule.primitive.software_pipeline import SoftwarePipeline
 from blockwright.schedule.primitive.split import Split
 from blockwright.schedule.primitive.tensorize import Tensorize
 from blockwright.schedule.primitive.transform_block_layout import TransformBlockLayout
@@ -56,6 +57,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReverseComputeInline,
     Rfactor,
     SetScope,
+    SoftwarePipeline,
     Split,
     Tensorize,
     TransformBlockLayout,
