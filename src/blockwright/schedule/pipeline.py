@@ -70,7 +70,8 @@ class _Emit:
     # ------------------------------------------------------------------ the loop
     def _steady(self, extent: ir.Expr, depth: ir.Expr) -> ir.Stmt | None:
         """The loop while all stages are busy; None when that never happens."""
-        if self.depth and self.analyzer.prove(ir.LE(extent, depth)):
+        count = ir.const_int(extent)
+        if self.depth and count is not None and count <= self.depth:
             return None
         rest = ir.sub(extent, depth)
         if not self.analyzer.prove(ir.GE(extent, depth)):
@@ -81,9 +82,8 @@ class _Emit:
         time = ir.add(self.loop.loop_var, ir.cast_to(depth, self.loop.loop_var.type))
         body = [self._instance(k, self._iteration(k, time), inside) for k in self.plan.order]
         self.placed.update(b for part in self.parts for b in ir.blocks(part))
-        if not self.depth:
-            return self.loop.replace(body=ir.seq(body))
-        return self.loop.replace(min=self._number(0), extent=rest, body=ir.seq(body))
+        loop = self.loop.replace(body=ir.seq(body), annotations={})
+        return loop.replace(min=self._number(0), extent=rest) if self.depth else loop
 
     def _iteration(self, k: int, time: ir.Expr) -> ir.Expr:
         """Which iteration a statement runs at a time, counted from 0."""

@@ -20,13 +20,14 @@ from typing import Any, NoReturn
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import Scope
 from blockwright.analysis.cover import apart
 from blockwright.schedule.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.move import body_parts
 from blockwright.schedule.state import State
 
+STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
 DOUBLE_BUFFER = "double_buffer_scope"
+"""Annotations of the classic system that ask for what happens here."""
 _FREE = frozenset({"prefetch", "atomic_add", "call_extern"})
 """Effects that a block's signature states."""
 
@@ -60,7 +61,8 @@ def plan(
     state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None
 ) -> Plan:
     """Check a pipeline of a loop; see `SoftwarePipeline` for the requirements."""
-    require_plain_loop(state, loop)
+    if loop.kind is not ir.ForKind.SERIAL or loop.annotations.keys() - {STAGE, ORDER}:
+        require_plain_loop(state, loop)
     parts = body_parts(loop)
     order = _order(state, loop, parts, stages, orders)
     require_only_blocks(state, loop)

@@ -8,6 +8,7 @@ from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
+from blockwright.schedule.primitive.double_buffer import DoubleBuffer
 from blockwright.schedule.primitive.fuse import Fuse
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
@@ -42,6 +43,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeAt,
     ComputeInline,
     DecomposeReduction,
+    DoubleBuffer,
     Fuse,
     GetBlock,
     GetChildBlocks,

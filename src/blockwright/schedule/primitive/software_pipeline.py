@@ -88,7 +88,8 @@ class SoftwarePipeline(Primitive, frozen=True, eq=False):
                         B[vi % 2, 0, vj] = A[vi, vj] * 2.0
                 for j in range(64):
                     with T.block("C"):
-                        vi, vj = T.axis.remap("SS", [i, j])
+                        vi = T.axis.spatial(16, i)
+                        vj = T.axis.spatial(64, j)
                         C[vi, vj] = B[vi % 2, 0, vj] + 1.0
             for j in range(64):
                 with T.block("C_epilogue"):
