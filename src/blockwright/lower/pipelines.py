@@ -1,4 +1,4 @@
-"""Pipelines that annotations ask for are made, by the steps `software_pipeline` and `double_buffer`.
+"""Annotated pipelines are made, by the steps `software_pipeline` and `double_buffer`.
 
 Before::
 

@@ -2,9 +2,9 @@
 
 At time `t` statement `k` runs iteration `t - stage[k]`, if there is one. With `n` iterations and a
 depth of `D`, the times 0 to D - 1 are the prologue, the steady loop runs from D to n - 1, and the
-times n to n + D - 1 are the epilogue. Where `n` may be less than `D`, statements of the prologue run
-only for iterations that exist, and those of the epilogue only at times that the prologue has not
-had.
+times n to n + D - 1 are the epilogue. Where `n` may be less than `D`, statements of the prologue
+run only for iterations that exist, and those of the epilogue only at times that the prologue has
+not had.
 """
 
 from __future__ import annotations

@@ -25,15 +25,16 @@ def prefetch_plan(state: State, block: ir.Block, buffer: ir.Buffer) -> Plan:
     for loop in reversed(state.tree.loops_above(block)):
         parts = body_parts(loop)
         here = part_positions(state, parts, [block])[0]
-        others = set(part_positions(state, parts, users)) - {here}
-        if others:
-            early = _needed(state, parts, here)
-            if others <= early:
-                break
+        early = _needed(state, parts, here)
+        others = set(part_positions(state, parts, users))
+        if others - early:
             return plan(state, loop, [int(k not in early) for k in range(len(parts))], None)
-    state.fail(f"no statement behind block {block.name} in a loop around it uses {buffer.name}",
-               code="BW322", guilty=[state.tree.realize(block)],
-               help="move producer and consumer into one loop with compute_at")  # fmt: skip
+        if others - {here}:
+            break
+    return state.fail(f"no statement after block {block.name} in a loop around it uses "
+                      f"{buffer.name}", code="BW322", guilty=[state.tree.realize(block)],
+                      help="move producer and consumer into one loop with "
+                      "compute_at")  # fmt: skip
 
 
 def _needed(state: State, parts: list[ir.Stmt], start: int) -> set[int]:

@@ -179,8 +179,9 @@ class _Planner:
 
     def _exchanged(self, a: int, b: int) -> range:
         """Distances at which an instance of `a` would no longer come before one of `b`."""
-        last = self.stages[a] - self.stages[b] - (self.place[a] < self.place[b])
-        return range(0 if a < b else 1, last + 1)
+        end = self.stages[a] - self.stages[b] - (self.place[a] < self.place[b]) + 1
+        most = self.analyzer.const_bounds(self.loop.extent)[1]
+        return range(0 if a < b else 1, end if most is None else min(end, most))
 
     def _check(self, a: int, b: int, distance: int, buffer: ir.Buffer) -> None:
         private = not self.shared.get(buffer, "read only")

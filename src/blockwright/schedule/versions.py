@@ -108,9 +108,9 @@ def _expressible(
             if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer:
                 if not node.indices[dim].dtype.is_scalar:
                     return False
-            elif isinstance(node, ir.BufferRegion) and node.buffer is buffer:
-                if folded_range(node.region[dim], extent, analyzer) is None:
-                    return False
+            region = isinstance(node, ir.BufferRegion) and node.buffer is buffer
+            if region and folded_range(node.region[dim], extent, analyzer) is None:
+                return False
     return True
 
 
