@@ -232,9 +232,7 @@ class Scope:
         places += [*self._place(consumer), read]
         return self.memo.answer("union", places, lambda: self._union(producers, consumer, read))
 
-    def _covers_alone(
-        self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion
-    ) -> bool:
+    def _covers_alone(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
         places = [*self._place(producer), *self._place(consumer), read]
         return self.memo.answer("covers", places, lambda: self._union([producer], consumer, read))
 

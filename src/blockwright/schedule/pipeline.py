@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import fresh_name
 from blockwright.schedule.edit import Edit, with_signature
-from blockwright.schedule.loops import guarded
+from blockwright.schedule.loops import guarded, moved
 from blockwright.schedule.renew import copied
 from blockwright.schedule.stages import Plan
 from blockwright.schedule.state import State, Step
@@ -29,15 +29,15 @@ def pipelined(state: State, plan: Plan) -> Step:
     parts = [use(part) for part in plan.parts]
     nest = _Emit(state, edit, plan, parts).nest()
     buffers = [v.buffer for v in versions.values()]
-    moved = list(versions)
+    replaced = list(versions)
     around = state.tree.loops_above(plan.loop)
     if versions and around:
-        moved = plan.private
-        buffers += [b for b in moved if b not in versions]
+        replaced = plan.private
+        buffers += [b for b in replaced if b not in versions]
         nest = _own_block(state, edit, plan.loop, around, nest, buffers)
     else:
         edit.allocate(scope, *buffers)
-    edit.free(scope, *moved)
+    edit.free(scope, *replaced)
     edit.replace(plan.loop, nest)
     edit.refresh_signatures()
     return edit.finish()
@@ -94,7 +94,7 @@ class _Emit:
         if not self.depth:
             return self.parts[k]
         value = ir.cast_to(ir.add(self.loop.min, iteration), self.loop.loop_var.type)
-        return _moved(self.parts[k], self.loop.loop_var, analyzer.simplify(value), analyzer)
+        return moved(self.parts[k], self.loop.loop_var, analyzer.simplify(value), analyzer)
 
     # ------------------------------------------------------------------ its ends
     def _at(self, time: ir.Expr, word: str) -> list[ir.Stmt]:
@@ -153,36 +153,6 @@ class _Rename(ir.Mutator):
 
     def rewrite_Block(self, node: ir.Block) -> ir.Block:
         return self.descend(node).replace(name=self.names[node])
-
-
-def _moved(stmt: ir.Stmt, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.Stmt:
-    """`stmt` for another value of a loop variable, bindings simplified. Blocks stay as they are:
-    they use no loop variable."""
-    if isinstance(stmt, ir.Block):
-        return stmt
-    if isinstance(stmt, ir.For):
-        low, extent = (_put(e, var, value, analyzer) for e in (stmt.min, stmt.extent))
-        inner = analyzer.copy()
-        inner.bind(stmt.loop_var, ir.Range(low, extent))
-        body = _moved(stmt.body, var, value, inner)
-        return stmt.replace(min=low, extent=extent, body=body)
-    if isinstance(stmt, ir.BlockRealize):
-        values = tuple(_put(v, var, value, analyzer) for v in stmt.iter_values)
-        predicate = ir.substitute(stmt.predicate, {var: value})
-        return stmt.replace(iter_values=values, predicate=predicate)
-
-    def below(child: ir.Node) -> ir.Node:
-        if isinstance(child, ir.Stmt):
-            return _moved(child, var, value, analyzer)
-        return ir.substitute(child, {var: value})
-
-    return stmt.map_children(below)
-
-
-def _put(expr: ir.Expr, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.Expr:
-    if not ir.uses_var(expr, var):
-        return expr
-    return analyzer.simplify(ir.substitute(expr, {var: value}))
 
 
 def _own_block(

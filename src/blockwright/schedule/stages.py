@@ -57,9 +57,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         return max(self.stages)
 
 
-def plan(
-    state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None
-) -> Plan:
+def plan(state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None) -> Plan:
     """Check a pipeline of a loop; see `SoftwarePipeline` for the requirements."""
     if loop.kind is not ir.ForKind.SERIAL or loop.annotations.keys() - {STAGE, ORDER}:
         require_plain_loop(state, loop)

@@ -93,25 +93,29 @@ def _touched(state: State, loop: ir.For, buffer: ir.Buffer, dim: int) -> ir.Expr
     return analyzer.simplify(most)
 
 
-def _expressible(
-    state: State, loop: ir.For, buffer: ir.Buffer, dim: int, extent: ir.Expr
-) -> bool:
+def _expressible(state: State, loop: ir.For, buffer: ir.Buffer, dim: int, extent: ir.Expr) -> bool:
     """Whether every access and region of the buffer can be taken modulo an extent."""
     for top in state.tree.child_blocks(loop):
         analyzer = state.analyzer(top)
         for it in (it for block in ir.blocks(top) for it in block.iter_vars):
             analyzer.bind(it.var, it.dom)
-        for node in ir.walk(top):
-            if isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
-                    isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args):
-                return False
-            if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer:
-                if not node.indices[dim].dtype.is_scalar:
-                    return False
-            region = isinstance(node, ir.BufferRegion) and node.buffer is buffer
-            if region and folded_range(node.region[dim], extent, analyzer) is None:
-                return False
+        if not all(_fits(node, buffer, dim, extent, analyzer) for node in ir.walk(top)):
+            return False
     return True
+
+
+def _fits(node: ir.Node, buffer: ir.Buffer, dim: int, extent: ir.Expr, analyzer: Analyzer) -> bool:
+    """Whether one node, if it touches the buffer, can do so modulo an extent."""
+    match node:
+        case ir.Call(op="address_of" | "tensor"):
+            return not any(isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)
+        case ir.BufferLoad() | ir.BufferStore():
+            return node.buffer is not buffer or node.indices[dim].dtype.is_scalar
+        case ir.BufferRegion():
+            same = node.buffer is buffer
+            return not same or folded_range(node.region[dim], extent, analyzer) is not None
+        case _:
+            return True
 
 
 def folded_range(rng: ir.Range, extent: ir.Expr, analyzer: Analyzer) -> ir.Range | None:
@@ -181,9 +185,7 @@ class UseVersions(ir.Mutator):
         values = (*node.iter_values, *(value for _, value in extra))
         return node.replace(block=block, iter_values=values)
 
-    def _from_iterators(
-        self, node: ir.BlockRealize, number: ir.Expr, count: int
-    ) -> ir.Expr | None:
+    def _from_iterators(self, node: ir.BlockRealize, number: ir.Expr, count: int) -> ir.Expr | None:
         """The version as an expression over one of the block's iterators."""
         var = self.loop.loop_var
         for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):

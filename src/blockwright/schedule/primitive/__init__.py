@@ -16,6 +16,7 @@ from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
+from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
@@ -51,6 +52,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetLoops,
     GetOutputBlocks,
     GetProducers,
+    HorizontalFuse,
     PadEinsum,
     Parallel,
     Reindex,
