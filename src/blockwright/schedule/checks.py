@@ -25,9 +25,10 @@ def require_zero_start(state: State, loop: ir.For) -> None:
         state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW312", guilty=[loop])
 
 
-def require_only_blocks(state: State, loop: ir.For) -> list[ir.Block]:
-    """Everything below the loop happens in blocks; returns them."""
-    stack: list[ir.Stmt] = [loop.body]
+def require_only_blocks(state: State, loop: ir.Stmt) -> list[ir.Block]:
+    """Everything below the loop (or in another statement) happens in blocks; returns them."""
+    stack: list[ir.Stmt] = [loop.body if isinstance(loop, ir.For) else loop]
+    what = f"loop {loop.loop_var.name}" if isinstance(loop, ir.For) else "the statement"
     while stack:
         node = stack.pop()
         if isinstance(node, (ir.For, ir.AttrStmt)):
@@ -37,7 +38,7 @@ def require_only_blocks(state: State, loop: ir.For) -> list[ir.Block]:
         elif isinstance(node, ir.IfThenElse):
             stack += [node.then_case] + ([] if node.else_case is None else [node.else_case])
         elif not isinstance(node, ir.BlockRealize):
-            state.fail(f"loop {loop.loop_var.name} holds statements outside blocks, whose effects "
+            state.fail(f"{what} holds statements outside blocks, whose effects "
                        "no signature states", code="BW313", guilty=[loop, node],
                        help="wrap the statements in a block")  # fmt: skip
     return state.tree.child_blocks(loop)

@@ -102,7 +102,8 @@ class ComputeInline(Primitive, frozen=True, eq=False):
             region = next(r for r in reader.reads if r.buffer is buffer)
             if not flow.covers([block], reader, region):
                 state.fail(f"block {reader.name} reads parts of {buffer.name} that other blocks "
-                           "write", code="BW322", guilty=[*map(state.tree.realize, (reader, block))],
+                           "write", code="BW322",
+                           guilty=[*map(state.tree.realize, (reader, block))],
                            help="inline the consumer with reverse_compute_inline, or cut it where "
                            "the parts meet")  # fmt: skip
 
