@@ -48,7 +48,8 @@ def _version(state: State, loop: ir.For, buffer: ir.Buffer, count: int) -> Versi
                   for e, dim in zip(folded, buffer.shape, strict=True))  # fmt: skip
     changes: dict[str, Any] = {"shape": shape}
     if count > 1:
-        changes["shape"] = (ir.const(count, shape[0].dtype), *shape)
+        dtype = shape[0].dtype if shape else loop.loop_var.type
+        changes["shape"] = (ir.const(count, dtype), *shape)
         changes["axis_separators"] = tuple(a + 1 for a in buffer.axis_separators)
         if buffer.strides:
             outer = ir.mul(*ir.match_types(buffer.shape[0], buffer.strides[0]))
