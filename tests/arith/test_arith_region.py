@@ -177,7 +177,6 @@ def test_boxes_cover_a_box_together_exactly_when_their_points_do() -> None:
     chance = random.Random(7)
     covered = 0
 
-
     def box(most: int) -> list[tuple[int, int]]:
         return [(low := chance.randint(0, 4), low + chance.randint(0, most)) for _ in range(2)]
 

@@ -17,7 +17,7 @@ from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, Tree
 from blockwright.schedule import BlockRV, LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
-from blockwright.testing import assert_same_meaning
+from blockwright.testing import assert_same_meaning, make_arrays
 
 CONCAT = """
 @T.prim_func
@@ -106,7 +106,9 @@ def test_the_worked_example() -> None:
     sch = opened(CONCAT)
     sch.compute_inline(block(sch, "X"))
     sch.reverse_compute_inline(block(sch, "D"))
-    ir.assert_structural_equal(sch.func, from_source("""
+    ir.assert_structural_equal(
+        sch.func,
+        from_source("""
 @T.prim_func
 def main(
     A0: T.Buffer((10, 8), "float32"), A1: T.Buffer((10, 8), "float32"),
@@ -124,7 +126,8 @@ def main(
         with T.block("B2"):
             vi, vj = T.axis.remap("SS", [i, j])
             D[vi + 20, vj] = A2[vi, vj] * 2.0 + 1.0
-"""))
+"""),
+    )
     for name in ("B0", "B1", "B2"):
         sch.vectorize(loop(sch, name, 1))
     sch.parallel(sch.horizontal_fuse(*(loop(sch, n) for n in ("B0", "B1", "B2"))))
@@ -214,10 +217,8 @@ def main(a: T.handle, b: T.handle, d: T.handle):
 
 
 def same_natively(before: ir.PrimFunc, after: ir.PrimFunc) -> None:
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal([ir.const_int(n) for n in b.shape]).astype("float32")  # type: ignore[arg-type]
-              for b in before.buffers]  # fmt: skip
-    expected, actual = [a.copy() for a in arrays], [a.copy() for a in arrays]
+    expected = make_arrays(before, 0)
+    actual = [a.copy() for a in expected]
     bw.interpret(before, *expected)
     bw.build(after)["main"](*actual)
     for x, y in zip(expected, actual, strict=True):

@@ -1,4 +1,4 @@
-"""Independent kernels as ranges of one loop: different work and extents, symbolic, refused pairs."""
+"""Independent kernels as ranges of one loop: different work, symbolic extents, refused pairs."""
 
 from __future__ import annotations
 

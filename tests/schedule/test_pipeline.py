@@ -10,6 +10,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.build import Module
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
@@ -38,12 +39,15 @@ for i in range(15):
             vi, vj = T.axis.remap("SS", [i, j])
             C[vi + 1, vj] = B[vj] + 1.0
 """
-KEPT = CHAIN + """
+KEPT = (
+    CHAIN
+    + """
 for j in range(32):
     with T.block("after"):
         vj = T.axis.spatial(32, j)
         A[0, vj] = B[vj]
 """
+)
 BARE = """
 for i in range(16):
     A[i, 0] = 1.0
@@ -66,8 +70,8 @@ for i in range(16):
 
 
 def program(lines: str) -> ir.PrimFunc:
-    head = ("@T.prim_func\n"
-            'def main(A: T.Buffer((16, 32), "float32"), C: T.Buffer((16, 32), "float32")):\n')  # fmt: skip
+    names = ", ".join(f'{x}: T.Buffer((16, 32), "float32")' for x in "AC")
+    head = f"@T.prim_func\ndef main({names}):\n"
     return from_source(head + textwrap.indent(lines.strip("\n"), "    "))
 
 
@@ -179,14 +183,22 @@ def test_steps_inside_blocks_go_on_after_the_pipeline() -> None:
 
 
 # ------------------------------------------------------------------------------------ annotations
+def built(func: ir.PrimFunc) -> tuple[dict[str, ir.PrimFunc], Module]:
+    """What each pass of lowering made, and the module."""
+    made: dict[str, ir.PrimFunc] = {}
+
+    def note(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
+        made[name] = after
+
+    return made, bw.build(func, on_pass=note)
+
+
 def test_classic_annotations_are_carried_out_by_build() -> None:
     a = np.random.default_rng(0).standard_normal((16, 32)).astype("float32")
     sch = Schedule(program(CHAIN))
     annotate(sch, [0, 1], [0, 1])
-    seen: list[str] = []
-    module = bw.build(sch.func, on_pass=lambda name, before, after: seen.append(
-        after.script() if name == "make_pipelines" else ""))  # fmt: skip
-    assert "load_prologue" in "".join(seen)
+    seen, module = built(sch.func)
+    assert "load_prologue" in seen["make_pipelines"].script()
     out = np.zeros_like(a)
     module["main"](a, out)
     np.testing.assert_array_equal(out, a * 2 + 1)
@@ -206,9 +218,8 @@ def test_an_annotation_that_became_illegal_stops_the_build() -> None:
 def test_double_buffer_scope_is_carried_out_by_build() -> None:
     sch = Schedule(program(CHAIN))
     sch.annotate(sch.get_block("load"), "double_buffer_scope", 0)
-    made: list[ir.PrimFunc] = []
-    module = bw.build(sch.func, on_pass=lambda name, before, after: made.append(after))
-    assert shapes(made[0])["B"] == (2, 32)
+    made, module = built(sch.func)
+    assert shapes(made["make_pipelines"])["B"] == (2, 32)
     a = np.random.default_rng(0).standard_normal((16, 32)).astype("float32")
     out = np.zeros_like(a)
     module["main"](a, out)

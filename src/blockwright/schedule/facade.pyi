@@ -68,7 +68,7 @@ class Facade:
         self,
         loop: LoopRV,
         stages: Sequence[int],
-        orders: tuple[int, ...] | None = None,
+        orders: Sequence[int] | None = None,
     ) -> None: ...
     def split(
         self,
