@@ -174,6 +174,29 @@ def test_a_part_cannot_replace_the_whole() -> None:
     assert error.value.code == "BW322"
 
 
+def test_the_initial_value_of_a_sum_is_no_part_of_its_own() -> None:
+    """Two blocks write `S`, but the same elements one after the other."""
+    sch = opened("""
+@T.prim_func
+def main(A: T.Buffer((8, 4), "float32"), D: T.Buffer((8,), "float32")):
+    S = T.alloc_buffer((8,), "float32")
+    for i, k in T.grid(8, 4):
+        with T.block("S"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + A[vi, vk]
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(8, i)
+            D[vi] = S[vi] + 1.0
+""")
+    init = sch.decompose_reduction(block(sch, "S"), loop(sch, "S"))
+    with pytest.raises(ScheduleError, match="goes on with what block S_init writes") as error:
+        sch.compute_inline(init)
+    assert error.value.code == "BW322"
+
+
 def test_a_consumer_does_not_fit_into_one_part() -> None:
     sch = opened(CONCAT)
     with pytest.raises(ScheduleError, match="not inside loop") as error:

@@ -78,7 +78,8 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         mapping = self._iterators(state, block, store)
         rivals = [w for w in flow.writers[store.buffer] if w is not block]
         readers = flow.consumers(block) if rivals else flow.readers.get(store.buffer, [])
-        self._alone(state, flow, block, store.buffer, readers if rivals else [])
+        if rivals:
+            self._alone(state, flow, block, store.buffer, rivals, readers)
         for reader in readers:
             require_element_reads(state, reader, store.buffer)
         if readers:
@@ -95,9 +96,16 @@ class ComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _alone(
-        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, readers: list[ir.Block]
-    ) -> None:
+        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, rivals: list[ir.Block],
+        readers: list[ir.Block],
+    ) -> None:  # fmt: skip
         """What the readers read of a buffer with several writers, the block alone has written."""
+        for other in rivals:
+            if not flow.disjoint(block, other, buffer):
+                state.fail(f"block {other.name} goes on with what block {block.name} writes to "
+                           f"{buffer.name}", code="BW322",
+                           guilty=[*map(state.tree.realize, (other, block))],
+                           help="inline a block before decompose_reduction")  # fmt: skip
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
             if not flow.covers([block], reader, region):
