@@ -21,6 +21,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.cover import apart
+from blockwright.analysis.tree import jumps
 from blockwright.schedule.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.move import body_parts
 from blockwright.schedule.state import State
@@ -59,7 +60,8 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
 
 def plan(state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None) -> Plan:
     """Check a pipeline of a loop; see `SoftwarePipeline` for the requirements."""
-    if loop.kind is not ir.ForKind.SERIAL or loop.annotations.keys() - {STAGE, ORDER}:
+    other = loop.annotations.keys() - {STAGE, ORDER}
+    if loop.kind is not ir.ForKind.SERIAL or other or jumps(loop.body):
         require_plain_loop(state, loop)
     parts = body_parts(loop)
     order = _order(state, loop, parts, stages, orders)

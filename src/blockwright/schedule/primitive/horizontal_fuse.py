@@ -6,7 +6,12 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis.cover import apart
-from blockwright.schedule.checks import require_only_blocks, require_zero_start
+from blockwright.analysis.tree import jumps
+from blockwright.schedule.checks import (
+    require_only_blocks,
+    require_plain_loop,
+    require_zero_start,
+)
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.loops import guarded, moved
@@ -130,6 +135,8 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
     def _alike(state: State, loops: list[ir.For]) -> None:
         for loop in loops:
             require_zero_start(state, loop)
+            if jumps(loop.body):
+                require_plain_loop(state, loop)  # says so
             if loop.annotations:
                 state.fail(f"loop {loop.loop_var.name} is annotated with "
                            f"{', '.join(loop.annotations)}", code="BW312", guilty=[loop],
