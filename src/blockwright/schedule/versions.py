@@ -64,34 +64,35 @@ def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | 
     if buffer.strides or buffer.elem_offset is not None:
         return (None,) * buffer.ndim
     found: list[ir.Expr | None] = []
-    for dim, size in enumerate(buffer.shape):
-        extent = _touched(state, loop, buffer, dim)
-        smaller = extent is not None and not state.analyzer(loop).prove(
-            ir.GE(*ir.match_types(extent, size)))  # fmt: skip
+    around = state.analyzer(loop)
+    for dim, (extent, size) in enumerate(
+        zip(_touched(state, loop, buffer), buffer.shape, strict=True)
+    ):
+        smaller = extent is not None and not around.prove(ir.GE(*ir.match_types(extent, size)))
         fits = smaller and extent is not None and _expressible(state, loop, buffer, dim, extent)
         found.append(extent if fits else None)
     return tuple(found)
 
 
-def _touched(state: State, loop: ir.For, buffer: ir.Buffer, dim: int) -> ir.Expr | None:
-    """The extent of a dimension that one iteration touches, whichever iteration it is."""
+def _touched(state: State, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | None]:
+    """Per dimension the extent that one iteration touches, whichever iteration it is."""
     flow = state.data_flow(state.scope(loop))
     around = [*state.tree.loops_above(loop), loop]
     analyzer = state.analyzer(loop.body)
-    parts: list[IntervalSet] = []
-    for block in state.tree.child_blocks(loop):
-        for region in (*block.reads, *block.writes):
-            if region.buffer is buffer:
-                box = flow.region_under(around, block, region, analyzer, tight=False)
-                parts.append(IntervalSet.of_range(box.region[dim]))
-    hull = union(parts, analyzer).range(analyzer)
-    if hull is None:
-        return None
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in around}
-    most = eval_set(hull.extent, domains, analyzer).max
-    if most is None or ir.uses_var(most, set(domains)):
-        return None
-    return analyzer.simplify(most)
+    boxes = [
+        flow.region_under(around, block, region, analyzer, tight=False).region
+        for block in state.tree.child_blocks(loop)
+        for region in (*block.reads, *block.writes)
+        if region.buffer is buffer
+    ]
+    found: list[ir.Expr | None] = []
+    for parts in zip(*boxes, strict=True):
+        hull = union([IntervalSet.of_range(p) for p in parts], analyzer).range(analyzer)
+        most = None if hull is None else eval_set(hull.extent, domains, analyzer).max
+        fixed = most is not None and not ir.uses_var(most, set(domains))
+        found.append(analyzer.simplify(most) if fixed and most is not None else None)
+    return found
 
 
 def _expressible(state: State, loop: ir.For, buffer: ir.Buffer, dim: int, extent: ir.Expr) -> bool:
