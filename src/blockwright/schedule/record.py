@@ -239,6 +239,7 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tuple[Factor, ...]": ("factors (integers, expressions, one None)", _many(_factor)),
     "tuple[str, ...] | None": ("names", _optional(_many(_instance(str)))),
     "tuple[int, ...]": ("integers", _many(_integer)),
+    "tuple[int, ...] | None": ("integers", _optional(_many(_integer))),
     "tuple[Factor, ...] | None": ("factors", _optional(_many(_factor))),
     "bool": ("True or False", _instance(bool)),
     "int": ("an integer", _integer),

@@ -8,6 +8,7 @@ from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
+from blockwright.schedule.primitive.double_buffer import DoubleBuffer
 from blockwright.schedule.primitive.fuse import Fuse
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
@@ -15,6 +16,7 @@ from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
+from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
@@ -28,6 +30,7 @@ from blockwright.schedule.primitive.sample_imperfect_tile import SampleImperfect
 from blockwright.schedule.primitive.sample_partitioned_tile import SamplePartitionedTile
 from blockwright.schedule.primitive.sample_perfect_tile import SamplePerfectTile
 from blockwright.schedule.primitive.set_scope import SetScope
+from blockwright.schedule.primitive.software_pipeline import SoftwarePipeline
 from blockwright.schedule.primitive.split import Split
 from blockwright.schedule.primitive.tensorize import Tensorize
 from blockwright.schedule.primitive.transform_block_layout import TransformBlockLayout
@@ -46,6 +49,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeAt,
     ComputeInline,
     DecomposeReduction,
+    DoubleBuffer,
     Fuse,
     GetBlock,
     GetChildBlocks,
@@ -53,6 +57,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetLoops,
     GetOutputBlocks,
     GetProducers,
+    HorizontalFuse,
     PadEinsum,
     Parallel,
     Reindex,
@@ -66,6 +71,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     SamplePartitionedTile,
     SamplePerfectTile,
     SetScope,
+    SoftwarePipeline,
     Split,
     Tensorize,
     TransformBlockLayout,
