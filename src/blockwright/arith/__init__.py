@@ -14,7 +14,7 @@ from blockwright.arith.itermark import (
 )
 from blockwright.arith.overlap import leaves_no_gap
 from blockwright.arith.querylog import Query, query_log
-from blockwright.arith.region import bound_region, clip_region, covers, covers_together
+from blockwright.arith.region import bound_region, clip_region, covers, jointly_cover
 from blockwright.arith.subspace import SubspaceDivision, SubspacePair, subspace_divide
 
 __all__ = [
@@ -33,13 +33,13 @@ __all__ = [
     "bound_region",
     "clip_region",
     "covers",
-    "covers_together",
     "detect_iter_map",
     "eval_set",
     "intersect",
     "inverse_map",
     "is_bijective",
     "iter_expr",
+    "jointly_cover",
     "leaves_no_gap",
     "query_log",
     "require_iter_map",

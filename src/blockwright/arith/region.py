@@ -9,14 +9,15 @@ loop variable cancels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.condition import conjuncts, reduced, test_of
 from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum
 from blockwright.arith.form import Poly
 from blockwright.arith.interval import with_domains
-from blockwright.ir import LT, Expr, Range, Var, const
+from blockwright.ir import LE, Expr, Range, Var, add, const, match_types, minimum
+from blockwright.ir import maximum as maximum_of
 from blockwright.support import IRError
 
 
@@ -129,53 +130,49 @@ def covers(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer) -
     return True
 
 
-def covers_together(
-    boxes: Sequence[Sequence[Range]], inner: Sequence[Range], analyzer: Analyzer
+def jointly_cover(
+    outers: Sequence[Sequence[Range]], inner: Sequence[Range], analyzer: Analyzer
 ) -> bool:
-    """Whether every element of `inner` surely lies in one of the boxes.
+    """Whether every element of `inner` surely lies in one of `outers`.
 
-    A box that holds `inner` but for the far end of one dimension leaves that end to the others.
+    Each box is cut out of what is left of `inner`; nothing may remain.
     """
-    if any(covers(box, inner, analyzer) for box in boxes) or _is_empty(inner, analyzer):
+    if any(covers(outer, inner, analyzer) for outer in outers):
         return True
-    if len(boxes) < 2:
-        return False
-    for position, box in enumerate(boxes):
-        others = [*boxes[:position], *boxes[position + 1 :]]
-        for dim in range(len(inner)):
-            rest = _beyond(box, inner, dim, analyzer)
-            if rest is None:
-                continue
-            known = analyzer.copy()
-            end = analyzer.lower(_high(analyzer, rest[dim]), rest[dim].min.dtype)
-            known.learn(LT(rest[dim].min, end))  # else nothing is left
-            if covers_together(others, rest, known):
-                return True
-    return False
+    if any(analyzer.prove(LE(part.extent, const(0, part.extent.dtype))) for part in inner):
+        return True
+    rest = [[(part.min, add(part.min, part.extent)) for part in inner]]
+    for outer in outers if len(outers) > 1 else ():
+        hole = [(part.min, add(part.min, part.extent)) for part in outer]
+        rest = [piece for box in rest for piece in _without(box, hole, analyzer)]
+        if len(rest) > _MOST_PIECES:
+            return False
+    return len(outers) > 1 and not rest
 
 
-def _high(analyzer: Analyzer, part: Range) -> Poly:
-    return analyzer.space.add(analyzer.exact(part.min), analyzer.exact(part.extent))
+_MOST_PIECES = 32
+_Box = list[tuple[Expr, Expr]]
 
 
-def _is_empty(box: Sequence[Range], analyzer: Analyzer) -> bool:
-    space = analyzer.space
-    return any(analyzer.holds(space.sub(space.zero, analyzer.exact(part.extent))) for part in box)
+def _without(box: _Box, hole: _Box, analyzer: Analyzer) -> list[_Box]:
+    """Boxes that make up `box` without `hole`; those surely empty are left out."""
+    pieces: list[_Box] = []
+    left = list(box)
+    for dim, ((low, high), (start, stop)) in enumerate(zip(box, hole, strict=True)):
+        below, above = (low, _end(minimum, high, start, analyzer)), (
+            _end(maximum_of, low, stop, analyzer), high)  # fmt: skip
+        for part in (below, above):
+            if not _empty(part, analyzer):
+                pieces.append([*left[:dim], part, *left[dim + 1 :]])
+        left[dim] = (_end(maximum_of, low, start, analyzer), _end(minimum, high, stop, analyzer))
+        if _empty(left[dim], analyzer):
+            return [box]  # they do not meet
+    return pieces
 
 
-def _beyond(
-    box: Sequence[Range], inner: Sequence[Range], dim: int, analyzer: Analyzer
-) -> tuple[Range, ...] | None:
-    """What of `inner` lies behind the box in one dimension, if the box holds the rest of it."""
-    space = analyzer.space
-    low, start = analyzer.exact(inner[dim].min), analyzer.exact(box[dim].min)
-    if not analyzer.holds(space.sub(low, start)):
-        return None
-    other = [k for k in range(len(inner)) if k != dim]
-    if not covers([box[k] for k in other], [inner[k] for k in other], analyzer):
-        return None
-    stop = maximum(analyzer, [low, _high(analyzer, box[dim])])
-    left = space.sub(_high(analyzer, inner[dim]), stop)
-    dtype = inner[dim].min.dtype
-    rest = Range(analyzer.lower(stop, dtype), analyzer.lower(left, dtype))
-    return (*inner[:dim], rest, *inner[dim + 1 :])
+def _end(choose: Callable[[Expr, Expr], Expr], a: Expr, b: Expr, analyzer: Analyzer) -> Expr:
+    return analyzer.simplify(choose(*match_types(a, b)))
+
+
+def _empty(part: tuple[Expr, Expr], analyzer: Analyzer) -> bool:
+    return analyzer.prove(LE(*match_types(part[1], part[0])))

@@ -118,13 +118,13 @@ def require_quiet(
     guilty = state.tree.realize(block)
     for other in writers:
         for read, write in itertools.product(block.reads, other.writes):
-            if not flow.apart(block, read, other, write):
+            if read.buffer is write.buffer and not flow.apart((block, read), (other, write)):
                 state.fail(f"block {other.name} overwrites {read.buffer.name}, which block "
                            f"{block.name} reads", code="BW316",
                            guilty=[state.tree.realize(other), guilty])  # fmt: skip
     for other in users:
         for mine, touched in itertools.product(block.writes, (*other.reads, *other.writes)):
-            if not flow.apart(block, mine, other, touched):
+            if mine.buffer is touched.buffer and not flow.apart((block, mine), (other, touched)):
                 state.fail(f"block {other.name} uses {mine.buffer.name}, which block "
                            f"{block.name} would write sooner or later than it does",
                            code="BW316", guilty=[state.tree.realize(other), guilty])  # fmt: skip

@@ -8,6 +8,7 @@ from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
+from blockwright.schedule.primitive.double_buffer import DoubleBuffer
 from blockwright.schedule.primitive.fuse import Fuse
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
@@ -15,6 +16,7 @@ from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
+from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
@@ -23,7 +25,13 @@ from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
 from blockwright.schedule.primitive.rolling_buffer import RollingBuffer
+from blockwright.schedule.primitive.sample_categorical import SampleCategorical
+from blockwright.schedule.primitive.sample_compute_location import SampleComputeLocation
+from blockwright.schedule.primitive.sample_imperfect_tile import SampleImperfectTile
+from blockwright.schedule.primitive.sample_partitioned_tile import SamplePartitionedTile
+from blockwright.schedule.primitive.sample_perfect_tile import SamplePerfectTile
 from blockwright.schedule.primitive.set_scope import SetScope
+from blockwright.schedule.primitive.software_pipeline import SoftwarePipeline
 from blockwright.schedule.primitive.split import Split
 from blockwright.schedule.primitive.store_at import StoreAt
 from blockwright.schedule.primitive.tensorize import Tensorize
@@ -43,6 +51,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeAt,
     ComputeInline,
     DecomposeReduction,
+    DoubleBuffer,
     Fuse,
     GetBlock,
     GetChildBlocks,
@@ -50,6 +59,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetLoops,
     GetOutputBlocks,
     GetProducers,
+    HorizontalFuse,
     PadEinsum,
     Parallel,
     Reindex,
@@ -58,7 +68,13 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReverseComputeInline,
     Rfactor,
     RollingBuffer,
+    SampleCategorical,
+    SampleComputeLocation,
+    SampleImperfectTile,
+    SamplePartitionedTile,
+    SamplePerfectTile,
     SetScope,
+    SoftwarePipeline,
     Split,
     StoreAt,
     Tensorize,

@@ -36,8 +36,10 @@ class ComputeInline(Primitive, frozen=True, eq=False):
       iterators in their domains (BW320);
     - the element says which instance wrote it: the indices of the store are a one-to-one map of
       the iterators, such as the iterators themselves, or `vi // 8, vi % 8` (BW324);
-    - what it writes lives in the scope (BW322), is written by no other block (BW324), and is read
-      element by element (BW324), later (BW316), and only where the block has written (BW323);
+    - what it writes lives in the scope (BW322), and is read element by element (BW324), later
+      (BW316), and only where the block has written (BW323);
+    - where other blocks write parts of the same buffer, each consumer reads nothing but what this
+      block writes, or nothing of it (BW322);
     - nothing it reads is written before its last consumer has run (BW316).
 
     Before::
@@ -85,11 +87,13 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         if flow.is_output(block):
             state.fail(f"block {block.name} writes an output of the scope", code="BW322",
                        guilty=[realize])  # fmt: skip
-        require_only_writer(state, flow, block, store.buffer)
         require_in_blocks(state, scope, store.buffer)
         at = [ir.Var(f"at{k}", i.dtype) for k, i in enumerate(store.indices)]
         mapping = iterators_of(state, block, store, store.indices, at)
-        readers = flow.readers.get(store.buffer, [])
+        rivals = [w for w in flow.writers[store.buffer] if w is not block]
+        readers = flow.consumers(block) if rivals else flow.readers.get(store.buffer, [])
+        if rivals:
+            self._alone(state, flow, block, store.buffer, rivals, readers)
         for reader in readers:
             self._reads_well(state, flow, block, reader, store.buffer)
         template = ir.substitute(store.value, mapping)
@@ -98,9 +102,31 @@ class ComputeInline(Primitive, frozen=True, eq=False):
             old = state.tree.realize(reader)
             edit.replace(old, _Inline(store.buffer, at, template, edit.forward)(old))
         edit.replace(realize, None)
-        edit.free(scope, store.buffer)
+        if not rivals:
+            edit.free(scope, store.buffer)
         edit.refresh_signatures()
         return edit.finish()
+
+    @staticmethod
+    def _alone(
+        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, rivals: list[ir.Block],
+        readers: list[ir.Block],
+    ) -> None:  # fmt: skip
+        """What the readers read of a buffer with several writers, the block alone has written."""
+        for other in rivals:
+            if not flow.disjoint(block, other, buffer):
+                state.fail(f"block {other.name} goes on with what block {block.name} writes to "
+                           f"{buffer.name}", code="BW322",
+                           guilty=[*map(state.tree.realize, (other, block))],
+                           help="inline a block before decompose_reduction")  # fmt: skip
+        for reader in readers:
+            region = next(r for r in reader.reads if r.buffer is buffer)
+            if not flow.covers([block], reader, region):
+                state.fail(f"block {reader.name} reads parts of {buffer.name} that other blocks "
+                           "write", code="BW322",
+                           guilty=[*map(state.tree.realize, (reader, block))],
+                           help="inline the consumer with reverse_compute_inline, or cut it where "
+                           "the parts meet")  # fmt: skip
 
     @staticmethod
     def _reads_well(
@@ -113,22 +139,13 @@ class ComputeInline(Primitive, frozen=True, eq=False):
             state.fail(f"block {reader.name} reads {buffer.name} before block {block.name} writes "
                        "it", code="BW316", guilty=guilty)  # fmt: skip
         region = next(r for r in reader.reads if r.buffer is buffer)
-        if not flow.covers(block, reader, region):
+        if not flow.covers([block], reader, region):
             state.fail(f"block {reader.name} may read elements of {buffer.name} that block "
                        f"{block.name} does not write", code="BW323", guilty=guilty)  # fmt: skip
         around = neighbours(state, flow, block, state.tree.realize(reader))
         earlier = [b for b in around if flow.position[b] < flow.position[block]]
         require_final_inputs(state, flow, block, earlier)
         require_quiet(state, flow, block, writers=[b for b in around if b not in set(earlier)])
-
-
-def require_only_writer(state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer) -> None:
-    """No other block writes part of the buffer, which would lose its reader."""
-    others = [w for w in flow.writers[buffer] if w is not block]
-    if others:
-        state.fail(f"block {others[0].name} writes part of {buffer.name} too", code="BW324",
-                   guilty=[state.tree.realize(b) for b in (block, *others)],
-                   help="only a buffer with one writer can be inlined")  # fmt: skip
 
 
 def iterators_of(

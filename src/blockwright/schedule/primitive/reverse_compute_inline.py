@@ -23,7 +23,6 @@ from blockwright.schedule.order import (
 from blockwright.schedule.primitive.compute_inline import (
     iterators_of,
     require_element_reads,
-    require_only_writer,
     single_store,
 )
 from blockwright.schedule.record import Primitive
@@ -38,12 +37,12 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         block: the consumer.
 
     Requires:
-    - the block and its last producer are complete, each with one store as body (BW314, BW324): a
+    - the block and its producers are complete, each with one store as body (BW314, BW324): a
       reduction would apply the expression to each partial sum;
     - the block reads the producer's result at one index, a one-to-one map of its iterators, such
       as the iterators themselves in any order, or `vi // 8, vi % 8` (BW324);
-    - nobody else reads or writes that result, and it lives in the scope (BW322, BW324);
-    - the loops reach the whole domain of the block (BW325), and the producer makes all that it
+    - nobody else reads that result, and it lives in the scope (BW322);
+    - the loops reach the whole domain of the block (BW325), and the producers make all that it
       reads (BW324), each read being of an element that exists (BW323);
     - nothing between the two places uses what the block writes, or writes what it reads (BW316).
 
@@ -87,37 +86,41 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         require_complete(state, flow, block)
         require_idempotent(state, flow, block)
         store = single_store(state, block)
-        producer, made = self._producer(state, flow, block)
-        require_straight(state, scope, [realize, state.tree.realize(producer)])
+        made = self._producers(state, flow, block)
+        producers, buffer = [p for p, _ in made], made[0][1].buffer
+        require_straight(state, scope, [state.tree.realize(b) for b in (block, *producers)])
         require_everywhere(state, block)
-        require_reads_inside(state, block, {made.buffer})
-        mapping = self._iterators(state, block, store, made)
-        self._makes_all(state, flow, producer, block, made.buffer)
-        self._undisturbed(state, flow, producer, block)
-        value = _Replace(made.buffer, copied_expr(made.value))(ir.substitute(store.value, mapping))
-        index = tuple(ir.substitute(i, mapping) for i in store.indices)
-        body = ir.BufferStore(store.buffer, value, index)
+        require_reads_inside(state, block, {buffer})
+        mappings = [self._iterators(state, block, store, stored) for _, stored in made]
+        self._makes_all(state, flow, producers, block, buffer)
+        self._undisturbed(state, flow, producers, block)
         edit = Edit(state)
-        old = state.tree.realize(producer)
-        new = with_signature(producer.replace(body=body), state.analyzer(old))
-        edit.forward[producer] = new
-        edit.replace(old, self._guarded(state, producer, block, mapping).replace(block=new))
+        for (producer, stored), mapping in zip(made, mappings, strict=True):
+            self._apply_to(state, edit, block, store, producer, stored, mapping)
         edit.replace(realize, None)
-        edit.free(scope, made.buffer)
+        edit.free(scope, buffer)
         edit.refresh_signatures()
         step = edit.finish()
-        require_sound(state, step, new, block)
+        for producer in producers:
+            require_sound(state, step, edit.latest(producer), block)
         return step
 
     @staticmethod
-    def _guarded(
-        state: State, producer: ir.Block, block: ir.Block, mapping: dict[ir.Var, ir.Expr]
-    ) -> ir.BlockRealize:
-        """The producer's realize where the consumer has an instance."""
-        realize = state.tree.realize(producer)
-        values = {it.var: v for it, v in zip(producer.iter_vars, realize.iter_values, strict=True)}
-        predicate = realize.predicate
-        analyzer = state.analyzer(realize)
+    def _apply_to(
+        state: State, edit: Edit, block: ir.Block, store: ir.BufferStore, producer: ir.Block,
+        made: ir.BufferStore, mapping: dict[ir.Var, ir.Expr],
+    ) -> None:  # fmt: skip
+        """Let one producer store the consumer's value, where there is an instance of it."""
+        value = _Replace(made.buffer, copied_expr(made.value))(
+            ir.substitute(copied_expr(store.value), mapping))  # fmt: skip
+        index = tuple(ir.substitute(i, mapping) for i in store.indices)
+        body = ir.BufferStore(store.buffer, value, index)
+        old = state.tree.realize(producer)
+        new = with_signature(producer.replace(body=body), state.analyzer(old))
+        edit.forward[producer] = new
+        values = {it.var: v for it, v in zip(producer.iter_vars, old.iter_values, strict=True)}
+        predicate = old.predicate
+        analyzer = state.analyzer(old)
         for it in producer.iter_vars:
             analyzer.bind(it.var, it.dom)
         for it in block.iter_vars:
@@ -128,31 +131,35 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             ):
                 if not analyzer.prove(condition):
                     predicate = ir.logical_and(predicate, ir.substitute(condition, values))
-        return realize.replace(predicate=predicate)
+        edit.replace(old, old.replace(block=new, predicate=predicate))
 
     @staticmethod
-    def _producer(state: State, flow: Scope, block: ir.Block) -> tuple[ir.Block, ir.BufferStore]:
-        """The block that can take the expression: the last producer of something read here."""
+    def _producers(
+        state: State, flow: Scope, block: ir.Block
+    ) -> list[tuple[ir.Block, ir.BufferStore]]:
+        """The blocks that can take the expression: all that write what the last producer writes."""
         own = set(flow.block.alloc_buffers)
-        producers = flow.producers(block)
-        if not producers:
+        before = flow.producers(block)
+        if not before:
             state.fail(f"block {block.name} has no producer in its scope", code="BW322",
                        guilty=[state.tree.realize(block)])  # fmt: skip
-        producer = producers[-1]
-        require_complete(state, flow, producer)
-        made = single_store(state, producer)
-        others = [r for r in flow.readers[made.buffer] if r is not block]
-        if made.buffer not in own or others:
+        require_complete(state, flow, before[-1])
+        buffer = single_store(state, before[-1]).buffer
+        found: list[tuple[ir.Block, ir.BufferStore]] = []
+        for producer in flow.writers[buffer]:
+            require_complete(state, flow, producer)
+            found.append((producer, single_store(state, producer)))
+        others = [r for r in flow.readers[buffer] if r is not block]
+        if buffer not in own or others:
             who = f"block {others[0].name} reads it too" if others else "it outlives the scope"
             state.fail(
-                f"{made.buffer.name} must be read by block {block.name} alone, but {who}",
+                f"{buffer.name} must be read by block {block.name} alone, but {who}",
                 code="BW322",
-                guilty=[state.tree.realize(x) for x in (producer, *others)],
+                guilty=[state.tree.realize(x) for x in (before[-1], *others)],
             )
-        require_only_writer(state, flow, producer, made.buffer)
-        require_in_blocks(state, flow.block, made.buffer)
-        require_element_reads(state, block, made.buffer)
-        return producer, made
+        require_in_blocks(state, flow.block, buffer)
+        require_element_reads(state, block, buffer)
+        return found
 
     @staticmethod
     def _iterators(
@@ -168,30 +175,34 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _makes_all(
-        state: State, flow: Scope, producer: ir.Block, block: ir.Block, buffer: ir.Buffer
+        state: State, flow: Scope, producers: list[ir.Block], block: ir.Block, buffer: ir.Buffer
     ) -> None:
-        """The producer makes every element that the block reads; those it makes beyond are left
+        """The producers make every element that the block reads; those they make beyond are left
         out by the domains of the block's iterators, one by one."""
         read = next(r for r in block.reads if r.buffer is buffer)
-        written = next(r for r in producer.writes if r.buffer is buffer)
         analyzer = state.analyzer(flow.block.body)
         wanted = flow.region_under((), block, read, analyzer)
-        have = flow.region_under((), producer, written, analyzer)
-        plain = all(isinstance(r.min, ir.Var) or ir.is_const_int(r.min) for r in read.region)
-        fits = plain or covers(wanted.region, have.region, analyzer)
-        if not fits or not flow.covered(block, read, [producer]):
-            state.fail(f"block {producer.name} does not run where block {block.name} does",
-                       code="BW324", guilty=[state.tree.realize(x) for x in (producer, block)],
+        fits = all(isinstance(r.min, ir.Var) or ir.is_const_int(r.min) for r in read.region)
+        if not fits:
+            regions = [(p, next(r for r in p.writes if r.buffer is buffer)) for p in producers]
+            have = [flow.region_under((), p, r, analyzer).region for p, r in regions]
+            fits = all(covers(wanted.region, box, analyzer) for box in have)
+        if not fits or not flow.covers(producers, block, read):
+            names = " and ".join(p.name for p in producers)
+            state.fail(f"block {names} does not run where block {block.name} does", code="BW324",
+                       guilty=[state.tree.realize(x) for x in (*producers, block)],
                        help="inline the producer instead")  # fmt: skip
 
     @staticmethod
-    def _undisturbed(state: State, flow: Scope, producer: ir.Block, block: ir.Block) -> None:
-        """Nobody writes what the block reads, or uses what it writes, between the two places."""
-        around = neighbours(state, flow, block, state.tree.realize(producer))
-        last, here = flow.position[producer], flow.position[block]
-        writers = [b for b in around if flow.position[b] > last]
-        users = [b for b in around if flow.position[b] < here]
-        require_quiet(state, flow, block, writers=writers, users=users)
+    def _undisturbed(state: State, flow: Scope, producers: list[ir.Block], block: ir.Block) -> None:
+        """Nobody writes what the block reads, or uses what it writes, between the places."""
+        here = flow.position[block]
+        for producer in producers:
+            around = neighbours(state, flow, block, state.tree.realize(producer))
+            last = flow.position[producer]
+            writers = [b for b in around if flow.position[b] > last and b not in producers]
+            users = [b for b in around if flow.position[b] < here]
+            require_quiet(state, flow, block, writers=writers, users=users)
 
 
 class _Replace(ir.Mutator):

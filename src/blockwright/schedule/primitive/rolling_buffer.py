@@ -133,7 +133,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
             before = flow.position[block] < flow.position[reader]
-            if not before or not flow.covered(reader, region, [block]):
+            if not before or not flow.covers([block], reader, region):
                 state.fail(f"in an iteration of the loops they share, block {block.name} has not "
                            f"written all of {buffer.name} that block {reader.name} reads",
                            code="BW316", guilty=[state.tree.realize(b) for b in (reader, block)],
@@ -253,7 +253,7 @@ def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) ->
         done.add(here)
         for other in inside:
             if other is here or not any(
-                not flow.apart(here, read, other, write)
+                read.buffer is write.buffer and not flow.apart((here, read), (other, write))
                 for read in here.reads
                 for write in other.writes
             ):

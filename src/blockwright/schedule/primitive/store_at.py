@@ -157,7 +157,7 @@ def _require_contained(
         makers = [w for w in writers if w is not reader]
         late = [w for w in makers if flow.position[w] > flow.position[reader]]
         region = next(r for r in reader.reads if r.buffer is buffer)
-        if late or not flow.covered(reader, region, makers):
+        if late or not flow.covers(makers, reader, region):
             state.fail(f"block {reader.name} may read elements of {buffer.name} that an earlier "
                        f"iteration of {loop.loop_var.name} wrote", code="BW316",
                        guilty=[state.tree.realize(b) for b in (reader, *makers)],

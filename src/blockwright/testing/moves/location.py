@@ -43,8 +43,9 @@ def _places(p: Player, overlapping: bool) -> list[tuple[BlockRV, LoopRV]]:
         for consumer in p.sch.get_consumers(block)[-1:]:
             for loop in p.sch.get_loops(consumer):
                 told = p.sch.explain_compute_at(block, loop)
+                again = told.recomputation is None or told.recomputation > 1
                 moving = any(axis.follows and axis.made for axis in told.axes)
-                if not told.refusal and (moving or not overlapping):
+                if not told.refusal and ((again and moving) or not overlapping):
                     found.append((block, loop))
     return found
 
@@ -68,7 +69,7 @@ def _store_at(p: Player) -> None:
 
 
 def _rolling_buffer(p: Player) -> None:
-    if p.likely():
+    if p.likely(0.95):
         p.sch.rolling_buffer(_computed(p, overlapping=True)[0], 0)
         return
     block, at = _written(p)
