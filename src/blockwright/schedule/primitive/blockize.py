@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.arith import Analyzer, SubspaceDivision, subspace_divide
+from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.checks import require_known_kind, require_once, require_only_blocks
 from blockwright.schedule.edit import Edit, with_signature, wrap_loops
@@ -149,8 +149,7 @@ def _iterators(
         fixed = constant and not ir.is_const_int(pair.outer, 0)  # a place, not a digit from 0 on
         if (preserve_unit and not fixed) or not constant:
             var = ir.Var(f"{it.var.name}_o", dtype)
-            extent = pair.outer_extent
-            outer.append(ir.IterVar(var, ir.Range(zero, extent), it.iter_type))
+            outer.append(ir.IterVar(var, _outer_domain(it, pair, analyzer), it.iter_type))
             outer_values.append(pair.outer)
             value = ir.mul(var, pair.inner_extent)
         else:
@@ -162,6 +161,15 @@ def _iterators(
             value = value + var
         mapping[it.var] = value
     return outer, outer_values, inner, inner_values, mapping
+
+
+def _outer_domain(it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer) -> ir.Range:
+    """Values of an outer iterator; the old domain where the binding does not count from 0, as in
+    a loop that runs through a part of it."""
+    counted = ir.Range(ir.const(0, it.var.type), pair.outer_extent)
+    inside = analyzer.prove(ir.LT(*ir.match_types(pair.outer, pair.outer_extent)))
+    alone = analyzer.prove_equal(pair.inner_extent, ir.const(1, it.var.type))
+    return it.dom if alone and not inside else counted
 
 
 def _bounds(
