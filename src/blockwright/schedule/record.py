@@ -247,7 +247,6 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "str": ("a string", _instance(str)),
     "str | None": ("a string", _optional(_instance(str))),
     "AnyIndexMap": ("a function from indices to new indices", _index_map),
-    "tuple[int, ...] | None": ("integers", _optional(_many(_integer))),
     "tuple[float, ...]": ("numbers", _many(_real)),
     "int | None": ("an integer", _optional(_integer)),
     "Any": ("a number, string, expression, list or mapping", _annotation),
