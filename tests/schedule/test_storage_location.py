@@ -110,6 +110,21 @@ def test_sums_under_a_tile_keep_their_storage_per_tile() -> None:
         assert_same_meaning(program("matmul_gelu"), sch.func, sizes={"n": n})
 
 
+def test_a_sum_that_a_loop_outside_the_new_block_drives_stays_where_it_is() -> None:
+    """One visit of the block makes a part of the sum only; a copy in the block would lose it."""
+    sch = Schedule(program("strided_conv"), verify="full")
+    sch.compute_at(sch.get_block("scale"), at(sch, "conv", 4))
+    sch.store_at(sch.get_block("scale"), at(sch, "conv", 4))
+    assert_same_meaning(program("strided_conv"), sch.func)
+    conv = sch.get_block("conv")
+    for refused in (
+        lambda: sch.cache_write(conv, 0, "local"),
+        lambda: sch.decompose_reduction(conv, sch.get_loops(conv)[0]),
+    ):
+        with pytest.raises(ScheduleError, match="earlier visits of its scope"):
+            refused()
+
+
 # --------------------------------------------------------------------------------- rolling_buffer
 def test_a_row_of_stencils_keeps_a_window_each() -> None:
     sch = Schedule(program("blur"), verify="full")

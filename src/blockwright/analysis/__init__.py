@@ -2,13 +2,14 @@
 
 from blockwright.analysis.empty_reductions import define_empty_reductions
 from blockwright.analysis.facts import facts_at, symbol_facts, symbols_of
+from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
 from blockwright.analysis.regions import (
     block_access_regions,
     clip_region,
     relax_region,
 )
-from blockwright.analysis.scope import BlockKind, FlowMemo, Scope
+from blockwright.analysis.scope import BlockKind, Scope
 from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 

@@ -18,13 +18,13 @@ boxes can tell, something that it writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, TypeVar
 
 from blockwright import ir
 from blockwright.analysis.cover import Made, apart, covered_in_cases
 from blockwright.analysis.facts import facts_at
+from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
 from blockwright.arith import (
@@ -36,8 +36,6 @@ from blockwright.arith import (
 )
 from blockwright.arith.condition import conjuncts
 
-T = TypeVar("T")
-
 
 class BlockKind(Enum):
     """What a block is to its scope."""
@@ -46,25 +44,6 @@ class BlockKind(Enum):
     REDUCTION = "reduction"
     UPDATE = "update"
     OTHER = "other"
-
-
-class FlowMemo:
-    """Answers about blocks that hold as long as the block and the loops around it are the same.
-
-    Keys are made of node identities; the nodes are kept, so that an identity is never reused.
-    """
-
-    def __init__(self) -> None:
-        self._answers: dict[tuple[int | str, ...], Any] = {}
-        self._kept: list[ir.Node] = []
-
-    def answer(self, what: str, nodes: Sequence[ir.Node], find: Callable[[], T]) -> T:
-        """The known answer, or that of `find`."""
-        key = (what, *(id(n) for n in nodes))
-        if key not in self._answers:
-            self._kept.extend(nodes)
-            self._answers[key] = find()
-        return self._answers[key]
 
 
 class Scope:
@@ -160,6 +139,8 @@ class Scope:
         for region in block.writes:
             if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
                 return BlockKind.OTHER, "its output index uses a reduction iterator"
+        if block.init is not None and self._continued(block):
+            return BlockKind.OTHER, "it goes on with the sums of earlier visits of its scope"
         problems = self.not_affine(block)
         if problems and self.restart(block) is None:
             return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
@@ -169,6 +150,16 @@ class Scope:
         if all(any(r.buffer is b for r in block.reads) for b in written):
             return BlockKind.UPDATE, ""
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
+
+    def _continued(self, block: ir.Block) -> bool:
+        """Whether iterators of the scope drive the reduction: one visit makes a part of it."""
+        outer = {it.var for above in (self.block, *self.tree.ancestors(self.block))
+                 if isinstance(above, ir.Block) for it in above.iter_vars}  # fmt: skip
+        values = self.tree.realize(block).iter_values
+        return bool(outer) and any(
+            it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer)
+            for it, value in zip(block.iter_vars, values, strict=True)
+        )
 
     def _second_writer(self, block: ir.Block) -> str:
         """A conflict with another writer of the same buffer, in words."""

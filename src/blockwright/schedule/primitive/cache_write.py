@@ -16,6 +16,7 @@ from blockwright.schedule.buffers import (
     require_scope_name,
     writers,
 )
+from blockwright.schedule.checks import require_known_kind
 from blockwright.schedule.copies import anchor, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
@@ -90,6 +91,8 @@ class CacheWrite(Primitive, frozen=True, eq=False):
                        help="do this before decompose_reduction")  # fmt: skip
         require_in_blocks(state, scope, buffer)
         require_no_readback(state, block, buffer)
+        if block.init is not None:
+            require_known_kind(state, state.data_flow(scope), block)
         wanted = self._consumers(state, scope, block, buffer)
         whole = ir.full_region(buffer).region
         for stated in () if scope is state.func.root else scope.writes:
