@@ -1,5 +1,6 @@
 """Facts about tensor programs: regions, dependence, well-formedness, compute patterns."""
 
+from blockwright.analysis.atomics import atomic_misfit, is_atomic_update, updated_atomically
 from blockwright.analysis.empty_reductions import define_empty_reductions
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
@@ -18,6 +19,7 @@ __all__ = [
     "Pattern",
     "Scope",
     "Tree",
+    "atomic_misfit",
     "block_access_regions",
     "block_pattern",
     "check_well_formed",
@@ -27,7 +29,9 @@ __all__ = [
     "define_empty_reductions",
     "facts_at",
     "find_problems",
+    "is_atomic_update",
     "relax_region",
     "symbol_facts",
     "symbols_of",
+    "updated_atomically",
 ]

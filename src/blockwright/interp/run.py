@@ -25,7 +25,9 @@ from blockwright.ir import (
     PrimFunc,
     StringImm,
     Var,
+    atomic_place,
     collect,
+    is_atomic,
     walk,
 )
 from blockwright.support import InterpretError
@@ -119,7 +121,9 @@ def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:
             written.add(node.buffer)
         elif isinstance(node, Block):
             aliases |= {m.buffer: m.source.buffer for m in node.match_buffers}
-        elif isinstance(node, Call) and node.op in ("call_global", "call_packed", "atomic_add"):
+        elif is_atomic(node):
+            written |= {p.buffer for p in (atomic_place(node),) if p is not None}
+        elif isinstance(node, Call) and node.op in ("call_global", "call_packed"):
             written |= _written_by(node, module)
         elif isinstance(node, DeclBuffer):
             for load in collect(node.source, BufferLoad):
