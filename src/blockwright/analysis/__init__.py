@@ -1,4 +1,4 @@
-"""Facts about tensor programs: regions, dependence, well-formedness, compute patterns."""
+"""Facts about tensor programs: regions, dependence, validity, compute patterns."""
 
 from blockwright.analysis.atomics import atomic_misfit, is_atomic_update, updated_atomically
 from blockwright.analysis.empty_reductions import define_empty_reductions
@@ -11,6 +11,7 @@ from blockwright.analysis.regions import (
 )
 from blockwright.analysis.scope import BlockKind, FlowMemo, Scope, facts_at
 from blockwright.analysis.tree import Tree, child_stmts
+from blockwright.analysis.validation import find_violations
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "define_empty_reductions",
     "facts_at",
     "find_problems",
+    "find_violations",
     "is_atomic_update",
     "relax_region",
     "symbol_facts",
