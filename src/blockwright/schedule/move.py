@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
 from blockwright.arith import Analyzer, IntervalSet, detect_iter_map, union
-from blockwright.schedule.checks import require_concurrent, require_stage_pipeline
+from blockwright.schedule.checks import require_kind, require_stage_pipeline
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.state import State, Step
 
@@ -189,5 +189,4 @@ def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable
             state.fail(problem + " after the move", code="BW316",
                        guilty=[state.tree.realize(block)])  # fmt: skip
     for loop in after.tree.loops_above(block):
-        if loop.kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED):
-            require_concurrent(after, loop, loop.kind.value, loop.kind is ir.ForKind.PARALLEL)
+        require_kind(after, loop)

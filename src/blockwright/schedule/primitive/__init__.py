@@ -2,6 +2,8 @@
 
 from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop
 from blockwright.schedule.primitive.annotate import Annotate
+from blockwright.schedule.primitive.atomic_update import AtomicUpdate
+from blockwright.schedule.primitive.bind import Bind
 from blockwright.schedule.primitive.blockize import Blockize
 from blockwright.schedule.primitive.cache_read import CacheRead
 from blockwright.schedule.primitive.cache_write import CacheWrite
@@ -35,6 +37,8 @@ from blockwright.schedule.record import Primitive
 PRIMITIVES: tuple[type[Primitive], ...] = (
     AddUnitLoop,
     Annotate,
+    AtomicUpdate,
+    Bind,
     Blockize,
     CacheRead,
     CacheWrite,

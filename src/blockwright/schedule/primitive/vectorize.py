@@ -62,7 +62,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
                        guilty=[loop], help="split a constant factor off and vectorize "
                        "that")  # fmt: skip
         if not combines_lanes(state, loop):
-            require_concurrent(state, loop, "vectorized", private=False)
+            require_concurrent(state, loop, "vectorized")
         edit = Edit(state)
         edit.replace(loop, loop.replace(kind=ir.ForKind.VECTORIZED))
         return edit.finish()
