@@ -198,20 +198,32 @@ class _Nest:
                 fixed = instances(others, sizes, 1)
                 if not fixed.rows:
                     continue
-                rows = instances(spans, fixed.at(0))
+                known = fixed.at(0)
+                kinds = [self._at_least(it.var, spans, known) for it in group]
+                total = _count(spans, known)
+                if math.prod(kinds) > total:
+                    return (f"they take {' × '.join(map(str, kinds))} values or more, the loops "
+                            f"have {total} iterations")  # fmt: skip
+                rows = instances(spans, known)
                 columns = np.stack([self._column(it.var, rows) for it in group])
-                total = _count(spans, fixed.at(0))
             except Unknown:
                 return None
-            kinds = [len(np.unique(column)) for column in columns]
-            box = math.prod(kinds)
-            if box > total:
-                return (f"they take {' × '.join(map(str, kinds))} values or more, the loops have "
-                        f"{total} iterations")  # fmt: skip
+            box = math.prod(len(np.unique(column)) for column in columns)
             ran = np.unique(columns, axis=1).shape[1]
             if rows.complete and ran < box:
                 return f"of the {box} combinations of their values {ran} run"
         return None
+
+    def _at_least(self, var: ir.Var, spans: Sequence[Span], known: Env) -> int:
+        """A number of values that an iterator surely takes: one loop runs, the others stand."""
+        most = 1
+        for moving in spans:
+            first = {**known, **{s.var: int(value_of(s.low, known)) for s in spans}}
+            count = min(_SIMULATED, int(value_of(moving.count, known)))
+            env = {**first, moving.var: first[moving.var] + np.arange(count)}
+            found = value_of(self.visit.values[var], env)
+            most = max(most, len(np.unique(np.asarray(found))))
+        return most
 
     # ------------------------------------------------------------------ reductions
     def _repeated(self, analyzer: Analyzer) -> Iterator[Problem]:

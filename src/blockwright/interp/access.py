@@ -22,7 +22,14 @@ from blockwright.support import InterpretError
 
 
 class AccessCompiler(ExprCompiler):
-    """Adds memory to expressions."""
+    """Adds memory to expressions.
+
+    `exchanged`: buffers through which threads of a block may hand values over.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exchanged: set[Buffer] = set()
 
     def position(self, buffer: Buffer, indices: tuple[Expr, ...], site: Site | None) -> Fn:
         """Where in the view's data the elements are; without a site, bounds are not checked."""
@@ -106,6 +113,7 @@ class AccessCompiler(ExprCompiler):
             return self._masked_load(expr, slot, site)
         at = self.position(buffer, expr.indices, site)
         name, lanes = buffer.name, expr.dtype.lanes
+        handed_over = buffer in self.exchanged
 
         def load(env: Env) -> Any:
             view: View = env[slot]
@@ -114,6 +122,8 @@ class AccessCompiler(ExprCompiler):
             if shadow is not None:
                 seen = shadow[where]
                 if (seen.min(initial=view.ones) if type(seen) is np.ndarray else seen) < view.ones:
+                    if handed_over and any(level.threads for level in env[1].levels):
+                        raise _exchange(env, site, name, "one reads what it has not written")
                     raise _unwritten(env, site, name, view, where, seen, lanes)
             if env[1].levels:
                 _note(env, site, name, view, where, "read")
@@ -330,10 +340,20 @@ def _coordinates(flat: int, view: View) -> str:
     return ", ".join(out)
 
 
+def _exchange(env: Env, site: Site, name: str, what: str) -> InterpretError:
+    return site.error(env, "BW757", f"threads exchange values through {name}: {what}; the "
+                      "interpreter runs threads one after another", help="interpret the program "
+                      "before its loops are bound; lanes and barriers are not simulated"
+                      )  # fmt: skip
+
+
 def _note(env: Env, site: Site, name: str, view: View, where: Any, how: Touch) -> None:
     level = record(env[1].levels, view, where, how)
     if level is not None:
         what = {"read": "read", "write": "written", "atomic": "updated"}[how]
+        if level.threads:
+            raise _exchange(env, site, name, f"an element of {name} is {what} by one thread of "
+                            f"loop {level.name} and touched by another")  # fmt: skip
         raise site.error(env, "BW756", f"race: an element of {name} is {what} here while another "
                          f"iteration of the parallel loop {level.name} touches it too",
                          help="make the iterations independent, run the loop serially, or use "

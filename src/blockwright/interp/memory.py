@@ -132,11 +132,15 @@ def _others(who: Any, base: int, me: int) -> Any:
 
 
 class Level:
-    """One open parallel loop: ids from `base` on belong to it; `current` is the iteration."""
+    """One open parallel loop: ids from `base` on belong to it; `current` is the iteration.
 
-    __slots__ = ("base", "current", "name")
+    `threads`: the iterations are threads of one block, which could meet at a barrier.
+    """
 
-    def __init__(self, name: str, base: int) -> None:
+    __slots__ = ("base", "current", "name", "threads")
+
+    def __init__(self, name: str, base: int, threads: bool = False) -> None:
+        self.threads = threads
         self.name = name
         self.base = base
         self.current = base

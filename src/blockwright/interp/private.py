@@ -13,10 +13,12 @@ life of the buffer, and an iteration does not begin with a write of its own, as 
 Such a buffer is shared, and the check for races sees that iterations keep to their own elements.
 Lowering proves for each loop where an allocation may stand; this rule looks at the place of the
 accesses alone, and lets the check for uninitialised reads find an iteration that relies on others.
+Loops bound to a thread axis own the buffers in scopes that the members of the axis do not share.
 """
 
 from __future__ import annotations
 
+from blockwright.analysis.kernels import shares
 from blockwright.ir import (
     AttrStmt,
     Block,
@@ -59,13 +61,20 @@ def _owner(buffer: Buffer, within: Path) -> For | None:
     """The innermost parallel loop whose iterations own the buffer, of the loops around all uses."""
     for depth in reversed(range(len(within))):
         loop = within[depth]
-        if not isinstance(loop, For) or loop.kind is not ForKind.PARALLEL:
+        if not isinstance(loop, For) or not _owns(loop, buffer):
             continue
         again = [n for n in within[:depth] if isinstance(n, While) or n.kind is not loop.kind]
         rounds = {n.loop_var for n in again if isinstance(n, For)}
         if not again or _begins_with_write(loop.body, buffer, rounds):
             return loop
     return None
+
+
+def _owns(loop: For, buffer: Buffer) -> bool:
+    """Whether iterations of a loop may have the buffer for themselves."""
+    if loop.kind is ForKind.THREAD_BINDING and loop.thread is not None:
+        return not shares(buffer.scope, loop.thread.thread_tag)
+    return loop.kind is ForKind.PARALLEL
 
 
 class _Finder:

@@ -14,6 +14,7 @@ from blockwright.interp.lanes import Env, Fn, Return, State
 from blockwright.interp.memory import Pointer, Storage
 from blockwright.interp.private import private_buffers
 from blockwright.interp.stmt import StmtCompiler
+from blockwright.interp.threads import check_owned, exchanged, in_sequence
 from blockwright.ir import (
     Block,
     Buffer,
@@ -67,8 +68,10 @@ class Program:
             compiler.define(handle)
             self.slots[handle] = compiler.slot(handle)
             compiler.slot(buffer)
-        body = define_empty_reductions(func).body
+        body = define_empty_reductions(in_sequence(func)).body
         compiler.privates = private_buffers(body)
+        check_owned(body, compiler.privates)
+        compiler.exchanged = exchanged(body)
         self.body = compiler.stmt(body)
         self.count = compiler.count
 
