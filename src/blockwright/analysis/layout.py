@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.arith.text import expr_text
 
 DIM_ALIGN = "buffer_dim_align"
 OWN_ALIGNMENT = 64
@@ -87,15 +88,15 @@ def unmet_demands(
     for axis, (wanted, have) in enumerate(zip(view.strides, strides[extra:], strict=False)):
         free = isinstance(wanted, ir.Var) or ir.is_const_int(source.region[extra + axis].extent, 1)
         if not free and not surely(wanted, have):
-            yield f"stride {wanted!r} in dimension {axis}", f"that of {buffer.name} is " \
-                f"{analyzer.simplify(have)!r}", "cache it in a compact buffer, or storage_align it"  # fmt: skip
+            yield f"stride {expr_text(wanted)} in dimension {axis}", f"that of {buffer.name} is " \
+                f"{expr_text(analyzer.simplify(have))}", "cache it in a compact buffer, or storage_align it"  # fmt: skip
     start = zero
     for rng, stride in zip(source.region, strides, strict=True):
         start = ir.add(start, ir.mul(ir.cast_to(rng.min, "int64"), ir.cast_to(stride, "int64")))
-    shown = f"the part of {buffer.name} starts at element {analyzer.simplify(start)!r}"
+    shown = f"the part of {buffer.name} starts at element {expr_text(analyzer.simplify(start))}"
     offset = view.elem_offset
     if offset is not None and not isinstance(offset, ir.Var) and not surely(offset, start):
-        yield f"element offset {offset!r}", shown, "cache the part in a buffer of its own"
+        yield f"element offset {expr_text(offset)}", shown, "cache the part in a buffer of its own"
     factor = view.offset_factor
     if factor > 1 and not surely(ir.floormod(start, factor), zero):
         yield f"an element offset that is a multiple of {factor}", shown, \

@@ -21,6 +21,14 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
                    code="BW312", guilty=[loop], help="unannotate it first")  # fmt: skip
 
 
+def require_unbound(state: State, loop: ir.For) -> None:
+    """The loop is not bound to a thread axis, which decides how it runs."""
+    if loop.kind is ir.ForKind.THREAD_BINDING:
+        tag = "a thread axis" if loop.thread is None else loop.thread.thread_tag
+        state.fail(f"loop {loop.loop_var.name} is bound to {tag} already", code="BW312",
+                   guilty=[loop], help="split it first and bind only one part")  # fmt: skip
+
+
 def require_zero_start(state: State, loop: ir.For) -> None:
     if not ir.is_const_int(loop.min, 0):
         state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW312", guilty=[loop])
