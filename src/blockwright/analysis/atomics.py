@@ -38,7 +38,7 @@ def atomic_misfit(name: str, dtype: ir.DType) -> str | None:
 
 def _unshared(call: ir.Call, buffer: ir.Buffer) -> str | None:
     if buffer.scope in PRIVATE_SCOPES or "." in buffer.scope.removesuffix(".dyn"):
-        return (f"{call.op} updates {buffer.name} in {buffer.scope!r}, which no other thread sees")
+        return f"{call.op} updates {buffer.name} in {buffer.scope!r}, which no other thread sees"
     return None
 
 

@@ -219,7 +219,7 @@ class _Nest:
         most = 1
         for moving in spans:
             first = {**known, **{s.var: int(value_of(s.low, known)) for s in spans}}
-            count = min(_SIMULATED, int(value_of(moving.count, known)))
+            count = min(_SIMULATED, int(value_of(moving.extent, known)))
             env = {**first, moving.var: first[moving.var] + np.arange(count)}
             found = value_of(self.visit.values[var], env)
             most = max(most, len(np.unique(np.asarray(found))))
@@ -234,8 +234,13 @@ class _Nest:
         if is_bijective(self.values, self.domains, predicate, analyzer):
             starts = {f.loop_var: f.min for f in self.loops}
             pairs = zip(self.block.iter_vars, self.values, reduced, strict=True)
-            if all(analyzer.prove_equal(ir.cast_to(ir.substitute(v, starts), it.dom.min.dtype),
-                                        it.dom.min) for it, v, is_term in pairs if is_term):
+            if all(
+                analyzer.prove_equal(
+                    ir.cast_to(ir.substitute(v, starts), it.dom.min.dtype), it.dom.min
+                )
+                for it, v, is_term in pairs
+                if is_term
+            ):
                 return  # fmt: skip
         why = self._simulated(reduced)
         if why is not None:
@@ -304,5 +309,5 @@ def _count(spans: Sequence[Span], env: Env) -> int:
     """The number of iterations of loops whose extents do not depend on one another."""
     total = 1
     for span in spans:
-        total *= max(0, int(value_of(span.count, env)))
+        total *= max(0, int(value_of(span.extent, env)))
     return total

@@ -28,7 +28,7 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
     for visit in viewing:
         analyzer = symbol_facts(func)
         for level in visit.path:
-            analyzer.bind(level.var, ir.Range(level.low, level.count))
+            analyzer.bind(level.var, ir.Range(level.low, level.extent))
         for match in visit.block.match_buffers:
             source = resolved_region(visit, match.source)
             strides = buffer_strides(source.buffer, align.get(source.buffer, ()))

@@ -73,7 +73,7 @@ class _Loop:
 
     def reductions(self) -> Iterator[Problem]:
         """Reduction iterators that the loop drives, unless the update is atomic."""
-        if ir.is_const_int(self.level.count, 1):
+        if ir.is_const_int(self.level.extent, 1):
             return
         for visit in self.inside:
             driven = [
@@ -98,7 +98,7 @@ class _Loop:
         """An element that two iterations touch, one of them writing."""
         for sizes in sizes_to_try(self.func):
             try:
-                count = int(value_of(self.level.count, {**sizes, **_zeros(self.inside)}))
+                count = int(value_of(self.level.extent, {**sizes, **_zeros(self.inside)}))
                 low = int(value_of(self.level.low, {**sizes, **_zeros(self.inside)}))
             except Unknown:
                 return
@@ -145,7 +145,8 @@ class _Loop:
         found: dict[tuple[ir.Buffer, Place], dict[str, Visit]] = {}
         for visit in self.inside:
             for touch in touches(visit):
-                if self._private(touch.buffer, visit) or _root(visit, touch.buffer) is not touch.buffer:
+                viewed = _root(visit, touch.buffer) is not touch.buffer
+                if viewed or self._private(touch.buffer, visit):
                     continue
                 for place in self._places(visit, touch, known):
                     found.setdefault((touch.buffer, place), {}).setdefault(touch.how, visit)
@@ -170,13 +171,13 @@ class _Loop:
         return None
 
     def _places(self, visit: Visit, touch: Touch, known: Env) -> list[Place]:
-        own = [k for k, x in enumerate(visit.path) if x.var is self.level.var][0]
+        own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
         spans: list[Span] = []
         for k, level in enumerate(visit.path):
             if level.var is self.level.var:
                 continue
             free = k > own or bool(level.tag and self.level.tag)
-            count = level.count if free and not _same_launch(level, self.level) else ir.const(
+            count = level.extent if free and not _same_launch(level, self.level) else ir.const(
                 1, level.low.dtype)  # fmt: skip
             spans.append(Span(level.var, level.low, count))
         try:

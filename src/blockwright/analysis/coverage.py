@@ -8,9 +8,9 @@ interpreter and a sanitizer build find the rest. Reads that hang on a condition 
 condition holds, reads at positions that depend on memory do not count.
 
 For threads the same question is asked per copy of the buffer. All threads that share a copy have
-written their part, as a barrier between writer and reader guarantees; threads with another copy have
-written nothing into this one (BW238). A barrier needs all threads of the block: it cannot stand
-where only some of them arrive (BW239).
+written their part, as a barrier between writer and reader guarantees; threads with another copy
+have written nothing into this one (BW238). A barrier needs all threads of the block: it cannot
+stand where only some of them arrive (BW239).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from blockwright.analysis.enumerate import (
     Array,
     Env,
     Instances,
+    Span,
     Unknown,
     instances,
     shown,
@@ -160,12 +161,12 @@ class _Read:
 
     def _instances(self, sizes: Env, first: set[ir.Var]) -> Instances:
         """Instances of the read that happen in the first iteration of the shared loops."""
-        spans = []
+        spans: list[Span] = []
         for level in self.visit.path:
             span = level.span
             if level.var in first:
-                span = span._replace(count=ir.const(1, span.low.dtype))
-                if np.any(value_of(level.count, {**sizes, **_starts(self.visit.path)}) < 1):
+                span = span._replace(extent=ir.const(1, span.low.dtype))
+                if np.any(value_of(level.extent, {**sizes, **_starts(self.visit.path)}) < 1):
                     raise Unknown
             spans.append(span)
         rows = instances([*spans, *self.touch.spans], sizes)
@@ -176,9 +177,8 @@ class _Read:
     def _shared_loops(self) -> set[ir.Var]:
         """Loops that order the read after writes of earlier iterations."""
         mine = {level.stmt: level.var for level in self.visit.path if not level.tag}
-        found = {mine[level.stmt] for w in self.writers for level in w.visit.path
-                 if level.stmt in mine}  # fmt: skip
-        return found
+        return {mine[level.stmt] for w in self.writers for level in w.visit.path
+                if level.stmt in mine}  # fmt: skip
 
     def _may_meet(self, writer: _Writer, everyone: bool) -> bool:
         """Whether a writer's copy can be the reader's: on-chip memory ends with its kernel."""
@@ -189,7 +189,7 @@ class _Read:
         """What a writer has at most written, in terms of what it has in common with the reader."""
         fixed = {level.var for level in self.visit.path
                  if self._in_step(level, writer, everyone, alone)}  # fmt: skip
-        domains = {level.var: ir.Range(level.low, level.count) for level in writer.visit.path
+        domains = {level.var: ir.Range(level.low, level.extent) for level in writer.visit.path
                    if level.var not in fixed}  # fmt: skip
         region = ir.BufferRegion(writer.region.buffer,
                                  tuple(ir.substitute(r, writer.visit.values)
@@ -199,7 +199,7 @@ class _Read:
         known = self.analyzer.copy()
         for level in self.visit.path:
             if level.var in fixed:
-                known.bind(level.var, ir.Range(level.low, level.count))
+                known.bind(level.var, ir.Range(level.low, level.extent))
         return relax_region(region, domains, known, predicate).region
 
     def _in_step(self, level: Level, writer: _Writer, everyone: bool, alone: bool) -> bool:

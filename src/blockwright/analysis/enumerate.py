@@ -9,7 +9,7 @@ last; arithmetic is NumPy's on 64-bit integers, one row per instance.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -35,11 +35,11 @@ class Unknown(Exception):
 
 
 class Span(NamedTuple):
-    """A variable that runs over [low, low + count)."""
+    """A variable that runs over [low, low + extent)."""
 
     var: ir.Var
     low: ir.Expr
-    count: ir.Expr
+    extent: ir.Expr
 
 
 def value_of(expr: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
@@ -61,16 +61,20 @@ def value_of(expr: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
         case ir.Not():
             return np.logical_not(value_of(expr.a, env))
         case ir.Select():
-            parts = (expr.condition, expr.true_value, expr.false_value)
-            return np.where(*(value_of(p, env) for p in parts))
+            return _choice(expr.condition, expr.true_value, expr.false_value, env)
         case ir.Call(op="if_then_else"):
-            return np.where(*(value_of(p, env) for p in expr.args))
+            return _choice(expr.args[0], expr.args[1], expr.args[2], env)
         case ir.Call(op="likely"):
             return value_of(expr.args[0], env)
         case ir.BinaryOp() | ir.CompareOp():
             return _binary(expr, value_of(expr.a, env), value_of(expr.b, env))
         case _:
             raise Unknown
+
+
+def _choice(condition: ir.Expr, yes: ir.Expr, no: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
+    where: Callable[[Any, Any, Any], Any] = np.where
+    return where(value_of(condition, env), value_of(yes, env), value_of(no, env))
 
 
 def _binary(expr: ir.BinaryOp | ir.CompareOp, a: Any, b: Any) -> Any:
@@ -109,12 +113,21 @@ class Instances(NamedTuple):
     def where(self, mask: Any) -> Instances:
         """The rows at which a condition holds."""
         keep = np.flatnonzero(np.broadcast_to(mask, (self.rows,)))
-        env = {v: x[keep] if isinstance(x, np.ndarray) else x for v, x in self.env.items()}
+        env = _rows(self.env, keep)
         return Instances(env, len(keep), self.complete)
 
     def at(self, row: int) -> Env:
         """One row as plain numbers."""
-        return {v: int(x[row]) if isinstance(x, np.ndarray) else x for v, x in self.env.items()}
+        return {v: int(x[row]) if is_array(x) else x for v, x in self.env.items()}
+
+
+def is_array(value: Any) -> TypeGuard[Array]:
+    """Whether a value has one entry per row."""
+    return isinstance(value, np.ndarray)
+
+
+def _rows(env: Env, chosen: Array) -> Env:
+    return {v: x[chosen] if is_array(x) else x for v, x in env.items()}
 
 
 def instances(spans: Iterable[Span], known: Env, limit: int = 1 << 13) -> Instances:
@@ -126,7 +139,7 @@ def instances(spans: Iterable[Span], known: Env, limit: int = 1 << 13) -> Instan
     rows, complete = 1, True
     for span in spans:
         low = np.broadcast_to(value_of(span.low, env), (rows,))
-        count = np.broadcast_to(value_of(span.count, env), (rows,))
+        count = np.broadcast_to(value_of(span.extent, env), (rows,))
         top = max(0, int(count.max(initial=0)))
         if rows * top <= limit:
             offsets: Array = np.tile(np.arange(top), (rows, 1))
@@ -139,7 +152,7 @@ def instances(spans: Iterable[Span], known: Env, limit: int = 1 << 13) -> Instan
         valid = (offsets < count[:, None]) & (offsets >= 0)
         valid[:, 1:] &= offsets[:, 1:] != offsets[:, :-1]
         source, column = np.nonzero(valid)
-        env = {v: x[source] if isinstance(x, np.ndarray) else x for v, x in env.items()}
+        env = _rows(env, source)
         env[span.var] = (low[source] + offsets[source, column]).astype(np.int64)
         rows = len(source)
     return Instances(env, rows, complete)

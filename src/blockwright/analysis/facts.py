@@ -20,7 +20,7 @@ def symbols_of(func: ir.PrimFunc) -> list[ir.Var]:
 
 
 def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
-    """What a symbolic size is at least (1 unless stated: there is something to run), and at most."""
+    """The least value of a size (1 unless stated: there is something to run), and the largest."""
     lowers: Mapping[str, Any] = func.attrs.get("tir_var_lower_bound", {})
     uppers: Mapping[str, Any] = func.attrs.get("tir_var_upper_bound", {})
     low = _optional(lowers.get(var.name))

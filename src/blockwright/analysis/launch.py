@@ -139,10 +139,10 @@ def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int
               and not (level.tag and shares(buffer.scope, level.tag))]  # fmt: skip
     known = analyzer.copy()
     for level in common:
-        known.bind(level.var, ir.Range(level.low, level.count))
+        known.bind(level.var, ir.Range(level.low, level.extent))
     extents = [0] * buffer.ndim
     for visit in users:
-        domains = {x.var: ir.Range(x.low, x.count) for x in visit.path
+        domains = {x.var: ir.Range(x.low, x.extent) for x in visit.path
                    if all(x.var is not c.var for c in common)}  # fmt: skip
         for region in (*visit.block.reads, *visit.block.writes):
             if region.buffer is not buffer:
@@ -238,4 +238,5 @@ def _together(
         names = ", ".join(it.var.name for it in moved)
         yield Problem("BW239", f"{what} is one instance for a whole {wanted}, but its iterators "
                       f"{names} differ between the threads of one", (node, *moved),
-                      "bind the thread axis inside the block, or drop its execution scope")  # fmt: skip
+                      "bind the thread axis inside the block, or drop its execution scope"
+                      )  # fmt: skip

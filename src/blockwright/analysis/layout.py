@@ -89,7 +89,8 @@ def unmet_demands(
         free = isinstance(wanted, ir.Var) or ir.is_const_int(source.region[extra + axis].extent, 1)
         if not free and not surely(wanted, have):
             yield f"stride {expr_text(wanted)} in dimension {axis}", f"that of {buffer.name} is " \
-                f"{expr_text(analyzer.simplify(have))}", "cache it in a compact buffer, or storage_align it"  # fmt: skip
+                f"{expr_text(analyzer.simplify(have))}", \
+                "cache it in a compact buffer, or storage_align it"  # fmt: skip
     start = zero
     for rng, stride in zip(source.region, strides, strict=True):
         start = ir.add(start, ir.mul(ir.cast_to(rng.min, "int64"), ir.cast_to(stride, "int64")))
@@ -108,7 +109,7 @@ def unmet_demands(
         if known % wanted_bytes:
             yield f"an address that is a multiple of {wanted_bytes} bytes", \
                 f"that of {buffer.name} is known to be one of {known}", \
-                "cache it in a buffer of the program: callers align to the element only"  # fmt: skip
+                "cache it in a buffer of the program: callers align to elements only"  # fmt: skip
         elif not surely(ir.floormod(ir.mul(start, element), wanted_bytes), zero):
             yield f"an address that is a multiple of {wanted_bytes} bytes", shown, \
                 "choose tiles of such multiples, pad, or storage_align"  # fmt: skip

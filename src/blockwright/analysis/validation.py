@@ -1,7 +1,7 @@
 """The validator: everything that must hold of a tensor program before it is built.
 
 Well-formedness first; where that holds, loop nests (`bindings`), data flow (`coverage`), what runs
-at the same time (`concurrency`), kernels (`launch`), views (`boundaries`), and what the machine has.
+at the same time (`concurrency`), kernels (`launch`), views (`boundaries`), what the machine has.
 """
 
 from __future__ import annotations

@@ -23,13 +23,13 @@ class Level(NamedTuple):
 
     var: ir.Var
     low: ir.Expr
-    count: ir.Expr
+    extent: ir.Expr
     stmt: ir.Stmt
     tag: str = ""
 
     @property
     def span(self) -> Span:
-        return Span(self.var, self.low, self.count)
+        return Span(self.var, self.low, self.extent)
 
 
 @dataclasses.dataclass(eq=False)

@@ -147,5 +147,3 @@ def exchanged(root: Stmt) -> set[Buffer]:
 
     visit(root, ())
     return found
-
-

@@ -54,8 +54,10 @@ def _rows() -> dict[str, OpRow]:
         OpRow("vector_reduce_max", "pure", 1, result="given"),
         OpRow("address_of", "read", 1, result="given"),
         OpRow("prefetch", "effect", -1, result="given"),
-        *(OpRow(f"atomic_{how}", "effect", 2, result="given")
-          for how in ("add", "mul", "min", "max", "and", "or")),
+        *(
+            OpRow(f"atomic_{how}", "effect", 2, result="given")
+            for how in ("add", "mul", "min", "max", "and", "or")
+        ),
         OpRow("tvm_storage_sync", "effect", 1, result="given", together="gpu_block"),
         OpRow("call_packed", "effect", -1, result="given"),
         OpRow("call_extern", "effect", -1, result="given"),

@@ -195,8 +195,9 @@ def require_concurrent(
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
-                           help="rfactor the loop, choose a spatial one"
-                           + (", or decompose_reduction and atomic_update" if atomic else ""))  # fmt: skip
+                           help="rfactor the loop, choose a spatial one, or make the update "
+                           "atomic (decompose_reduction, atomic_update)" if atomic else
+                           "rfactor the loop, or choose a spatial one")  # fmt: skip
         if bound and not flow.not_affine(block):
             continue
         for buffer in shared:

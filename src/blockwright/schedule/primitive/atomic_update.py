@@ -16,7 +16,7 @@ from blockwright.schedule.state import State, Step
 
 
 class AtomicUpdate(Primitive, frozen=True, eq=False):
-    """Write the update of a reduction as an atomic operation, so that its loops may run in parallel.
+    """Make the update of a reduction atomic, so that its loops may run in parallel.
 
     Args:
         block: the update, as `decompose_reduction` leaves it.

@@ -97,8 +97,10 @@ def _same_axis_above(state: State, loop: ir.For, tag: str) -> ir.For | None:
     if tag in VIRTUAL_AXES:
         return None
     for above in state.tree.ancestors(loop):
-        if isinstance(above, ir.For) and above.thread is not None and (
-            above.thread.thread_tag == tag
+        if (
+            isinstance(above, ir.For)
+            and above.thread is not None
+            and (above.thread.thread_tag == tag)
         ):
             return above
     return None
