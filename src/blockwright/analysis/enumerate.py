@@ -9,7 +9,7 @@ last; arithmetic is NumPy's on 64-bit integers, one row per instance.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def value_of(expr: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
 
 
 def _choice(condition: ir.Expr, yes: ir.Expr, no: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
-    where: Callable[[Any, Any, Any], Any] = np.where
+    where = cast("Callable[..., Any]", np.where)
     return where(value_of(condition, env), value_of(yes, env), value_of(no, env))
 
 
