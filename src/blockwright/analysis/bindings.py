@@ -232,16 +232,8 @@ class _Nest:
             return
         predicate = None if ir.is_const_int(self.predicate, 1) else self.predicate
         if is_bijective(self.values, self.domains, predicate, analyzer):
-            starts = {f.loop_var: f.min for f in self.loops}
-            pairs = zip(self.block.iter_vars, self.values, reduced, strict=True)
-            if all(
-                analyzer.prove_equal(
-                    ir.cast_to(ir.substitute(v, starts), it.dom.min.dtype), it.dom.min
-                )
-                for it, v, is_term in pairs
-                if is_term
-            ):
-                return  # fmt: skip
+            if self._starts_first(reduced, analyzer):
+                return
         why = self._simulated(reduced)
         if why is not None:
             yield Problem(
@@ -250,6 +242,23 @@ class _Nest:
                 "let every reduction iterator run through its domain from its first value, once "
                 "for each element",
             )  # fmt: skip
+
+    def _starts_first(self, reduced: Sequence[bool], analyzer: Analyzer) -> bool:
+        """Whether the first iteration of the loops over the terms is the first term, and runs."""
+        pairs = zip(self.block.iter_vars, self.values, reduced, strict=True)
+        terms = [(it.dom.min, v) for it, v, is_term in pairs if is_term]
+        starts = {f.loop_var: f.min for f in self.loops
+                  if any(ir.uses_var(v, f.loop_var) for _, v in terms)}  # fmt: skip
+        known = analyzer.copy()
+        for loop in self.loops:
+            known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+        first = (ir.cast_to(ir.substitute(v, starts), low.dtype) for low, v in terms)
+        return all(
+            known.prove_equal(x, low) for x, (low, _) in zip(first, terms, strict=True)
+        ) and all(
+            not ir.uses_var(c, set(starts)) or known.prove(ir.substitute(c, starts))
+            for c in conjuncts(self.predicate)
+        )
 
     def _simulated(self, reduced: Sequence[bool]) -> str | None:
         """What goes wrong first when the instances run one by one."""

@@ -37,7 +37,7 @@ from blockwright.analysis.kernels import BLOCK_AXES, shares
 from blockwright.analysis.problems import Problem
 from blockwright.analysis.regions import relax_region
 from blockwright.analysis.visits import Level, Touch, Visit, touches
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, is_bijective
 
 
 def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
@@ -177,8 +177,30 @@ class _Read:
     def _shared_loops(self) -> set[ir.Var]:
         """Loops that order the read after writes of earlier iterations."""
         mine = {level.stmt: level.var for level in self.visit.path if not level.tag}
+        spatial = self._own_elements()
         return {mine[level.stmt] for w in self.writers for level in w.visit.path
-                if level.stmt in mine}  # fmt: skip
+                if level.stmt in mine
+                and not (w.visit is self.visit and level.var in spatial)}  # fmt: skip
+
+    def _own_elements(self) -> set[ir.Var]:
+        """Loops that take an update to elements which it has not touched before.
+
+        Those are the loops of its scope that drive spatial iterators alone, where the loops number
+        the instances one to one and the element read is the one written.
+        """
+        block, realize = self.visit.block, self.visit.realize
+        own = any(t.buffer is self.touch.buffer and t.how != "read"
+                  and ir.structural_equal(t.indices, self.touch.indices)
+                  for t in touches(self.visit))  # fmt: skip
+        last = max((k for k, s in enumerate(self.visit.around) if isinstance(s, ir.Block)),
+                   default=0)  # fmt: skip
+        loops = [s for s in self.visit.around[last:] if isinstance(s, ir.For)]
+        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+        pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+        terms = [v for it, v in pairs if it.iter_type is not ir.IterType.SPATIAL]
+        if not own or not is_bijective([v for _, v in pairs], domains, None, self.analyzer):
+            return set()
+        return {v for v in domains if not any(ir.uses_var(t, v) for t in terms)}
 
     def _may_meet(self, writer: _Writer, everyone: bool) -> bool:
         """Whether a writer's copy can be the reader's: on-chip memory ends with its kernel."""
