@@ -66,7 +66,7 @@ def value_of(expr: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
             return _choice(expr.args[0], expr.args[1], expr.args[2], env)
         case ir.Call(op="likely"):
             return value_of(expr.args[0], env)
-        case ir.BinaryOp() | ir.CompareOp():
+        case ir.BinaryOp() | ir.CompareOp() | ir.And() | ir.Or():
             return _binary(expr, value_of(expr.a, env), value_of(expr.b, env))
         case _:
             raise Unknown
@@ -77,7 +77,7 @@ def _choice(condition: ir.Expr, yes: ir.Expr, no: ir.Expr, env: Mapping[ir.Var, 
     return where(value_of(condition, env), value_of(yes, env), value_of(no, env))
 
 
-def _binary(expr: ir.BinaryOp | ir.CompareOp, a: Any, b: Any) -> Any:
+def _binary(expr: ir.BinaryOp | ir.CompareOp | ir.And | ir.Or, a: Any, b: Any) -> Any:
     apply = _BINARY.get(type(expr))
     if apply is not None:
         return apply(a, b)
