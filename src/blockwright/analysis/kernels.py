@@ -74,6 +74,12 @@ def shares(scope: str, tag: str) -> bool:
     return scope != "local" and tag == "threadIdx.x"
 
 
+def fills_together(loop: ir.For, buffer: ir.Buffer) -> bool:
+    """Whether the iterations of a loop are threads that share one on-chip copy of a buffer."""
+    tag = "" if loop.thread is None else loop.thread.thread_tag
+    return bool(tag) and buffer.scope != "global" and shares(buffer.scope, tag)
+
+
 def kernels(func: ir.PrimFunc) -> list[Kernel]:
     """The kernels of a function in program order; none in a program without thread axes."""
     found: list[Kernel] = []

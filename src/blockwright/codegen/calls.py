@@ -17,7 +17,11 @@ from blockwright.ir import (
     IntImm,
     OpRow,
     StringImm,
+<<<<<<< HEAD
     is_atomic,
+=======
+    const,
+>>>>>>> main
     register_op,
 )
 from blockwright.ir import expr as E
@@ -143,6 +147,16 @@ def _clz(c: ExprCompiler, expr: Call) -> Value:
 
 def _likely(c: ExprCompiler, expr: Call) -> Value:
     return c.value(expr.args[0])
+
+
+def _assume(c: ExprCompiler, expr: Call) -> Value:
+    """A promise to the compiler, which needs no code."""
+    return int_const(0, "i32")
+
+
+def _undef(c: ExprCompiler, expr: Call) -> Value:
+    """Any value will do; zero is the same on every run."""
+    return c.value(const(0, expr.dtype))
 
 
 def _if_then_else(c: ExprCompiler, expr: Call) -> Value:
@@ -340,5 +354,6 @@ _METHODS: dict[str, Callable[[ExprCompiler, Call], Value]] = {
     "constant_data": _constant_data, "call_extern": _call_extern,
     "call_pure_extern": _call_extern, "call_llvm_pure_intrin": _call_llvm,
     "call_llvm_intrin": _call_llvm, "call_global": _call_global, "call_packed": _call_packed,
-    "print": _print, "ret": _ret, "break": _jump, "continue": _jump,
+    "assume": _assume, "undef": _undef, "print": _print, "ret": _ret, "break": _jump,
+    "continue": _jump,
 }  # fmt: skip

@@ -17,7 +17,7 @@ def _bind(p: Player) -> None:
 
 
 def _atomic_update(p: Player) -> None:
-    """Of an update, as decompose_reduction leaves it; then often a loop over its terms at once."""
+    """Mostly of an update, as decompose_reduction leaves it."""
 
     def update(block: ir.Block) -> bool:
         reduces = any(it.iter_type is ir.IterType.REDUCE for it in block.iter_vars)
@@ -25,12 +25,6 @@ def _atomic_update(p: Player) -> None:
 
     block = p.block_where(update) if p.likely() else p.block()
     p.sch.atomic_update(block)
-    if p.likely(0.6):
-        loop = p.chance.choice(p.loops(block))
-        if p.likely(0.5):
-            p.sch.parallel(loop)
-        else:
-            p.sch.bind(loop, p.chance.choice(_USUAL))
 
 
 MOVES = {
