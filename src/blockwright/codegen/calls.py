@@ -17,11 +17,8 @@ from blockwright.ir import (
     IntImm,
     OpRow,
     StringImm,
-<<<<<<< HEAD
-    is_atomic,
-=======
     const,
->>>>>>> main
+    is_atomic,
     register_op,
 )
 from blockwright.ir import expr as E

@@ -48,11 +48,7 @@ class CallCompiler(AccessCompiler):
         method = self.atomic if is_atomic(expr) else methods.get(expr.op)
         if method is not None:
             return method(expr)
-<<<<<<< HEAD
-        if expr.op in ("prefetch", "tvm_storage_sync"):  # see interp.threads for barriers
-=======
-        if expr.op in ("prefetch", "undef"):
->>>>>>> main
+        if expr.op in ("prefetch", "tvm_storage_sync", "undef"):  # see interp.threads for barriers
             return lambda env: 0
         jump = {"break": Break, "continue": Continue, "ret": Return}.get(expr.op)
         if jump is None:
