@@ -367,6 +367,18 @@ for tx in T.thread_binding(32, thread="threadIdx.x"):
     assert codes(program(text.format(condition="tx < 16")), GPU) == ["BW239"]
 
 
+@pytest.mark.parametrize(("lanes", "expected"), [(32, []), (16, ["BW239"])])
+def test_matrix_operations_of_a_warp_need_a_full_one(lanes: int, expected: list[str]) -> None:
+    func = program(f"""
+for tx in T.thread_binding({lanes}, thread="threadIdx.x"):
+    with T.block("mma"):
+        T.reads(A[0:16, 0:16])
+        T.writes(C[0:16, 0:16])
+        T.evaluate(T.tvm_fill_fragment(C.data, 16, 16, 16, 0, T.float32(0)))
+""", allocate='C = T.alloc_buffer((16, 16), "float32", scope="wmma.accumulator")')  # fmt: skip
+    assert codes(func, GPU) == expected
+
+
 def test_a_processor_has_no_axes_and_no_execution_scopes() -> None:
     assert set(codes(program(SCOPED.format(lanes=32)), "x86-64-v3")) == {"BW231"}
 

@@ -33,6 +33,15 @@ from blockwright.target import LaunchLimits, Target
 
 _ORDER = {"gpu_block": 0, "gpu_warp": 1, "gpu_thread": 2}
 _WARP = 32
+_TOGETHER: dict[str, str] = {
+    "tvm_storage_sync": "gpu_block", "tvm_thread_allreduce": "gpu_block",
+    **dict.fromkeys((
+        "tvm_load_matrix_sync", "tvm_store_matrix_sync", "tvm_mma_sync", "tvm_bmma_sync",
+        "tvm_fill_fragment", "ptx_mma", "ptx_mma_sp", "ptx_ldmatrix", "mma_fill", "mma_store",
+        "tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down",
+    ), "gpu_warp"),
+}  # fmt: skip
+"""Operations that all threads of a warp or block run as one."""
 
 
 def launch_problems(
@@ -194,11 +203,9 @@ def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Problem]:
     if inner:
         return
     for node in ir.walk(visit.block.body):
-        if not isinstance(node, ir.Call) or node.op not in ir.OPS:
+        if not isinstance(node, ir.Call) or node.op not in _TOGETHER:
             continue
-        wanted = ir.OPS[node.op].together
-        if not wanted:
-            continue
+        wanted = _TOGETHER[node.op]
         if visit.kernel is None:
             yield Problem("BW239", f"{node.op} in block {visit.block.name} stands in no kernel",
                           (node,), "bind loops around it to thread axes")  # fmt: skip

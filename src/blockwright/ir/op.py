@@ -25,7 +25,6 @@ class OpRow(msgspec.Struct, frozen=True):
     arity: int
     elementwise: bool = False
     result: str = "first"  # "first": type of argument 0; "bool"; "given": the call states it
-    together: str = ""  # "gpu_warp", "gpu_block": all threads of one run the operation as one
 
 
 def _rows() -> dict[str, OpRow]:
@@ -58,7 +57,7 @@ def _rows() -> dict[str, OpRow]:
             OpRow(f"atomic_{how}", "effect", 2, result="given")
             for how in ("add", "mul", "min", "max", "and", "or")
         ),
-        OpRow("tvm_storage_sync", "effect", 1, result="given", together="gpu_block"),
+        OpRow("tvm_storage_sync", "effect", 1, result="given"),  # a barrier
         OpRow("call_packed", "effect", -1, result="given"),
         OpRow("call_extern", "effect", -1, result="given"),
         OpRow("call_pure_extern", "pure", -1, result="given"),

@@ -186,32 +186,63 @@ def require_concurrent(
     inside = set(blocks)
     for block in blocks:
         realize = state.tree.realize(block)
-        shared = [
-            r.buffer for r in block.writes
-            if not (atomic and updated_atomically(block, r.buffer))
-            and not (private and private(r.buffer) and _lives_in(flow, r.buffer, inside))
-            and not (redundant and redundant(r.buffer) and _repeats(flow, loop, block, inside))
-        ]  # fmt: skip
-        bound = False
         for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-            if not ir.uses_var(value, loop.loop_var):
-                continue
-            bound = True
-            if it.iter_type is not ir.IterType.SPATIAL and not _all_atomic(block, atomic):
+            drives = ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.SPATIAL
+            if drives and not _all_atomic(block, atomic):
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
                            help="rfactor the loop, choose a spatial one, or make the update "
                            "atomic (decompose_reduction, atomic_update)" if atomic else
                            "rfactor the loop, or choose a spatial one")  # fmt: skip
-        if bound and not flow.not_affine(block):
-            continue
-        for buffer in shared:
+        for region in block.writes:
+            buffer = region.buffer
+            if (
+                (atomic and updated_atomically(block, buffer))
+                or (private and private(buffer) and _lives_in(flow, buffer, inside))
+                or (redundant and redundant(buffer) and _repeats(flow, loop, block, inside))
+                or _write_apart(state, loop, block, region)
+            ):
+                continue
             state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
                        f"{buffer.name} in block {block.name}, so it cannot be {word}",
                        code="BW317", guilty=[loop, realize],
                        help="give each iteration a buffer of its own, or let loops that write "
                        "different elements run so")  # fmt: skip
+
+
+def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:
+    """Whether different iterations of the loop surely write different elements of a region.
+
+    The corners that move with the loop are looked at as a map of it and the loops below, or of all
+    loops: one to one, no two iterations have a corner in common. Boxes of more elements must lie
+    side by side.
+    """
+    realize = state.tree.realize(block)
+    values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+    above = state.tree.loops_above(block)
+    below = above[above.index(loop) :]
+    analyzer = state.analyzer(loop)
+    corners: list[ir.Expr] = []
+    for rng in region.region:
+        low = ir.substitute(rng.min, values)
+        if not ir.uses_var(low, loop.loop_var):
+            continue
+        if not ir.is_const_int(rng.extent, 1):
+            if not analyzer.prove_equal(ir.floormod(low, rng.extent), ir.const(0, low.dtype)):
+                continue
+            low = analyzer.simplify(ir.floordiv(low, rng.extent))
+        corners.append(low)
+    if not corners:
+        return False
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    for loops, known in ((below, analyzer), (above, state.analyzer(above[0]))):
+        moving = {f.loop_var: ir.Range(f.min, f.extent) for f in loops
+                  if any(ir.uses_var(c, f.loop_var) for c in corners)}  # fmt: skip
+        for condition in dict.fromkeys((None, predicate)):
+            if is_bijective(corners, moving, condition, known):
+                return True
+    return False
 
 
 def require_parallel(state: State, loop: ir.For) -> None:

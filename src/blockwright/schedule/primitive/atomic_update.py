@@ -86,7 +86,8 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
 def _atomic(state: State, block: ir.Block) -> ir.Call:
     """The atomic operation that means the same as the block's store."""
     store = block.body
-    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, ir.BinaryOp):
+    combines = (ir.BinaryOp, ir.And, ir.Or)
+    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, combines):
         state.fail(f"block {block.name} is not one update of an element", code="BW372",
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
     value, buffer = store.value, store.buffer
