@@ -15,6 +15,7 @@ from blockwright.ir import (
     BufferStore,
     Call,
     Expr,
+    Var,
     atomic_place,
     atomic_value,
 )
@@ -253,10 +254,14 @@ class AccessCompiler(ExprCompiler):
                                  span=expr.span)  # fmt: skip
         slot, site, name = self._known(place.buffer), self.site(expr), place.buffer.name
         at = self.position(place.buffer, place.indices, site)
-        update = BufferStore(place.buffer, atomic_value(expr, place), place.indices, span=expr.span)
+        operand = Var("operand", expr.args[1].dtype)
+        value, held = self.value(expr.args[1]), self.define(operand, is_value=True)
+        new = atomic_value(expr.replace(args=(expr.args[0], operand)), place)
+        update = BufferStore(place.buffer, new, place.indices, span=expr.span)
         read, write = self._load(place), self.store(update)
 
         def apply(env: Env) -> Any:
+            env[held] = value(env)
             levels = env[1].levels
             if levels:
                 _note(env, site, name, env[slot], at(env), "atomic")
