@@ -52,8 +52,8 @@ BOUND_TERMS = 'k in T.thread_binding(32, thread="threadIdx.x"):\n    for i in ra
 def reduction(loops: str, update: str) -> ir.PrimFunc:
     text = REDUCTION.format(loops=loops, update=update)
     if "\n" in loops:  # the block stands one level deeper
-        head, tail = text.split("    with T.block(\"B\")")
-        text = head + "        with T.block(\"B\")" + tail.replace("\n    ", "\n        ")
+        head, tail = text.split('    with T.block("B")')
+        text = head + '        with T.block("B")' + tail.replace("\n    ", "\n        ")
     return program(text)
 
 
@@ -166,7 +166,9 @@ def kernel(blocks: object = 4, threads: int = 32, others: int = 32, scope: str =
            shape: str = "4, 2048") -> ir.PrimFunc:  # fmt: skip
     """Two phases of one kernel; races on B are beside the point."""
     text = KERNEL.format(blocks=blocks, threads=threads, others=others)
-    text = text.replace("B[0, 0] = C", "T.atomic_max(B[0, 0], C").replace("[vi, vj]\n", "[vi, vj])\n")
+    text = text.replace("B[0, 0] = C", "T.atomic_max(B[0, 0], C").replace(
+        "[vi, vj]\n", "[vi, vj])\n"
+    )
     text = text.replace("C[vi, vj]) =", "C[vi, vj] =").replace("A[0, 0]\n", "A[0, 0]\n")
     return program(text, allocate=f'C = T.alloc_buffer(({shape}), "float32", scope="{scope}")')
 
@@ -195,7 +197,9 @@ for ty in T.thread_binding(64, thread="threadIdx.y"):
             vy, vx = T.axis.remap("SS", [ty, tx])
             B[vy // 2, vx] = A[vy // 2, vx]
 """
-    found = problems(program(text.replace("[vy // 2, vx] =", "[vy, vx] =").replace("(64", "(32")), GPU)
+    found = problems(
+        program(text.replace("[vy // 2, vx] =", "[vy, vx] =").replace("(64", "(32")), GPU
+    )
     assert found == []
     found = problems(program(text), GPU)
     assert any("2048 threads" in text for _, text in found)
@@ -230,9 +234,7 @@ for bx in T.thread_binding(4, thread="blockIdx.x"):
         ("global", "31 - vj", []),
     ],
 )
-def test_threads_see_what_their_memory_shares(
-    scope: str, index: str, expected: list[str]
-) -> None:
+def test_threads_see_what_their_memory_shares(scope: str, index: str, expected: list[str]) -> None:
     text = KERNEL.format(blocks=4, threads=32, others=32)
     text = text.replace("B[0, 0] = C[vi, vj]", f"B[vi, vj] = C[vi, {index}]")
     func = program(text, allocate=f'C = T.alloc_buffer((4, 32), "float32", scope="{scope}")')

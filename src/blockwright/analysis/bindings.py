@@ -231,9 +231,9 @@ class _Nest:
         if not any(reduced):
             return
         predicate = None if ir.is_const_int(self.predicate, 1) else self.predicate
-        if is_bijective(self.values, self.domains, predicate, analyzer):
-            if self._starts_first(reduced, analyzer):
-                return
+        once = is_bijective(self.values, self.domains, predicate, analyzer)
+        if once and self._starts_first(reduced, analyzer):
+            return
         why = self._simulated(reduced)
         if why is not None:
             yield Problem(

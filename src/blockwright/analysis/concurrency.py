@@ -27,7 +27,7 @@ from blockwright.analysis.kernels import BLOCK_AXES, shares
 from blockwright.analysis.problems import Problem
 from blockwright.analysis.visits import Level, Touch, Visit, touches
 
-_FEW = 1 << 9  # instances of what is inside the loop that are looked at
+_FEW = 1 << 8  # instances of what is inside the loop that are looked at
 Place = tuple[int, ...]
 
 
@@ -70,6 +70,7 @@ class _Loop:
     ) -> None:  # fmt: skip
         self.func, self.level, self.inside = func, level, inside
         self.leaves, self.allocated = leaves, allocated
+        self._followed: list[tuple[Visit, Touch]] | None = None
 
     def reductions(self) -> Iterator[Problem]:
         """Reduction iterators that the loop drives, unless the update is atomic."""
@@ -96,7 +97,7 @@ class _Loop:
 
     def races(self) -> Iterator[Problem]:
         """An element that two iterations touch, one of them writing."""
-        for sizes in sizes_to_try(self.func):
+        for sizes in sizes_to_try(self.func)[:2]:
             try:
                 count = int(value_of(self.level.extent, {**sizes, **_zeros(self.inside)}))
                 low = int(value_of(self.level.low, {**sizes, **_zeros(self.inside)}))
@@ -143,13 +144,15 @@ class _Loop:
     def _touched(self, known: Env) -> dict[tuple[ir.Buffer, Place], dict[str, Visit]]:
         """Element → how it is surely touched and by which block, for one iteration."""
         found: dict[tuple[ir.Buffer, Place], dict[str, Visit]] = {}
-        for visit in self.inside:
-            for touch in touches(visit):
-                viewed = _root(visit, touch.buffer) is not touch.buffer
-                if viewed or self._private(touch.buffer, visit):
-                    continue
-                for place in self._places(visit, touch, known):
-                    found.setdefault((touch.buffer, place), {}).setdefault(touch.how, visit)
+        if self._followed is None:
+            self._followed = [
+                (visit, touch) for visit in self.inside for touch in touches(visit)
+                if _root(visit, touch.buffer) is touch.buffer
+                and not self._private(touch.buffer, visit)
+            ]  # fmt: skip
+        for visit, touch in self._followed:
+            for place in self._places(visit, touch, known):
+                found.setdefault((touch.buffer, place), {}).setdefault(touch.how, visit)
         return found
 
     def _meeting(
