@@ -78,13 +78,13 @@ def test_expressions_of_other_symbols_are_values_too() -> None:
 @pytest.mark.parametrize(
     ("mapping", "code", "text"),
     [
-        ({"z": 3}, "BW231", "it has k, factor, n, m, A, B"),
-        ({"A": 3}, "BW232", "specialised with a buffer"),
-        ({"n": "3"}, "BW232", "takes a number"),
-        ({"A": buffer(4, 4, dtype="int8")}, "BW232", "not int8"),
-        ({"A": buffer(4)}, "BW232", "dimensions"),
-        ({"n": 3, "A": buffer(4, 4)}, "BW232", "given two values"),
-        ({"m": 3, "A": buffer(4, 4)}, "BW232", "where the given buffer has"),
+        ({"z": 3}, "BW218", "it has k, factor, n, m, A, B"),
+        ({"A": 3}, "BW219", "specialised with a buffer"),
+        ({"n": "3"}, "BW219", "takes a number"),
+        ({"A": buffer(4, 4, dtype="int8")}, "BW219", "not int8"),
+        ({"A": buffer(4)}, "BW219", "dimensions"),
+        ({"n": 3, "A": buffer(4, 4)}, "BW219", "given two values"),
+        ({"m": 3, "A": buffer(4, 4)}, "BW219", "where the given buffer has"),
     ],
 )  # fmt: skip
 def test_mistakes_name_the_parameter(mapping, code: str, text: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.graph import check_graph
-from blockwright.support import Diagnostic, OptionError, ValidationError
+from blockwright.schedule.prefetch import with_pipelines
+from blockwright.support import Diagnostic, OptionError, ScheduleError, ValidationError
 from blockwright.target import Target
 
 
@@ -38,7 +39,7 @@ def validate(
     problems: list[Diagnostic] = []
     for function in functions:
         if isinstance(function, ir.PrimFunc):
-            problems += find_violations(function, machine)
+            problems += find_violations(function, machine) or _pipelines(function)
         elif isinstance(function, ir.GraphFunction):
             try:
                 check_graph(function, module)
@@ -52,3 +53,12 @@ def validate(
             )
     if problems:
         raise ValidationError.collect(problems)
+
+
+def _pipelines(function: ir.PrimFunc) -> list[Diagnostic]:
+    """What is illegal about the pipelines that annotations ask for."""
+    try:
+        with_pipelines(function)
+    except ScheduleError as error:
+        return list(error.diagnostics)
+    return []

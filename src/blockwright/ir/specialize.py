@@ -29,7 +29,7 @@ def specialize(self: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
             buffer whose shape, strides and offset are taken over.
 
     Raises:
-        IRError: BW231 when a key names nothing of the program; BW232 when a value does not fit
+        IRError: BW218 when a key names nothing of the program; BW219 when a value does not fit
             the type, the rank, a fixed size, or another value given for the same symbol.
 
     Before::
@@ -48,7 +48,7 @@ def specialize(self: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
         if isinstance(target, Buffer):
             if not isinstance(value, Buffer):
                 raise IRError(f"{target.name} is a buffer; it is specialised with a buffer",
-                              code="BW232")  # fmt: skip
+                              code="BW219")  # fmt: skip
             _match(target, value, values)
             layouts[target] = value
         else:
@@ -88,19 +88,19 @@ def _target(func: PrimFunc, key: Any) -> Var | Buffer:
         [*(s.name for s in (*scalars, *symbols)), *(b.name for b in func.buffers)]
     )
     shown = key if isinstance(key, str) else getattr(key, "name", repr(key))
-    raise IRError(f"{func.name} has no parameter or size {shown!r}", code="BW231",
+    raise IRError(f"{func.name} has no parameter or size {shown!r}", code="BW218",
                   help=f"it has {', '.join(known) or 'none'}")  # fmt: skip
 
 
 def _bind(values: dict[Var, Expr], variable: Var, value: Any) -> None:
     if isinstance(value, Buffer) or not isinstance(value, (int, float, Expr)):
-        raise IRError(f"{variable.name} takes a number or an expression", code="BW232")
+        raise IRError(f"{variable.name} takes a number or an expression", code="BW219")
     node = value if isinstance(value, Expr) else build.const(value, variable.type)
     if node.dtype is not variable.type:
         node = build.cast_to(node, variable.type)
     known = values.setdefault(variable, node)
     if not structural_equal(known, node):
-        raise IRError(f"{variable.name} is given two values, {known!r} and {node!r}", code="BW232")
+        raise IRError(f"{variable.name} is given two values, {known!r} and {node!r}", code="BW219")
 
 
 def _parts(buffer: Buffer) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[Expr, ...]]:
@@ -112,7 +112,7 @@ def _match(old: Buffer, new: Buffer, values: dict[Var, Expr]) -> None:
     """Bind the symbols in the definition of `old` so that it becomes that of `new`."""
     if old.dtype is not new.dtype or old.ndim != new.ndim:
         raise IRError(f"{old.name} is {old.dtype} with {old.ndim} dimensions, not {new.dtype} with "
-                      f"{new.ndim}", code="BW232")  # fmt: skip
+                      f"{new.ndim}", code="BW219")  # fmt: skip
     for before, after in zip(_parts(old), _parts(new), strict=True):
         if len(before) == len(after):
             for a, b in zip(before, after, strict=True):
@@ -127,7 +127,7 @@ def _check(old: Buffer, new: Buffer, rewrite: Mutator) -> None:
             found = rewrite(a)
             if not structural_equal(found, build.cast_to(b, found.dtype)):
                 raise IRError(f"{old.name} has {found!r} where the given buffer has {b!r}",
-                              code="BW232")  # fmt: skip
+                              code="BW219")  # fmt: skip
 
 
 class _Specialize(Mutator):
