@@ -133,7 +133,7 @@ def test_a_reduction_loop_must_be_atomic() -> None:
     refused("BW317", lambda: sch.bind(k, "threadIdx.x"))
     sch.decompose_reduction(c, i)
     sch.atomic_update(c)
-    i, j, k = sch.get_loops(c)
+    _, _, k = sch.get_loops(c)
     sch.bind(k, "threadIdx.x")
     assert_same_meaning(from_source(MATMUL), sch.func)
     bw.validate(sch.func, "cuda-sm_80")
@@ -141,7 +141,7 @@ def test_a_reduction_loop_must_be_atomic() -> None:
 
 def test_loops_that_run_in_another_way_already() -> None:
     sch = schedule(MATMUL)
-    i, j, k = sch.get_loops(sch.get_block("C"))
+    i, j, _ = sch.get_loops(sch.get_block("C"))
     sch.parallel(i)
     refused("BW312", lambda: sch.bind(i, "threadIdx.x"))
     sch.annotate(j, "note", 1)
@@ -153,7 +153,7 @@ def test_a_bound_loop_keeps_its_axis(step: str) -> None:
     sch = schedule(MATMUL)
     (i, *_) = sch.get_loops(sch.get_block("C"))
     sch.bind(i, "threadIdx.x")
-    with pytest.raises(ScheduleError, match="bound to threadIdx.x already") as caught:
+    with pytest.raises(ScheduleError, match=r"bound to threadIdx\.x already") as caught:
         getattr(sch, step)(i)
     assert caught.value.code == "BW312"
 

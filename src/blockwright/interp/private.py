@@ -130,9 +130,9 @@ def _begins_with_write(stmt: Stmt, buffer: Buffer, rounds: set[Var], whole: Stmt
             one_sided = stmt.else_case is None or not _uses(stmt.else_case, buffer)
             return one_sided and _begins_with_write(stmt.then_case, buffer, rounds, whole)
         case LetStmt():
-            return not _uses(stmt.value, buffer) and _begins_with_write(
-                stmt.body, buffer, rounds, whole
-            )
+            if _uses(stmt.value, buffer):
+                return False
+            return _begins_with_write(stmt.body, buffer, rounds, whole)
         case AttrStmt():
             return _begins_with_write(stmt.body, buffer, rounds, whole)
         case BlockRealize():

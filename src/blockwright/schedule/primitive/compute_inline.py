@@ -75,12 +75,6 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         if flow.is_output(block):
             state.fail(f"block {block.name} writes an output of the scope", code="BW322",
                        guilty=[realize])  # fmt: skip
-        others = [w for w in flow.writers[store.buffer] if w is not block]
-        if others:
-            state.fail(f"block {others[0].name} writes {store.buffer.name} too, so what readers "
-                       f"find there is not what block {block.name} computes", code="BW314",
-                       guilty=[realize, state.tree.realize(others[0])],
-                       help="inline before decompose_reduction")  # fmt: skip
         mapping = self._iterators(state, block, store)
         rivals = [w for w in flow.writers[store.buffer] if w is not block]
         readers = flow.consumers(block) if rivals else flow.readers.get(store.buffer, [])
