@@ -9,15 +9,20 @@ from blockwright.analysis.regions import (
     relax_region,
 )
 from blockwright.analysis.scope import BlockKind, FlowMemo, Scope, facts_at
+from blockwright.analysis.storage import DIM_ALIGN, AlignRow, aligned_strides, alignments
 from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 
 __all__ = [
+    "DIM_ALIGN",
+    "AlignRow",
     "BlockKind",
     "FlowMemo",
     "Pattern",
     "Scope",
     "Tree",
+    "aligned_strides",
+    "alignments",
     "block_access_regions",
     "block_pattern",
     "check_well_formed",

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from blockwright.analysis import define_empty_reductions
+from blockwright.analysis import alignments, define_empty_reductions
 from blockwright.interp import numeric
 from blockwright.interp.lanes import Env, Fn, Return, State
 from blockwright.interp.memory import Pointer, Storage
@@ -67,6 +67,7 @@ class Program:
             compiler.slot(buffer)
         body = define_empty_reductions(func).body
         compiler.privates = private_buffers(body)
+        compiler.alignment = alignments(body)
         self.body = compiler.stmt(body)
         self.count = compiler.count
 

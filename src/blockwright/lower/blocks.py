@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis import define_empty_reductions
+from blockwright.analysis import DIM_ALIGN, define_empty_reductions
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -62,7 +62,6 @@ from blockwright.support import BuildError
 
 MATCH_BUFFER = "match_buffer"
 TOUCHED_REGION = "touched_region"
-DIM_ALIGN = "buffer_dim_align"
 
 
 def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:

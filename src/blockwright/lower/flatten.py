@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import math
 
+from blockwright.analysis import DIM_ALIGN
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -46,7 +47,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.dtype import HANDLE, INT64
-from blockwright.lower.blocks import DIM_ALIGN, MATCH_BUFFER, TOUCHED_REGION
+from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
 from blockwright.lower.context import LowerContext
 from blockwright.lower.rewrite import fold, mentions, vector_binary, walk_code
 

@@ -78,6 +78,24 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
                        help="do this before blockize, tensorize and calls")  # fmt: skip
 
 
+def require_layout_free(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
+    """Nobody but the program's own accesses knows where the elements of a buffer are stored."""
+    if buffer.strides:
+        state.fail(f"{buffer.name} states its strides", code="BW328", guilty=[buffer],
+                   help="leave them out, so that they can be chosen")  # fmt: skip
+    views = [m for m in ir.collect(stmt, ir.MatchBufferRegion) if m.source.buffer is buffer]
+    fixed = {m for m in views if any(not isinstance(s, ir.Var) for s in m.buffer.strides)}
+    loose = {buffer, *(m.buffer for m in views if not m.buffer.strides)}
+    for node in ir.walk(stmt):
+        by_address = isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
+            isinstance(a, ir.BufferLoad) and a.buffer in loose for a in node.args)  # fmt: skip
+        if by_address or node in fixed:
+            what = "its address" if by_address else "a view with fixed strides"
+            state.fail(f"{buffer.name} is used through {what}, which rests on where its elements "
+                       "are", code="BW328", guilty=[node],
+                       help="give the view strides that are variables")  # fmt: skip
+
+
 def require_in_blocks(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
     """Statements of a scope that stand in no block leave a buffer alone."""
     stack: list[ir.Stmt] = [scope.body]

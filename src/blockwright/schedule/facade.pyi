@@ -61,6 +61,12 @@ class Facade:
     ) -> None: ...
     def reverse_compute_inline(self, block: BlockRV) -> None: ...
     def rfactor(self, loop: LoopRV, factor_axis: int) -> BlockRV: ...
+    def set_axis_separator(
+        self,
+        block: BlockRV,
+        buffer: Any,
+        axis_separators: Sequence[int],
+    ) -> None: ...
     def set_scope(self, block: BlockRV, buffer_index: int | str, storage_scope: str) -> None: ...
     def split(
         self,
@@ -69,6 +75,14 @@ class Facade:
         preserve_unit_iters: bool = True,
         disable_predication: bool = False,
     ) -> list[LoopRV]: ...
+    def storage_align(
+        self,
+        block: BlockRV,
+        buffer_index: int | str,
+        axis: int,
+        factor: int,
+        offset: int,
+    ) -> None: ...
     def tensorize(
         self,
         block_or_loop: BlockRV | LoopRV,

@@ -22,8 +22,10 @@ from blockwright.schedule.primitive.reorder import Reorder
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
+from blockwright.schedule.primitive.set_axis_separator import SetAxisSeparator
 from blockwright.schedule.primitive.set_scope import SetScope
 from blockwright.schedule.primitive.split import Split
+from blockwright.schedule.primitive.storage_align import StorageAlign
 from blockwright.schedule.primitive.tensorize import Tensorize
 from blockwright.schedule.primitive.transform_block_layout import TransformBlockLayout
 from blockwright.schedule.primitive.transform_layout import TransformLayout
@@ -55,8 +57,10 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReverseComputeAt,
     ReverseComputeInline,
     Rfactor,
+    SetAxisSeparator,
     SetScope,
     Split,
+    StorageAlign,
     Tensorize,
     TransformBlockLayout,
     TransformLayout,

@@ -23,6 +23,7 @@ from blockwright.script.tir.builder import (
     BlockFrame,
     Builder,
     FrameOf,
+    frozen,
     FuncFrame,
     InitFrame,
     ScopeFrame,
@@ -126,7 +127,7 @@ def allocate(
 
     def make(name: str) -> tuple[Buffer, Wrap]:
         buffer = make_buffer(name, shape, dtype, scope=scope, **options)
-        return buffer, lambda body: ir.Allocate(buffer, body, dict(annotations or {}))
+        return buffer, lambda body: ir.Allocate(buffer, body, frozen(dict(annotations or {})))
 
     return ScopeFrame(make, "buffer")
 
