@@ -81,6 +81,32 @@ for i, j in T.grid(20, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = C[vi, vj] + 1.0
 """
+GUARDED = HALF.replace("T.grid(20, 32)", "T.grid(32, 32)").replace(
+    "C[vi, vj] + 1.0", "T.if_then_else(vi < 20, C[vi, vj], T.float32(0))"
+)
+STRIDED = HALF.replace("T.where(i < 20)", "T.where(i < 16)").replace(
+    "C[vi, vj] = A", "C[vi * 2, vj] = A"
+).replace("T.grid(20, 32)", "T.grid(16, 32)").replace("C[vi, vj] + 1", "C[vi * 2, vj] + 1")
+BETWEEN = """
+C = T.alloc_buffer((32, 32), "float32")
+D = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(16, 32):
+    with T.block("C0"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj]
+for i, j in T.grid(32, 32):
+    with T.block("D"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        D[vi, vj] = T.if_then_else(vi < 16, C[vi, vj], T.float32(0))
+for i, j in T.grid(16, 32):
+    with T.block("C1"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi + 16, vj] = A[vi + 16, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi, vj] + D[vi, vj]
+"""
 SHARED = """
 C = T.alloc_buffer((32, 32), "float32")
 for i in range(32):
@@ -193,17 +219,17 @@ SET_SCOPE: dict[str, Case] = {
 CACHE_READ: dict[str, Case] = {
     "cache_read: no name": (COPY, lambda s: s.cache_read(block(s, "B"), 0, ""), "BW304",
                             "no name of a storage scope"),
-    "cache_read: several writers": (
-        TWO_WRITERS, lambda s: s.cache_read(block(s, "B"), 0, "local"), "BW323",
-        "written by several blocks"),
     "cache_read: block changes what it reads": (
         IN_PLACE, lambda s: s.cache_read(block(s, "A"), 0, "local"), "BW323", "cannot read a copy"),
     "cache_read: read before it is written": (
         READ_THEN_WRITTEN, lambda s: s.cache_read(block(s, "B"), 0, "local"), "BW323",
         "reads it before it is written"),
     "cache_read: partly written": (
-        HALF, lambda s: s.cache_read(block(s, "B"), 0, "local"), "BW323",
+        GUARDED, lambda s: s.cache_read(block(s, "B"), 0, "local"), "BW323",
         "does not write every element"),
+    "cache_read: between writers": (
+        BETWEEN, lambda s: s.cache_read(block(s, "D"), "C", "local"), "BW323",
+        "reads it before it is written"),
     "cache_read: consumer outside the shared loops": (
         LATE_CONSUMER, lambda s: s.cache_read(block(s, "D"), "C", "local"), "BW323",
         "outside the loops that its producer shares"),
@@ -217,22 +243,18 @@ CACHE_READ: dict[str, Case] = {
                              "0 read regions"),
 }  # fmt: skip
 CACHE_WRITE: dict[str, Case] = {
-    "cache_write: several writers": (
-        TWO_WRITERS, lambda s: s.cache_write(block(s, "C0"), 0, "local"), "BW323",
-        "written by other blocks too"),
     "cache_write: earlier values are read": (
         IN_PLACE, lambda s: s.cache_write(block(s, "A"), 0, "local"), "BW323",
         "would not hold the earlier values"),
     "cache_write: recurrence": (
         SCAN, lambda s: s.cache_write(block(s, "B"), 0, "local"), "BW323",
         "would not hold the earlier values"),
-    "cache_write: decomposed reduction": (
-        SUM, lambda s: (s.decompose_reduction(block(s, "C"), loop(s, "C", 1)),
-                        s.cache_write(block(s, "C"), 0, "local")), "BW323",
-        "written by other blocks too"),
-    "cache_write: partly written": (
-        HALF, lambda s: s.cache_write(block(s, "C"), 0, "local"), "BW323",
+    "cache_write: every second row": (
+        STRIDED, lambda s: s.cache_write(block(s, "C"), 0, "local"), "BW323",
         "does not write every element"),
+    "cache_write: reader between writers": (
+        BETWEEN, lambda s: s.cache_write(block(s, "C0"), 0, "local"), "BW323",
+        "block D reads elements of C that block C0, C1 has not written"),
     "cache_write: not a consumer": (
         CHAIN, lambda s: s.cache_write(block(s, "C"), 0, "local", [block(s, "C")]), "BW323",
         "block C does not read C in this scope"),

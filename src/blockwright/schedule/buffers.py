@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.regions import block_access_regions
+from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set
 from blockwright.schedule.state import State
@@ -44,6 +44,22 @@ def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
         state.fail(f"{buffer.name} is a parameter of the function", code="BW321", guilty=[block],
                    help="cache_read or cache_write it first and change the copy")  # fmt: skip
     return found
+
+
+def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.BufferRegion:
+    """The region of a buffer in one half of a signature."""
+    return next(r for r in regions if r.buffer is buffer)
+
+
+def whole_box(
+    state: State, scope: ir.Block, buffer: ir.Buffer, kind: str
+) -> tuple[ir.Range, ...]:
+    """What can be touched of a buffer in a scope: everything in the root; inside another block the
+    part that its signature states."""
+    stated = scope.reads if kind == "read" else scope.writes
+    if scope is not state.func.root and any(r.buffer is buffer for r in stated):
+        return clip_region(region_of(stated, buffer), state.analyzer(scope.body)).region
+    return ir.full_region(buffer).region
 
 
 def writers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:

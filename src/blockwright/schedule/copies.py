@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from blockwright import ir
 from blockwright.analysis import clip_region
-from blockwright.arith import covers
-from blockwright.schedule.move import Domains, merge, nest_for
+from blockwright.arith import Analyzer, covers
+from blockwright.schedule.move import Domains, join, merge, nest_for
 from blockwright.schedule.state import State
 
 
@@ -39,35 +39,112 @@ def copied_nest(
         whole: the nest that copies everything.
         domain: the box that `whole` copies.
         needs: blocks with the regions that decide what is copied.
-        makers: blocks with the regions that must hold all that is copied; may be empty.
+        makers: blocks with the regions that must hold all that is copied, one of them alone or
+            together; may be empty.
     """
     fixed = state.tree.loops_above(at)
     flow = state.data_flow(scope)
     analyzer = state.analyzer(at)
+    sure = [*makers, *(need for need in needs if surely_reads(state, *need))] if makers else []
+    for tight in (False, True) if fixed else (False,):
+        box, nest = _boxed(state, scope, at, copy, whole, domain, needs or makers, tight)
+        given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
+        held = [
+            flow.region_under(fixed, b, r, analyzer).region for b, r in sure
+            if flow.is_exact(fixed, b, r, analyzer) and flow.runs(fixed, b, given, analyzer)
+        ]  # fmt: skip
+        if not makers or covered_by_all(box.region, held, analyzer):
+            return nest
+    names = " and ".join(f"block {maker.name}" for maker, _ in makers)
+    return state.fail(f"{names} does not write every element of {makers[0][1].buffer.name} that "
+                      "the copy would read", code="BW323",
+                      guilty=[state.tree.realize(maker) for maker, _ in makers],
+                      help="copy before the buffer is padded, or at another place")  # fmt: skip
+
+
+def _boxed(
+    state: State, scope: ir.Block, at: ir.Stmt, copy: ir.Block, whole: ir.Stmt,
+    domain: Sequence[ir.Range], needs: list[tuple[ir.Block, ir.BufferRegion]], tight: bool,
+) -> tuple[ir.BufferRegion, ir.Stmt]:  # fmt: skip
+    """What is copied at a place, and the nest that does it. `tight`: conditions narrow the box."""
+    fixed = state.tree.loops_above(at)
+    buffer = needs[0][1].buffer
+    if not fixed:
+        return ir.BufferRegion(buffer, tuple(domain)), whole
+    flow = state.data_flow(scope)
+    analyzer = state.analyzer(at)
     domains: Domains = {}
     for block, region in needs:
-        box = flow.region_under(fixed, block, region, analyzer, tight=False)
-        for it, rng in zip(copy.iter_vars, box.region, strict=True):
+        under = flow.region_under(fixed, block, region, analyzer, tight=tight)
+        for it, rng in zip(copy.iter_vars, under.region, strict=True):
             merge(domains, it.var, rng, analyzer)
-    buffer = needs[0][1].buffer if needs else None
-    if fixed and buffer is not None:
-        box = ir.BufferRegion(buffer, tuple(domains[it.var] for it in copy.iter_vars))
-        box = clip_region(box, analyzer)
-    else:
-        regions = needs or makers
-        box = ir.BufferRegion(regions[0][1].buffer, tuple(domain))
-    nest = nest_for(state, copy, fixed[-1], domains, False, at) if fixed else whole
-    given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
-    for maker, region in makers:
-        have = flow.region_under(fixed, maker, region, analyzer)
-        filled = (
-            covers(have.region, box.region, analyzer)
-            and flow.is_exact(fixed, maker, region, analyzer)
-            and flow.runs(fixed, maker, given, analyzer)
-        )
-        if not filled:
-            state.fail(f"block {maker.name} does not write every element of "
-                       f"{region.buffer.name} that the copy would read", code="BW323",
-                       guilty=[state.tree.realize(maker)],
-                       help="copy before the buffer is padded, or at another place")  # fmt: skip
-    return nest
+    box = ir.BufferRegion(buffer, tuple(domains[it.var] for it in copy.iter_vars))
+    nest = nest_for(state, copy, fixed[-1], domains, False, at)
+    return clip_region(box, analyzer), nest
+
+
+def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool:
+    """Whether the block reads, whatever its data, the one element that its signature states: then
+    the element has a value wherever the block runs."""
+    if any(not ir.is_const_int(r.extent, 1) for r in region.region):
+        return False
+    if any(isinstance(n, _CONDITIONAL) or (isinstance(n, ir.Call) and n.op == "if_then_else")
+           for n in ir.walk(block.body)):  # fmt: skip
+        return False
+    return any(isinstance(n, ir.BufferLoad) and n.buffer is region.buffer
+               for n in ir.walk(block.body))  # fmt: skip
+
+
+_CONDITIONAL = (ir.Block, ir.For, ir.While, ir.IfThenElse, ir.Select, ir.And, ir.Or)
+
+
+def covered_by_all(
+    wanted: Sequence[ir.Range], boxes: Sequence[Sequence[ir.Range]], analyzer: Analyzer
+) -> bool:
+    """Whether boxes hold all of a box: one of them does, or they follow one another along one
+    dimension and hold it in all others."""
+    if any(covers(box, wanted, analyzer) for box in boxes):
+        return True
+    for axis in range(len(wanted)):
+        others = [k for k in range(len(wanted)) if k != axis]
+        fit = [box[axis] for box in boxes
+               if covers([box[k] for k in others], [wanted[k] for k in others], analyzer)]  # fmt: skip
+        if len(fit) > 1 and _chained(wanted[axis], fit, analyzer):
+            return True
+    return False
+
+
+def _chained(wanted: ir.Range, parts: list[ir.Range], analyzer: Analyzer) -> bool:
+    """Whether ranges reach without a gap from the start to the end of a range."""
+    reached, end = wanted.min, ir.add(wanted.min, wanted.extent)
+    rest = list(parts)
+    while rest:
+        if analyzer.prove(ir.LE(*ir.match_types(end, reached))):
+            return True
+        step = next((p for p in rest if analyzer.prove(ir.LE(*ir.match_types(p.min, reached)))), None)
+        if step is None:
+            return False
+        rest.remove(step)
+        reached = ir.maximum(reached, ir.add(step.min, step.extent))
+    return analyzer.prove(ir.LE(*ir.match_types(end, reached)))
+
+
+def accessed_box(
+    state: State, scope: ir.Block, regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+    whole: Sequence[ir.Range],
+) -> tuple[ir.Range, ...]:  # fmt: skip
+    """The part of `whole` that blocks touch in all their loops: a dimension is narrowed where that
+    is surely less of it."""
+    analyzer = state.analyzer(scope.body)
+    flow = state.data_flow(scope)
+    hull: list[ir.Range] = []
+    for block, region in regions:
+        box = clip_region(flow.region_under((), block, region, analyzer), analyzer).region
+        hull = [join(a, b, analyzer) for a, b in zip(hull or box, box, strict=True)]
+    return tuple(
+        part
+        if covers([full], [part], analyzer)
+        and analyzer.prove(ir.LT(*ir.match_types(part.extent, full.extent)))
+        else full
+        for part, full in zip(hull, whole, strict=True)
+    )
