@@ -84,9 +84,12 @@ for i, j in T.grid(20, 32):
 GUARDED = HALF.replace("T.grid(20, 32)", "T.grid(32, 32)").replace(
     "C[vi, vj] + 1.0", "T.if_then_else(vi < 20, C[vi, vj], T.float32(0))"
 )
-STRIDED = HALF.replace("T.where(i < 20)", "T.where(i < 16)").replace(
-    "C[vi, vj] = A", "C[vi * 2, vj] = A"
-).replace("T.grid(20, 32)", "T.grid(16, 32)").replace("C[vi, vj] + 1", "C[vi * 2, vj] + 1")
+STRIDED = (
+    HALF.replace("T.where(i < 20)", "T.where(i < 16)")
+    .replace("C[vi, vj] = A", "C[vi * 2, vj] = A")
+    .replace("T.grid(20, 32)", "T.grid(16, 32)")
+    .replace("C[vi, vj] + 1", "C[vi * 2, vj] + 1")
+)
 BETWEEN = """
 C = T.alloc_buffer((32, 32), "float32")
 D = T.alloc_buffer((32, 32), "float32")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from blockwright import ir
 from blockwright.analysis.regions import block_access_regions, clip_region
@@ -29,6 +29,19 @@ def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) 
     return regions[which].buffer
 
 
+def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
+    """The buffer that ("read" | "write", position) or a name means."""
+    if isinstance(which, tuple):
+        kind, position = (*cast("tuple[Any, ...]", which), None, None)[:2]
+        if kind in ("read", "write") and isinstance(position, (int, str)):
+            return accessed_buffer(state, block, position, kind)
+    if isinstance(which, str):
+        kind = "write" if any(r.buffer.name == which for r in block.writes) else "read"
+        return accessed_buffer(state, block, which, kind)
+    return state.fail(f"{which!r} names no buffer", code="BW320", guilty=[block],
+                      help='write ("read", 0), ("write", 0) or the name')  # fmt: skip
+
+
 def home(state: State, buffer: ir.Buffer) -> ir.Block | None:
     """The block that allocates a buffer; None for a parameter of the function."""
     for block in state.tree.blocks:
@@ -51,9 +64,7 @@ def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.Buffe
     return next(r for r in regions if r.buffer is buffer)
 
 
-def whole_box(
-    state: State, scope: ir.Block, buffer: ir.Buffer, kind: str
-) -> tuple[ir.Range, ...]:
+def whole_box(state: State, scope: ir.Block, buffer: ir.Buffer, kind: str) -> tuple[ir.Range, ...]:
     """What can be touched of a buffer in a scope: everything in the root; inside another block the
     part that its signature states."""
     stated = scope.reads if kind == "read" else scope.writes
@@ -198,7 +209,7 @@ def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
         return None
 
     final = tuple(ir.rewrite_bottom_up(e, change) for e in index_map.final)
-    return IndexMap(tuple(fresh.values()), final)
+    return IndexMap(tuple(fresh.values()), final, index_map.separators)
 
 
 def lowest_indices(
@@ -277,6 +288,15 @@ def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
     Fails unless the nest is the block's alone, unsplit, without a predicate, serial and without
     annotations: the form in which iterators can be exchanged wholesale.
     """
+    loops, why, hint = own_loops(state, block)
+    if why:
+        state.fail(why, code="BW322", guilty=[state.realize(block)],
+                   help=f"use {step} before loops are {hint}")  # fmt: skip
+    return loops
+
+
+def own_loops(state: State, block: ir.Block) -> tuple[list[ir.For], str, str]:
+    """What `trivial_loops` gives, or why there is no such nest and what loops must not be yet."""
     realize = state.realize(block)
     own: list[ir.For] = []
     inner: ir.Stmt = realize
@@ -292,16 +312,13 @@ def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         loop = variables.get(value) if isinstance(value, ir.Var) else None
         if loop is None or any(c is loop for c in chosen) or not _runs_through(loop, it, analyzer):
-            state.fail(f"iterator {it.var.name} of {block.name} is not bound to a plain loop of "
-                       "its own", code="BW322", guilty=[realize],
-                       help=f"use {step} before loops are split, fused, shared, marked or "
-                       "annotated")  # fmt: skip
+            why = f"iterator {it.var.name} of {block.name} is not bound to a plain loop of its own"
+            return [], why, "split, fused, shared, marked or annotated"
         chosen.append(loop)
     if not ir.is_const_int(realize.predicate, 1) or len(above) != len(chosen):
-        state.fail(f"{block.name} stands under loops or a predicate that bind no iterator",
-                   code="BW322", guilty=[realize],
-                   help=f"use {step} before loops are split, fused or shared")  # fmt: skip
-    return chosen
+        why = f"{block.name} stands under loops or a predicate that bind no iterator"
+        return [], why, "split, fused or shared"
+    return chosen, "", ""
 
 
 def _runs_through(loop: ir.For, it: ir.IterVar, analyzer: Analyzer) -> bool:
@@ -314,3 +331,13 @@ def _runs_through(loop: ir.For, it: ir.IterVar, analyzer: Analyzer) -> bool:
 def nest_of(state: State, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:
     """The outermost of a block's own loops, or its realize when it has none."""
     return min(loops, key=lambda n: state.tree.order[n]) if loops else state.realize(block)
+
+
+def outermost(state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
+    """The statement of the scope in which the block stands alone or with others."""
+    stmt: ir.Stmt = state.realize(block)
+    for above in state.tree.ancestors(stmt):
+        if above is scope or (above is scope.body and isinstance(above, ir.SeqStmt)):
+            return stmt
+        stmt = above
+    return stmt

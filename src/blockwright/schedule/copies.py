@@ -107,8 +107,8 @@ def covered_by_all(
         return True
     for axis in range(len(wanted)):
         others = [k for k in range(len(wanted)) if k != axis]
-        fit = [box[axis] for box in boxes
-               if covers([box[k] for k in others], [wanted[k] for k in others], analyzer)]  # fmt: skip
+        rest = [wanted[k] for k in others]
+        fit = [box[axis] for box in boxes if covers([box[k] for k in others], rest, analyzer)]
         if len(fit) > 1 and _chained(wanted[axis], fit, analyzer):
             return True
     return False
@@ -121,7 +121,9 @@ def _chained(wanted: ir.Range, parts: list[ir.Range], analyzer: Analyzer) -> boo
     while rest:
         if analyzer.prove(ir.LE(*ir.match_types(end, reached))):
             return True
-        step = next((p for p in rest if analyzer.prove(ir.LE(*ir.match_types(p.min, reached)))), None)
+        step = next(
+            (p for p in rest if analyzer.prove(ir.LE(*ir.match_types(p.min, reached)))), None
+        )
         if step is None:
             return False
         rest.remove(step)

@@ -51,6 +51,20 @@ class Facade:
     ) -> list[BlockRV]: ...
     def parallel(self, loop: LoopRV) -> None: ...
     def reindex(self, block: BlockRV, buffer: Any) -> BlockRV: ...
+    def reindex_cache_read(
+        self,
+        block: BlockRV,
+        read_buffer_index: int | str,
+        storage_scope: str,
+        index_map: IndexMap | Callable[..., Sequence[Any]],
+    ) -> BlockRV: ...
+    def reindex_cache_write(
+        self,
+        block: BlockRV,
+        write_buffer_index: int | str,
+        storage_scope: str,
+        index_map: IndexMap | Callable[..., Sequence[Any]],
+    ) -> BlockRV: ...
     def reorder(self, *ordered_loops: LoopRV) -> None: ...
     def reverse_compute_at(
         self,
@@ -99,6 +113,8 @@ class Facade:
         block: BlockRV,
         buffer: Any,
         index_map: IndexMap | Callable[..., Sequence[Any]],
+        pad_value: float | IndexMap | Callable[..., Any] | None = None,
+        assume_injective_transform: bool = False,
     ) -> None: ...
     def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None: ...
     def unroll(self, loop: LoopRV) -> None: ...

@@ -22,6 +22,8 @@ Returns = Literal["none", "block", "blocks", "loop", "loops"]
 Factor = int | ir.Expr | None
 AnyIndexMap = IndexMap
 """In calls, a lambda from indices to new indices will do."""
+PadValue = float | IndexMap | None
+"""In calls, a lambda from indices to a value will do."""
 
 
 class Primitive(msgspec.Struct, frozen=True, eq=False):
@@ -154,6 +156,21 @@ def _index_map(value: Any) -> IndexMap:
     return IndexMap.from_func(cast("Callable[..., Sequence[Any]]", value), len(kinds))
 
 
+def _pad_value(value: Any) -> Any:
+    """A number, or the record form of a function of indices: a map to one value of any type."""
+    if value is None or isinstance(value, (bool, int, float, IndexMap)):
+        return value
+    if isinstance(value, (ir.IntImm, ir.FloatImm)):
+        return value.value
+    if not callable(value):
+        raise TypeError
+    names = inspect.signature(value).parameters
+    initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
+    found: Any = cast("Callable[..., Any]", value)(*initial)
+    one: Any = found[0] if isinstance(found, tuple) else found
+    return IndexMap(initial, (ir.as_expr(one),))
+
+
 PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "BlockRV": ("a block handle", _instance(BlockRV)),
     "LoopRV": ("a loop handle", _instance(LoopRV)),
@@ -170,6 +187,7 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "str": ("a string", _instance(str)),
     "str | None": ("a string", _optional(_instance(str))),
     "AnyIndexMap": ("a function from indices to new indices", _index_map),
+    "PadValue": ("a number or a function from indices to one", _pad_value),
     "Any": ("a number, string, expression, list or mapping", _annotation),
     "Number | None": ("a number or expression", _optional(_number)),
 }

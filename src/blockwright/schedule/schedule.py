@@ -247,7 +247,8 @@ def _mapped(record: Primitive, known: dict[Handle, Handle], func: ir.PrimFunc) -
         if isinstance(value, IndexMap):
             symbols = {v: own.get(v.name, v) for e in value.final for v in ir.free_vars(e)
                        if v not in set(value.initial)}  # fmt: skip
-            return IndexMap(value.initial, tuple(ir.substitute(e, symbols) for e in value.final))
+            final = tuple(ir.substitute(e, symbols) for e in value.final)
+            return IndexMap(value.initial, final, value.separators)
         return value
 
     changes = {n: convert(getattr(record, n)) for n in record.__struct_fields__}

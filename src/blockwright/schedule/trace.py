@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
@@ -106,14 +107,18 @@ def _text(value: Any) -> str:
         return "{" + ", ".join(f"{k!r}: {_text(v)}" for k, v in items) + "}"
     if isinstance(value, IndexMap):
         return map_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
     return expr_text(value) if isinstance(value, ir.Expr) else repr(value)
 
 
 def map_text(index_map: IndexMap) -> str:
     """An index map as a lambda."""
     names = ", ".join(v.name for v in index_map.initial)
-    final = ", ".join(expr_text(e) for e in index_map.final)
-    return f"lambda {names}: ({final}{',' if len(index_map.final) == 1 else ''})"
+    parts = [expr_text(e) for e in index_map.final]
+    for position in reversed(index_map.separators):
+        parts.insert(position, "...")
+    return f"lambda {names}: ({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 # --------------------------------------------------------------------------------- plain data
@@ -125,7 +130,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in cast("dict[str, Any]", value).items()}
     if isinstance(value, IndexMap):
-        return {"$map": map_text(value), "$dtype": [v.type.name for v in value.initial]}
+        return {"$map": map_text(value), "$dtype": [v.type.name for v in value.initial],
+                "$final": [e.dtype.name for e in value.final]}  # fmt: skip
     if isinstance(value, ir.Expr):
         return {"$expr": expr_text(value), "$dtype": value.dtype.name}
     return value
@@ -159,15 +165,20 @@ def _map(entries: dict[str, Any], names: Mapping[str, ir.Var]) -> IndexMap:
                     for a, t in zip(tree.args.args, entries["$dtype"], strict=True))  # fmt: skip
     inside = {**names, **{v.name: v for v in initial}}
     assert isinstance(tree.body, ast.Tuple)
-    dtype = initial[0].type if initial else ir.dtype_of("int64")
-    final = tuple(ir.as_expr(_evaluate(e, inside), dtype) for e in tree.body.elts)
-    return IndexMap(initial, final)
+    found = [_evaluate(e, inside) for e in tree.body.elts]
+    separators = [k for k, value in enumerate(found) if value is IndexMap.AXIS_SEPARATOR]
+    plain = [value for value in found if value is not IndexMap.AXIS_SEPARATOR]
+    types = [ir.dtype_of(name) for name in entries["$final"]]
+    final = tuple(ir.as_expr(v, t) for v, t in zip(plain, types, strict=True))
+    return IndexMap(initial, final, tuple(k - n for n, k in enumerate(separators)))
 
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: ir.floordiv, ast.Mod: operator.mod, ast.Lt: operator.lt,
-    ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg,
+    ast.BitXor: operator.xor, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg,
 }  # fmt: skip
 _CALLS: dict[str, Callable[..., Any]] = {"min": ir.minimum, "max": ir.maximum}
 

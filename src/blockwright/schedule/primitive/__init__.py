@@ -18,6 +18,8 @@ from blockwright.schedule.primitive.get_producers import GetProducers
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
+from blockwright.schedule.primitive.reindex_cache_read import ReindexCacheRead
+from blockwright.schedule.primitive.reindex_cache_write import ReindexCacheWrite
 from blockwright.schedule.primitive.reorder import Reorder
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
@@ -53,6 +55,8 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     PadEinsum,
     Parallel,
     Reindex,
+    ReindexCacheRead,
+    ReindexCacheWrite,
     Reorder,
     ReverseComputeAt,
     ReverseComputeInline,

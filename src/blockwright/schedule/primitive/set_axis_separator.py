@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import home
+from blockwright.schedule.buffers import home, named_buffer
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.primitive.transform_layout import named_buffer
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
 
@@ -70,7 +70,7 @@ class SetAxisSeparator(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         buffer = named_buffer(state, block, self.buffer)
         bounds = (0, *self.axis_separators, buffer.ndim)
-        if any(a >= b for a, b in zip(bounds, bounds[1:], strict=False)):
+        if any(a >= b for a, b in itertools.pairwise(bounds)):
             state.fail(f"{list(self.axis_separators)} are no increasing positions inside the "
                        f"{buffer.ndim} dimensions of {buffer.name}", code="BW304",
                        guilty=[block], help="such as [1] for a matrix")  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright import ir
 from blockwright.analysis import DIM_ALIGN
 from blockwright.schedule.buffers import accessed_buffer, require_home, require_layout_free
 from blockwright.schedule.handle import BlockRV
@@ -14,7 +13,7 @@ from blockwright.schedule.state import State, Step
 
 
 class StorageAlign(Primitive, frozen=True, eq=False):
-    """Make the stride of a dimension `offset` modulo `factor`, with gaps in the buffer where needed.
+    """Make the stride of a dimension `offset` modulo `factor`, with gaps where they are needed.
 
     The demand stands in the annotation `buffer_dim_align` of the block and holds for the buffer as
     it is when memory is laid out, after it has shrunk to the part that is used.
@@ -27,7 +26,8 @@ class StorageAlign(Primitive, frozen=True, eq=False):
         offset: what is added to the multiple, such as 1 against conflicts between memory banks.
 
     Requires:
-    - the buffer is allocated in the program, not a parameter (BW321), and states no strides (BW328);
+    - the buffer is allocated in the program, not a parameter (BW321), and states no strides
+      (BW328);
     - the axis exists, the factor is at least 1 (BW304);
     - the buffer is not handed to calls by its address, nor viewed with fixed strides, where the
       distance between rows is agreed with someone else (BW328).
@@ -87,6 +87,8 @@ class StorageAlign(Primitive, frozen=True, eq=False):
         require_layout_free(state, owner, buffer)
         index = next(k for k, r in enumerate(block.writes) if r.buffer is buffer)
         axis = self.axis % buffer.ndim
-        kept = [row for row in block.annotations.get(DIM_ALIGN, ()) if tuple(row[:2]) != (index, axis)]
+        kept = [
+            row for row in block.annotations.get(DIM_ALIGN, ()) if tuple(row[:2]) != (index, axis)
+        ]
         rows = (*(tuple(r) for r in kept), (index, axis, self.factor, self.offset))
         return with_annotations(state, block, {**block.annotations, DIM_ALIGN: rows})

@@ -23,12 +23,12 @@ from blockwright.script.tir.builder import (
     BlockFrame,
     Builder,
     FrameOf,
-    frozen,
     FuncFrame,
     InitFrame,
     ScopeFrame,
     StorageFrame,
     Wrap,
+    frozen,
 )
 from blockwright.script.tir.values import (
     BufferSpec,
