@@ -7,10 +7,12 @@ innermost of them and moves what one iteration produces or needs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import clip_region
 from blockwright.arith import Analyzer, covers
+from blockwright.schedule.edit import with_signature, wrap_loops
 from blockwright.schedule.move import Domains, join, merge, nest_for
 from blockwright.schedule.state import State
 
@@ -43,23 +45,40 @@ def copied_nest(
             together; may be empty.
     """
     fixed = state.tree.loops_above(at)
-    flow = state.data_flow(scope)
     analyzer = state.analyzer(at)
-    sure = [*makers, *(need for need in needs if surely_reads(state, *need))] if makers else []
     for tight in (False, True) if fixed else (False,):
         box, nest = _boxed(state, scope, at, copy, whole, domain, needs or makers, tight)
         given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
-        held = [
-            flow.region_under(fixed, b, r, analyzer).region for b, r in sure
-            if flow.is_exact(fixed, b, r, analyzer) and flow.runs(fixed, b, given, analyzer)
-        ]  # fmt: skip
-        if not makers or covered_by_all(box.region, held, analyzer):
+        if is_held(state, scope, fixed, box.region, makers, needs, given, analyzer):
             return nest
+    return fail_unwritten(state, makers)
+
+
+def is_held(
+    state: State, scope: ir.Block, fixed: list[ir.For], box: Sequence[ir.Range],
+    makers: list[tuple[ir.Block, ir.BufferRegion]],
+    needs: list[tuple[ir.Block, ir.BufferRegion]], given: ir.Expr, analyzer: Analyzer,
+) -> bool:  # fmt: skip
+    """Whether blocks have written a box, or surely read it, wherever `given` holds in an iteration
+    of the fixed loops; without makers it is not asked."""
+    if not makers:
+        return True
+    flow = state.data_flow(scope)
+    sure = [*makers, *(need for need in needs if surely_reads(state, *need))]
+    held = [
+        flow.region_under(fixed, b, r, analyzer).region for b, r in sure
+        if flow.is_exact(fixed, b, r, analyzer) and flow.runs(fixed, b, given, analyzer)
+    ]  # fmt: skip
+    return covered_by_all(box, held, analyzer)
+
+
+def fail_unwritten(state: State, makers: list[tuple[ir.Block, ir.BufferRegion]]) -> NoReturn:
+    """Refuse a copy of elements that blocks may not have written."""
     names = " and ".join(f"block {maker.name}" for maker, _ in makers)
-    return state.fail(f"{names} does not write every element of {makers[0][1].buffer.name} that "
-                      "the copy would read", code="BW323",
-                      guilty=[state.tree.realize(maker) for maker, _ in makers],
-                      help="copy before the buffer is padded, or at another place")  # fmt: skip
+    state.fail(f"{names} does not write every element of {makers[0][1].buffer.name} that the copy "
+               "would read", code="BW323",
+               guilty=[state.tree.realize(maker) for maker, _ in makers],
+               help="copy before the buffer is padded, or at another place")  # fmt: skip
 
 
 def _boxed(
@@ -150,3 +169,52 @@ def accessed_box(
         else full
         for part, full in zip(hull, whole, strict=True)
     )
+
+
+def box_at(
+    state: State, scope: ir.Block, fixed: Sequence[ir.For],
+    regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+) -> tuple[ir.Range, ...]:  # fmt: skip
+    """The part of a buffer that blocks touch while the fixed loops stand still."""
+    for loop in fixed:
+        if loop.kind is ir.ForKind.VECTORIZED:
+            state.fail(f"lanes of loop {loop.loop_var.name} would share the copy", code="BW317",
+                       guilty=[loop], help="copy before the loop is vectorized")  # fmt: skip
+    analyzer = state.analyzer(fixed[-1].body)
+    flow = state.data_flow(scope)
+    hull: list[ir.Range] = []
+    for block, region in regions:
+        box = clip_region(flow.region_under(fixed, block, region, analyzer), analyzer).region
+        hull = [join(a, b, analyzer) for a, b in zip(hull or box, box, strict=True)]
+    return tuple(hull)
+
+
+def box_block(
+    state: State, name: str, target: ir.Buffer, source: ir.Buffer, box: Sequence[ir.Range],
+    fixed: Sequence[ir.For],
+) -> tuple[ir.BlockRealize, ir.Block]:  # fmt: skip
+    """One block that copies a box: its iterators are the fixed loops on which the box depends."""
+    used = [f for f in fixed if any(ir.uses_var(r, f.loop_var) for r in box)]
+    variables = {f.loop_var for f in fixed}
+    for loop in used:
+        if any(ir.uses_var(e, variables) for e in (loop.min, loop.extent)):
+            state.fail(f"the extent of loop {loop.loop_var.name} depends on another loop around "
+                       "the copy", code="BW312", guilty=[loop])  # fmt: skip
+    iters = tuple(
+        ir.IterVar(ir.Var(f"v{k}", f.loop_var.type), ir.Range(f.min, f.extent))
+        for k, f in enumerate(used)
+    )
+    inside = {f.loop_var: it.var for f, it in zip(used, iters, strict=True)}
+    analyzer = state.analyzer(fixed[0])
+    for it in iters:
+        analyzer.bind(it.var, it.dom)
+    ranges = [ir.substitute(r, inside) for r in box]
+    loops = [(ir.Var(f"ax{k}", r.extent.dtype), r.extent) for k, r in enumerate(ranges)]
+    known = analyzer.copy()
+    for var, extent in loops:
+        known.bind(var, ir.Range(ir.const(0, extent.dtype), extent))
+    at = tuple(known.simplify(r.min + v) for r, (v, _) in zip(ranges, loops, strict=True))
+    body = wrap_loops(ir.BufferStore(target, ir.BufferLoad(source, at), at), loops)
+    block = ir.Block(name, iters, (), (), body, annotations={"auto_copy": 1})
+    block = with_signature(block, analyzer)
+    return ir.BlockRealize(tuple(f.loop_var for f in used), ir.const(True, "bool"), block), block

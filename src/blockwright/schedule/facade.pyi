@@ -13,6 +13,18 @@ class Facade:
     def add_unit_loop(self, block_or_loop: BlockRV | LoopRV) -> LoopRV: ...
     def annotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Any) -> None: ...
     def blockize(self, target: LoopRV, preserve_unit_iters: bool = True) -> BlockRV: ...
+    def cache_index(
+        self,
+        block: BlockRV,
+        storage_scope: str,
+        cse_thresh: int = 0,
+    ) -> list[BlockRV]: ...
+    def cache_inplace(
+        self,
+        block: BlockRV,
+        read_buffer_index: int | str,
+        storage_scope: str,
+    ) -> list[BlockRV]: ...
     def cache_read(
         self,
         block: BlockRV,
@@ -50,6 +62,13 @@ class Facade:
         mode: str = "zero",
     ) -> list[BlockRV]: ...
     def parallel(self, loop: LoopRV) -> None: ...
+    def read_at(
+        self,
+        loop: LoopRV,
+        block: BlockRV,
+        read_buffer_index: int | str,
+        storage_scope: str,
+    ) -> BlockRV: ...
     def reindex(self, block: BlockRV, buffer: Any) -> BlockRV: ...
     def reindex_cache_read(
         self,
@@ -119,3 +138,10 @@ class Facade:
     def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None: ...
     def unroll(self, loop: LoopRV) -> None: ...
     def vectorize(self, loop: LoopRV) -> None: ...
+    def write_at(
+        self,
+        loop: LoopRV,
+        block: BlockRV,
+        write_buffer_index: int | str,
+        storage_scope: str,
+    ) -> BlockRV: ...

@@ -3,6 +3,8 @@
 from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop
 from blockwright.schedule.primitive.annotate import Annotate
 from blockwright.schedule.primitive.blockize import Blockize
+from blockwright.schedule.primitive.cache_index import CacheIndex
+from blockwright.schedule.primitive.cache_inplace import CacheInplace
 from blockwright.schedule.primitive.cache_read import CacheRead
 from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.compute_at import ComputeAt
@@ -17,6 +19,7 @@ from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
+from blockwright.schedule.primitive.read_at import ReadAt
 from blockwright.schedule.primitive.reindex import Reindex
 from blockwright.schedule.primitive.reindex_cache_read import ReindexCacheRead
 from blockwright.schedule.primitive.reindex_cache_write import ReindexCacheWrite
@@ -34,12 +37,15 @@ from blockwright.schedule.primitive.transform_layout import TransformLayout
 from blockwright.schedule.primitive.unannotate import Unannotate
 from blockwright.schedule.primitive.unroll import Unroll
 from blockwright.schedule.primitive.vectorize import Vectorize
+from blockwright.schedule.primitive.write_at import WriteAt
 from blockwright.schedule.record import Primitive
 
 PRIMITIVES: tuple[type[Primitive], ...] = (
     AddUnitLoop,
     Annotate,
     Blockize,
+    CacheIndex,
+    CacheInplace,
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -54,6 +60,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetProducers,
     PadEinsum,
     Parallel,
+    ReadAt,
     Reindex,
     ReindexCacheRead,
     ReindexCacheWrite,
@@ -71,4 +78,5 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Unannotate,
     Unroll,
     Vectorize,
+    WriteAt,
 )

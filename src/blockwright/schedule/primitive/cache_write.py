@@ -87,7 +87,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         require_in_blocks(state, scope, buffer)
         makers = writers(state, scope, buffer)
-        _require_own_values(state, scope, makers, buffer)
+        require_own_values(state, scope, makers, buffer)
         wanted = self._consumers(state, scope, makers, buffer)
         own = [(b, region_of(b.writes, buffer)) for b in makers]
         domain = accessed_box(state, scope, own, whole_box(state, scope, buffer, "write"))
@@ -120,21 +120,21 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         chosen += [b for b in found if b not in chosen and b not in makers
                    and order[makers[0]] < order[b] < order[makers[-1]]]  # fmt: skip
         for reader in chosen:
-            _require_written(state, scope, makers, reader, buffer)
+            require_written(state, scope, makers, reader, buffer)
         return chosen
 
 
-def _require_own_values(
+def require_own_values(
     state: State, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
 ) -> None:
     """What the writers read of the buffer, the writers before them have written."""
     require_no_readback(state, makers[0], buffer)
     for position, block in enumerate(makers[1:], 1):
         if any(r.buffer is buffer for r in block.reads):
-            _require_written(state, scope, makers[:position], block, buffer)
+            require_written(state, scope, makers[:position], block, buffer)
 
 
-def _require_written(
+def require_written(
     state: State, scope: ir.Block, makers: list[ir.Block], reader: ir.Block, buffer: ir.Buffer
 ) -> None:
     """One of the writers before a block has written all that it reads."""
