@@ -220,6 +220,16 @@ def lowest_indices(
     return [eval_set(index, domains, analyzer).min for index in index_map.final]
 
 
+def visible_outside(state: State, block: ir.Block) -> set[ir.Var]:
+    """Variables that hold beside a block as in it: sizes and iterators of enclosing blocks."""
+    found = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
+    found |= set(state.func.params)
+    for above in state.tree.ancestors(state.realize(block)):
+        if isinstance(above, ir.Block):
+            found |= {it.var for it in above.iter_vars}
+    return found
+
+
 def fresh_name(state: State, base: str) -> str:
     """`base`, with a number when a block or buffer of that name exists."""
     taken = {b.name for b in state.tree.blocks} | {b.name for b in state.func.buffers}

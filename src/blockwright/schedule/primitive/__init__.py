@@ -9,6 +9,7 @@ from blockwright.schedule.primitive.cache_read import CacheRead
 from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
+from blockwright.schedule.primitive.decompose_padding import DecomposePadding
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
 from blockwright.schedule.primitive.fuse import Fuse
 from blockwright.schedule.primitive.get_block import GetBlock
@@ -50,6 +51,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     CacheWrite,
     ComputeAt,
     ComputeInline,
+    DecomposePadding,
     DecomposeReduction,
     Fuse,
     GetBlock,

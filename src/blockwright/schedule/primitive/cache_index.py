@@ -11,6 +11,7 @@ from blockwright.schedule.buffers import (
     fresh_name,
     outermost,
     require_scope_name,
+    visible_outside,
     with_regions,
 )
 from blockwright.schedule.edit import Edit
@@ -87,7 +88,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         if state.tree.child_blocks(block):
             state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
                        code="BW325", guilty=[block], help="name one of them")  # fmt: skip
-        chosen = self._chosen(block)
+        chosen = self._chosen(block, visible_outside(state, block))
         scope = state.scope(block)
         edit = Edit(state)
         at = outermost(state, block, scope)
@@ -104,14 +105,14 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         edit.refresh_signatures()
         return edit.finish(*made)
 
-    def _chosen(self, block: ir.Block) -> list[ir.Expr]:
+    def _chosen(self, block: ir.Block, outside: set[ir.Var]) -> list[ir.Expr]:
         """Expressions to keep, each once, in order of occurrence."""
         iters = {it.var for it in block.iter_vars}
         counts: list[tuple[ir.Expr, int]] = []
         for whole in _read_indices(block):
             parts = [whole] if self.cse_thresh == 0 else list(_parts(whole))
             for part in parts:
-                if not _is_computed(part, iters):
+                if not _is_computed(part, iters, outside):
                     continue
                 for k, (known, count) in enumerate(counts):
                     if ir.structural_equal(known, part):
@@ -179,14 +180,15 @@ def _parts(expr: ir.Expr) -> Iterator[ir.Expr]:
             yield from _parts(child)
 
 
-def _is_computed(expr: ir.Expr, iters: set[ir.Var]) -> bool:
+def _is_computed(expr: ir.Expr, iters: set[ir.Var], outside: set[ir.Var]) -> bool:
     """Whether an index is worth a buffer, and can be computed apart from the block's body."""
     plain = isinstance(expr, (ir.Var, ir.IntImm)) or (
         isinstance(expr, ir.Cast) and isinstance(expr.value, (ir.Var, ir.IntImm))
     )
     if plain or not expr.dtype.is_int or not expr.dtype.is_scalar:
         return False
-    if not any(v in iters for v in ir.free_vars(expr)):
+    used = set(ir.free_vars(expr))
+    if not used & iters or used - iters - outside:
         return False
     divides = (ir.Div, ir.Mod, ir.FloorDiv, ir.FloorMod)
     for node in ir.walk(expr):

@@ -19,6 +19,7 @@ from blockwright.schedule.buffers import (
     require_in_blocks,
     require_no_readback,
     require_reached,
+    visible_outside,
     with_index_type,
     with_regions,
     writers,
@@ -208,10 +209,7 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
         state.fail(f"{block.name} accesses {buffer.name} at different indices", code="BW325",
                    guilty=found)  # fmt: skip
     iters = {it.var for it in block.iter_vars}
-    symbols = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
-    symbols |= set(state.func.params)
-    for above in state.tree.ancestors(state.realize(block)):
-        symbols |= {it.var for it in above.iter_vars} if isinstance(above, ir.Block) else set()
+    symbols = visible_outside(state, block)
     for index in first:
         loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
         if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
