@@ -353,18 +353,17 @@ PADDING: dict[str, Case] = {
     "pad_einsum: numbers": (CHAIN, pad("C", 5), "BW326", "one number of at least 1"),
     "pad_einsum: nothing": (CHAIN, pad("C", 0, 1), "BW326", "one number of at least 1"),
     "pad_einsum: mode": (CHAIN, pad("C", 5, 1, mode="edge"), "BW326", "got 'edge'"),
-    "pad_einsum: parameter": (COPY, pad("B", 5, 1), "BW321", "is a parameter"),
     "pad_einsum: predicate": (HALF, pad("C", 5, 1), "BW322", "predicate"),
     "pad_einsum: shared loops": (SHARED, pad("C", 5, 1), "BW322", "not bound to a plain loop"),
     "pad_einsum: iterator in the value": (
         CHAIN.replace("A[vi, vj] * 2.0", "A[vi, vj] * T.cast(vi, 'float32')"),
-        pad("C", 5, 1, mode="clamp"), "BW326", "used other than as a whole index"),
+        pad("C", 5, 1, mode="clamp"), "BW326", "used other than in an index"),
     "pad_einsum: iterator in a condition": (
         CHAIN.replace("A[vi, vj] * 2.0", "T.if_then_else(vi < 3, A[vi, vj], T.float32(0))"),
-        pad("C", 5, 1, mode="clamp"), "BW326", "used other than as a whole index"),
+        pad("C", 5, 1, mode="clamp"), "BW326", "used other than in an index"),
     "pad_einsum: computed index": (
         CHAIN.replace("A[vi, vj] * 2.0", "A[31 - vi, vj]"), pad("C", 5, 1), "BW326",
-        "used other than as a whole index"),
+        "becomes negative on padded points"),
     "pad_einsum: clamped reduction": (
         PRODUCT, pad("C", 1, 1, 5, mode="clamp"), "BW326", "the padded terms would count"),
     "pad_einsum: factor without the reduction iterator": (

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, eval_set
 from blockwright.schedule.buffers import (
-    accesses_to,
     copy_nest,
     fresh_name,
     nest_of,
-    require_home,
     require_no_readback,
     trivial_loops,
     with_regions,
@@ -29,7 +27,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
     """Round the iterators of a contraction up to multiples, with padded copies around it.
 
     Args:
-        block: a block under loops of its own whose accesses are plain iterators.
+        block: a block under loops of its own, such as a matrix product or a convolution.
         padding: per iterator, what its extent becomes a multiple of; 1 leaves it.
         mode: what padded elements of the operands hold: "zero", or "clamp" for the nearest
             element that exists (no branch when reading; only for spatial iterators, whose padded
@@ -37,11 +35,13 @@ class PadEinsum(Primitive, frozen=True, eq=False):
 
     Requires:
     - each iterator is run by a plain loop of its own, and there is no predicate (BW322);
-    - the block is one element-wise update that fills one buffer, allocated in the program
-      (BW321): plain iterators index it, one per dimension and running through it, padded spatial
-      ones among them; nothing read is written (BW323, BW326);
-    - padded iterators are used as whole indices and nowhere else: a condition or a value such as
-      `i * A[i]` would see points that do not exist (BW326);
+    - the block is one element-wise update that fills one buffer: plain iterators index it, one per
+      dimension and running through it, padded spatial ones among them; nothing read is written
+      (BW323, BW326);
+    - padded iterators are used in indices and nowhere else: a condition or a value such as
+      `i * A[i]` would see points that do not exist (BW326). In reads they may stand within an
+      index, such as `h + rh` of a convolution, that does not become negative and whose greatest
+      value is known (BW326);
     - a reduction iterator is padded in mode "zero" only, and its padded terms add nothing: the
       block is a sum of products of loads, and each factor is indexed by the iterator (for
       integers one factor is enough; a float that is not padded may be infinite, and zero times
@@ -154,7 +154,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             if it.var not in padded:
                 continue
             if _beside_indices(block, it.var):
-                state.fail(f"iterator {it.var.name} is used other than as a whole index",
+                state.fail(f"iterator {it.var.name} is used other than in an index",
                            code="BW326", guilty=[block],
                            help="reindex or compute that part in a block of its own")  # fmt: skip
             if it.iter_type is ir.IterType.SPATIAL:
@@ -170,13 +170,26 @@ class PadEinsum(Primitive, frozen=True, eq=False):
 
 
 def _beside_indices(block: ir.Block, var: ir.Var) -> bool:
-    """Whether an iterator occurs in a block other than as a whole index of an access."""
-    plain = 0
+    """Whether an iterator occurs in a block other than as a whole index of the store or in an
+    index of a load."""
+    inside = 0
     found = 0
     for part in (block.body, *(() if block.init is None else (block.init,))):
         found += sum(n is var for n in occurrences(part))
-        plain += sum(i is var for a in accesses_in(part) for i in a.indices)
-    return found != plain
+        for access in accesses_in(part):
+            if isinstance(access, ir.BufferStore):
+                inside += sum(i is var for i in access.indices)
+            else:
+                inside += sum(n is var for i in access.indices for n in own_parts(i))
+    return found != inside
+
+
+def own_parts(index: ir.Node) -> Iterator[ir.Node]:
+    """Every node of an index, as often as it occurs, without those of loads in it."""
+    if not isinstance(index, ir.BufferLoad):
+        yield index
+        for child in index.children():
+            yield from own_parts(child)
 
 
 def occurrences(root: ir.Node) -> Iterator[ir.Node]:
@@ -227,6 +240,8 @@ class _Padding:
     ) -> None:  # fmt: skip
         self.state, self.block, self.loops = state, block, loops
         self.padded, self.mode, self.analyzer = padded, mode, analyzer
+        self.reduced: set[ir.Expr] = {it.var for it in block.iter_vars if it.var in padded
+                                      and it.iter_type is not ir.IterType.SPATIAL}  # fmt: skip
         self.scope = state.scope(block)
         self.edit = Edit(state)
         self.buffers: dict[ir.Buffer, ir.Buffer] = {}
@@ -235,7 +250,6 @@ class _Padding:
     def step(self) -> Step:
         state, block = self.state, self.block
         output = block.writes[0].buffer
-        require_home(state, block, output)
         self._check_filled(output)
         outer = nest_of(state, block, self.loops)
         require_alone(state, block, output, outer)
@@ -261,20 +275,59 @@ class _Padding:
         return self.edit.finish(*self.made)
 
     def _positions(self, buffer: ir.Buffer) -> list[tuple[ir.Expr, ir.Expr] | None]:
-        """Per dimension of a buffer, the (old, new) extent when a padded iterator indexes it."""
-        sizes: list[tuple[ir.Expr, ir.Expr] | None] = [None] * buffer.ndim
-        for access in accesses_to(self.block.body, buffer):
-            for dim, index in enumerate(access.indices):
-                size = self.padded.get(index) if isinstance(index, ir.Var) else None
-                if size is None:
-                    continue
-                old = sizes[dim]
-                if old is not None and not self.analyzer.prove_equal(old[1], size[1]):
-                    self.state.fail(f"{buffer.name} is indexed by iterators of different extents",
-                                    code="BW326", guilty=[self.block],
-                                    help="reindex it first")  # fmt: skip
-                sizes[dim] = size
+        """Per dimension of a buffer that must grow: up to where it holds elements, and its new
+        extent."""
+        accesses = [a for a in accesses_in(self.block.body) if a.buffer is buffer]
+        sizes: list[tuple[ir.Expr, ir.Expr] | None] = []
+        for dim, size in enumerate(buffer.shape):
+            indices = [access.indices[dim] for access in accesses]
+            moving = [v for i in indices for v in own_parts(i) if v in self.padded]
+            if not moving:
+                sizes.append(None)
+            elif any(i in self.reduced for i in indices):
+                sizes.append(self._terms(buffer, indices))
+            else:
+                sizes.append(self._reach(buffer, indices, size))
         return sizes
+
+    def _terms(self, buffer: ir.Buffer, indices: list[ir.Expr]) -> tuple[ir.Expr, ir.Expr]:
+        """The extents of a dimension that a padded reduction iterator runs through alone."""
+        found = [self.padded.get(i) if isinstance(i, ir.Var) else None for i in indices]
+        first = found[0]
+        for other in found:
+            same = first is not None and other is not None and all(
+                self.analyzer.prove_equal(*ir.match_types(x, y))
+                for x, y in zip(first, other, strict=True))  # fmt: skip
+            if not same:
+                self.state.fail(f"{buffer.name} is indexed by a padded reduction iterator and by "
+                                "something else in one dimension", code="BW326",
+                                guilty=[self.block], help="reindex it first")  # fmt: skip
+        assert first is not None
+        return first
+
+    def _reach(
+        self, buffer: ir.Buffer, indices: list[ir.Expr], size: ir.Expr
+    ) -> tuple[ir.Expr, ir.Expr] | None:
+        """The size of a dimension and what its indices need on the padded domain."""
+        domains = {it.var: it.dom if it.var not in self.padded
+                   else ir.Range(it.dom.min, self.padded[it.var][1])
+                   for it in self.block.iter_vars}  # fmt: skip
+        end = size
+        for index in indices:
+            span = eval_set(index, domains, self.analyzer)
+            low, high = span.min, span.max
+            if low is None or high is None or not self.analyzer.prove(
+                ir.GE(*ir.match_types(low, 0))
+            ):  # fmt: skip
+                self.state.fail(f"an index of {buffer.name} becomes negative on padded points, or "
+                                "has no known end there", code="BW326", guilty=[index, self.block],
+                                help="reindex it first")  # fmt: skip
+            need = self.analyzer.simplify(ir.cast_to(high, size.dtype) + 1)
+            if self.analyzer.prove(ir.LE(*ir.match_types(need, end))):
+                continue
+            larger = self.analyzer.prove(ir.GE(*ir.match_types(need, end)))
+            end = need if larger else ir.maximum(end, need)
+        return None if end is size else (size, end)
 
     def _check_filled(self, output: ir.Buffer) -> None:
         """The block writes every element of its result, each dimension by an iterator."""
