@@ -22,6 +22,8 @@ Returns = Literal["none", "block", "blocks", "loop", "loops"]
 Factor = int | ir.Expr | None
 AnyIndexMap = IndexMap
 """In calls, a lambda from indices to new indices will do."""
+NewRanges = IndexMap
+"""In calls, a lambda from iterators to an index or a (start, end) per dimension will do."""
 PadValue = float | IndexMap | None
 """In calls, a lambda from indices to a value will do."""
 
@@ -156,6 +158,27 @@ def _index_map(value: Any) -> IndexMap:
     return IndexMap.from_func(cast("Callable[..., Sequence[Any]]", value), len(kinds))
 
 
+def _new_ranges(value: Any) -> IndexMap:
+    """The record form of ranges: a map to start and end of each, with a separator before each."""
+    if isinstance(value, IndexMap):
+        return value
+    if not callable(value):
+        raise TypeError
+    names = inspect.signature(value).parameters
+    initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
+    found: Any = cast("Callable[..., Any]", value)(*initial)
+    parts = list(cast("Sequence[Any]", found if isinstance(found, (tuple, list)) else (found,)))
+    if IndexMap.AXIS_SEPARATOR in [p for p in parts if not isinstance(p, ir.Expr)]:
+        ends = [p for p in parts if p is not IndexMap.AXIS_SEPARATOR]
+    else:
+        ends = [end for p in parts
+                for end in (p if isinstance(p, (tuple, list)) else (p, ir.as_expr(p) + 1))]  # fmt: skip
+    if len(ends) % 2:
+        raise ValueError("write an index, or a pair of start and end, per dimension")
+    final = tuple(ir.as_expr(e, ir.dtype_of("int64")) for e in ends)
+    return IndexMap(initial, final, tuple(range(0, len(final), 2)))
+
+
 def _pad_value(value: Any) -> Any:
     """A number, or the record form of a function of indices: a map to one value of any type."""
     if value is None or isinstance(value, (bool, int, float, IndexMap)):
@@ -187,6 +210,7 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "str": ("a string", _instance(str)),
     "str | None": ("a string", _optional(_instance(str))),
     "AnyIndexMap": ("a function from indices to new indices", _index_map),
+    "NewRanges": ("a function from iterators to ranges", _new_ranges),
     "PadValue": ("a number or a function from indices to one", _pad_value),
     "Any": ("a number, string, expression, list or mapping", _annotation),
     "Number | None": ("a number or expression", _optional(_number)),

@@ -23,6 +23,7 @@ _ACCEPTED = {
     "tuple[BlockRV, ...]": "Sequence[BlockRV]",
     "tuple[BlockRV, ...] | None": "Sequence[BlockRV] | None",
     "AnyIndexMap": "IndexMap | Callable[..., Sequence[Any]]",
+    "NewRanges": "IndexMap | Callable[..., Sequence[Any]]",
     "PadValue": "float | IndexMap | Callable[..., Any] | None",
     "Number | None": "float | ir.Expr | None",
 }

@@ -2,6 +2,7 @@
 
 from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop
 from blockwright.schedule.primitive.annotate import Annotate
+from blockwright.schedule.primitive.annotate_buffer_access import AnnotateBufferAccess
 from blockwright.schedule.primitive.blockize import Blockize
 from blockwright.schedule.primitive.cache_index import CacheIndex
 from blockwright.schedule.primitive.cache_inplace import CacheInplace
@@ -44,6 +45,7 @@ from blockwright.schedule.record import Primitive
 PRIMITIVES: tuple[type[Primitive], ...] = (
     AddUnitLoop,
     Annotate,
+    AnnotateBufferAccess,
     Blockize,
     CacheIndex,
     CacheInplace,

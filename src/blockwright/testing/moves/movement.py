@@ -69,7 +69,10 @@ def _transform_layout(p: Player) -> None:
     block, at, buffer = p.region(kind)
     together = buffer.ndim == 2 and p.chance.random() < 0.3
     index_map = flat(buffer.shape[1]) if together else map_of(buffer.ndim, p.chance)
-    p.sch.transform_layout(block, (kind, at), index_map)
+    pad_value = p.chance.choice([None, 0, 1.5, lambda *i: i[0]]) if p.likely(0.3) else 0
+    if callable(pad_value):
+        pad_value = IndexMap.from_func(lambda *i: (i[0] * 2,), len(index_map.final))
+    p.sch.transform_layout(block, (kind, at), index_map, pad_value)
 
 
 def _transform_block_layout(p: Player) -> None:
