@@ -72,9 +72,9 @@ for i, j in T.grid(n, 12):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = A[vi, vj] + 1.0
 """
-SOME_IN_PLACE = IN_PLACE.replace("vi, vj] = A[vi, vj] * 2", "vi, vj * 2] = A[vi, vj * 2] * 2").replace(
-    "T.grid(n, 12)", "T.grid(n, 6)", 1
-)
+SOME_IN_PLACE = IN_PLACE.replace(
+    "vi, vj] = A[vi, vj] * 2", "vi, vj * 2] = A[vi, vj * 2] * 2"
+).replace("T.grid(n, 12)", "T.grid(n, 6)", 1)
 WINDOW = """
 P = T.alloc_buffer((n, 14), "float32")
 for i, j in T.grid(n, 14):
@@ -204,6 +204,10 @@ CASES: dict[str, tuple[str, Steps]] = {
     "a window rounded up": (WINDOW, lambda s: s.pad_einsum(s.get_block("B"), [4, 8, 1])),
     "a window rounded up by its edge": (
         WINDOW, lambda s: s.pad_einsum(s.get_block("B"), [4, 5, 1], "clamp")),
+    "a maximum over a row rounded up": (
+        ROWS.replace("S[vi] + A[vi, vk]", "T.max(S[vi], A[vi, vk])").replace(
+            "T.float32(0)", "T.float32('-inf')"),
+        lambda s: s.pad_einsum(s.get_block("S"), [4, 8], "clamp")),
     "separated axes": (
         CHAIN, lambda s: (s.set_axis_separator(s.get_block("C"), "C", [1]),
                           s.set_axis_separator(s.get_block("B"), ("write", 0), [1]))),
@@ -238,7 +242,7 @@ def test_only_the_part_that_is_read_is_copied() -> None:
     copied = sch.get(sch.get_block("A_local"))
     assert isinstance(copied, ir.Block)
     assert script(copied.reads[0]) == "A[v0, v1]"
-    extents = [ir.const_int(sch.get(x).extent) for x in sch.get_loops(sch.get_block("A_local"))]  # type: ignore[union-attr]
+    extents = [ir.const_int(sch.get(x).extent) for x in sch.get_loops(sch.get_block("A_local"))]
     assert extents == [None, 7]
     check(func, sch)
 
@@ -266,7 +270,7 @@ def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
 
 
 def test_a_copy_with_one_bank_offset_per_row() -> None:
-    """The exclusive or of a swizzle is no iterator map; that it is one to one is found by trying."""
+    """The exclusive or of a swizzle is no iterator map; it is tried on every index."""
     func = from_source("""
 @T.prim_func
 def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):

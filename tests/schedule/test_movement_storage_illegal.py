@@ -1,4 +1,4 @@
-"""Copies at loops, layouts with padding, alignment and regions by hand: what is refused, and why."""
+"""Copies at loops, layouts with padding, alignment, regions by hand: what is refused and why."""
 
 from __future__ import annotations
 
@@ -62,11 +62,14 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = A[vi, vj] - C[vi]
 """
-SUM_WITH_OTHER = SUM.replace("for i, j in", """for i in range(1):
+SUM_WITH_OTHER = SUM.replace(
+    "for i, j in",
+    """for i in range(1):
     with T.block("more"):
         vi = T.axis.spatial(1, i)
         C[vi] = T.float32(1)
-for i, j in""")
+for i, j in""",
+)
 TRIANGLE = """
 for i in range(32):
     for j in range(i + 1):
@@ -148,7 +151,9 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = C[vi + 2, vj]
 """
-DATA_PAD = PAD.replace("vi < 32, A", "A[vi % 32, 0] > 0.5, A").replace("A[vi, vj]", "A[vi % 32, vj]")
+DATA_PAD = PAD.replace("vi < 32, A", "A[vi % 32, 0] > 0.5, A").replace(
+    "A[vi, vj]", "A[vi % 32, vj]"
+)
 EARLY_USE = """
 C = T.alloc_buffer((34, 32), "float32")
 for t in range(34):
@@ -230,7 +235,8 @@ IN_PLACE: dict[str, Case] = {
     "cache_index: blocks inside": (
         OUTER, lambda s: s.cache_index(block(s, "row"), "local"), "BW325", "has blocks inside"),
     "cache_index: threshold": (
-        CHAIN, lambda s: s.cache_index(block(s, "B"), "local", -1), "BW304", "must not be negative"),
+        CHAIN, lambda s: s.cache_index(block(s, "B"), "local", -1), "BW304",
+        "must not be negative"),
     "cache_index: domain": (
         LATE, lambda s: s.cache_index(block(s, "B"), "local"), "BW325", "does not start at 0"),
 }  # fmt: skip
@@ -341,7 +347,7 @@ REGIONS: dict[str, Case] = {
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "reads", lambda i, j: (i, j)),
         "BW304", "must be 'read' or 'write'"),
     "annotate_buffer_access: no function": (
-        CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read", 3), "BW304",  # type: ignore[arg-type]
+        CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read", 3), "BW304",
         "expected a function from iterators to ranges"),
 }  # fmt: skip
 CASES = {**AT, **IN_PLACE, **REINDEX, **LAYOUT, **PADDING, **REGIONS}

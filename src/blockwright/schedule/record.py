@@ -158,6 +158,11 @@ def _index_map(value: Any) -> IndexMap:
     return IndexMap.from_func(cast("Callable[..., Sequence[Any]]", value), len(kinds))
 
 
+def _sequence(value: Any) -> tuple[Any, ...] | None:
+    """A tuple or list as a tuple; None for anything else."""
+    return tuple(cast("Sequence[Any]", value)) if isinstance(value, (tuple, list)) else None
+
+
 def _new_ranges(value: Any) -> IndexMap:
     """The record form of ranges: a map to start and end of each, with a separator before each."""
     if isinstance(value, IndexMap):
@@ -167,12 +172,11 @@ def _new_ranges(value: Any) -> IndexMap:
     names = inspect.signature(value).parameters
     initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
     found: Any = cast("Callable[..., Any]", value)(*initial)
-    parts = list(cast("Sequence[Any]", found if isinstance(found, (tuple, list)) else (found,)))
-    if IndexMap.AXIS_SEPARATOR in [p for p in parts if not isinstance(p, ir.Expr)]:
-        ends = [p for p in parts if p is not IndexMap.AXIS_SEPARATOR]
+    parts: list[Any] = list(_sequence(found) or (found,))
+    if any(part is IndexMap.AXIS_SEPARATOR for part in parts):  # as a trace writes it
+        ends = [part for part in parts if part is not IndexMap.AXIS_SEPARATOR]
     else:
-        ends = [end for p in parts
-                for end in (p if isinstance(p, (tuple, list)) else (p, ir.as_expr(p) + 1))]  # fmt: skip
+        ends = [end for part in parts for end in _sequence(part) or (part, ir.as_expr(part) + 1)]
     if len(ends) % 2:
         raise ValueError("write an index, or a pair of start and end, per dimension")
     final = tuple(ir.as_expr(e, ir.dtype_of("int64")) for e in ends)
@@ -190,7 +194,7 @@ def _pad_value(value: Any) -> Any:
     names = inspect.signature(value).parameters
     initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
     found: Any = cast("Callable[..., Any]", value)(*initial)
-    one: Any = found[0] if isinstance(found, tuple) else found
+    one: Any = (_sequence(found) or (found,))[0]
     return IndexMap(initial, (ir.as_expr(one),))
 
 

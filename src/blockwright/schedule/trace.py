@@ -173,11 +173,15 @@ def _map(entries: dict[str, Any], names: Mapping[str, ir.Var]) -> IndexMap:
     return IndexMap(initial, final, tuple(k - n for n, k in enumerate(separators)))
 
 
+def _bits(op: str) -> Callable[[Any, Any], Any]:
+    return lambda a, b: ir.call(op, *ir.match_types(a, b))
+
+
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: ir.floordiv, ast.Mod: operator.mod, ast.Lt: operator.lt,
-    ast.BitXor: operator.xor, ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_, ast.LtE: operator.le,
+    ast.BitXor: _bits("bitwise_xor"), ast.BitAnd: _bits("bitwise_and"),
+    ast.BitOr: _bits("bitwise_or"), ast.LtE: operator.le,
     ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg,
 }  # fmt: skip
 _CALLS: dict[str, Callable[..., Any]] = {"min": ir.minimum, "max": ir.maximum}

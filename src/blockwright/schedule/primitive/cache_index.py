@@ -126,8 +126,11 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         # A part that only occurs inside another chosen part as often is no entry of its own.
         inner = [p for e in often for p in list(_parts(e))[1:]]
         count_of = {id(e): count for e, count in counts}
-        return [e for e in often if not any(
-            ir.structural_equal(e, p) for p in inner) or _outnumbers(e, often, count_of)]
+        return [
+            e
+            for e in often
+            if not any(ir.structural_equal(e, p) for p in inner) or _outnumbers(e, often, count_of)
+        ]
 
     def _cached(
         self, state: State, edit: Edit, block: ir.Block, expr: ir.Expr, number: int, at: ir.Stmt

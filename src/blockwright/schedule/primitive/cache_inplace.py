@@ -35,7 +35,8 @@ class CacheInplace(Primitive, frozen=True, eq=False):
     Requires:
     - the block reads and writes the buffer, which is used in blocks only (BW313, BW320);
     - what the block touches, in one iteration of the loops that it shares with other users of the
-      buffer, has been written before it, unless the buffer is a parameter that nobody wrote (BW323);
+      buffer, has been written before it, unless the buffer is a parameter that nobody wrote
+      (BW323);
     - these loops are serial, or the block fills the box that it writes (BW317).
 
     Returns: the block that reads into the copy, and the block that stores it.

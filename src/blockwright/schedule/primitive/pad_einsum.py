@@ -30,8 +30,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
         block: a block under loops of its own, such as a matrix product or a convolution.
         padding: per iterator, what its extent becomes a multiple of; 1 leaves it.
         mode: what padded elements of the operands hold: "zero", or "clamp" for the nearest
-            element that exists (no branch when reading; only for spatial iterators, whose padded
-            results are never read).
+            element that exists (no branch when reading).
 
     Requires:
     - each iterator is run by a plain loop of its own, and there is no predicate (BW322);
@@ -42,10 +41,11 @@ class PadEinsum(Primitive, frozen=True, eq=False):
       `i * A[i]` would see points that do not exist (BW326). In reads they may stand within an
       index, such as `h + rh` of a convolution, that does not become negative and whose greatest
       value is known (BW326);
-    - a reduction iterator is padded in mode "zero" only, and its padded terms add nothing: the
+    - a reduction iterator is padded in mode "zero" where its padded terms add nothing: the
       block is a sum of products of loads, and each factor is indexed by the iterator (for
       integers one factor is enough; a float that is not padded may be infinite, and zero times
-      infinity is no number) (BW326);
+      infinity is no number) (BW326); in mode "clamp" it is a maximum or minimum, which an element
+      taken twice does not change, and the iterator stands as whole indices (BW326);
     - in mode "zero" the block divides no integers by what it reads (BW326).
 
     Returns: the blocks that copy operands, then the one that copies the result back, for those
@@ -162,11 +162,14 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                     state.fail(f"iterator {it.var.name} is no index of {store.buffer.name}: its "
                                "padded points would write existing elements", code="BW326",
                                guilty=[block])  # fmt: skip
-            elif self.mode == "clamp" or not _adds_nothing(state, block, it.var):
+                continue
+            neutral = _repeats(block, it.var) if self.mode == "clamp" else _adds_nothing(
+                state, block, it.var)  # fmt: skip
+            if not neutral:
                 state.fail(f"reduction iterator {it.var.name} cannot be padded: the padded terms "
                            "would count", code="BW326", guilty=[block],
                            help='pad sums of products with mode="zero", in which every factor '
-                           "is indexed by the iterator")  # fmt: skip
+                           'is indexed by the iterator, and maxima with mode="clamp"')  # fmt: skip
 
 
 def _beside_indices(block: ir.Block, var: ir.Var) -> bool:
@@ -223,6 +226,21 @@ def _adds_nothing(state: State, block: ir.Block, var: ir.Var) -> bool:
     zero = [isinstance(f, ir.BufferLoad) and any(i is var for i in f.indices) for f in factors]
     exact = all(f.dtype.is_int for f in factors) and reduction.term.dtype.is_int
     return reduction.combiner is ir.Add and (any(zero) if exact else all(zero))
+
+
+def _repeats(block: ir.Block, var: ir.Var) -> bool:
+    """Whether terms of the last element, taken again where `var` is padded, change nothing: the
+    block is a maximum or minimum, and the iterator stands as a whole index only."""
+    store = block.body
+    value = store.value if isinstance(store, ir.BufferStore) else None
+    if not isinstance(value, (ir.Max, ir.Min)):
+        return False
+    assert isinstance(store, ir.BufferStore)
+    sides = [isinstance(e, ir.BufferLoad) and e.buffer is store.buffer for e in (value.a, value.b)]
+    own = sum(a.buffer is store.buffer for a in accesses_in(value))  # a term must not use it again
+    found = sum(n is var for n in occurrences(value))
+    plain = sum(i is var for a in accesses_in(value) for i in a.indices)
+    return sum(sides) == own == 1 and found == plain
 
 
 def _may_trap(node: ir.Node) -> bool:

@@ -1,4 +1,4 @@
-"""write_at: in each iteration of a loop, one block stores what the loop's body wrote of a buffer."""
+"""write_at: in each iteration of a loop, one block stores what its body wrote of a buffer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from blockwright.schedule.state import State, Step
 
 
 class WriteAt(Primitive, frozen=True, eq=False):
-    """Let a loop's body write a copy of a buffer, and store it at the end of the body, in one block.
+    """Let a loop's body write a copy of a buffer, and store it at its end, in one block.
 
     Args:
         loop: where the copy is stored.
