@@ -289,7 +289,7 @@ REINDEX: dict[str, Case] = {
         COPY.replace("B[vi, vj]", "B[vi // 2, vj]"),
         lambda s: s.reindex(block(s, "B"), ("write", 0)), "BW325", "not one to one"),
     "reindex: behind a view": (
-        CHAIN, lambda s: s.reindex(blockized(s, "B"), ("read", 0)), "BW325", "depends on more"),
+        CHAIN, lambda s: s.reindex(blockized(s, "B"), ("read", 0)), "BW325", "has blocks inside"),
 }  # fmt: skip
 LAYOUT: dict[str, Case] = {
     "transform_layout: parameter": (

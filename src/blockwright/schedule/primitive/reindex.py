@@ -40,7 +40,8 @@ class Reindex(Primitive, frozen=True, eq=False):
 
     Requires:
     - the block accesses the buffer element by element (BW324), always at the same indices, which
-      depend on its iterators and sizes only (BW325); iterators of the indices start at 0 (BW325);
+      depend on its iterators and sizes only; these iterators start at 0, and there are no inner
+      blocks (BW325);
     - the outermost loop around the block holds no other block that writes the buffer, nor, when
       the block writes it, one that reads it (BW323);
     - read: the indices are inside the buffer on the whole domain, and what they name has been
@@ -197,6 +198,9 @@ def _extents(
 
 
 def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
+    if state.tree.child_blocks(block):
+        state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW325",
+                   guilty=[block], help="name one of them")  # fmt: skip
     require_elements(state, block, buffer)
     found = accesses_to(block.body, buffer)
     if block.init is not None:

@@ -23,7 +23,8 @@ class ReindexCacheRead(Primitive, frozen=True, eq=False):
 
     Requires:
     - the block reads the buffer element by element (BW324), always at the same indices, which
-      depend on its iterators and sizes only; these iterators start at 0 (BW325);
+      depend on its iterators and sizes only; these iterators start at 0, and there are no inner
+      blocks (BW325);
     - the map takes each iterator, uses none that does not choose the element, is one to one, and
       leads to no negative index (BW324);
     - the outermost loop around the block holds no block that writes the buffer (BW323);
