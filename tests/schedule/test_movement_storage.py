@@ -13,6 +13,8 @@ from blockwright import ir
 from blockwright.interp import interpret
 from blockwright.ir.printer import script
 from blockwright.schedule import RECORDS, IndexMap, LoopRV, Schedule, Trace
+from blockwright.schedule.state import State
+from blockwright.schedule.unsafe import annotate_buffer_access as unsafe
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
 
@@ -394,3 +396,21 @@ def test_native_code_agrees(name: str) -> None:
         interpret(func, x, expected)
         bw.build(sch.func)["main"](x, found)
         np.testing.assert_allclose(found, expected, rtol=1e-6)  # contraction may round once less
+
+
+def test_a_region_can_be_vouched_for() -> None:
+    """Row numbers in a table are even: half of it is read, which no check can see."""
+    func = from_source("""
+@T.prim_func
+def main(A: T.Buffer((16,), "int32"), rows: T.Buffer((4,), "int32"), B: T.Buffer((4,), "int32")):
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = A[rows[vi]]
+""")
+    sch = Schedule(func)
+    state = State(sch.func, sch._resolve, "annotate_buffer_access")
+    ranges = IndexMap.from_func(lambda i: (0, 8), 1)
+    step = unsafe.AnnotateBufferAccess(sch.get_block("B"), "A", "read", ranges).apply(state)
+    (block,) = ir.blocks(step.func)[1:]
+    assert "A[0:8]" in [script(r) for r in block.reads]
