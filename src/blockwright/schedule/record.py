@@ -172,7 +172,8 @@ def _new_ranges(value: Any) -> IndexMap:
     names = inspect.signature(value).parameters
     initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
     found: Any = cast("Callable[..., Any]", value)(*initial)
-    parts: list[Any] = list(_sequence(found) or (found,))
+    several = _sequence(found)
+    parts: list[Any] = [found] if several is None else list(several)
     if any(part is IndexMap.AXIS_SEPARATOR for part in parts):  # as a trace writes it
         ends = [part for part in parts if part is not IndexMap.AXIS_SEPARATOR]
     else:
