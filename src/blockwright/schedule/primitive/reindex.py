@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.arith import IndexMap
+from blockwright.analysis import relax_region
+from blockwright.arith import IndexMap, covers
+from blockwright.arith import clip_region as clip_box
 from blockwright.schedule.buffers import (
     accesses_to,
     copy_nest,
@@ -15,15 +17,18 @@ from blockwright.schedule.buffers import (
     outermost,
     reached,
     readers,
+    region_of,
     require_elements,
     require_in_blocks,
     require_no_readback,
     require_reached,
     visible_outside,
+    whole_box,
     with_index_type,
     with_regions,
     writers,
 )
+from blockwright.schedule.copies import is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.injective import spans, why_not_injective
@@ -274,10 +279,17 @@ def _require_readable(
             state.fail(f"block {block.name} guards its reads of {buffer.name}: without the "
                        "guard an index may lie outside it", code="BW325",
                        guilty=[block])  # fmt: skip
-    flow = state.data_flow(state.scope(block))
-    region = next(r for r in block.reads if r.buffer is buffer)
+    scope = state.scope(block)
+    flow = state.data_flow(scope)
+    region = region_of(block.reads, buffer)
     makers = [w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[block]]
-    if makers and not any(flow.covers(w, block, region) for w in makers):
+    own = [(w, region_of(w.writes, buffer)) for w in makers]
+    domains = {it.var: it.dom for it in block.iter_vars}
+    beside = state.analyzer(outermost(state, block, scope))
+    box = relax_region(region, domains, beside).region  # on the whole domain, visited or not
+    held = is_held(state, scope, [], box, own, [], ir.const(True, "bool"), beside)
+    stated = whole_box(state, scope, buffer, "read")
+    if not held or not (makers or covers(stated, clip_box(box, buffer.shape, beside), beside)):
         state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "
                    "everywhere", code="BW325", guilty=[block, *makers])  # fmt: skip
 
