@@ -13,8 +13,7 @@ from blockwright import ir
 from blockwright.interp import interpret
 from blockwright.ir.printer import script
 from blockwright.schedule import RECORDS, IndexMap, LoopRV, Schedule, Trace
-from blockwright.schedule.state import State
-from blockwright.schedule.unsafe import annotate_buffer_access as unsafe
+from blockwright.script import tir as T
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
 
@@ -133,8 +132,7 @@ def check(func: ir.PrimFunc, sch: Schedule) -> None:
     again.replay(Trace.from_json(data, RECORDS, func))
     ir.assert_structural_equal(again.func, sch.func)
     as_python = Schedule(func)
-    symbols = {v.name: v for b in func.buffers for d in b.shape for v in ir.free_vars(d)}
-    exec(sch.trace.as_python(), {"sch": as_python, **symbols})
+    exec(sch.trace.as_python(), {"sch": as_python, "T": T})
     ir.assert_structural_equal(as_python.func, sch.func)
 
 
@@ -409,8 +407,6 @@ def main(A: T.Buffer((16,), "int32"), rows: T.Buffer((4,), "int32"), B: T.Buffer
             B[vi] = A[rows[vi]]
 """)
     sch = Schedule(func)
-    state = State(sch.func, sch._resolve, "annotate_buffer_access")
-    ranges = IndexMap.from_func(lambda i: (0, 8), 1)
-    step = unsafe.AnnotateBufferAccess(sch.get_block("B"), "A", "read", ranges).apply(state)
-    (block,) = ir.blocks(step.func)[1:]
+    sch.unsafe.annotate_buffer_access("B", "A", "read", lambda i: ((0, 8),))
+    (block,) = ir.blocks(sch.func)[1:]
     assert "A[0:8]" in [script(r) for r in block.reads]

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.schedule.state import State
+
+
+def loop_names(
+    state: State, loop: ir.For, names: tuple[str, ...] | None, count: int
+) -> tuple[str, ...]:
+    """Names for the parts of a loop: those given, or the loop's own, numbered."""
+    if names is None:
+        return tuple(f"{loop.loop_var.name}_{k}" for k in range(count))
+    wrong = [name for name in names if not name.isidentifier()]
+    if wrong or len(names) != count:
+        what = f"{wrong[0]!r} is no name" if wrong else f"{len(names)} names for {count} loops"
+        state.fail(what, code="BW304", guilty=[loop],
+                   help="give every new loop an identifier as name")  # fmt: skip
+    return names
 
 
 def guarded(stmt: ir.Stmt, condition: ir.Expr) -> ir.Stmt:

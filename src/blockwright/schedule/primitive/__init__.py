@@ -29,6 +29,11 @@ from blockwright.schedule.primitive.reorder import Reorder
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
+from blockwright.schedule.primitive.sample_categorical import SampleCategorical
+from blockwright.schedule.primitive.sample_compute_location import SampleComputeLocation
+from blockwright.schedule.primitive.sample_imperfect_tile import SampleImperfectTile
+from blockwright.schedule.primitive.sample_partitioned_tile import SamplePartitionedTile
+from blockwright.schedule.primitive.sample_perfect_tile import SamplePerfectTile
 from blockwright.schedule.primitive.set_axis_separator import SetAxisSeparator
 from blockwright.schedule.primitive.set_scope import SetScope
 from blockwright.schedule.primitive.split import Split
@@ -72,6 +77,11 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReverseComputeAt,
     ReverseComputeInline,
     Rfactor,
+    SampleCategorical,
+    SampleComputeLocation,
+    SampleImperfectTile,
+    SamplePartitionedTile,
+    SamplePerfectTile,
     SetAxisSeparator,
     SetScope,
     Split,

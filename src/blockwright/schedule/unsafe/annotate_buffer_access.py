@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive import annotate_buffer_access as checked
-from blockwright.schedule.record import NewRanges, Primitive
+from blockwright.schedule.record import NewRanges, UnsafePrimitive
 from blockwright.schedule.state import State, Step
 
 
-class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
+class AnnotateBufferAccess(UnsafePrimitive, frozen=True, eq=False):
     """State the region of a buffer in a block's signature, without a look at the block's body.
 
     The caller vouches that the block touches nothing outside the region, and, when it writes, all
@@ -29,31 +29,30 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
     Before::
 
         @T.prim_func
-        def main(A: T.Buffer((16,), "int32"), B: T.Buffer((16,), "int32")):
-            for i in range(16):
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((16,), "float32")):
+            for i in range(8):
                 with T.block("B"):
-                    vi = T.axis.spatial(16, i)
-                    T.reads(A[0:16])
-                    T.writes(B[vi])
-                    B[vi] = A[A[vi] % 2]
+                    vi = T.axis.spatial(8, i)
+                    B[vi * 2] = A[vi]
 
     Steps::
 
-        sch.unsafe.annotate_buffer_access(sch.get_block("B"), 0, "read", lambda i: ((0, 2),))
+        sch.unsafe.annotate_buffer_access(
+            sch.get_block("B"), 0, "write", lambda i: ((i * 2, i * 2 + 2),)
+        )
 
     After::
 
         @T.prim_func
-        def main(A: T.Buffer((16,), "int32"), B: T.Buffer((16,), "int32")):
-            for i in range(16):
+        def main(A: T.Buffer((8,), "float32"), B: T.Buffer((16,), "float32")):
+            for i in range(8):
                 with T.block("B"):
-                    vi = T.axis.spatial(16, i)
-                    T.reads(A[0:2])
-                    T.writes(B[vi])
-                    B[vi] = A[A[vi] % 2]
+                    vi = T.axis.spatial(8, i)
+                    T.reads(A[vi])
+                    T.writes(B[vi * 2:vi * 2 + 2])
+                    B[vi * 2] = A[vi]
     """
 
-    namespace: ClassVar[str] = "unsafe"
     method: ClassVar[str] = "annotate_buffer_access"
 
     block: BlockRV
