@@ -178,7 +178,9 @@ def reached(state: State, block: ir.Block) -> bool:
         return False  # what inner blocks do is not followed
     have = flow.region_under((), block, each, analyzer)
     wanted = tuple(it.dom for it in iters)
-    return covers(have.region, wanted, analyzer) and flow.is_exact([], block, each, analyzer)
+    return covers(have.region, wanted, analyzer) and flow.is_exact(
+        [], block, each, analyzer, reading=True
+    )
 
 
 def rewrite_accesses(

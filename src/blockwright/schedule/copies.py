@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import clip_region
-from blockwright.arith import Analyzer, covers
+from blockwright.arith import Analyzer, covers, jointly_cover
 from blockwright.schedule.edit import with_signature, wrap_loops
 from blockwright.schedule.move import Domains, join, merge, nest_for
 from blockwright.schedule.state import State
@@ -64,12 +64,14 @@ def is_held(
     if not makers:
         return True
     flow = state.data_flow(scope)
-    sure = [*makers, *(need for need in needs if surely_reads(state, *need))]
+    sure = [(need, True) for need in needs if surely_reads(state, *need)]
     held = [
-        flow.region_under(fixed, b, r, analyzer).region for b, r in sure
-        if flow.is_exact(fixed, b, r, analyzer) and flow.runs(fixed, b, given, analyzer)
-    ]  # fmt: skip
-    return covered_by_all(box, held, analyzer)
+        flow.region_under(fixed, *place, analyzer).region
+        for place, reading in [*((m, False) for m in makers), *sure]
+        if flow.is_exact(fixed, *place, analyzer, reading)
+        and flow.runs(fixed, place[0], given, analyzer)
+    ]
+    return jointly_cover(held, box, analyzer)
 
 
 def fail_unwritten(state: State, makers: list[tuple[ir.Block, ir.BufferRegion]]) -> NoReturn:
@@ -115,39 +117,6 @@ def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool
 
 
 _CONDITIONAL = (ir.Block, ir.For, ir.While, ir.IfThenElse, ir.Select, ir.And, ir.Or)
-
-
-def covered_by_all(
-    wanted: Sequence[ir.Range], boxes: Sequence[Sequence[ir.Range]], analyzer: Analyzer
-) -> bool:
-    """Whether boxes hold all of a box: one of them does, or they follow one another along one
-    dimension and hold it in all others."""
-    if any(covers(box, wanted, analyzer) for box in boxes):
-        return True
-    for axis in range(len(wanted)):
-        others = [k for k in range(len(wanted)) if k != axis]
-        rest = [wanted[k] for k in others]
-        fit = [box[axis] for box in boxes if covers([box[k] for k in others], rest, analyzer)]
-        if len(fit) > 1 and _chained(wanted[axis], fit, analyzer):
-            return True
-    return False
-
-
-def _chained(wanted: ir.Range, parts: list[ir.Range], analyzer: Analyzer) -> bool:
-    """Whether ranges reach without a gap from the start to the end of a range."""
-    reached, end = wanted.min, ir.add(wanted.min, wanted.extent)
-    rest = list(parts)
-    while rest:
-        if analyzer.prove(ir.LE(*ir.match_types(end, reached))):
-            return True
-        step = next(
-            (p for p in rest if analyzer.prove(ir.LE(*ir.match_types(p.min, reached)))), None
-        )
-        if step is None:
-            return False
-        rest.remove(step)
-        reached = ir.maximum(reached, ir.add(step.min, step.extent))
-    return analyzer.prove(ir.LE(*ir.match_types(end, reached)))
 
 
 def accessed_box(

@@ -65,3 +65,33 @@ def _simplified_condition(condition: ir.Expr, changed: set[ir.Var], analyzer: An
     if isinstance(condition, ir.CompareOp):
         return type(condition)(analyzer.simplify(condition.a), analyzer.simplify(condition.b))
     return condition
+
+
+def moved(stmt: ir.Stmt, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.Stmt:
+    """`stmt` for another value of a loop variable, bindings simplified. Blocks stay as they are:
+    they use no loop variable."""
+    if isinstance(stmt, ir.Block):
+        return stmt
+    if isinstance(stmt, ir.For):
+        low, extent = (_put(e, var, value, analyzer) for e in (stmt.min, stmt.extent))
+        inner = analyzer.copy()
+        inner.bind(stmt.loop_var, ir.Range(low, extent))
+        body = moved(stmt.body, var, value, inner)
+        return stmt.replace(min=low, extent=extent, body=body)
+    if isinstance(stmt, ir.BlockRealize):
+        values = tuple(_put(v, var, value, analyzer) for v in stmt.iter_values)
+        predicate = ir.substitute(stmt.predicate, {var: value})
+        return stmt.replace(iter_values=values, predicate=predicate)
+
+    def below(child: ir.Node) -> ir.Node:
+        if isinstance(child, ir.Stmt):
+            return moved(child, var, value, analyzer)
+        return ir.substitute(child, {var: value})
+
+    return stmt.map_children(below)
+
+
+def _put(expr: ir.Expr, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.Expr:
+    if not ir.uses_var(expr, var):
+        return expr
+    return analyzer.simplify(ir.substitute(expr, {var: value}))

@@ -190,6 +190,8 @@ def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable
         if problem:
             state.fail(problem + " after the move", code="BW316",
                        guilty=[state.tree.realize(block)])  # fmt: skip
-    for loop in after.tree.loops_above(block):
+    loops = after.tree.loops
+    left = [loops[f.loop_var] for f in state.tree.loops_above(block) if f.loop_var in loops]
+    for loop in dict.fromkeys([*after.tree.loops_above(block), *left]):  # a buffer may leave too
         if loop.kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED):
             require_concurrent(after, loop, loop.kind.value, loop.kind is ir.ForKind.PARALLEL)

@@ -135,6 +135,14 @@ class Schedule(Compose, Shown):
             return Difference("")
         return history.difference(stages, before, after, context)
 
+    def take(self, step: Primitive) -> Any:
+        """Take a step given as its record; the handles it returns.
+
+        The way in for steps that are no methods: those of a package of your own. They stand in the
+        trace, replay, and are undone like all others; `Trace.from_json` is told of their records.
+        """
+        return self._run(step)
+
     def replay(self, trace: Trace) -> list[Handle]:
         """Take the steps of a trace on this program; the handles of the last step."""
         return list(self._core.replay(trace.instructions))

@@ -12,6 +12,7 @@ from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.primitive.decompose_padding import DecomposePadding
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
+from blockwright.schedule.primitive.double_buffer import DoubleBuffer
 from blockwright.schedule.primitive.fuse import Fuse
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
@@ -19,6 +20,7 @@ from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
+from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.read_at import ReadAt
@@ -36,6 +38,7 @@ from blockwright.schedule.primitive.sample_partitioned_tile import SamplePartiti
 from blockwright.schedule.primitive.sample_perfect_tile import SamplePerfectTile
 from blockwright.schedule.primitive.set_axis_separator import SetAxisSeparator
 from blockwright.schedule.primitive.set_scope import SetScope
+from blockwright.schedule.primitive.software_pipeline import SoftwarePipeline
 from blockwright.schedule.primitive.split import Split
 from blockwright.schedule.primitive.storage_align import StorageAlign
 from blockwright.schedule.primitive.tensorize import Tensorize
@@ -60,6 +63,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeInline,
     DecomposePadding,
     DecomposeReduction,
+    DoubleBuffer,
     Fuse,
     GetBlock,
     GetChildBlocks,
@@ -67,6 +71,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetLoops,
     GetOutputBlocks,
     GetProducers,
+    HorizontalFuse,
     PadEinsum,
     Parallel,
     ReadAt,
@@ -84,6 +89,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     SamplePerfectTile,
     SetAxisSeparator,
     SetScope,
+    SoftwarePipeline,
     Split,
     StorageAlign,
     Tensorize,

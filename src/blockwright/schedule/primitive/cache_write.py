@@ -137,11 +137,11 @@ def require_own_values(
 def require_written(
     state: State, scope: ir.Block, makers: list[ir.Block], reader: ir.Block, buffer: ir.Buffer
 ) -> None:
-    """One of the writers before a block has written all that it reads."""
+    """The writers before a block have written all that it reads."""
     flow = state.data_flow(scope)
     region = region_of(reader.reads, buffer)
     before = [b for b in makers if flow.position[b] < flow.position[reader]]
-    if not any(flow.covers(b, reader, region) for b in before):
+    if not before or not flow.covers(before, reader, region):
         names = ", ".join(b.name for b in makers)
         state.fail(f"block {reader.name} reads elements of {buffer.name} that block {names} has "
                    "not written", code="BW323",
