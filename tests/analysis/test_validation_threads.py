@@ -125,7 +125,7 @@ for i in T.parallel(8):
     assert codes(func) == []
 
 
-# ------------------------------------------------------------------------------ atomics, well formed
+# ----------------------------------------------------------------------------- atomics, well formed
 @pytest.mark.parametrize(
     ("call", "why"),
     [

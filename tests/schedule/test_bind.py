@@ -129,7 +129,7 @@ def test_an_axis_that_does_not_exist_is_named() -> None:
 def test_a_reduction_loop_must_be_atomic() -> None:
     sch = schedule(MATMUL)
     c = sch.get_block("C")
-    i, j, k = sch.get_loops(c)
+    i, _, k = sch.get_loops(c)
     refused("BW317", lambda: sch.bind(k, "threadIdx.x"))
     sch.decompose_reduction(c, i)
     sch.atomic_update(c)

@@ -6,7 +6,8 @@ import math
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.analysis.layout import buffer_strides, stated_alignment, unmet_demands
+from blockwright.analysis import alignments
+from blockwright.analysis.layout import buffer_strides, unmet_demands
 from blockwright.arith import is_bijective
 from blockwright.intrin import TensorIntrin
 from blockwright.schedule.edit import Edit
@@ -135,7 +136,7 @@ def _require_demands(
     state: State, intrin: TensorIntrin, match: Match, realize: ir.BlockRealize, guilty: ir.Node
 ) -> None:
     """What the intrinsic's buffers state about their memory holds for the operands."""
-    align, outer = stated_alignment(state.func), realize.block
+    align, outer = alignments(state.func.body), realize.block
     analyzer = state.analyzer(guilty if isinstance(guilty, ir.Stmt) else None)
     for it in outer.iter_vars:
         analyzer.bind(it.var, it.dom)
