@@ -24,12 +24,14 @@ Domains = dict[ir.Var, ir.Range]
 def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
     """Widen what is known of a variable's domain."""
     old = found.get(var)
-    if old is not None:
-        both = union([IntervalSet.of_range(old), IntervalSet.of_range(rng)], analyzer)
-        wide = both.range(analyzer)
-        assert wide is not None
-        rng = wide
-    found[var] = rng
+    found[var] = rng if old is None else join(old, rng, analyzer)
+
+
+def join(a: ir.Range, b: ir.Range, analyzer: Analyzer) -> ir.Range:
+    """The smallest range known to hold both."""
+    wide = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], analyzer).range(analyzer)
+    assert wide is not None
+    return wide
 
 
 def narrow(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:

@@ -20,7 +20,7 @@ from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
 from blockwright.arith import covers, detect_iter_map, leaves_no_gap
 from blockwright.schedule.buffers import require_in_blocks
-from blockwright.schedule.checks import require_concurrent, require_known_kind
+from blockwright.schedule.checks import require_kind, require_known_kind
 from blockwright.schedule.state import State, Step
 
 
@@ -265,6 +265,7 @@ def require_sound(
     if everywhere and not runs_everywhere(after, moved):
         state.fail(f"some instances of block {moved.name} would belong to no iteration",
                    code="BW323", guilty=marks)  # fmt: skip
-    for loop in after.tree.loops_above(moved):
-        if loop.kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED):
-            require_concurrent(after, loop, loop.kind.value, loop.kind is ir.ForKind.PARALLEL)
+    loops = after.tree.loops
+    left = [loops[f.loop_var] for f in state.tree.loops_above(guilty) if f.loop_var in loops]
+    for loop in dict.fromkeys([*after.tree.loops_above(moved), *left]):  # a buffer may leave too
+        require_kind(after, loop)

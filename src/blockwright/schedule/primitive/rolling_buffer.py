@@ -10,6 +10,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
 from blockwright.arith import Analyzer
+from blockwright.schedule.checks import require_kind
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import (
@@ -117,7 +118,11 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         window = self._window(state, flow, block, buffer, readers)
         users_below(state, flow, buffer, window.loop)
         _require_steady(state, flow, block, window.loop)
-        return self._roll(state, block, buffer, owner, readers, window)
+        step = self._roll(state, block, buffer, owner, readers, window)
+        after = State(step.func, lambda _: block, state.step_name, state.memo)
+        for loop in state.tree.loops_above(window.loop):
+            require_kind(after, after.tree.loops[loop.loop_var])
+        return step
 
     @staticmethod
     def _readers(state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
+from blockwright.analysis.kernels import shares
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import fresh_name
 from blockwright.schedule.checks import require_known_kind
@@ -42,7 +43,8 @@ class StoreAt(Primitive, frozen=True, eq=False):
       by element in blocks (BW324, BW313), all of them inside the loop (BW322);
     - no value crosses iterations of the loop: it drives no reduction into the buffer, and whatever
       is read has been written before in the same iteration of the loops shared (BW316);
-    - extents of the loops above depend on no loop (BW312).
+    - extents of the loops above depend on no loop, and none of these is an axis of threads that
+      share the buffer's memory (BW312).
 
     Take it after `compute_at` and its like, for outer loops before inner ones: the loop's body
     becomes a scope of its own, and blocks do not move from one scope to another.
@@ -108,6 +110,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
             state, scope, [loop, *(state.tree.realize(b) for b in (*writers, *readers))]
         )
         fixed = [*state.tree.loops_above(loop), loop]
+        _require_own_memory(state, buffer, fixed)
         _require_contained(state, flow, buffer, fixed, writers, readers)
         analyzer = state.analyzer(loop.body)
         box = [_useful(rng, dim, fixed, analyzer) for rng, dim in
@@ -132,6 +135,16 @@ class StoreAt(Primitive, frozen=True, eq=False):
         edit.free(owner, buffer)
         edit.refresh_signatures()
         return edit.finish(made)
+
+
+def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]) -> None:
+    """Iterations have memory of their own: they are no threads that share the buffer's storage."""
+    for loop in fixed:
+        bound = loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None
+        if bound and loop.thread is not None and shares(buffer.scope, loop.thread.thread_tag):
+            state.fail(f"{buffer.name} in {buffer.scope} memory is shared by the threads of loop "
+                       f"{loop.loop_var.name}", code="BW312", guilty=[loop],
+                       help="choose a loop outside of it, or another storage scope")  # fmt: skip
 
 
 def _require_contained(

@@ -10,7 +10,16 @@ a new file, listed below). A test holds that every primitive that rewrites has a
     print(player.tally.table())
 """
 
-from blockwright.testing.moves import blocks, location, loops, movement, overlap, reduction
+from blockwright.testing.moves import (
+    blocks,
+    location,
+    loops,
+    movement,
+    overlap,
+    reduction,
+    storage,
+    threads,
+)
 from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally, check
 
 MOVES: dict[str, Move] = {
@@ -20,6 +29,8 @@ MOVES: dict[str, Move] = {
     **movement.MOVES,
     **overlap.MOVES,
     **reduction.MOVES,
+    **threads.MOVES,
+    **storage.MOVES,
 }
 """Method of the schedule → how to try it."""
 
