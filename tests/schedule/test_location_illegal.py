@@ -266,9 +266,20 @@ def test_steps_that_need_iterations_on_their_own_are_refused_after_rolling() -> 
     sch = Schedule(function(OVERLAPPED))
     sch.rolling_buffer(sch.get_block("x"), 0)
     for refused in (
+        lambda: sch.reorder(at(sch, "x", 1), at(sch, "x", 0)),
         lambda: sch.parallel(at(sch, "x")),
         lambda: sch.store_at(sch.get_block("x"), at(sch, "x")),
         lambda: sch.rolling_buffer(sch.get_block("x"), 0),
     ):
         with pytest.raises(ScheduleError):
             refused()
+
+
+def test_padding_in_a_circular_buffer_is_not_taken_apart() -> None:
+    """The constant written first would be overwritten by elements that share its place."""
+    padded = OVERLAPPED.replace("A[vi] * 2.0", "T.if_then_else(vi < 8, A[vi], T.float32(0))")
+    sch = Schedule(function(padded))
+    sch.rolling_buffer(sch.get_block("x"), 0)
+    with pytest.raises(ScheduleError, match="write the same elements") as caught:
+        sch.decompose_padding(sch.get_block("x"), at(sch, "x"))
+    assert caught.value.code == "BW333"

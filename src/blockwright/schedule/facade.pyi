@@ -178,12 +178,6 @@ class Facade:
         disable_predication: bool = False,
         names: Sequence[str] | None = None,
     ) -> list[LoopRV]: ...
-    def store_at(
-        self,
-        block: BlockRV | str,
-        loop: LoopRV,
-        buffer_index: int | str = 0,
-    ) -> BlockRV: ...
     def storage_align(
         self,
         block: BlockRV | str,
@@ -192,6 +186,12 @@ class Facade:
         factor: int | ir.Expr,
         offset: int | ir.Expr,
     ) -> None: ...
+    def store_at(
+        self,
+        block: BlockRV | str,
+        loop: LoopRV,
+        buffer_index: int | str = 0,
+    ) -> BlockRV: ...
     def tensorize(
         self,
         block_or_loop: BlockRV | LoopRV | str,
