@@ -387,11 +387,11 @@ REDUCTION: dict[str, Case] = {
         SHARED, lambda s: s.rfactor(loop(s, "C", 0), 0), "BW332", "exactly one block below"),
     "rfactor: initial value that counts": (
         SUM.replace("T.float32(0)", "T.float32(1)"), lambda s: s.rfactor(loop(s, "C", 1), 0),
-        "BW330", "is not neutral for the update"),
+        "BW330", "is not neutral and would count again"),
     "rfactor: finite start of a maximum": (
         SUM.replace("T.float32(0)", "T.float32(-1e30)")
         .replace("C[vi] + A[vi, vk]", "T.max(C[vi], A[vi, vk])"),
-        lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "is not neutral for the update"),
+        lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "is not neutral and would count again"),
     "rfactor: difference": (
         SUM.replace("C[vi] + A[vi, vk]", "C[vi] - A[vi, vk]"),
         lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "no sum, product"),

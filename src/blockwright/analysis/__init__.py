@@ -3,6 +3,18 @@
 from blockwright.analysis.empty_reductions import define_empty_reductions
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
+from blockwright.analysis.reducer import (
+    REDUCER_KEY,
+    NoReduction,
+    Reduction,
+    builtin_name,
+    find_reduction,
+    find_update,
+    law_broken_by,
+    step,
+    stores,
+)
+from blockwright.analysis.reducer_table import BUILTIN, builtin_reducer, make_reducer
 from blockwright.analysis.regions import (
     block_access_regions,
     clip_region,
@@ -13,13 +25,19 @@ from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 
 __all__ = [
+    "BUILTIN",
+    "REDUCER_KEY",
     "BlockKind",
     "FlowMemo",
+    "NoReduction",
     "Pattern",
+    "Reduction",
     "Scope",
     "Tree",
     "block_access_regions",
     "block_pattern",
+    "builtin_name",
+    "builtin_reducer",
     "check_well_formed",
     "child_stmts",
     "clip_region",
@@ -27,7 +45,13 @@ __all__ = [
     "define_empty_reductions",
     "facts_at",
     "find_problems",
+    "find_reduction",
+    "find_update",
+    "law_broken_by",
+    "make_reducer",
     "relax_region",
+    "step",
+    "stores",
     "symbol_facts",
     "symbols_of",
 ]
