@@ -7,8 +7,9 @@ Before::
         with T.init():
             V[vi] = T.float32("-inf")
             I[vi] = T.int64(9223372036854775807)
-        v: T.float32 = T.Select(better, A[vi, vk], V[vi])
-        p: T.int64 = T.Select(better, vk, I[vi])
+        taken: T.bool = …
+        v: T.float32 = T.Select(taken, A[vi, vk], V[vi])
+        p: T.int64 = T.Select(taken, vk, I[vi])
         V[vi] = v
         I[vi] = p
 
@@ -24,6 +25,7 @@ the two sides of the combination, may stand in either order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from itertools import permutations
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -33,7 +35,14 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis.reducer_laws import broken_law, is_idempotent_at, is_neutral
 from blockwright.analysis.reducer_match import Captured, match_all
-from blockwright.analysis.reducer_table import BUILTIN, builtin_reducer, combined
+from blockwright.analysis.reducer_table import (
+    BUILTIN,
+    Combine,
+    builtin_reducer,
+    combined,
+    make_reducer,
+)
+from blockwright.support import IRError
 
 REDUCER_KEY = "reducer"
 """Block annotation that declares the reducer of a block's update."""
@@ -110,11 +119,11 @@ def _recognise(block: ir.Block) -> Reduction:
     declared = declared_reducer(block)
     found = _matched(update, _candidates(update, declared))
     if found is None:
-        single = "the update is no sum, product, minimum, maximum, any or all of the element with "
-        several = "the updates are together no argmin or argmax of the elements with "
-        raise _No("the update is not a step of the reducer that the block declares"
+        single = "the update is no sum, product, minimum, maximum, any or all of the element and "
+        several = "the updates together are no argmin or argmax of the elements and "
+        raise _No("the update is no step of the reducer that the block declares"
                   if declared is not None else
-                  (single if len(update.elements) == 1 else several) + "other terms")  # fmt: skip
+                  (single if len(update.elements) == 1 else several) + "a term free of it")  # fmt: skip
     name, reducer, order, terms = found
     elements = tuple(update.elements[k] for k in order)
     initial = () if block.init is None else _initial(block.init, elements)
@@ -135,6 +144,34 @@ def declared_reducer(block: ir.Block) -> ir.CommReducer | None:
     if broken:
         raise _No(f"the declared reducer is not commutative and associative: {broken}")
     return declared
+
+
+def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommReducer:
+    """A reducer of one's own, checked on samples.
+
+    Args:
+        combine: f(x, y); for n components f(x0, …, y0, …), or f(x, y) with tuples of components.
+        identity: the value of nothing, one expression per component.
+
+    Raises IRError BW218 with a counter-example when a law does not hold.
+    """
+    count = len(identity)
+    reducer = make_reducer(combine if count == 1 or _arity(combine) == 2 * count
+                           else lambda *v: combine(v[:count], v[count:]), identity)  # fmt: skip
+    broken = law_broken_by(reducer)
+    if broken:
+        raise IRError(f"this is no commutative reducer: {broken}", code="BW218",
+                      help="a reduction may run in any order and in parts, so the combination must "
+                      "be commutative and associative, and the identity change nothing; order ties "
+                      "and NaN by position, as the builtin argmax does")  # fmt: skip
+    return reducer
+
+
+def _arity(combine: Combine) -> int:
+    try:
+        return len(signature(combine).parameters)
+    except (TypeError, ValueError):
+        return 2
 
 
 _known_laws: WeakKeyDictionary[ir.CommReducer, str] = WeakKeyDictionary()
@@ -166,7 +203,7 @@ def builtin_name(reducer: ir.CommReducer) -> str:
 
 def _builtin(name: str, dtypes: Sequence[ir.DType]) -> ir.CommReducer | None:
     """A builtin reducer over these types, where it has a meaning for them."""
-    if name in ("any", "all") and not dtypes[0].is_bool:
+    if (name in ("any", "all")) is not dtypes[0].is_bool or dtypes[0].is_handle:
         return None
     if BUILTIN[name].arity == 2 and not dtypes[1].is_int:
         return None
@@ -325,6 +362,11 @@ def step(
         else:
             operands.append(term)
     values = combined(reducer, elements, operands)
+    choice = _common_condition(values)
+    if choice is not None:
+        taken = ir.Var("taken", choice.dtype)
+        lets.append((taken, choice))
+        values = tuple(v.replace(condition=taken) for v in cast("tuple[ir.Select, ...]", values))
     if len(elements) > 1:
         made = [ir.Var(f"v_{e.buffer.name}", v.dtype)
                 for e, v in zip(elements, values, strict=True)]  # fmt: skip
@@ -334,6 +376,16 @@ def step(
     for var, value in reversed(lets):
         body = ir.LetStmt(var, value, body)
     return body
+
+
+def _common_condition(values: Sequence[ir.Expr]) -> ir.Expr | None:
+    """The condition by which several values are chosen together."""
+    first = values[0]
+    if len(values) == 1 or not isinstance(first, ir.Select):
+        return None
+    same = all(isinstance(v, ir.Select) and ir.structural_equal(v.condition, first.condition)
+               for v in values)  # fmt: skip
+    return first.condition if same else None
 
 
 def stores(elements: Sequence[ir.BufferLoad], values: Sequence[ir.Expr]) -> ir.Stmt:

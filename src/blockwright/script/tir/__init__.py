@@ -25,11 +25,12 @@ from blockwright.script.core import (
     decorated_function,
     in_module_class,
 )
-from blockwright.script.tir import blocks, expressions, statements
+from blockwright.script.tir import blocks, expressions, reducers, statements
 from blockwright.script.tir.blocks import *  # noqa: F403
 from blockwright.script.tir.expressions import *  # noqa: F403
 from blockwright.script.tir.expressions import broadcast, builtin, fresh_var, ramp, shuffle
 from blockwright.script.tir.parser import TirParser
+from blockwright.script.tir.reducers import *  # noqa: F403
 from blockwright.script.tir.statements import *  # noqa: F403
 from blockwright.script.tir.statements import Buffer_ as Buffer
 from blockwright.script.tir.values import DTypeFactory
@@ -38,6 +39,7 @@ from blockwright.support import IRError
 __all__ = ["Broadcast", "Buffer", "Ramp", "Shuffle", "boolean", "prim_func"]
 __all__ += blocks.__all__
 __all__ += expressions.__all__
+__all__ += reducers.__all__
 __all__ += statements.__all__
 
 _made: dict[str, Callable[..., Any]] = {}

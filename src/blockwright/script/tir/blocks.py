@@ -22,6 +22,7 @@ from blockwright.script.tir.builder import (
     LoopSpec,
 )
 from blockwright.script.tir.values import (
+    NodeValue,
     extent_of,
     number_types,
     regions,
@@ -234,7 +235,8 @@ def writes(*items: Any) -> None:
 
 
 def block_attr(attrs: Mapping[str, Any]) -> None:
-    current_block("T.block_attr").annotations.update(attrs)
+    found = {k: v.node if isinstance(v, NodeValue) else v for k, v in attrs.items()}
+    current_block("T.block_attr").annotations.update(found)
 
 
 def init() -> InitFrame:
