@@ -15,6 +15,7 @@ from blockwright.analysis.reducer import (
     step,
     stores,
 )
+from blockwright.analysis.reducer_match import match_all
 from blockwright.analysis.reducer_table import BUILTIN, builtin_reducer, make_reducer
 from blockwright.analysis.regions import (
     block_access_regions,
@@ -51,6 +52,7 @@ __all__ = [
     "find_update",
     "law_broken_by",
     "make_reducer",
+    "match_all",
     "relax_region",
     "step",
     "stores",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
+from blockwright.arith import Analyzer
 from blockwright.schedule.state import State
 
 
@@ -27,3 +30,35 @@ def require_restart(state: State, block: ir.Block, reduction: Reduction) -> None
                    code="BW330", guilty=[block],
                    help="start from the neutral value and combine the other one in a block "
                    "behind")  # fmt: skip
+
+
+def iterators_at(
+    block: ir.Block, indices: Sequence[ir.Expr], values: Sequence[ir.Expr], analyzer: Analyzer
+) -> dict[ir.Var, ir.Expr] | None:
+    """The iterators of a block where `indices` over them have the given values.
+
+    Each iterator must stand alone as one of the indices, or have a single value; the other indices
+    must then have the given values too. None when that is not so.
+    """
+    own = {it.var for it in block.iter_vars}
+    found: dict[ir.Var, ir.Expr] = {}
+    for index, value in zip(indices, values, strict=True):
+        if isinstance(index, ir.Var) and index in own and index not in found:
+            found[index] = ir.cast_to(value, index.type)
+    for it in block.iter_vars:
+        if it.var not in found:
+            if not ir.is_const_int(it.dom.extent, 1):
+                return None
+            found[it.var] = it.dom.min
+    for index, value in zip(indices, values, strict=True):
+        here = ir.substitute(index, found)
+        if here is not value and not analyzer.prove_equal(*ir.match_types(here, value)):
+            return None
+    return found
+
+
+def outermost_own(state: State, block: ir.Block, other: ir.Block) -> ir.Stmt:
+    """The outermost statement around a block that does not hold the other one."""
+    common = len(state.tree.common_loops(block, other))
+    loops = state.tree.loops_above(block)[common:]
+    return loops[0] if loops else state.tree.realize(block)

@@ -9,12 +9,14 @@ from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
 from blockwright.schedule.primitive.fuse import Fuse
+from blockwright.schedule.primitive.fuse_reduction_epilogue import FuseReductionEpilogue
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
 from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
+from blockwright.schedule.primitive.merge_reduction import MergeReduction
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
@@ -42,12 +44,14 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeInline,
     DecomposeReduction,
     Fuse,
+    FuseReductionEpilogue,
     GetBlock,
     GetChildBlocks,
     GetConsumers,
     GetLoops,
     GetOutputBlocks,
     GetProducers,
+    MergeReduction,
     PadEinsum,
     Parallel,
     Reindex,
