@@ -85,6 +85,14 @@ class Reduction(msgspec.Struct, frozen=True):
         return anywhere or is_idempotent_at(self.reducer, self.initial)
 
 
+_NO_STEP = "the update is no step of the reducer that the block declares"
+_NO_BUILTIN = {
+    False: "the update is no sum, product, minimum, maximum, any or all of the element and a term "
+    "free of it",
+    True: "the updates together are no argmin or argmax of the elements and terms free of them",
+}
+
+
 class NoReduction(msgspec.Struct, frozen=True):
     """Why a block is no reduction that is known."""
 
@@ -119,11 +127,8 @@ def _recognise(block: ir.Block) -> Reduction:
     declared = declared_reducer(block)
     found = _matched(update, _candidates(update, declared))
     if found is None:
-        single = "the update is no sum, product, minimum, maximum, any or all of the element and "
-        several = "the updates together are no argmin or argmax of the elements and "
-        raise _No("the update is no step of the reducer that the block declares"
-                  if declared is not None else
-                  (single if len(update.elements) == 1 else several) + "a term free of it")  # fmt: skip
+        raise _No(_NO_STEP if declared is not None else
+                  _NO_BUILTIN[len(update.elements) > 1])  # fmt: skip
     name, reducer, order, terms = found
     elements = tuple(update.elements[k] for k in order)
     initial = () if block.init is None else _initial(block.init, elements)

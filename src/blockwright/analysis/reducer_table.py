@@ -3,9 +3,9 @@
 | name | components | combination | value of nothing |
 |---|---|---|---|
 | `sum`, `prod` | one number | `x + y`, `x * y` | 0, 1 |
-| `min`, `max` | one number | the smaller, the larger; NaN if either is | the largest, the smallest |
+| `min`, `max` | one number | the smaller, larger; NaN if either is | the largest, smallest |
 | `any`, `all` | one bool | `x or y`, `x and y` | false, true |
-| `argmin`, `argmax` | a number and its position | the smaller (larger) number | and the last index |
+| `argmin`, `argmax` | number, position | the smaller, larger number | as above, the last index |
 
 Of equal numbers `argmin` and `argmax` take the one at the lower position. NaN comes before every
 number, as in NumPy: the result is the first NaN, if there is one.

@@ -134,10 +134,9 @@ class _Fuse:
             self.fail(f"{buffer.name} outlives the scope", "then both blocks are needed")
         for other in (*self.flow.readers.get(buffer, ()), *self.flow.writers.get(buffer, ())):
             if other not in (self.block, self.epilogue):
-                self.state.fail(f"block {other.name} uses {buffer.name} too", code="BW337",
-                                guilty=[*self.guilty, self.state.realize(other)],
-                                help="the result without the epilogue is needed there; keep both "
-                                "blocks")  # fmt: skip
+                self.guilty.append(self.state.realize(other))
+                self.fail(f"block {other.name} uses {buffer.name} too",
+                          "the result without the epilogue is needed there; keep both")  # fmt: skip
         require_in_blocks(self.state, self.flow.block, buffer)
         require_element_reads(self.state, self.epilogue, buffer)
         if self.flow.position[self.block] > self.flow.position[self.epilogue]:
@@ -171,8 +170,8 @@ class _Fuse:
             covered = self.flow.position[other] > high and not self.flow.uncovered(other)
             if uses or (early and not covered):
                 name = next(iter(uses | early)).name
-                self.state.fail(f"block {other.name} touches {name}, which would happen in "
-                                "another order", code="BW337", guilty=[*self.guilty, here])  # fmt: skip
+                self.guilty.append(here)
+                self.fail(f"block {other.name} touches {name}, which would happen in another order")
 
     # ------------------------------------------------------------------ the new reduction
     def fused(self) -> tuple[ir.Block, ir.Expr]:
@@ -180,8 +179,8 @@ class _Fuse:
         at, predicate = self._iterators()
         term = self._first_term()
         first = self.reduction.initial[0] if term is None else ir.substitute(term, at)
-        element = ir.BufferLoad(self.store.buffer,
-                                tuple(ir.substitute(i, at) for i in self.store.indices))  # fmt: skip
+        index = tuple(ir.substitute(i, at) for i in self.store.indices)
+        element = ir.BufferLoad(self.store.buffer, index)
         body = step(self.reduction.reducer, [element], self.reduction.terms)
         made = self.block.replace(body=body, init=stores([element], [first]))
         return with_regions(made, self.state.analyzer(self.block)), predicate
@@ -252,8 +251,8 @@ class _Fuse:
                "max(a, 0) + max(b, 0)")  # fmt: skip
         self.fail(f"block {self.epilogue.name} does not combine the result by {name}, the "
                   f"combination of the reduction: {why}",
-                  f"keep the block apart, and bring it to where its element is finished: "
-                  f"reverse_compute_at({self.epilogue.name}, the innermost spatial loop)")  # fmt: skip
+                  "keep the block apart, and bring it to where its element is finished: "
+                  "reverse_compute_at(epilogue, the innermost spatial loop)")  # fmt: skip
 
 
 class _Replace(ir.Mutator):

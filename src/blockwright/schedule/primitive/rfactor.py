@@ -213,8 +213,8 @@ class _Rfactor:
                                 "iterator equals", code="BW332",
                                 guilty=[*inner, self.block],
                                 help="rfactor before the spatial loop is split")  # fmt: skip
-            terms = [ir.if_then_else(guard, term, start)
-                     for term, start in zip(terms, self._initial(renamed), strict=True)]  # fmt: skip
+            starts = self._initial(renamed)
+            terms = [ir.if_then_else(guard, t, e) for t, e in zip(terms, starts, strict=True)]
         elements = self._partial_elements(renamed, self.lane)
         body = step(self.reduction.reducer, elements, terms)
         init = stores(elements, self._initial(renamed))
