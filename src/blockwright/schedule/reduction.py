@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.analysis import NoReduction, Reduction, find_reduction
+from blockwright.analysis import NoReduction, Reduction, find_reduction, find_update
 from blockwright.arith import Analyzer
 from blockwright.schedule.state import State
 
@@ -62,3 +62,36 @@ def outermost_own(state: State, block: ir.Block, other: ir.Block) -> ir.Stmt:
     common = len(state.tree.common_loops(block, other))
     loops = state.tree.loops_above(block)[common:]
     return loops[0] if loops else state.tree.realize(block)
+
+
+def require_any_order(
+    state: State, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
+) -> None:
+    """Where loops that reduce change places among each other, the combination must allow it.
+
+    Calls, inner blocks and vector code are not examined: there the reduction iterators of the
+    block are its promise that the order does not matter.
+    """
+    realize = state.tree.realize(block)
+    values = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+              if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+    reducing = {f for f in before if any(ir.uses_var(v, f.loop_var) for v in values)}
+    if [f for f in before if f in reducing] == [f for f in after if f in reducing]:
+        return
+    found = find_update(block)
+    if isinstance(found, NoReduction) and _is_plain(block.body):
+        state.fail(f"the steps of block {block.name} cannot change places: {found.why}",
+                   code="BW330", guilty=[*reducing, realize],
+                   help="reorder its spatial loops only, or declare the combination: "
+                   'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+
+
+def _is_plain(body: ir.Stmt) -> bool:
+    """Whether a body is made of choices, lets and stores of single elements alone."""
+    plain = (ir.SeqStmt, ir.LetStmt, ir.BufferStore, ir.IfThenElse)
+    for node in ir.walk(body):
+        if isinstance(node, ir.Stmt) and not isinstance(node, plain):
+            return False
+        if isinstance(node, (ir.Ramp, ir.Broadcast)):
+            return False
+    return True
