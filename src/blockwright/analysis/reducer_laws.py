@@ -194,6 +194,7 @@ def _difference(
         if p.dtype.kind == "f":
             with np.errstate(all="ignore"):
                 near = np.abs(p - q) <= close * np.maximum(np.abs(p), np.abs(q))
+            near &= np.isfinite(p) & np.isfinite(q)
             same = same | near | (np.isnan(p) & np.isnan(q))
         wrong |= ~same
     if not wrong.any():

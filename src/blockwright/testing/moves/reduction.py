@@ -43,10 +43,13 @@ def _same_target(p: Player, a: BlockRV, b: BlockRV) -> bool:
 
 
 def _fuse_reduction_epilogue(p: Player) -> None:
-    block = _reduction(p)
-    readers = p.sch.get_consumers(block)
-    epilogue = p.chance.choice(readers) if readers and p.likely(0.9) else p.block()
-    p.sch.fuse_reduction_epilogue(block, epilogue)
+    """Mostly a block with an initial value and a consumer that has none."""
+    pairs = [(a, b) for a in p.blocks() if p.node(a).init is not None
+             for b in p.sch.get_consumers(a) if p.node(b).init is None]  # fmt: skip
+    if pairs and p.likely():
+        p.sch.fuse_reduction_epilogue(*p.chance.choice(pairs))
+    else:
+        p.sch.fuse_reduction_epilogue(p.block(), p.block())
 
 
 MOVES = {
