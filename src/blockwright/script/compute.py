@@ -171,8 +171,8 @@ class Program:
     ) -> tuple[Tensor, ...]:
         """A reduction of tuples, one tensor per component: `body` gives a tuple of terms.
 
-            best, at = p.reduce_tuple(("best", "at"), (n,), (m,), lambda i, k: (x[i, k], k),
-                                      "argmax", ("float32", "int64"))
+        best, at = p.reduce_tuple(("best", "at"), (n,), (m,), lambda i, k: (x[i, k], k),
+                                  "argmax", ("float32", "int64"))
         """
         return self._reduce(names, shape, over, body, combiner, dtypes, axes, annotations)
 
