@@ -1,4 +1,4 @@
-"""Reducers: the builtin ones keep the laws, declared ones are checked, loop forms are recognised."""
+"""Reducers: builtin ones keep the laws, declared ones are checked, loop forms recognised."""
 
 from __future__ import annotations
 

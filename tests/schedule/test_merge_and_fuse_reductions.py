@@ -341,7 +341,8 @@ for k in range(32):
             vi = T.axis.spatial(16, i)
             D[vi] = C[vi] + S[vi]
 """, "BW337", "before block C has finished"),
-    "two stores": (BIAS + "        S[vi] = T.float32(0)\n", "BW324|BW314", "single store|not complete"),
+    "two stores": (
+        BIAS + "        S[vi] = T.float32(0)\n", "BW324|BW314", "single store|not complete"),
 }  # fmt: skip
 
 
@@ -365,8 +366,8 @@ def test_the_refusal_of_a_relu_says_what_to_do_and_that_works() -> None:
 
 
 def test_a_pair_has_no_epilogue() -> None:
-    text = PAIRS.replace("    best =", '    C = T.alloc_buffer((16,), "float32")\n    best =').replace(
-        "(D[vi], P[vi])", "(C[vi], P[vi])").replace('"D")', '"C")') + """
+    pairs = PAIRS.replace("(D[vi], P[vi])", "(C[vi], P[vi])").replace('"D")', '"C")')
+    text = pairs.replace("    best =", '    C = T.alloc_buffer((16,), "float32")\n    best =') + """
     for i in range(16):
         with T.block("E"):
             vi = T.axis.spatial(16, i)

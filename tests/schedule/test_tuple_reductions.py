@@ -250,7 +250,7 @@ def main(A: T.Buffer((4, 8, 2), "float32"), B: T.Buffer((4,), "float32")):
 
 
 def test_steps_that_depend_on_their_order_keep_it() -> None:
-    """A decaying sum is no reduction in the strict sense: its reduction loops cannot trade places."""
+    """A decaying sum is no strict reduction: its reduction loops cannot trade places."""
     error = refused(DECAY, lambda s: s.reorder(*s.get_loops(s.get_block("B"))[:0:-1]))
     assert error.code == "BW330"
     assert "cannot change places" in error.message

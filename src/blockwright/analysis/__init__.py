@@ -16,7 +16,7 @@ from blockwright.analysis.reducer import (
     stores,
 )
 from blockwright.analysis.reducer_match import match_all
-from blockwright.analysis.reducer_table import BUILTIN, builtin_reducer, make_reducer
+from blockwright.analysis.reducer_table import BUILTIN, builtin_reducer, components, make_reducer
 from blockwright.analysis.regions import (
     block_access_regions,
     clip_region,
@@ -43,6 +43,7 @@ __all__ = [
     "check_well_formed",
     "child_stmts",
     "clip_region",
+    "components",
     "compute_pattern",
     "declare_reducer",
     "define_empty_reductions",

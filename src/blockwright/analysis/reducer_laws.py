@@ -39,14 +39,19 @@ _BINARY: dict[type[ir.Expr], Callable[[Any, Any], Any]] = {
     ir.LE: np.less_equal, ir.GT: np.greater, ir.GE: np.greater_equal, ir.And: np.logical_and,
     ir.Or: np.logical_or,
 }  # fmt: skip
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
+
+
 _CALLS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p,
     "expm1": np.expm1, "sqrt": np.sqrt, "abs": np.abs, "tanh": np.tanh, "pow": np.power,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "isnan": np.isnan,
     "isinf": np.isinf, "isfinite": np.isfinite, "hypot": np.hypot, "copysign": np.copysign,
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
-    "bitwise_not": np.invert, "fma": lambda a, b, c: a * b + c, "if_then_else": np.where,
-    "likely": lambda a: a,
+    "bitwise_not": np.invert, "fma": _fma, "if_then_else": np.where,
 }  # fmt: skip
 
 
@@ -74,18 +79,20 @@ def _value(expr: ir.Expr, values: Mapping[ir.Var, Any]) -> Any:
         parts = (expr.condition, expr.true_value, expr.false_value)
         return np.where(*(_value(p, values) for p in parts))
     if isinstance(expr, ir.Cast) and expr.dtype.is_scalar:
-        source = _value(expr.value, values)
-        if expr.dtype.is_int and not expr.dtype.is_bool and source.dtype.kind == "f":
-            source = np.nan_to_num(np.trunc(source))
-            return np.clip(source, expr.dtype.min_value, expr.dtype.max_value).astype(
-                _host(expr.dtype)
-            )
-        return source.astype(_host(expr.dtype))
+        return _converted(_value(expr.value, values), expr.dtype)
     if isinstance(expr, ir.Let):
         return _value(expr.body, {**values, expr.var: _value(expr.value, values)})
     if isinstance(expr, ir.Call) and expr.op in _CALLS:
         return _CALLS[expr.op](*(_value(a, values) for a in expr.args))
     raise CannotEvaluate(f"{expr!r} cannot be evaluated")
+
+
+def _converted(value: Array, dtype: ir.DType) -> Array:
+    """A cast: floats become integers by truncation and saturation, NaN becomes 0."""
+    if dtype.is_int and not dtype.is_bool and value.dtype.kind == "f":
+        whole: Array = np.nan_to_num(np.trunc(value))
+        value = np.clip(whole, dtype.min_value, dtype.max_value)
+    return value.astype(_host(dtype))
 
 
 def _operation(expr: ir.Expr, a: Any, b: Any) -> Any:
@@ -166,7 +173,7 @@ def _apply(reducer: ir.CommReducer, x: Sequence[Array], y: Sequence[Array]) -> l
 def _samples(reducer: ir.CommReducer) -> list[Array]:
     """Values per component, paired with one another: every combination, or a mix of them."""
     columns = [_values(e) for e in reducer.identity]
-    every = list(islice(product(*columns), 100_000))
+    every: list[tuple[Any, ...]] = list(islice(product(*columns), 100_000))
     if len(every) > _MOST:
         chance = np.random.default_rng(7)  # the same samples always
         every = [every[k] for k in sorted(chance.choice(len(every), _MOST, replace=False))]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -29,19 +29,22 @@ class BuiltinReducer(msgspec.Struct, frozen=True):
     """A row of the table.
 
     Attributes:
-        arity: number of components.
         combine: flat operands (x0, …, y0, …) to the result, one expression or several.
-        identity: types of the components to the value of nothing.
+        identity: per component, from its type to the value of nothing.
         lanes: name of the vector operation that combines lanes; "" when there is none.
         idempotent: whether a value combined with itself is that value.
     """
 
     name: str
-    arity: int
     combine: Combine
-    identity: Callable[..., tuple[ir.Expr, ...]]
+    identity: tuple[Callable[[ir.DType], ir.Expr], ...]
     lanes: str = ""
     idempotent: bool = True
+
+    @property
+    def arity(self) -> int:
+        """Number of components."""
+        return len(self.identity)
 
 
 def largest(dtype: ir.DType) -> ir.Expr:
@@ -67,17 +70,22 @@ def _position(better: type[ir.CompareOp]) -> Combine:
     return combine
 
 
+def _constant(value: int | bool) -> Callable[[ir.DType], ir.Expr]:
+    return lambda dtype: ir.const(value, dtype)
+
+
+_ZERO, _ONE, _FALSE, _TRUE = _constant(0), _constant(1), _constant(False), _constant(True)
 BUILTIN: dict[str, BuiltinReducer] = {
     row.name: row
     for row in (
-        BuiltinReducer("sum", 1, ir.add, lambda t: (ir.const(0, t),), "vector_reduce_add", False),
-        BuiltinReducer("prod", 1, ir.mul, lambda t: (ir.const(1, t),), "", False),
-        BuiltinReducer("min", 1, ir.minimum, lambda t: (largest(t),), "vector_reduce_min"),
-        BuiltinReducer("max", 1, ir.maximum, lambda t: (smallest(t),), "vector_reduce_max"),
-        BuiltinReducer("any", 1, ir.logical_or, lambda t: (ir.const(False, t),)),
-        BuiltinReducer("all", 1, ir.logical_and, lambda t: (ir.const(True, t),)),
-        BuiltinReducer("argmin", 2, _position(ir.LT), lambda t, i: (largest(t), largest(i))),
-        BuiltinReducer("argmax", 2, _position(ir.GT), lambda t, i: (smallest(t), largest(i))),
+        BuiltinReducer("sum", ir.add, (_ZERO,), "vector_reduce_add", idempotent=False),
+        BuiltinReducer("prod", ir.mul, (_ONE,), idempotent=False),
+        BuiltinReducer("min", ir.minimum, (largest,), "vector_reduce_min"),
+        BuiltinReducer("max", ir.maximum, (smallest,), "vector_reduce_max"),
+        BuiltinReducer("any", ir.logical_or, (_FALSE,)),
+        BuiltinReducer("all", ir.logical_and, (_TRUE,)),
+        BuiltinReducer("argmin", _position(ir.LT), (largest, largest)),
+        BuiltinReducer("argmax", _position(ir.GT), (smallest, largest)),
     )
 }
 
@@ -104,7 +112,7 @@ def builtin_reducer(name: str, dtypes: Sequence[ir.DType | str]) -> ir.CommReduc
 @lru_cache(maxsize=256)
 def _made(name: str, kinds: tuple[ir.DType, ...]) -> ir.CommReducer:
     row = BUILTIN[name]
-    return make_reducer(row.combine, row.identity(*kinds))
+    return make_reducer(row.combine, [e(t) for e, t in zip(row.identity, kinds, strict=True)])
 
 
 def make_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommReducer:
@@ -112,8 +120,7 @@ def make_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommReduce
     tags = [""] if len(identity) == 1 else [str(c) for c in range(len(identity))]
     lhs = tuple(ir.Var(f"x{t}", e.dtype) for t, e in zip(tags, identity, strict=True))
     rhs = tuple(ir.Var(f"y{t}", e.dtype) for t, e in zip(tags, identity, strict=True))
-    made = combine(*lhs, *rhs)
-    parts: Sequence[Any] = made if isinstance(made, (tuple, list)) else (made,)
+    parts = components(combine(*lhs, *rhs))
     if len(parts) != len(identity):
         raise IRError(f"the combination has {len(parts)} components, the identity "
                       f"{len(identity)}", code="BW218")  # fmt: skip
@@ -125,6 +132,11 @@ def make_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommReduce
                           "combination", code="BW218",
                           help="give the identity the type of the combination")  # fmt: skip
     return ir.CommReducer(lhs, rhs, result, tuple(identity))
+
+
+def components(value: Any) -> list[Any]:
+    """The items of a tuple or list; anything else is one component."""
+    return list(cast("Sequence[Any]", value)) if isinstance(value, (tuple, list)) else [value]
 
 
 def combined(

@@ -162,8 +162,7 @@ def _definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
     if isinstance(x, (LetStmt, E.Let)):
         return [(x.var, y.var)]
     if isinstance(x, CommReducer):
-        own, other = (*x.lhs, *x.rhs), (*y.lhs, *y.rhs)
-        return list(zip(own, other, strict=True)) if len(own) == len(other) else []
+        return [*zip(x.lhs, y.lhs, strict=False), *zip(x.rhs, y.rhs, strict=False)]
     if isinstance(x, PrimFunc):
         if len(x.params) != len(y.params) or len(x.buffer_map) != len(y.buffer_map):
             raise _Mismatch(".params", x, y)

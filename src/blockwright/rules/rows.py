@@ -16,7 +16,6 @@ from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
-
 _LONG = 64  # vector steps of a reduction from which four at once pay
 
 

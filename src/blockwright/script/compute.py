@@ -21,6 +21,7 @@ from blockwright.analysis import (
     block_access_regions,
     builtin_name,
     builtin_reducer,
+    components,
     declare_reducer,
     step,
     stores,
@@ -58,8 +59,7 @@ class Reducer:
 
     def over(self, dtypes: Sequence[ir.DType]) -> ir.CommReducer:
         """The reducer over components of these types."""
-        made = self._identity(*dtypes)
-        parts: Sequence[Any] = made if isinstance(made, (tuple, list)) else (made,)
+        parts = components(self._identity(*dtypes))
         nothing = [ir.as_expr(e, t) for e, t in zip(parts, dtypes, strict=True)]
         return declare_reducer(self._combine, nothing)
 
@@ -186,8 +186,7 @@ class Program:
         reduced, more = self._iterators(
             domain, axes[len(extents) :], ir.IterType.REDUCE, prefix="k"
         )
-        made = body(*(it.var for it in (*spatial, *reduced)))
-        parts: Sequence[Any] = made if isinstance(made, (tuple, list)) else (made,)
+        parts = components(body(*(it.var for it in (*spatial, *reduced))))
         if len(parts) != len(names):
             raise IRError(f"{len(parts)} terms for {len(names)} names", code="BW213")
         values = [ir.as_expr(part) for part in parts]

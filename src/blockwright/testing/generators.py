@@ -260,9 +260,15 @@ class _Maker:
         return self.compute(x.shape, body)
 
 
-_PAIR_SUM = comm_reducer(
-    lambda x, y: (x[0] + y[0], x[1] + y[1]), lambda s, t: (ir.const(0, s), ir.const(0, t))
-)
+def _add_pairs(a: ir.Expr, b: ir.Expr, c: ir.Expr, d: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    return ir.add(a, c), ir.add(b, d)
+
+
+def _zeros(s: ir.DType, t: ir.DType) -> tuple[ir.Expr, ir.Expr]:
+    return ir.const(0, s), ir.const(0, t)
+
+
+_PAIR_SUM = comm_reducer(_add_pairs, _zeros)
 _UNARY: tuple[Callable[[ir.Expr], ir.Expr], ...] = (
     lambda x: ir.call("tanh", x),
     lambda x: ir.call("sigmoid", x),

@@ -109,12 +109,12 @@ class _Fuse:
             why = flow.why_other(block) or "it has no initial value"
             self.fail(f"block {block.name} is no reduction: {why}")
         self.reduction: Reduction = reduction_of(state, block)
-        if len(self.reduction.elements) > 1:
+        self.result, *more = self.reduction.elements
+        if more:
             self.fail(f"block {block.name} reduces a tuple, of which an epilogue sees parts only")
         require_complete(state, flow, epilogue)
         require_implied_predicate(state, epilogue)
         self.store = single_store(state, epilogue)
-        (self.result,) = self.reduction.elements
         if self.store.buffer.dtype is not self.result.dtype:
             self.fail(f"{self.result.buffer.name} holds {self.result.dtype}, the epilogue's "
                       f"{self.store.buffer.name} {self.store.buffer.dtype}, so partial results "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, NoReturn
 
 from blockwright import ir
@@ -185,6 +184,9 @@ class _Merge:
             if loop.loop_var not in reducing:
                 known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
         start = {f.loop_var: f.min for f in self.reducing}
+        reduced = [it for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE]
+        for extent in (*(f.extent for f in self.reducing), *(it.dom.extent for it in reduced)):
+            known.learn(ir.GT(extent, ir.const(0, extent.dtype)))  # there is a step at all
         pairs = zip(self.update.iter_vars, self.realize.iter_values, strict=True)
         for it, value in pairs:
             if it.iter_type is ir.IterType.REDUCE:
@@ -218,7 +220,7 @@ class _Merge:
         at = self.common[-1].body if self.common else self.scope.body
         analyzer = facts_at(self.state.tree, at)
         for buffer in self.written:
-            boxes: list[Sequence[ir.Range]] = []
+            boxes: list[tuple[ir.Range, ...]] = []
             for block in (self.init, self.update):
                 region = next(r for r in block.writes if r.buffer is buffer)
                 if not self.flow.is_exact(self.common, block, region, analyzer):
@@ -226,7 +228,8 @@ class _Merge:
                               f"{buffer.name} between the first and the last one")  # fmt: skip
                 box = self.flow.region_under(self.common, block, region, analyzer)
                 boxes.append(clip_region(box.region, buffer.shape, analyzer))
-            if not covers(*boxes, analyzer) or not covers(*boxes[::-1], analyzer):
+            begun, updated = boxes
+            if not covers(begun, updated, analyzer) or not covers(updated, begun, analyzer):
                 self.fail(f"the two blocks reach different elements of {buffer.name}")
 
     # ------------------------------------------------------------------ what happens in between
