@@ -276,7 +276,8 @@ class _Read(ir.Mutator):
         lets: dict[ir.Var, ir.Expr],
     ) -> None:  # fmt: skip
         super().__init__()
-        self._memo.update(lets)
+        for var, value in lets.items():
+            self._memo[var] = value
         self._elements, self._now = elements, now
 
     def rewrite_Let(self, node: ir.Let) -> ir.Expr:

@@ -92,7 +92,8 @@ def _converted(value: Array, dtype: ir.DType) -> Array:
     if dtype.is_int and not dtype.is_bool and value.dtype.kind == "f":
         whole: Array = np.nan_to_num(np.trunc(value))
         value = np.clip(whole, dtype.min_value, dtype.max_value)
-    return value.astype(_host(dtype))
+    converted: Array = value.astype(_host(dtype))
+    return converted
 
 
 def _operation(expr: ir.Expr, a: Any, b: Any) -> Any:
