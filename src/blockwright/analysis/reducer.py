@@ -161,8 +161,11 @@ def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommRed
     Raises IRError BW218 with a counter-example when a law does not hold.
     """
     count = len(identity)
-    reducer = make_reducer(combine if count == 1 or _arity(combine) == 2 * count
-                           else lambda *v: combine(v[:count], v[count:]), identity)  # fmt: skip
+    names = _parameters(combine)
+    if len(names) == 2 * count:
+        reducer = make_reducer(combine, identity, names)
+    else:
+        reducer = make_reducer(lambda *v: combine(v[:count], v[count:]), identity)
     broken = law_broken_by(reducer)
     if broken:
         raise IRError(f"this is no commutative reducer: {broken}", code="BW218",
@@ -172,11 +175,11 @@ def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommRed
     return reducer
 
 
-def _arity(combine: Combine) -> int:
+def _parameters(combine: Combine) -> list[str]:
     try:
-        return len(signature(combine).parameters)
+        return list(signature(combine).parameters)
     except (TypeError, ValueError):
-        return 2
+        return ["x", "y"]  # a builtin such as max states none
 
 
 _known_laws: WeakKeyDictionary[ir.CommReducer, str] = WeakKeyDictionary()

@@ -77,8 +77,7 @@ def _value(expr: ir.Expr, values: Mapping[ir.Var, Any]) -> Any:
         return np.logical_not(_value(expr.a, values))
     if isinstance(expr, ir.Select):
         parts = (expr.condition, expr.true_value, expr.false_value)
-        chosen: Array = np.where(*(_value(p, values) for p in parts))
-        return chosen
+        return _CALLS["if_then_else"](*(_value(p, values) for p in parts))
     if isinstance(expr, ir.Cast) and expr.dtype.is_scalar:
         return _converted(_value(expr.value, values), expr.dtype)
     if isinstance(expr, ir.Let):

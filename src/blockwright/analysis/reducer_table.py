@@ -115,11 +115,18 @@ def _made(name: str, kinds: tuple[ir.DType, ...]) -> ir.CommReducer:
     return make_reducer(row.combine, [e(t) for e, t in zip(row.identity, kinds, strict=True)])
 
 
-def make_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommReducer:
-    """A reducer from a function of the operands (x0, x1, …, y0, y1, …), one or several results."""
-    tags = [""] if len(identity) == 1 else [str(c) for c in range(len(identity))]
-    lhs = tuple(ir.Var(f"x{t}", e.dtype) for t, e in zip(tags, identity, strict=True))
-    rhs = tuple(ir.Var(f"y{t}", e.dtype) for t, e in zip(tags, identity, strict=True))
+def make_reducer(
+    combine: Combine, identity: Sequence[ir.Expr], names: Sequence[str] = ()
+) -> ir.CommReducer:
+    """A reducer from a function of the operands (x0, x1, …, y0, y1, …), one or several results.
+
+    `names` of the operands, where they are to have others.
+    """
+    count = len(identity)
+    tags = [""] if count == 1 else [str(c) for c in range(count)]
+    called = names or [f"{side}{tag}" for side in "xy" for tag in tags]
+    lhs = tuple(ir.Var(n, e.dtype) for n, e in zip(called[:count], identity, strict=True))
+    rhs = tuple(ir.Var(n, e.dtype) for n, e in zip(called[count:], identity, strict=True))
     parts = components(combine(*lhs, *rhs))
     if len(parts) != len(identity):
         raise IRError(f"the combination has {len(parts)} components, the identity "

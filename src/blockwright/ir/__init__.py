@@ -114,6 +114,7 @@ from blockwright.ir.graph import (
 from blockwright.ir.node import Node, set_printer, show
 from blockwright.ir.op import OPS, OpRow, op_row, register_op
 from blockwright.ir.reducer import CommReducer
+from blockwright.ir.specialize import specialize
 from blockwright.ir.stmt import (
     Allocate,
     AssertStmt,
@@ -280,6 +281,7 @@ __all__ = [
     "seq",
     "set_printer",
     "show",
+    "specialize",
     "structural_equal",
     "structural_hash",
     "sub",

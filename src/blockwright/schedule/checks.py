@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
+from blockwright.analysis.tree import jumps
 from blockwright.arith import covers, is_bijective
 from blockwright.schedule.state import State
 
@@ -18,6 +19,11 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
     if loop.annotations:
         state.fail(f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
                    code="BW312", guilty=[loop], help="unannotate it first")  # fmt: skip
+    if jumps(loop.body):
+        state.fail(f"loop {loop.loop_var.name} is left or continued early from inside, which means "
+                   "something else in a loop of another shape", code="BW312", guilty=[loop],
+                   help="guard the statements with a condition in place of the jump"
+                   )  # fmt: skip
 
 
 def require_zero_start(state: State, loop: ir.For) -> None:

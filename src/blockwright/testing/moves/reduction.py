@@ -43,10 +43,13 @@ def _same_target(p: Player, a: BlockRV, b: BlockRV) -> bool:
 
 
 def _fuse_reduction_epilogue(p: Player) -> None:
-    """Mostly a block with an initial value and a consumer that has none."""
+    """Mostly a block with an initial value and a consumer that has none, or the copy of it."""
     pairs = [(a, b) for a in p.blocks() if p.node(a).init is not None
              for b in p.sch.get_consumers(a) if p.node(b).init is None]  # fmt: skip
-    if pairs and p.likely():
+    if p.likely(0.3):
+        block = p.block_where(lambda b: b.init is not None)
+        p.sch.fuse_reduction_epilogue(block, p.sch.cache_write(block, 0, "local"))
+    elif pairs and p.likely():
         p.sch.fuse_reduction_epilogue(*p.chance.choice(pairs))
     else:
         p.sch.fuse_reduction_epilogue(p.block(), p.block())
