@@ -11,6 +11,7 @@ from blockwright import ir
 from blockwright.analysis import Reduction, find_reduction
 from blockwright.interp import interpret
 from blockwright.schedule import Schedule
+from blockwright.script import te
 from blockwright.script.compute import Program, comm_reducer
 from blockwright.script.ir import from_source
 from blockwright.support import IRError, ScriptError
@@ -38,10 +39,14 @@ def block_in(func: ir.PrimFunc, name: str = "B") -> ir.Block:
     return next(b for b in ir.blocks(func.body) if b.name == name)
 
 
-def reduction_in(func: ir.PrimFunc) -> Reduction:
-    found = find_reduction(block_in(func))
+def reduction_in_block(func: ir.PrimFunc, name: str) -> Reduction:
+    found = find_reduction(block_in(func, name))
     assert isinstance(found, Reduction), found
     return found
+
+
+def reduction_in(func: ir.PrimFunc) -> Reduction:
+    return reduction_in_block(func, "B")
 
 
 ARGMAX = program('best = T.comm_reducer("argmax", ["float32", "int64"])',
@@ -158,6 +163,36 @@ def test_compute_takes_names_and_declared_reducers_and_tuples() -> None:
     np.testing.assert_array_equal(out[2], a.min(1))
     np.testing.assert_array_equal(out[3], a.argmin(1))
     np.testing.assert_array_equal(out[4], out[0])
+
+
+def test_te_takes_declared_reducers_of_tuples() -> None:
+    """The classic argmax of (position, value) pairs, with ties put in order by position."""
+    a = te.placeholder((5, 7), "int32", name="A")
+    k = te.reduce_axis((0, 7), name="k")
+
+    def first(x: Any, y: Any) -> tuple[ir.Expr, ir.Expr]:
+        keep = ir.logical_or(x[1] > y[1], ir.logical_and(ir.EQ(x[1], y[1]), x[0] < y[0]))
+        return ir.select(keep, x[0], y[0]), ir.select(keep, x[1], y[1])
+
+    argmax = te.comm_reducer(first, lambda i, t: (te.max_value(i), te.min_value(t)), name="argmax")
+    place, value = te.compute((5,), lambda i: argmax((k, a[i, k]), axis=k), name="T")
+    func = te.create_prim_func([a, place, value])
+    assert reduction_in_block(func, "T_v0").name == "argmax"
+    data = np.random.default_rng(2).integers(0, 3, (5, 7)).astype(np.int32)
+    out = np.empty(5, np.int32), np.empty(5, np.int32)
+    interpret(func, data, *out)
+    np.testing.assert_array_equal(out[0], data.argmax(1))
+    np.testing.assert_array_equal(out[1], data.max(1))
+
+
+def test_te_adds_only_what_a_condition_admits() -> None:
+    a = te.placeholder((5, 7), "float32", name="A")
+    k = te.reduce_axis((0, 7), name="k")
+    total = te.comm_reducer(lambda x, y: x + y, lambda t: te.const(0, t), name="total")
+    b = te.compute((5,), lambda i: total(a[i, k], axis=k, where=k < 3), name="B")
+    data, out = np.ones((5, 7), np.float32), np.empty(5, np.float32)
+    interpret(te.create_prim_func([a, b]), data, out)
+    np.testing.assert_array_equal(out, np.full(5, 3, np.float32))
 
 
 def test_compute_tells_what_does_not_fit() -> None:

@@ -12,10 +12,9 @@ from blockwright.analysis.reducer import (
     find_reduction,
     find_update,
     law_broken_by,
-    step,
-    stores,
 )
 from blockwright.analysis.reducer_match import match_all
+from blockwright.analysis.reducer_step import step, stores
 from blockwright.analysis.reducer_table import BUILTIN, builtin_reducer, components, make_reducer
 from blockwright.analysis.regions import (
     block_access_regions,

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from inspect import signature
 from itertools import permutations
-from typing import Any, cast
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -39,7 +39,6 @@ from blockwright.analysis.reducer_table import (
     BUILTIN,
     Combine,
     builtin_reducer,
-    combined,
     make_reducer,
 )
 from blockwright.support import IRError
@@ -194,18 +193,21 @@ def law_broken_by(reducer: ir.CommReducer) -> str:
 
 
 def builtin_name(reducer: ir.CommReducer) -> str:
-    """The builtin reducer that a combination spells; "" for a combination of one's own."""
-    for name, row in BUILTIN.items():
-        known = _builtin(name, reducer.dtypes) if row.arity == len(reducer.lhs) else None
-        if known is None:
-            continue
-        for rhs_first in (False, True):
-            given = reducer.operands(*((known.rhs, known.lhs) if rhs_first
-                                       else (known.lhs, known.rhs)))  # fmt: skip
-            parts = [ir.substitute(part, given) for part in reducer.result]
-            fixed: Captured = {v: v for v in (*known.lhs, *known.rhs)}
-            if next(match_all(known.result, parts, fixed, ()), None) is not None:
-                return name
+    """The builtin reducer that a combination spells, its components in some order; "" for a
+    combination of one's own."""
+    count = len(reducer.lhs)
+    rows = [name for name, row in BUILTIN.items() if row.arity == count]
+    for order in permutations(range(count)) if rows else ():
+        lhs, rhs = [reducer.lhs[k] for k in order], [reducer.rhs[k] for k in order]
+        result = [reducer.result[k] for k in order]
+        for name in rows:
+            known = _builtin(name, [v.type for v in lhs])
+            sides = () if known is None else ((known.lhs, known.rhs), (known.rhs, known.lhs))
+            for left, right in sides:
+                assert known is not None
+                fixed: Captured = dict(zip((*left, *right), (*lhs, *rhs), strict=True))
+                if next(match_all(known.result, result, fixed, ()), None) is not None:
+                    return name
     return ""
 
 
@@ -349,55 +351,3 @@ def _matched(
                 if all(v in captured for v in other):
                     return name, reducer, order, tuple(captured[v] for v in other)
     return None
-
-
-# --------------------------------------------------------------------------------- writing a body
-def step(
-    reducer: ir.CommReducer, elements: Sequence[ir.BufferLoad], terms: Sequence[ir.Expr]
-) -> ir.Stmt:
-    """The loop form of combining terms into elements.
-
-    One component is one store. Several are computed into lets before any is stored, because each
-    may read all the old ones. A term that the combination uses twice is computed once.
-    """
-    lets: list[tuple[ir.Var, ir.Expr]] = []
-    operands: list[ir.Expr] = []
-    for var, element, term in zip(reducer.rhs, elements, terms, strict=True):
-        uses = sum(node is var for part in reducer.result for node in ir.walk(part))
-        if uses > 1 and ir.collect(term, ir.Call):
-            held = ir.Var(f"t_{element.buffer.name}", var.type)
-            lets.append((held, term))
-            operands.append(held)
-        else:
-            operands.append(term)
-    values = combined(reducer, elements, operands)
-    choice = _common_condition(values)
-    if choice is not None:
-        taken = ir.Var("taken", choice.dtype)
-        lets.append((taken, choice))
-        values = tuple(v.replace(condition=taken) for v in cast("tuple[ir.Select, ...]", values))
-    if len(elements) > 1:
-        made = [ir.Var(f"v_{e.buffer.name}", v.dtype)
-                for e, v in zip(elements, values, strict=True)]  # fmt: skip
-        lets += zip(made, values, strict=True)
-        values = tuple(made)
-    body = stores(elements, values)
-    for var, value in reversed(lets):
-        body = ir.LetStmt(var, value, body)
-    return body
-
-
-def _common_condition(values: Sequence[ir.Expr]) -> ir.Expr | None:
-    """The condition by which several values are chosen together."""
-    first = values[0]
-    if len(values) == 1 or not isinstance(first, ir.Select):
-        return None
-    same = all(isinstance(v, ir.Select) and ir.structural_equal(v.condition, first.condition)
-               for v in values)  # fmt: skip
-    return first.condition if same else None
-
-
-def stores(elements: Sequence[ir.BufferLoad], values: Sequence[ir.Expr]) -> ir.Stmt:
-    """Each value stored to its element."""
-    pairs: Any = zip(elements, values, strict=True)
-    return ir.seq(ir.BufferStore(e.buffer, v, e.indices) for e, v in pairs)
