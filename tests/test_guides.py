@@ -26,3 +26,15 @@ def test_looking_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "define" in printed  # LLVM
     assert "BW713" in printed
     assert printed.count("error[BW7") == 2  # the compiled program and the interpreter
+
+
+def test_a_new_primitive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run_page("new-primitive.md", tmp_path, capsys)
+    assert "BW317" in printed  # a reduction is not mirrored
+    assert "mirror" in printed
+
+
+def test_overlapping_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run_page("overlapping-work.md", tmp_path, capsys)
+    assert "tile = T.alloc_buffer((2, 1, 64)" in printed
+    assert "error[BW370]" in printed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import blockwright as bw
 from blockwright.intrin import outer_product_name
 from blockwright.ir import Expr
-from blockwright.schedule import BlockRV
+from blockwright.schedule import BlockRV, Schedule, composite
 from examples.gemm.programs_matmul import matmul
 
 LANES = bw.Target("native").vector_bits // 32
@@ -17,89 +17,78 @@ ROWS, COLUMNS = (8, 3 * LANES) if LANES == 16 else (6, 2 * LANES)
 """The tile whose accumulators, with a row of B and an element of A, fill the registers."""
 
 
-def naive() -> bw.Schedule:
-    return bw.Schedule(matmul)
+def naive() -> Schedule:
+    return Schedule(matmul)
 
 
-def vectorized() -> bw.Schedule:
-    sch = bw.Schedule(matmul)
-    c = sch.get_block("C")
-    i, j, k = sch.get_loops(c)
-    j0, lane = sch.split(j, [None, LANES])
-    sch.reorder(i, k, j0, lane)
-    sch.decompose_reduction(c, k)
-    sch.vectorize(lane)
+def vectorized() -> Schedule:
+    sch = Schedule(matmul)
+    nest = sch.tile("C", "i j k -> i k j0 j1", j1=LANES)
+    sch.decompose_reduction("C", nest.k)
+    sch.vectorize(nest.j1)
     return sch
 
 
-def vector_row(sch: bw.Schedule, block: BlockRV) -> None:
-    """Write the innermost loop of a block out as vector operations."""
-    vectors, lane = sch.split(sch.get_loops(block)[-1], [None, LANES])
+@composite
+def vector_rows(sch: Schedule, block: BlockRV | str) -> None:
+    """Write rows of a tile out as vector operations: its last axis, and the one around it."""
+    row, column = list(sch.loops(block))[-2:]
+    vectors, lane = sch.split(column, [None, LANES])
+    sch.unroll(row)
     sch.unroll(vectors)
     sch.vectorize(lane)
 
 
-def vector_tile(sch: bw.Schedule, block: BlockRV) -> None:
-    """Write the two innermost loops of a block out as vector operations."""
-    row = sch.get_loops(block)[-2]
-    vector_row(sch, block)
-    sch.unroll(row)
-
-
-def in_registers() -> bw.Schedule:
-    sch = bw.Schedule(matmul)
-    c = sch.get_block("C")
-    i, j, k = sch.get_loops(c)
-    i0, i1 = sch.split(i, [None, ROWS])
-    j0, j1 = sch.split(j, [None, COLUMNS])
-    sch.reorder(i0, j0, k, i1, j1)
-    out = sch.cache_write(c, 0, "local")
-    sch.reverse_compute_at(out, j0)
-    init = sch.decompose_reduction(c, k)
-    for block in (init, c, out):
-        vector_tile(sch, block)
+def in_registers() -> Schedule:
+    sch = Schedule(matmul)
+    nest = sch.tile("C", "i j k -> i0 j0 k i1 j1", i1=ROWS, j1=COLUMNS)
+    with sch.zoom(nest.j0) as tile:
+        tile.cache_write("C", 0, "local")
+    sch.decompose_reduction("C", nest.k)
+    for block in ("C_init", "C", "C_local"):
+        vector_rows(sch, block)
     return sch
 
 
-def pack(sch: bw.Schedule, c: BlockRV) -> BlockRV:
+@composite
+def pack(sch: Schedule, block: str) -> None:
     """Copy B into panels [column // COLUMNS][row][column % COLUMNS], each read front to back."""
 
     def panel_of(k: Expr, j: Expr) -> tuple[Expr, Expr, Expr]:
         return j // COLUMNS, k, j % COLUMNS
 
-    panels = sch.cache_read(c, 1, "global")
+    panels = sch.cache_read(block, "B", "global")
     sch.transform_layout(panels, ("write", 0), panel_of)
-    k, j = sch.get_loops(panels)
-    panel, column = sch.split(j, [None, COLUMNS])
-    sch.reorder(panel, k, column)
-    vector_row(sch, panels)
-    return panels
+    nest = sch.tile(
+        panels,
+        "ax0 ax1=(panel vectors lane) -> panel ax0 vectors lane",
+        vectors=COLUMNS // LANES,
+        lane=LANES,
+    )
+    sch.unroll(nest.vectors)
+    sch.vectorize(nest.lane)
 
 
-def packed() -> bw.Schedule:
-    sch = bw.Schedule(matmul)
-    c = sch.get_block("C")
-    pack(sch, c)
-    i, j, k = sch.get_loops(c)
-    i0, i1 = sch.split(i, [None, ROWS])
-    j0, j1 = sch.split(j, [None, COLUMNS])
-    sch.reorder(j0, i0, k, i1, j1)
-    out = sch.cache_write(c, 0, "local")
-    sch.reverse_compute_at(out, i0)
-    init = sch.decompose_reduction(c, k)
-    vector_tile(sch, init)
-    vector_tile(sch, out)
-    sch.tensorize(i1, outer_product_name(ROWS, COLUMNS))
+def packed() -> Schedule:
+    sch = Schedule(matmul)
+    pack(sch, "C")
+    nest = sch.tile("C", "i j k -> j0 i0 k i1 j1", i1=ROWS, j1=COLUMNS)
+    with sch.zoom(nest.i0) as tile:
+        tile.cache_write("C", 0, "local")
+    sch.decompose_reduction("C", nest.k)
+    vector_rows(sch, "C_init")
+    vector_rows(sch, "C_local")
+    sch.tensorize(nest.i1, outer_product_name(ROWS, COLUMNS))
     return sch
 
 
-def parallel() -> bw.Schedule:
+def parallel() -> Schedule:
     sch = packed()
-    j0, i0 = sch.get_loops(sch.get_block("C_local"))[:2]
-    sch.parallel(sch.fuse(j0, i0))
+    nest = sch.tile("C_local", "j0 i0 -> task=(j0 i0)")
+    sch.parallel(nest.task)
     return sch
 
 
-STEPS: dict[str, Callable[[], bw.Schedule]] = {
+STEPS: dict[str, Callable[[], Schedule]] = {
     step.__name__: step for step in (naive, vectorized, in_registers, packed, parallel)
 }

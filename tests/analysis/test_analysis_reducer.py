@@ -68,7 +68,7 @@ def test_a_combination_that_breaks_a_law_is_refused_with_an_example(name: str) -
     combine, identity, words = BROKEN[name]
     with pytest.raises(IRError, match=words) as caught:
         declare_reducer(combine, identity)
-    assert caught.value.code == "BW218"
+    assert caught.value.code == "BW228"
 
 
 def test_operands_come_flat_or_as_tuples() -> None:
@@ -98,7 +98,7 @@ def test_components_must_fit(combine: object, identity: list[ir.Expr], words: st
 def test_builtin_reducers_have_types(name: str, types: tuple[str, ...], words: str) -> None:
     with pytest.raises(IRError, match=words) as caught:
         builtin_reducer(name, types)
-    assert caught.value.code == "BW218"
+    assert caught.value.code == "BW228"
 
 
 # ------------------------------------------------------------------------------- recognised forms

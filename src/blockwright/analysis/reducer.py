@@ -157,7 +157,7 @@ def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommRed
         combine: f(x, y); for n components f(x0, …, y0, …), or f(x, y) with tuples of components.
         identity: the value of nothing, one expression per component.
 
-    Raises IRError BW218 with a counter-example when a law does not hold.
+    Raises IRError BW228 with a counter-example when a law does not hold.
     """
     count = len(identity)
     names = _parameters(combine)
@@ -167,7 +167,7 @@ def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommRed
         reducer = make_reducer(lambda *v: combine(v[:count], v[count:]), identity)
     broken = law_broken_by(reducer)
     if broken:
-        raise IRError(f"this is no commutative reducer: {broken}", code="BW218",
+        raise IRError(f"this is no commutative reducer: {broken}", code="BW228",
                       help="a reduction may run in any order and in parts, so the combination must "
                       "be commutative and associative, and the identity change nothing; order ties "
                       "and NaN by position, as the builtin argmax does")  # fmt: skip

@@ -73,7 +73,7 @@ def comm_reducer(combine: Callable[..., Any], identity: Callable[..., Any]) -> R
         combine: f(x, y); of several components f(x0, …, y0, …), or f(x, y) with tuples.
         identity: from the types of the components to the value of nothing.
 
-    Raises IRError BW218, with a counter-example, when it is used and is not commutative and
+    Raises IRError BW228, with a counter-example, when it is used and is not commutative and
     associative, or its identity changes something.
     """
     return Reducer(combine, identity)
@@ -91,7 +91,7 @@ def reducer_of(combiner: AnyReducer, dtypes: Sequence[ir.DType]) -> ir.CommReduc
         return combiner.over(dtypes)
     if combiner.dtypes != tuple(dtypes):
         raise IRError(f"the reducer combines {_types(combiner.dtypes)}, the terms are "
-                      f"{_types(dtypes)}", code="BW218")  # fmt: skip
+                      f"{_types(dtypes)}", code="BW228")  # fmt: skip
     return combiner
 
 

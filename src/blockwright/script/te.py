@@ -180,7 +180,7 @@ def comm_reducer(
                                lambda s, t: (te.const(0, s), te.const(1, t)))
         S, P = te.compute((m,), lambda i: pair((A[i, k], B[i, k]), axis=k))
 
-    The combination must be commutative and associative; `bw.IRError` BW218 shows where it is not.
+    The combination must be commutative and associative; `bw.IRError` BW228 shows where it is not.
     """
     return _reducer(declared(fcombine, fidentity), name)
 

@@ -8,6 +8,7 @@ from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
+from blockwright.schedule.primitive.double_buffer import DoubleBuffer
 from blockwright.schedule.primitive.fuse import Fuse
 from blockwright.schedule.primitive.fuse_reduction_epilogue import FuseReductionEpilogue
 from blockwright.schedule.primitive.get_block import GetBlock
@@ -16,6 +17,7 @@ from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
+from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
 from blockwright.schedule.primitive.merge_reduction import MergeReduction
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
@@ -24,7 +26,13 @@ from blockwright.schedule.primitive.reorder import Reorder
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
+from blockwright.schedule.primitive.sample_categorical import SampleCategorical
+from blockwright.schedule.primitive.sample_compute_location import SampleComputeLocation
+from blockwright.schedule.primitive.sample_imperfect_tile import SampleImperfectTile
+from blockwright.schedule.primitive.sample_partitioned_tile import SamplePartitionedTile
+from blockwright.schedule.primitive.sample_perfect_tile import SamplePerfectTile
 from blockwright.schedule.primitive.set_scope import SetScope
+from blockwright.schedule.primitive.software_pipeline import SoftwarePipeline
 from blockwright.schedule.primitive.split import Split
 from blockwright.schedule.primitive.tensorize import Tensorize
 from blockwright.schedule.primitive.transform_block_layout import TransformBlockLayout
@@ -43,6 +51,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeAt,
     ComputeInline,
     DecomposeReduction,
+    DoubleBuffer,
     Fuse,
     FuseReductionEpilogue,
     GetBlock,
@@ -51,6 +60,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetLoops,
     GetOutputBlocks,
     GetProducers,
+    HorizontalFuse,
     MergeReduction,
     PadEinsum,
     Parallel,
@@ -59,7 +69,13 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReverseComputeAt,
     ReverseComputeInline,
     Rfactor,
+    SampleCategorical,
+    SampleComputeLocation,
+    SampleImperfectTile,
+    SamplePartitionedTile,
+    SamplePerfectTile,
     SetScope,
+    SoftwarePipeline,
     Split,
     Tensorize,
     TransformBlockLayout,

@@ -85,7 +85,7 @@ def blockized(
     analyzer = state.analyzer(loop)
     division = _divide(state, block, loop)
     outer_iters, outer_values, inner_iters, inner_values, mapping = _iterators(
-        block, division, preserve_unit_iters, analyzer
+        block, division, preserve_unit_iters, analyzer, {f.loop_var for f in loops}
     )
     bounds = _bounds(state, block, division)
     bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
@@ -128,7 +128,11 @@ def _divide(state: State, block: ir.Block, loop: ir.For) -> SubspaceDivision:
 
 
 def _iterators(
-    block: ir.Block, division: SubspaceDivision, preserve_unit: bool, analyzer: Analyzer
+    block: ir.Block,
+    division: SubspaceDivision,
+    preserve_unit: bool,
+    analyzer: Analyzer,
+    running: set[ir.Var],
 ) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
     """Outer and inner iterators with their values, and each old iterator in terms of them."""
     outer: list[ir.IterVar] = []
@@ -141,8 +145,9 @@ def _iterators(
         zero = ir.const(0, dtype)
         value: ir.Expr = zero
         single = analyzer.prove_equal(pair.outer_extent, ir.const(1, dtype))
-        constant = single and not ir.free_vars(pair.outer)
-        if preserve_unit or not constant:
+        constant = single and not ir.uses_var(pair.outer, running)
+        fixed = constant and not ir.is_const_int(pair.outer, 0)  # a place, not a digit from 0 on
+        if (preserve_unit and not fixed) or not constant:
             var = ir.Var(f"{it.var.name}_o", dtype)
             extent = pair.outer_extent
             outer.append(ir.IterVar(var, ir.Range(zero, extent), it.iter_type))

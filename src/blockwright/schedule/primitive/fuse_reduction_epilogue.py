@@ -144,7 +144,7 @@ class _Fuse:
         region = next((r for r in self.epilogue.reads if r.buffer is buffer), None)
         if region is None:
             self.fail(f"block {self.epilogue.name} does not read {buffer.name}")
-        if not self.flow.covers(self.block, self.epilogue, region):
+        if not self.flow.covers([self.block], self.epilogue, region):
             self.fail(f"block {self.epilogue.name} may read {buffer.name} before block "
                       f"{self.block.name} has finished it")  # fmt: skip
 
