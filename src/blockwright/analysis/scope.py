@@ -4,8 +4,9 @@ Definitions (TensorIR paper, section 3, and the schedule rules built on it):
 
 - a *complete* block has only spatial iterators, does not read what it writes, and is the only
   writer of its buffers in the scope (or one of several that write provably different regions);
-- a *reduction* block has an initial value, spatial and reduction iterators bound by an iterator
-  map, and output indices free of reduction iterators;
+- a *reduction* block gives everything that it updates an initial value (one element or several,
+  as an argmax does), has spatial and reduction iterators bound by an iterator map, and output
+  indices free of reduction iterators;
 - an *update* is a reduction whose initial value another block before it writes;
 - a consumer is *covered* when, in every iteration of the loops it shares with its producers, these
   together have written all that the consumer reads in that iteration.
@@ -155,9 +156,12 @@ class Scope:
         problems = self.not_affine(block)
         if problems:
             return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
-        if block.init is not None:
-            return BlockKind.REDUCTION, ""
         written = {r.buffer for r in block.writes}
+        if block.init is not None:
+            missing = [r.buffer.name for r in block.reads if r.buffer in written]
+            if missing:
+                return BlockKind.OTHER, f"it reads {missing[0]}, which it gives no initial value"
+            return BlockKind.REDUCTION, ""
         if all(any(r.buffer is b for r in block.reads) for b in written):
             return BlockKind.UPDATE, ""
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"

@@ -16,6 +16,7 @@ from blockwright.schedule.primitive.decompose_padding import DecomposePadding
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
 from blockwright.schedule.primitive.double_buffer import DoubleBuffer
 from blockwright.schedule.primitive.fuse import Fuse
+from blockwright.schedule.primitive.fuse_reduction_epilogue import FuseReductionEpilogue
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
 from blockwright.schedule.primitive.get_consumers import GetConsumers
@@ -23,6 +24,7 @@ from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
 from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
+from blockwright.schedule.primitive.merge_reduction import MergeReduction
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.read_at import ReadAt
@@ -69,6 +71,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     DecomposeReduction,
     DoubleBuffer,
     Fuse,
+    FuseReductionEpilogue,
     GetBlock,
     GetChildBlocks,
     GetConsumers,
@@ -76,6 +79,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetOutputBlocks,
     GetProducers,
     HorizontalFuse,
+    MergeReduction,
     PadEinsum,
     Parallel,
     ReadAt,
