@@ -64,7 +64,11 @@ def _by_sum(ctx: Context, p: Poly, c: Poly) -> Poly:
             break
     if _within(ctx, p, c):
         return high
-    return space.add(high, space.monomial((space.div_atom(p, c).id,)))
+    if _within(ctx, space.add(p, c), c):
+        return space.add(high, space.const(-1))
+    merged = _merge(ctx, p, c)
+    rest = space.monomial((space.div_atom(p, c).id,)) if merged is None else merged
+    return space.add(high, rest)
 
 
 def _remove(mono: Mono, part: Mono) -> Mono | None:
@@ -154,6 +158,8 @@ def _digits(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
     elif _within(ctx, p, divisor):
         return space.zero
     if not p.terms:
+        if _within(ctx, space.add(p, divisor), divisor):  # -1 // t
+            return space.const(-1)
         return space.monomial((space.div_atom(p, divisor).id,))
     for part, g in _factors(p, mono, k):
         found = _drop_low(ctx, p, mono, k, part, g)
