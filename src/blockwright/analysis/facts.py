@@ -32,7 +32,26 @@ def symbol_facts(func: ir.PrimFunc) -> Analyzer:
         analyzer.bind_bounds(
             var, None if low is None else _int(low), _optional(uppers.get(var.name))
         )
+    for condition in stated_conditions(func):
+        analyzer.learn(condition)
     return analyzer
+
+
+def stated_conditions(func: ir.PrimFunc) -> list[ir.Expr]:
+    """What the assertions at the head of the program say about its sizes.
+
+    `assert n % t == 0, "..."` is checked by every call, and all that follows may rely on it.
+    """
+    if not isinstance(func.body, ir.BlockRealize):
+        return []
+    body = func.body.block.body
+    found: list[ir.Expr] = []
+    for stmt in body.seq if isinstance(body, ir.SeqStmt) else ():
+        if not isinstance(stmt, ir.AssertStmt):
+            break
+        if not any(isinstance(n, (ir.BufferLoad, ir.Call)) for n in ir.walk(stmt.condition)):
+            found.append(stmt.condition)
+    return found
 
 
 def _int(value: Any) -> int:

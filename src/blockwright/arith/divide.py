@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from math import gcd
 
-from blockwright.arith.form import Context, Mono, Poly
+from blockwright.arith.form import Context, Mono, Poly, without
 
 _MAX_MIN_OPERANDS = 8
 
@@ -53,7 +53,7 @@ def _by_sum(ctx: Context, p: Poly, c: Poly) -> Poly:
     high = space.zero
     for _ in range(8):
         for mono, a in p.terms:
-            rest = _remove(mono, lead)
+            rest = without(mono, lead)
             if rest is not None and a % k == 0:
                 part = space.monomial(rest, a // k)
                 low = space.sub(p, space.mul(part, c))
@@ -69,18 +69,6 @@ def _by_sum(ctx: Context, p: Poly, c: Poly) -> Poly:
     merged = _merge(ctx, p, c)
     rest = space.monomial((space.div_atom(p, c).id,)) if merged is None else merged
     return space.add(high, rest)
-
-
-def _remove(mono: Mono, part: Mono) -> Mono | None:
-    """`mono / part` when `part` divides it."""
-    if not part:
-        return mono
-    rest = list(mono)
-    for a in part:
-        if a not in rest:
-            return None
-        rest.remove(a)
-    return tuple(rest)
 
 
 def _within(ctx: Context, p: Poly, c: Poly) -> bool:
@@ -114,7 +102,7 @@ def _by_monomial(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
     high_terms: dict[Mono, int] = {}
     low: dict[Mono, int] = {}
     for m, a in p.terms:
-        rest_mono = _remove(m, mono)
+        rest_mono = without(m, mono)
         if rest_mono is not None and a % k == 0:  # 16 * x stays whole in (16 * x + y) // 12
             high_terms[rest_mono] = a // k
         else:
@@ -137,7 +125,7 @@ def _multiples(ctx: Context, p: Poly, mono: Mono, k: int) -> tuple[Poly, Poly] |
     space = ctx.space
     high, rest = space.zero, p
     for unit in ctx.units(p):
-        outer = _remove(unit.rest, mono)
+        outer = without(unit.rest, mono)
         if unit.kind == "mono" or outer is None or unit.coefficient % k:
             continue
         value = ctx.unit_value(unit)
@@ -160,7 +148,8 @@ def _digits(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
     if not p.terms:
         if _within(ctx, space.add(p, divisor), divisor):  # -1 // t
             return space.const(-1)
-        return space.monomial((space.div_atom(p, divisor).id,))
+        known = ctx.whole_quotient(p.const, divisor)
+        return space.monomial((space.div_atom(p, divisor).id,)) if known is None else known
     for part, g in _factors(p, mono, k):
         found = _drop_low(ctx, p, mono, k, part, g)
         if found is not None:
@@ -198,7 +187,7 @@ def _drop_low(ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> 
     high: dict[Mono, int] = {}
     low: dict[Mono, int] = {}
     for m, a in p.terms:
-        rest = _remove(m, part)
+        rest = without(m, part)
         if rest is None or a % g:
             low[m] = a
         else:
@@ -211,7 +200,7 @@ def _drop_low(ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> 
     else:
         high_const, low_const = divmod(const, g)
     high_const += high.pop((), 0)
-    rest_mono = _remove(mono, part)
+    rest_mono = without(mono, part)
     assert rest_mono is not None
     hi = space.make(high, high_const)
     lo = space.make(low, low_const)
