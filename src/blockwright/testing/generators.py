@@ -23,7 +23,7 @@ _SIZES = (1, 2, 3, 5, 7, 8, 12, 16)
 _MOST = 9  # largest value drawn for a symbolic size
 
 STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
-          "matmul", "where")  # fmt: skip
+          "matmul", "where", "conv", "centre")  # fmt: skip
 
 
 def random_program(
@@ -184,6 +184,37 @@ class _Maker:
         return self.program.reduce(
             self.name("mm"), [*x.shape[:-1], w.shape[1]], [inner],
             lambda *i: ir.mul(x[(*i[:lead], i[lead + 1])], w[i[lead + 1], i[lead]]))  # fmt: skip
+
+    def _conv(self) -> Tensor:
+        """A strided convolution of the last axis over the channels of the one before it."""
+        x = self.pick(rank=2)
+        stride, taps = self.chance.choice((1, 2)), self.chance.choice((1, 2, 3))
+        *lead, channels, width = x.shape
+
+        def padding(*i: ir.Expr) -> ir.Expr:
+            inside = ir.compare(ir.LT, i[-1], width)
+            return ir.if_then_else(inside, x[i], ir.const(0, x.dtype))
+
+        padded = self.compute([*lead, channels, ir.add(ir.mul(width, stride), taps)], padding)
+        weight = self.param([self.size(), channels, ir.const(taps, _INT64)])
+        n = len(lead)
+
+        def term(*i: ir.Expr) -> ir.Expr:
+            out, at, channel, tap = i[n:]
+            window = ir.add(ir.mul(at, stride), tap)
+            return ir.mul(padded[(*i[:n], channel, window)], weight[out, channel, tap])
+
+        shape = [*lead, weight.shape[0], width]
+        return self.program.reduce(self.name("conv"), shape, [channels, taps], term)
+
+    def _centre(self) -> Tensor:
+        """Each row less a statistic of it."""
+        x = self.pick(rank=1)
+        rows = len(x.shape) - 1
+        combiner = self.chance.choice(("max", "min"))
+        statistic = self.program.reduce(
+            self.name("s"), x.shape[:-1], [x.shape[-1]], lambda *i: x[i], combiner)  # fmt: skip
+        return self.compute(x.shape, lambda *i: ir.sub(x[i], statistic[i[:rows]]))
 
     def _where(self) -> Tensor:
         x = self.pick(rank=1)

@@ -1,0 +1,87 @@
+"""Moves of data: copies, scopes, and the layout of buffers and blocks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.arith import IndexMap
+from blockwright.testing.moves.player import Move, NothingToTry, Player
+
+
+def map_of(rank: int, chance: random.Random) -> IndexMap:
+    """A one-to-one function of some indices: a permutation, with a split or a shift."""
+    if rank == 0:
+        raise NothingToTry
+    order = list(range(rank))
+    chance.shuffle(order)
+    kind = chance.choice(["plain", "split", "shift"])
+
+    def final(*i: ir.Expr) -> Sequence[ir.Expr]:
+        moved = [i[k] for k in order]
+        if kind == "split":
+            return (*moved[:-1], moved[-1] // 4, moved[-1] % 4)
+        if kind == "shift":
+            return (moved[0] + 2, *moved[1:])
+        return moved
+
+    return IndexMap.from_func(final, rank)
+
+
+def flat(columns: ir.Expr) -> IndexMap:
+    """Two dimensions as one; the size may be a symbol."""
+
+    def final(i: ir.Expr, j: ir.Expr) -> Sequence[ir.Expr]:
+        return (i * columns + j,)
+
+    return IndexMap.from_func(final, 2)
+
+
+def _cache_read(p: Player) -> None:
+    block, at, buffer = p.region("read")
+    consumers = None
+    if p.chance.random() < 0.4:
+        others = [p.block(), block]
+        consumers = [b for b in others if any(r.buffer is buffer for r in p.node(b).reads)]
+    p.kept(p.sch.cache_read(block, at, "global", consumers))
+
+
+def _cache_write(p: Player) -> None:
+    block, at, _ = p.region("write")
+    consumers = p.sch.get_consumers(block) if p.chance.random() < 0.5 else None
+    p.kept(p.sch.cache_write(block, at, "global", consumers))
+
+
+def _reindex(p: Player) -> None:
+    kind = p.chance.choice(["read", "write"])
+    block, at, _ = p.region(kind)
+    p.kept(p.sch.reindex(block, (kind, at)))
+
+
+def _set_scope(p: Player) -> None:
+    block, at, _ = p.region("write")
+    p.sch.set_scope(block, at, p.chance.choice(["local", "global"]))
+
+
+def _transform_layout(p: Player) -> None:
+    kind = p.chance.choice(["read", "write"])
+    block, at, buffer = p.region(kind)
+    together = buffer.ndim == 2 and p.chance.random() < 0.3
+    index_map = flat(buffer.shape[1]) if together else map_of(buffer.ndim, p.chance)
+    p.sch.transform_layout(block, (kind, at), index_map)
+
+
+def _transform_block_layout(p: Player) -> None:
+    block = p.block()
+    p.sch.transform_block_layout(block, map_of(len(p.node(block).iter_vars), p.chance))
+
+
+MOVES = {
+    "cache_read": Move(_cache_read),
+    "cache_write": Move(_cache_write),
+    "reindex": Move(_reindex),
+    "set_scope": Move(_set_scope),
+    "transform_block_layout": Move(_transform_block_layout, reassociates=True),
+    "transform_layout": Move(_transform_layout),
+}
