@@ -282,6 +282,49 @@ def test_default_follows_affinity(libraries: list[Path]) -> None:
     assert run_python(program, str(libraries[0]), **environment) == "1 1"
 
 
+GROUP_FILES = {
+    "cpu.max": "100000 100000",
+    "cpu.cfs_quota_us": "50000",
+    "cpu.cfs_period_us": "100000",
+}
+"""What a control group of either version says to processes that get one processor or less."""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_default_follows_the_quota_of_the_control_group(
+    version: int, libraries: list[Path], tmp_path: Path
+) -> None:
+    """In a mount namespace of its own, where the files of control groups are ours."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this process may not have a mount namespace of its own")
+    groups = Path("/proc/self/cgroup").read_text().splitlines()
+    paths = {line.split(":")[1]: line.split(":")[2] for line in groups}
+    if ("" if version == 2 else "cpu") not in paths:
+        pytest.skip(f"no control group of version {version} here")
+    files = tmp_path / "groups"
+    folder = files / ("" if version == 2 else "cpu") / paths["" if version == 2 else "cpu"][1:]
+    folder.mkdir(parents=True)
+    for name, text in GROUP_FILES.items():
+        if name.startswith("cpu.max") == (version == 2):
+            (folder / name).write_text(text)
+    program = (
+        PLAIN
+        + """
+    assert mark(sys.argv[1], 100)
+    from blockwright.runtime.threads import allowed_processors
+    print(tvm_ffi.get_global_func("blockwright.num_threads")(), allowed_processors())
+    """
+    )
+    script = f'mount --bind {files} /sys/fs/cgroup && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c",
+         textwrap.dedent(program), str(libraries[0])],
+        env={**os.environ, "BLOCKWRIGHT_NUM_THREADS": ""},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["1", "1"], done.stderr
+
+
 def test_fork_before_and_after_first_use(libraries: list[Path]) -> None:
     program = (
         PLAIN

@@ -83,7 +83,13 @@ def default_num_threads() -> int:
     count = environment_threads()
     if count is not None:
         return count
-    return max(1, min(len(os.sched_getaffinity(0)), _quota(), MAX_THREADS))
+    return min(allowed_processors(), MAX_THREADS)
+
+
+def allowed_processors() -> int:
+    """Processors this process may use: its affinity mask and its control groups' quotas."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(count or 1, _quota()))
 
 
 def _read(path: str) -> list[str]:

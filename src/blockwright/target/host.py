@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import platform
 from pathlib import Path
 
@@ -52,26 +51,6 @@ def host_cpu_name() -> str:
     import llvmlite.binding as llvm
 
     return str(llvm.get_host_cpu_name())
-
-
-def host_threads() -> int:
-    """Processors this process may use: affinity mask and the control group's quota."""
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-    else:
-        count = os.cpu_count() or 1
-    quota = _quota()
-    return max(1, count if quota is None else min(count, quota))
-
-
-def _quota() -> int | None:
-    path = Path("/sys/fs/cgroup/cpu.max")
-    if not path.is_file():
-        return None
-    text = path.read_text(encoding="ascii", errors="replace").split()
-    if len(text) != 2 or not text[0].isdigit() or not text[1].isdigit():
-        return None
-    return max(1, -(-int(text[0]) // int(text[1])))
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from blockwright.ir import DType, dtype_of
+from blockwright.runtime.threads import allowed_processors
 from blockwright.support import TargetError
 from blockwright.target import host
 from blockwright.target.features import (
@@ -186,7 +187,7 @@ def _cpu(
         "name": name, "kind": "cpu", "arch": arch, "triple": f"{arch}-unknown-linux-gnu",
         "cpu": cpu, "feature_set": features, "features": text, "vector_bits": bits,
         "vector_registers": registers, "fma": arch == "aarch64" or "fma" in features,
-        "num_threads": host.host_threads(), "caches": caches or _DEFAULT_CACHES,
+        "num_threads": allowed_processors(), "caches": caches or _DEFAULT_CACHES,
         "memory_scopes": CPU_MEMORY, "execution_scopes": CPU_EXECUTION,
     }  # fmt: skip
 
