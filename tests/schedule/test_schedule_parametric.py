@@ -184,14 +184,15 @@ def test_a_stated_divisor_needs_no_predicate() -> None:
 
 
 def test_a_stated_divisor_of_a_number_needs_no_predicate() -> None:
-    text = DIVIDED.replace("n % t", "24 % t").replace("(n,)", "(24,)").replace("range(n)", "range(24)")
-    sch = Schedule(from_source(text.replace("spatial(n,", "spatial(24,")))
+    text = DIVIDED.replace(", n: T.int64", "").replace(', "n": 1', "")
+    text = text.replace("n %", "24 %").replace("(n", "(24").replace("t: T.int64", "t: T.int32")
+    program = from_source(text)
+    sch = Schedule(program)
     t = sch.func.params[2]
     (i,) = sch.get_loops(sch.get_block("B"))
     sch.split(i, [None, t], disable_predication=True)
     for size in (1, 2, 3, 8, 24):
-        assert_same_meaning(from_source(text.replace("spatial(n,", "spatial(24,")), sch.func,
-                            sizes={"t": size, "n": 24})  # fmt: skip
+        assert_same_meaning(program, sch.func, sizes={"t": size})
 
 
 def test_without_the_statement_the_predicate_stays() -> None:
@@ -212,6 +213,19 @@ def test_a_factor_must_be_known_to_be_positive() -> None:
     with pytest.raises(ScheduleError, match="not provably positive") as caught:
         sch.split(i, [None, sch.func.params[2]])
     assert caught.value.code == "BW318"
+
+
+def test_a_factor_of_a_wider_type_needs_an_upper_bound() -> None:
+    text = DIVIDED.replace("n: T.int64", "n: T.int32")
+    sch = Schedule(from_source(text))
+    (i,) = sch.get_loops(sch.get_block("B"))
+    with pytest.raises(ScheduleError, match="may be too large") as caught:
+        sch.split(i, [None, sch.func.params[2]])
+    assert caught.value.code == "BW318"
+    bounded = text.replace("T.func_attr({", 'T.func_attr({"tir_var_upper_bound": {"t": 64}, ')
+    sch = Schedule(from_source(bounded))
+    (i,) = sch.get_loops(sch.get_block("B"))
+    sch.split(i, [None, sch.func.params[2]])
 
 
 def test_a_factor_must_be_a_size_of_the_program() -> None:

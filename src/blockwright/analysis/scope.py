@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.instances import shared_writes
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer, covers, detect_iter_map
@@ -117,7 +118,7 @@ class Scope:
         types = {it.iter_type for it in block.iter_vars}
         if types - {ir.IterType.SPATIAL, ir.IterType.REDUCE}:
             return BlockKind.OTHER, "it has iterators that are neither spatial nor reductions"
-        other = self._second_writer(block)
+        other = self._second_writer(block) or self._shared_writes(block)
         if other:
             return BlockKind.OTHER, other
         if ir.IterType.REDUCE not in types and block.init is None:
@@ -142,6 +143,14 @@ class Scope:
         if all(any(r.buffer is b for r in block.reads) for b in written):
             return BlockKind.UPDATE, ""
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
+
+    def _shared_writes(self, block: ir.Block) -> str:
+        """Why instances that differ in a spatial iterator may write one element, in words."""
+
+        def find() -> str:
+            return shared_writes(block, symbol_facts(self.tree.func))
+
+        return self.memo.answer("shared", [block], find)
 
     def _second_writer(self, block: ir.Block) -> str:
         """A conflict with another writer of the same buffer, in words."""

@@ -2,8 +2,10 @@
 
 - "independent": the indices are sums of digits of the loops and share no digit, so each index runs
   through its values whatever the others are;
-- "surjective": moreover each index takes every value of an interval;
-- "bijective": moreover every digit of every loop is used, so no two iterations give the same point.
+- "injective": independent, and every digit of every loop is used, so no two iterations give the
+  same point;
+- "surjective": independent, and each index takes every value of an interval;
+- "bijective": injective and surjective.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from blockwright.arith.text import expr_text
 from blockwright.ir import GE, LT, Expr, Range, Var, compare, const, logical_or
 from blockwright.ir.dtype import BOOL
 
-Level = Literal["independent", "surjective", "bijective"]
+Level = Literal["independent", "injective", "surjective", "bijective"]
+_GAPS = ("independent", "injective")  # levels at which an index may skip values
+_ALL_DIGITS = ("injective", "bijective")
 _PASSES = 4
 
 
@@ -77,7 +81,7 @@ def detect_iter_map(
 def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> IterSum:
     try:
         found = parser.parse(parser.analyzer.exact(index))
-        if level == "independent":
+        if level in _GAPS:
             try:
                 return parser.fuse(found)
             except NotAffine:
@@ -86,7 +90,8 @@ def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> Iter
     except NotAffine as problem:
         errors.append(f"{expr_text(index)}: {problem}")
         return IterSum((), parser.zero)
-    if whole.args and parser.poly(whole.args[0].scale) is not parser.space.one:
+    unit = not whole.args or parser.poly(whole.args[0].scale) is parser.space.one
+    if not unit and level not in _GAPS:
         errors.append(f"{expr_text(index)}: takes only every "
                       f"{expr_text(whole.args[0].scale)}th value")  # fmt: skip
     return whole
@@ -95,7 +100,7 @@ def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> Iter
 def _check(
     parser: Parser, sums: list[IterSum], indices: Sequence[Expr], level: Level, errors: list[str]
 ) -> None:
-    if level == "independent":
+    if level in _GAPS:
         for item, index in zip(sums, indices, strict=True):
             if not _separate_digits(parser, item):
                 errors.append(f"{expr_text(index)}: its summands overlap")
@@ -111,7 +116,7 @@ def _check(
         if problem is not None:
             errors.append(problem)
     _check_constraints(parser, uses, level, errors)
-    if level == "bijective" and not errors:
+    if level in _ALL_DIGITS and not errors:
         for var, mark in parser.marks.items():
             if mark not in uses and parser.poly(mark.extent) is not parser.space.one:
                 errors.append(f"the loop {var.name} is not used")
@@ -121,7 +126,7 @@ def _check_constraints(
     parser: Parser, uses: dict[IterMark, list[IterSplit]], level: Level, errors: list[str]
 ) -> None:
     """A condition that couples iterators must concern a fusion that the indices use."""
-    if level == "independent":
+    if level in _GAPS:
         return
     for mark in parser.constrained:
         assert isinstance(mark.source, IterSum)
@@ -164,12 +169,12 @@ def _chain(parser: Parser, mark: IterMark, splits: list[IterSplit], level: Level
                 expr_text(split_expr(s)) for s in splits
             )
         lower = parser.poly(found.lower_factor)
-        if level == "bijective" and lower is not expected:
+        if level in _ALL_DIGITS and lower is not expected:
             return f"values of {name} below {expr_text(found.lower_factor)} are not used"
         left.remove(found)
         expected = space.mul(lower, parser.poly(found.extent))
     whole = parser.poly(mark.extent)
-    if level == "bijective" and not parser.same(expected, whole):
+    if level in _ALL_DIGITS and not parser.same(expected, whole):
         return f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart " \
                f"{parser.text(expected)}"  # fmt: skip
     return (
