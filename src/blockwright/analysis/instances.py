@@ -6,8 +6,10 @@ kept where the spatial iterators and the elements written determine each other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from blockwright import ir
-from blockwright.arith import Analyzer, detect_iter_map
+from blockwright.arith import Analyzer, detect_iter_map, eval_set
 
 
 def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
@@ -41,7 +43,7 @@ def _shared(
     for rng in region.region:
         if not ir.uses_var(rng.min, set(left)):
             continue
-        low = _step(rng, known)
+        low = corner(rng, spatial, known)
         if low is not None:
             corners.append(low)
     unused = [v.name for v in left if not any(ir.uses_var(c, v) for c in corners)]
@@ -51,11 +53,34 @@ def _shared(
     return "; ".join(found.errors)
 
 
-def _step(rng: ir.Range, analyzer: Analyzer) -> ir.Expr | None:
-    """Which of the boxes side by side along a dimension this is; None when boxes overlap."""
-    if ir.is_const_int(rng.extent, 1):
+def corner(
+    rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
+) -> ir.Expr | None:
+    """Which of boxes side by side along a dimension this is; None when boxes overlap.
+
+    The last of them may be cut short: `[v * 7, v * 7 + min(7, 64 - v * 7))` is box number `v`.
+    """
+    step: ir.Expr | None = rng.extent
+    if ir.is_const_int(step, 1):
         return rng.min
-    whole = ir.floormod(rng.min, rng.extent)
+    if ir.uses_var(step, set(domains)):
+        step = eval_set(step, domains, analyzer).max
+    if step is None:
+        return None
+    whole = ir.floormod(rng.min, step)
     if not analyzer.prove_equal(whole, ir.const(0, whole.dtype)):
         return None
-    return analyzer.simplify(ir.floordiv(rng.min, rng.extent))
+    return analyzer.simplify(ir.floordiv(rng.min, step))
+
+
+def fills(
+    rng: ir.Range, size: ir.Expr, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
+) -> bool:
+    """Whether boxes side by side leave no gap: only the end of the buffer cuts one short."""
+    if not ir.uses_var(rng.extent, set(domains)):
+        return True
+    step = eval_set(rng.extent, domains, analyzer).max
+    if step is None:
+        return False
+    end = ir.minimum(rng.min + step, ir.cast_to(size, rng.min.dtype))
+    return analyzer.prove_equal(rng.min + rng.extent, end)

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.instances import shared_writes
+from blockwright.analysis.instances import corner, fills, shared_writes
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
-from blockwright.arith import Analyzer, covers, detect_iter_map
+from blockwright.arith import Analyzer, IterMapResult, covers, detect_iter_map
 from blockwright.arith.condition import conjuncts
 
 T = TypeVar("T")
@@ -180,6 +180,13 @@ class Scope:
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""
+        return self._bindings(block).errors
+
+    def separates(self, loop: ir.For, block: ir.Block) -> bool:
+        """Whether iterations of a loop above the block run different instances of it."""
+        return loop.loop_var in self._bindings(block).told_apart
+
+    def _bindings(self, block: ir.Block) -> IterMapResult:
         return self.memo.answer("affine", self._place(block), lambda: self._affinity(block))
 
     def _place(self, block: ir.Block) -> list[ir.Node]:
@@ -189,15 +196,13 @@ class Scope:
             found += (loop.loop_var, loop.min, loop.extent)
         return found
 
-    def _affinity(self, block: ir.Block) -> tuple[str, ...]:
+    def _affinity(self, block: ir.Block) -> IterMapResult:
         realize = self.tree.realize(block)
         loops = self.tree.loops_above(block)
         analyzer = facts_at(self.tree, loops[0] if loops else realize)
         domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        return detect_iter_map(
-            realize.iter_values, domains, predicate, analyzer, "surjective"
-        ).errors
+        return detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective")
 
     # ------------------------------------------------------------------ coverage
     def uncovered(self, block: ir.Block) -> str:
@@ -286,16 +291,16 @@ class Scope:
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
                    if it.var not in reduced}  # fmt: skip
         corners: list[ir.Expr] = []
-        for rng in region.region:
-            low = ir.substitute(rng.min, binding)
-            if not ir.uses_var(low, set(domains)):
+        known = analyzer.copy()
+        for var, domain in domains.items():
+            known.bind(var, domain)
+        for rng, size in zip(region.region, region.buffer.shape, strict=True):
+            box = ir.substitute(rng, binding)
+            if not ir.uses_var(box.min, set(domains)):
                 continue
-            step = rng.extent
-            if not ir.is_const_int(step, 1):
-                whole = analyzer.prove_equal(ir.floormod(low, step), ir.const(0, low.dtype))
-                if not whole:
-                    return False
-                low = analyzer.simplify(ir.floordiv(low, step))
+            low = corner(box, domains, known)
+            if low is None or not fills(box, size, domains, known):
+                return False
             corners.append(low)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
         return (

@@ -72,10 +72,9 @@ def detect_iter_map(
         if parser.periods == periods:
             break
     errors += failed
-    if not errors:
-        _check(parser, sums, indices, level, errors)
+    told_apart = frozenset[Var]() if errors else _check(parser, sums, indices, level, errors)
     padding = const(False, BOOL) if errors or not parser.padding else _padding(parser)
-    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding)
+    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart)
 
 
 def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> IterSum:
@@ -99,7 +98,8 @@ def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> Iter
 
 def _check(
     parser: Parser, sums: list[IterSum], indices: Sequence[Expr], level: Level, errors: list[str]
-) -> None:
+) -> frozenset[Var]:
+    """Note what is wrong; the iterators whose values the indices tell apart."""
     if level in _GAPS:
         for item, index in zip(sums, indices, strict=True):
             if not _separate_digits(parser, item):
@@ -111,15 +111,38 @@ def _check(
         if split.source not in uses and isinstance(split.source.source, IterSum):
             work.extend(split.source.source.args)
         uses.setdefault(split.source, []).append(split)
+    partly: list[IterMark] = []
     for mark, splits in uses.items():
-        problem = _chain(parser, mark, splits, level)
+        problem, missing = _chain(parser, mark, splits)
+        if missing is not None:
+            partly.append(mark)
+        if problem is None and level in _ALL_DIGITS:
+            problem = missing
         if problem is not None:
             errors.append(problem)
     _check_constraints(parser, uses, level, errors)
+    told_apart = _told_apart(parser, uses, partly)
     if level in _ALL_DIGITS and not errors:
-        for var, mark in parser.marks.items():
-            if mark not in uses and parser.poly(mark.extent) is not parser.space.one:
+        for var in parser.marks:
+            if var not in told_apart:
                 errors.append(f"the loop {var.name} is not used")
+    return frozenset() if errors else told_apart
+
+
+def _told_apart(
+    parser: Parser, uses: dict[IterMark, list[IterSplit]], partly: list[IterMark]
+) -> frozenset[Var]:
+    """Iterators of which every digit is used, also in the fusions they are part of."""
+    lost = set(partly)
+    while partly:
+        mark = partly.pop()
+        if isinstance(mark.source, IterSum):
+            inner = [d.source for d in mark.source.args if d.source not in lost]
+            lost.update(inner)
+            partly.extend(inner)
+    one = parser.space.one
+    return frozenset(v for v, mark in parser.marks.items()
+                     if (mark in uses and mark not in lost) or parser.poly(mark.extent) is one)  # fmt: skip
 
 
 def _check_constraints(
@@ -156,32 +179,33 @@ def _separate_digits(parser: Parser, item: IterSum) -> bool:
     return True
 
 
-def _chain(parser: Parser, mark: IterMark, splits: list[IterSplit], level: Level) -> str | None:
-    """Why the splits of one mark share values or, for a bijection, leave some out."""
+def _chain(
+    parser: Parser, mark: IterMark, splits: list[IterSplit]
+) -> tuple[str | None, str | None]:
+    """Why the splits of one mark share values, and why they leave some out."""
     space = parser.space
     left = [s for s in splits if parser.poly(s.extent) is not space.one]
     expected = space.one
     name = expr_text(mark_expr(mark))
+    missing: str | None = None
     while left:
         found = _lowest_digit(parser, left)
         if found is None:
             return f"the digits used of {name} overlap: " + ", ".join(
                 expr_text(split_expr(s)) for s in splits
-            )
+            ), None
         lower = parser.poly(found.lower_factor)
-        if level in _ALL_DIGITS and lower is not expected:
-            return f"values of {name} below {expr_text(found.lower_factor)} are not used"
+        if lower is not expected and missing is None:
+            missing = f"values of {name} below {expr_text(found.lower_factor)} are not used"
         left.remove(found)
         expected = space.mul(lower, parser.poly(found.extent))
     whole = parser.poly(mark.extent)
-    if level in _ALL_DIGITS and not parser.same(expected, whole):
-        return f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart " \
-               f"{parser.text(expected)}"  # fmt: skip
-    return (
-        None
-        if parser.quotient(whole, expected) is not None
-        else (f"{name} does not run through whole periods of {parser.text(expected)}")
-    )
+    if missing is None and not parser.same(expected, whole):
+        missing = f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart " \
+                  f"{parser.text(expected)}"  # fmt: skip
+    if parser.quotient(whole, expected) is None:
+        return f"{name} does not run through whole periods of {parser.text(expected)}", missing
+    return None, missing
 
 
 def _lowest_digit(parser: Parser, splits: list[IterSplit]) -> IterSplit | None:

@@ -169,7 +169,7 @@ def require_concurrent(state: State, loop: ir.For, word: str, private: bool) -> 
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
                            help="rfactor the loop, or choose a spatial one")  # fmt: skip
-        if bound and not flow.not_affine(block):
+        if bound and flow.separates(loop, block):
             continue
         for region in block.writes:
             if not (private and _lives_in(flow, region.buffer, inside)):

@@ -20,6 +20,7 @@ _ACCEPTED = {
     "tuple[Factor, ...]": "Sequence[int | ir.Expr | None]",
     "tuple[Factor, ...] | None": "Sequence[int | ir.Expr | None] | None",
     "tuple[int, ...]": "Sequence[int]",
+    "LoopRV | tuple[BlockRV, ...]": "LoopRV | Sequence[BlockRV]",
     "tuple[BlockRV, ...]": "Sequence[BlockRV]",
     "tuple[BlockRV, ...] | None": "Sequence[BlockRV] | None",
     "AnyIndexMap": "IndexMap | Callable[..., Sequence[Any]]",

@@ -15,10 +15,13 @@ from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
+from blockwright.schedule.primitive.loop_partition import LoopPartition
+from blockwright.schedule.primitive.merge import Merge
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
 from blockwright.schedule.primitive.reorder import Reorder
+from blockwright.schedule.primitive.reorder_block_iter_var import ReorderBlockIterVar
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
@@ -48,10 +51,13 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetLoops,
     GetOutputBlocks,
     GetProducers,
+    LoopPartition,
+    Merge,
     PadEinsum,
     Parallel,
     Reindex,
     Reorder,
+    ReorderBlockIterVar,
     ReverseComputeAt,
     ReverseComputeInline,
     Rfactor,

@@ -1,0 +1,135 @@
+"""Dividing the iterators of a block into a part for a new block around it and a part inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from blockwright import ir
+from blockwright.arith import Analyzer, SubspaceDivision, subspace_divide
+from blockwright.schedule.state import State
+
+Bound = tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]
+"""A comparison of an iterator with something fixed."""
+
+
+def divide(state: State, block: ir.Block, inside: Sequence[ir.For]) -> SubspaceDivision:
+    """The bindings of a block as an outer part and a part that the loops inside drive."""
+    realize = state.tree.realize(block)
+    loops = state.tree.loops_above(block)
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+    base = state.analyzer(loops[0] if loops else realize)
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    found = subspace_divide(
+        realize.iter_values, domains, {f.loop_var for f in inside}, predicate, base
+    )
+    if found is None:
+        state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
+                   "part inside the new block", code="BW315",
+                   guilty=[*inside[:1], realize],
+                   help="inner loops must drive the low digits of the bindings")  # fmt: skip
+    return found
+
+
+def iterators(
+    block: ir.Block, division: SubspaceDivision, preserve_unit: bool, analyzer: Analyzer
+) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
+    """Outer and inner iterators with their values, and each old iterator in terms of them."""
+    outer: list[ir.IterVar] = []
+    outer_values: list[ir.Expr] = []
+    inner: list[ir.IterVar] = []
+    inner_values: list[ir.Expr] = []
+    mapping: dict[ir.Var, ir.Expr] = {}
+    for it, pair in zip(block.iter_vars, division.pairs, strict=True):
+        dtype = it.var.type
+        zero = ir.const(0, dtype)
+        value: ir.Expr = zero
+        single = analyzer.prove_equal(pair.outer_extent, ir.const(1, dtype))
+        constant = single and not ir.free_vars(pair.outer)
+        if preserve_unit or not constant:
+            var = ir.Var(f"{it.var.name}_o", dtype)
+            extent = pair.outer_extent
+            outer.append(ir.IterVar(var, ir.Range(zero, extent), it.iter_type))
+            outer_values.append(pair.outer)
+            value = ir.mul(var, pair.inner_extent)
+        else:
+            value = ir.mul(pair.outer, pair.inner_extent)
+        if not analyzer.prove_equal(pair.inner_extent, ir.const(1, dtype)):
+            var = ir.Var(f"{it.var.name}_i", dtype)
+            inner.append(ir.IterVar(var, ir.Range(zero, pair.inner_extent), it.iter_type))
+            inner_values.append(pair.inner)
+            value = value + var
+        mapping[it.var] = value
+    return outer, outer_values, inner, inner_values, mapping
+
+
+def bounds(state: State, block: ir.Block, conditions: Iterable[ir.Expr]) -> list[Bound]:
+    """Conditions on loops as comparisons of an iterator with something fixed."""
+    realize = state.tree.realize(block)
+    analyzer = state.analyzer(realize)
+    loops = {f.loop_var for f in state.tree.loops_above(block)}
+    kept: list[Bound] = []
+    for condition in conditions:
+        if ir.is_const_int(condition, 1):
+            continue
+        found = False
+        if isinstance(condition, ir.CompareOp) and not ir.uses_var(condition.b, loops):
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+                if not found and analyzer.prove_equal(condition.a, value):
+                    kept.append((it, type(condition), condition.b))
+                    found = True
+        if not found:
+            state.fail("a condition of the predicate concerns no single iterator", code="BW320",
+                       guilty=[realize])  # fmt: skip
+    return kept
+
+
+def predicate(limits: Iterable[Bound], values: dict[ir.Var, ir.Expr]) -> ir.Expr:
+    """The comparisons with the iterators put in terms of something else."""
+    return ir.all_of(
+        compare(*ir.match_types(values[it.var], limit)) for it, compare, limit in limits
+    )
+
+
+def shortened(
+    iters: list[ir.IterVar],
+    limits: Iterable[Bound],
+    mapping: dict[ir.Var, ir.Expr],
+    analyzer: Analyzer,
+) -> list[ir.IterVar]:
+    """Inner iterators whose domain ends where a limit cuts the tile, as at a ragged border.
+
+    With that the limits only keep iterators inside their domains, and blocks inside a tile can be
+    moved like any others.
+    """
+    result = {it.var: it for it in iters}
+    for it, compare, limit in limits:
+        value = mapping[it.var]
+        own = [v for v in ir.free_vars(value) if v in result]
+        if len(own) != 1 or compare not in (ir.LT, ir.LE):
+            continue
+        inner = result[own[0]]
+        rest = ir.substitute(value, {inner.var: ir.const(0, inner.var.type)})
+        end = ir.cast_to(limit, inner.var.type) + (1 if compare is ir.LE else 0)
+        extent = analyzer.simplify(ir.minimum(inner.dom.extent, end - rest))
+        result[inner.var] = inner.replace(dom=ir.Range(inner.dom.min, extent))
+    return list(result.values())
+
+
+def simplified(block: ir.Block, analyzer: Analyzer) -> ir.Block:
+    """The block with simplified indices."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
+            return node.replace(indices=tuple(analyzer.simplify(i) for i in node.indices))
+        return None
+
+    return block.replace(body=ir.rewrite_bottom_up(block.body, change))
+
+
+def rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
+    """`node` with `old`, somewhere below it, replaced."""
+    if node is old:
+        return new
+    if isinstance(node, ir.Block):
+        return node
+    return node.map_children(lambda c: rebuild(c, old, new) if isinstance(c, ir.Stmt) else c)
