@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from blockwright import ir
-from blockwright.arith import Analyzer, SubspaceDivision, subspace_divide
+from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
 from blockwright.schedule.state import State
 
 Bound = tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]
@@ -47,19 +47,30 @@ def iterators(
         constant = single and not ir.free_vars(pair.outer)
         if preserve_unit or not constant:
             var = ir.Var(f"{it.var.name}_o", dtype)
-            extent = pair.outer_extent
-            outer.append(ir.IterVar(var, ir.Range(zero, extent), it.iter_type))
+            domain = ir.Range(pair.outer_start, _extent(pair.outer_extent, it, pair, analyzer))
+            outer.append(ir.IterVar(var, domain, it.iter_type))
             outer_values.append(pair.outer)
             value = ir.mul(var, pair.inner_extent)
         else:
             value = ir.mul(pair.outer, pair.inner_extent)
         if not analyzer.prove_equal(pair.inner_extent, ir.const(1, dtype)):
             var = ir.Var(f"{it.var.name}_i", dtype)
-            inner.append(ir.IterVar(var, ir.Range(zero, pair.inner_extent), it.iter_type))
+            domain = ir.Range(pair.inner_start, pair.inner_extent)
+            inner.append(ir.IterVar(var, domain, it.iter_type))
             inner_values.append(pair.inner)
             value = value + var
+        else:
+            value = value + pair.inner_start
         mapping[it.var] = value
     return outer, outer_values, inner, inner_values, mapping
+
+
+def _extent(
+    extent: ir.Expr, it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer
+) -> ir.Expr:
+    """The extent of an outer iterator; that of the old iterator where it is the same."""
+    whole = ir.is_const_int(pair.inner_extent, 1) and analyzer.prove_equal(extent, it.dom.extent)
+    return it.dom.extent if whole else extent
 
 
 def bounds(state: State, block: ir.Block, conditions: Iterable[ir.Expr]) -> list[Bound]:
@@ -110,20 +121,45 @@ def shortened(
         inner = result[own[0]]
         rest = ir.substitute(value, {inner.var: ir.const(0, inner.var.type)})
         end = ir.cast_to(limit, inner.var.type) + (1 if compare is ir.LE else 0)
-        extent = analyzer.simplify(ir.minimum(inner.dom.extent, end - rest))
+        extent = analyzer.simplify(ir.minimum(inner.dom.extent, end - rest - inner.dom.min))
         result[inner.var] = inner.replace(dom=ir.Range(inner.dom.min, extent))
     return list(result.values())
 
 
-def simplified(block: ir.Block, analyzer: Analyzer) -> ir.Block:
-    """The block with simplified indices."""
+class _Simplify(ir.Mutator):
+    """Simplified indices and regions; blocks inside that change are forwarded."""
 
-    def change(node: ir.Node) -> ir.Node | None:
-        if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
-            return node.replace(indices=tuple(analyzer.simplify(i) for i in node.indices))
-        return None
+    def __init__(self, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> None:
+        super().__init__()
+        self.analyzer, self.forward = analyzer, forward
 
-    return block.replace(body=ir.rewrite_bottom_up(block.body, change))
+    def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
+        simplify = self.analyzer.simplify
+        ranges = tuple(ir.Range(simplify(r.min), simplify(r.extent)) for r in node.region)
+        same = all(a.min is b.min and a.extent is b.extent
+                   for a, b in zip(ranges, node.region, strict=True))  # fmt: skip
+        return node if same else node.replace(region=ranges)
+
+    def _access(self, node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
+        new = self.descend(node)
+        return new.replace(indices=tuple(self.analyzer.simplify(i) for i in new.indices))
+
+    rewrite_BufferLoad = rewrite_BufferStore = _access
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        new = self.descend(node)
+        if new is not node:
+            self.forward[node] = new
+        return new
+
+
+def simplified(
+    block: ir.Block, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]
+) -> ir.Block:
+    """The block with simplified indices, also in the blocks inside and their signatures."""
+    simplify = _Simplify(analyzer, forward)
+    init = None if block.init is None else simplify(block.init)
+    return block.replace(body=simplify(block.body), init=init)
 
 
 def rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:

@@ -43,9 +43,9 @@ def grouped(
     outer = _Outer(state, analyzer)
     body = list(parts)
     for block in inside:
-        inner = _inner(state, block, parts, common, preserve_unit_iters)
+        inner = _inner(state, edit, block, parts, common, preserve_unit_iters)
         known = outer.take(inner)
-        inner = _signed(inner, known)
+        inner = _signed(edit, inner, known)
         edit.forward[block] = inner.realize.block
         old = state.tree.realize(block)
         body = [rebuild(part, old, inner.realize) for part in body]
@@ -94,6 +94,7 @@ def _common_conditions(state: State, blocks: Sequence[ir.Block]) -> list[ir.Expr
 
 def _inner(
     state: State,
+    edit: Edit,
     block: ir.Block,
     parts: Sequence[ir.Stmt],
     common: Sequence[ir.Expr],
@@ -122,20 +123,22 @@ def _inner(
     for it in iters:
         within.bind(it.var, it.dom)
     inner_iters = shortened(inner_iters, limits, mapping, within)
-    init = None if block.init is None else ir.substitute(block.init, mapping)
-    body = ir.substitute(block.body, mapping)
+    init = None if block.init is None else edit.substitute(block.init, mapping)
+    body = edit.substitute(block.body, mapping)
     inner = block.replace(iter_vars=tuple(inner_iters), body=body, init=init)
     return _Inner(inner, ir.BlockRealize(tuple(inner_values), condition, inner), iters, values)
 
 
-def _signed(inner: _Inner, known: tuple[Analyzer, dict[ir.Var, ir.Expr]]) -> _Inner:
+def _signed(
+    edit: Edit, inner: _Inner, known: tuple[Analyzer, dict[ir.Var, ir.Expr]]
+) -> _Inner:
     """The inner block in terms of the new block's iterators, with its signature."""
     analyzer, renamed = known
     analyzer = analyzer.copy()
     for it in inner.block.iter_vars:
         analyzer.bind(it.var, it.dom)
-    realize: ir.BlockRealize = ir.substitute(inner.realize, renamed)
-    block = with_signature(simplified(realize.block, analyzer), analyzer)
+    realize: ir.BlockRealize = edit.substitute(inner.realize, renamed)
+    block = with_signature(simplified(realize.block, analyzer, edit.forward), analyzer)
     return _Inner(block, realize.replace(block=block), inner.iters, inner.values)
 
 

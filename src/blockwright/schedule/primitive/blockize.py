@@ -105,12 +105,12 @@ def blockized(
         within.bind(it.var, it.dom)
     inner_iters = shortened(inner_iters, limits, mapping, within)
     inner = block.replace(
-        iter_vars=tuple(inner_iters), body=ir.substitute(block.body, mapping), init=None
+        iter_vars=tuple(inner_iters), body=edit.substitute(block.body, mapping), init=None
     )
     known = analyzer.copy()
     for it in (*outer_iters, *inner_iters):
         known.bind(it.var, it.dom)
-    inner = with_signature(simplified(inner, known), known)
+    inner = with_signature(simplified(inner, known, edit.forward), known)
     edit.forward[block] = inner
     realize = ir.BlockRealize(tuple(inner_values), inside, inner)
     body = rebuild(loop, state.tree.realize(block), realize)
@@ -141,10 +141,10 @@ def _outer_init(
     for it in iters:
         known.bind(it.var, it.dom)
     made = ir.Block(f"{block.name}_init", iters, (), (), ir.substitute(block.init, values))
-    made = with_signature(simplified(made, known), known)
+    made = with_signature(simplified(made, known, {}), known)
     loops = [(ir.Var(f"{it.var.name}_loop", it.var.type), it.dom.extent) for it in spatial]
-    running = {it.var: var for it, (var, _) in zip(iters, loops, strict=True)}
+    running = {it.var: it.dom.min + var for it, (var, _) in zip(iters, loops, strict=True)}
     outside = [b for b in limits if b[0].iter_type is not ir.IterType.REDUCE]
     inside = predicate(outside, {v: ir.substitute(e, running) for v, e in values.items()})
-    realize = ir.BlockRealize(tuple(v for v, _ in loops), inside, made)
+    realize = ir.BlockRealize(tuple(map(known.simplify, running.values())), inside, made)
     return wrap_loops(realize, loops)
