@@ -12,16 +12,20 @@ Bound = tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]
 """A comparison of an iterator with something fixed."""
 
 
-def divide(state: State, block: ir.Block, inside: Sequence[ir.For]) -> SubspaceDivision:
-    """The bindings of a block as an outer part and a part that the loops inside drive."""
+def divide(
+    state: State, block: ir.Block, inside: Sequence[ir.For], predicate: ir.Expr
+) -> SubspaceDivision:
+    """The bindings of a block as an outer part and a part that the loops inside drive.
+
+    Args:
+        predicate: which iterations count; the outer parts stay in their extents where it holds.
+    """
     realize = state.tree.realize(block)
     loops = state.tree.loops_above(block)
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
     base = state.analyzer(loops[0] if loops else realize)
-    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-    found = subspace_divide(
-        realize.iter_values, domains, {f.loop_var for f in inside}, predicate, base
-    )
+    given = None if ir.is_const_int(predicate) else predicate
+    found = subspace_divide(realize.iter_values, domains, {f.loop_var for f in inside}, given, base)
     if found is None:
         state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
                    "part inside the new block", code="BW315",

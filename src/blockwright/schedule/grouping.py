@@ -85,9 +85,13 @@ def _parts(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
 def _common_conditions(state: State, blocks: Sequence[ir.Block]) -> list[ir.Expr]:
     """Conditions on outer loops under which all of the blocks run."""
     predicates = [list(conjuncts(state.tree.realize(b).predicate)) for b in blocks]
+    around = set(state.tree.loops_above(blocks[0])).intersection(
+        *(state.tree.loops_above(b) for b in blocks[1:])
+    )
+    inner = {f.loop_var for b in blocks for f in state.tree.loops_above(b) if f not in around}
     return [
         c for c in predicates[0]
-        if not ir.is_const_int(c, 1)
+        if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)
         and all(any(ir.structural_equal(c, d) for d in other) for other in predicates[1:])
     ]  # fmt: skip
 
@@ -104,7 +108,7 @@ def _inner(
     inside = [f for f in state.tree.loops_above(block)
               if f in parts or any(state.tree.is_below(f, p) for p in parts)]  # fmt: skip
     analyzer = state.analyzer(parts[0])
-    division = divide(state, block, inside)
+    division = divide(state, block, inside, ir.all_of(common))
     iters, values, inner_iters, inner_values, mapping = iterators(
         block, division, preserve_unit_iters, analyzer
     )

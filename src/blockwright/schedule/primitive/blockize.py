@@ -93,7 +93,8 @@ def blockized(
     loops = state.tree.loops_above(block)
     require_once(state, block, loops[loops.index(loop) :], "of the new block")
     analyzer = state.analyzer(loop)
-    division = divide(state, block, loops[loops.index(loop) :])
+    given = state.tree.realize(block).predicate
+    division = divide(state, block, loops[loops.index(loop) :], given)
     outer_iters, outer_values, inner_iters, inner_values, mapping = iterators(
         block, division, preserve_unit_iters, analyzer
     )

@@ -76,6 +76,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         pieces = self._pieces(state, loop, analyzer)
         made: list[ir.Stmt] = []
         fresh: list[ir.Var] = []
+        late = False
         for k, piece in enumerate(pieces):
             single = analyzer.prove_equal(piece.extent, ir.const(1, piece.extent.dtype))
             var = ir.Var(f"{loop.loop_var.name}{k}", loop.loop_var.type)
@@ -87,7 +88,8 @@ class LoopPartition(Primitive, frozen=True, eq=False):
                 value = var
             body = _named(copied(loop.body), f"_{loop.loop_var.name}{k}")
             body = ir.substitute(body, {loop.loop_var: value})
-            body = _without_late_start(body, known)
+            shortened = _without_late_start(body, known)
+            late, body = late or shortened is not body, shortened
             used = {var} if value is var else set(ir.free_vars(value))
             body = simplified_bindings(body, used, known)
             made.append(
@@ -97,6 +99,8 @@ class LoopPartition(Primitive, frozen=True, eq=False):
             )
         edit = Edit(state)
         edit.replace(loop, ir.seq(made))
+        if late:  # an update reads what a reduction only writes
+            edit.refresh_signatures()
         return edit.finish(*fresh)
 
     def _pieces(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Range]:
@@ -117,13 +121,9 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         left = analyzer.simplify(ir.cast_to(loop.extent, dtype) - taken)
         least = ir.const(1 if None in self.factors else 0, dtype)
         if not analyzer.prove(ir.GE(left, least)):
-            what = "nothing for the open factor" if None in self.factors else "less than nothing"
-            state.fail(f"the factors provably leave no part of loop {loop.loop_var.name}: {what}"
-                       if analyzer.prove(ir.LT(left, least)) else
-                       f"the factors may take more iterations than loop {loop.loop_var.name} has",
-                       code="BW318", guilty=[loop],
-                       help="give smaller factors, or state a lower bound of the "
-                       "extent")  # fmt: skip
+            state.fail(f"the factors may take more iterations than loop {loop.loop_var.name} has",
+                       code="BW318", guilty=[loop], help="give smaller factors, or state a lower "
+                       "bound of the extent")  # fmt: skip
         if None not in self.factors and not analyzer.prove_equal(left, ir.const(0, dtype)):
             sizes.append(None)
         pieces: list[ir.Range] = []
