@@ -28,9 +28,7 @@ def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
     return ""
 
 
-def _shared(
-    region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: Analyzer
-) -> str:
+def _shared(region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: Analyzer) -> str:
     plain = {r.min for r in region.region if isinstance(r.min, ir.Var)
              and ir.is_const_int(r.extent, 1)}  # fmt: skip
     left = {v: d for v, d in spatial.items() if v not in plain}
@@ -53,9 +51,7 @@ def _shared(
     return "; ".join(found.errors)
 
 
-def corner(
-    rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
-) -> ir.Expr | None:
+def corner(rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer) -> ir.Expr | None:
     """Which of boxes side by side along a dimension this is; None when boxes overlap.
 
     The last of them may be cut short: `[v * 7, v * 7 + min(7, 64 - v * 7))` is box number `v`.

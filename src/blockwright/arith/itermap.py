@@ -90,7 +90,7 @@ def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> Iter
         errors.append(f"{expr_text(index)}: {problem}")
         return IterSum((), parser.zero)
     unit = not whole.args or parser.poly(whole.args[0].scale) is parser.space.one
-    if not unit and level not in _GAPS:
+    if not unit:
         errors.append(f"{expr_text(index)}: takes only every "
                       f"{expr_text(whole.args[0].scale)}th value")  # fmt: skip
     return whole
@@ -140,9 +140,9 @@ def _told_apart(
             inner = [d.source for d in mark.source.args if d.source not in lost]
             lost.update(inner)
             partly.extend(inner)
-    one = parser.space.one
-    return frozenset(v for v, mark in parser.marks.items()
-                     if (mark in uses and mark not in lost) or parser.poly(mark.extent) is one)  # fmt: skip
+    kept = {v for v, mark in parser.marks.items() if mark in uses and mark not in lost}
+    single = {v for v, m in parser.marks.items() if parser.poly(m.extent) is parser.space.one}
+    return frozenset(kept | single)
 
 
 def _check_constraints(

@@ -173,7 +173,7 @@ class Knowledge:
         return again
 
     def _learn_whole(self, p: Poly) -> bool:
-        """`n - c * (n // c) == 0` for a number `n`: note that `c` divides it; whether it was new."""
+        """`n - c * (n // c) == 0` for a number `n` says that `c` divides it; whether it is new."""
         state = self._state
         if len(p.terms) != 1:
             return False

@@ -69,9 +69,7 @@ def iterators(
     return outer, outer_values, inner, inner_values, mapping
 
 
-def _extent(
-    extent: ir.Expr, it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer
-) -> ir.Expr:
+def _extent(extent: ir.Expr, it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer) -> ir.Expr:
     """The extent of an outer iterator; that of the old iterator where it is the same."""
     whole = ir.is_const_int(pair.inner_extent, 1) and analyzer.prove_equal(extent, it.dom.extent)
     return it.dom.extent if whole else extent
@@ -157,9 +155,7 @@ class _Simplify(ir.Mutator):
         return new
 
 
-def simplified(
-    block: ir.Block, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]
-) -> ir.Block:
+def simplified(block: ir.Block, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> ir.Block:
     """The block with simplified indices, also in the blocks inside and their signatures."""
     simplify = _Simplify(analyzer, forward)
     init = None if block.init is None else simplify(block.init)

@@ -10,7 +10,15 @@ from blockwright import ir
 from blockwright.arith import Analyzer, detect_iter_map
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.checks import require_known_kind
-from blockwright.schedule.division import bounds, divide, iterators, predicate, rebuild, shortened, simplified
+from blockwright.schedule.division import (
+    bounds,
+    divide,
+    iterators,
+    predicate,
+    rebuild,
+    shortened,
+    simplified,
+)
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.state import State
 
@@ -133,9 +141,7 @@ def _inner(
     return _Inner(inner, ir.BlockRealize(tuple(inner_values), condition, inner), iters, values)
 
 
-def _signed(
-    edit: Edit, inner: _Inner, known: tuple[Analyzer, dict[ir.Var, ir.Expr]]
-) -> _Inner:
+def _signed(edit: Edit, inner: _Inner, known: tuple[Analyzer, dict[ir.Var, ir.Expr]]) -> _Inner:
     """The inner block in terms of the new block's iterators, with its signature."""
     analyzer, renamed = known
     analyzer = analyzer.copy()

@@ -8,7 +8,16 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.checks import require_known_kind, require_once, require_only_blocks
-from blockwright.schedule.division import Bound, bounds, divide, iterators, predicate, rebuild, shortened, simplified
+from blockwright.schedule.division import (
+    Bound,
+    bounds,
+    divide,
+    iterators,
+    predicate,
+    rebuild,
+    shortened,
+    simplified,
+)
 from blockwright.schedule.edit import Edit, with_signature, wrap_loops
 from blockwright.schedule.grouping import grouped
 from blockwright.schedule.handle import BlockRV, LoopRV

@@ -158,6 +158,7 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
     assert isinstance(holder, ir.SeqStmt)
     tops = [nest[0] for nest in nests]
     parts = holder.seq[holder.seq.index(tops[0]) : holder.seq.index(tops[-1]) + 1]
+    found: list[ir.For] | None = None
     obstacle: ir.Stmt = tops[0]
     for nest, order in ((nests[0], parts), (nests[-1], parts[::-1])):
         passed: list[ir.Stmt] = []  # statements that the next nest has to move past
@@ -167,11 +168,13 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
                 passed.append(part)
             elif any(_conflict(state, part, other) for other in passed):
                 free, obstacle = False, passed[0]
-        if free:
-            return nest
-    state.fail("a statement between the nests touches what they write, or they what it writes",
-               code="BW316", guilty=[obstacle, *tops],
-               help="merge it too, or move it first")  # fmt: skip
+        if free and found is None:
+            found = nest
+    if found is None:
+        state.fail("a statement between the nests touches what they write, or they what it writes",
+                   code="BW316", guilty=[obstacle, *tops],
+                   help="merge it too, or move it first")  # fmt: skip
+    return found
 
 
 def _conflict(state: State, a: ir.Stmt, b: ir.Stmt) -> bool:
