@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import blockwright as bw
-from examples.minilm.model import Inputs, as_tensors
+from examples.minilm.model import Inputs, as_tensors, dynamic_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,9 @@ def compile_program(
     bw.set_num_threads(threads)
     stages = Stages(report)
     start = time.perf_counter()
-    executable = bw.compile(program, target="native", progress=stages)
+    executable = bw.compile(
+        program, target="native", dynamic_shapes=dynamic_shapes(), progress=stages
+    )
     seconds = time.perf_counter() - start
     stages.close()
     imported = executable.context.timings["import"]

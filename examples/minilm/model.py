@@ -99,21 +99,25 @@ def load_model(dtype: torch.dtype = torch.float32) -> SentenceEmbedder:
     return SentenceEmbedder(encoder).eval()
 
 
+def dynamic_shapes() -> dict[str, dict[int, Any]]:
+    """The sizes that may vary from call to call, by input and axis, with names and ranges."""
+    batch = torch.export.Dim("batch", min=BATCH_RANGE[0], max=BATCH_RANGE[1])
+    sequence = torch.export.Dim("sequence", min=SEQUENCE_RANGE[0], max=SEQUENCE_RANGE[1])
+    return {name: {0: batch, 1: sequence} for name in ("input_ids", "attention_mask")}
+
+
 def export(model: SentenceEmbedder) -> torch.export.ExportedProgram:
     """Export the model once for every batch of 1-64 and every sequence of 2-512 tokens.
 
     No decomposition is run: attention, linear, layer norm and GELU stay whole.
     """
-    batch = torch.export.Dim("batch", min=BATCH_RANGE[0], max=BATCH_RANGE[1])
-    sequence = torch.export.Dim("sequence", min=SEQUENCE_RANGE[0], max=SEQUENCE_RANGE[1])
     ids = torch.ones((3, 7), dtype=torch.int64)
     mask = torch.ones((3, 7), dtype=torch.int64)
-    dynamic = {0: batch, 1: sequence}
     with torch.no_grad():
         return torch.export.export(
             model,
             (ids, mask),
-            dynamic_shapes={"input_ids": dynamic, "attention_mask": dynamic},
+            dynamic_shapes=dynamic_shapes(),
             strict=False,
         )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import pytest
 
 from blockwright import ir
@@ -13,6 +16,7 @@ from blockwright.arith import (
     covers,
     eval_set,
     intersect,
+    jointly_cover,
     union,
 )
 from blockwright.arith.text import expr_text
@@ -166,3 +170,38 @@ def test_union_and_intersection(analyzer: Analyzer) -> None:
     point = IntervalSet.point(X).range(analyzer)
     assert point is not None
     assert expr_text(point.extent) == "1"
+
+
+def test_boxes_cover_a_box_together_exactly_when_their_points_do() -> None:
+    """Random boxes of two dimensions; where every end is a number the answer is exact."""
+    chance = random.Random(7)
+    covered = 0
+
+    def box(most: int) -> list[tuple[int, int]]:
+        return [(low := chance.randint(0, 4), low + chance.randint(0, most)) for _ in range(2)]
+
+    for _ in range(300):
+        outers, inner = [box(6) for _ in range(chance.randint(1, 4))], box(5)
+        points = set(itertools.product(*(range(*ends) for ends in inner)))
+        reached = {p for outer in outers for p in itertools.product(*(range(*e) for e in outer))}
+        regions = [[_range(*ends) for ends in b] for b in (*outers, inner)]
+        answer = jointly_cover(regions[:-1], regions[-1], Analyzer())
+        assert answer == (points <= reached) or (not points and not answer), (outers, inner)
+        covered += answer
+    assert 30 < covered < 270
+
+
+def _range(low: int, end: int) -> ir.Range:
+    return ir.Range(ir.const(low, "int64"), ir.const(end - low, "int64"))
+
+
+def test_symbolic_boxes_cover_together() -> None:
+    n, m = ir.var("n", "int64"), ir.var("m", "int64")
+    analyzer = Analyzer()
+    for symbol in (n, m):
+        analyzer.bind_bounds(symbol, 0, None)
+    zero = ir.const(0, "int64")
+    whole, first, second = (ir.Range(zero, n + m), ir.Range(zero, n), ir.Range(n, m))
+    assert jointly_cover([[second], [first]], [whole], analyzer)
+    assert not jointly_cover([[second], [ir.Range(zero, n - 1)]], [whole], analyzer)
+    assert not jointly_cover([], [whole], analyzer)

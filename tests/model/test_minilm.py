@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import blockwright as bw
-from examples.minilm.model import SentenceEmbedder, export, load_model
+from examples.minilm.model import SentenceEmbedder, dynamic_shapes, export, load_model
 
 pytestmark = pytest.mark.slow
 LAYERS = 6
@@ -31,7 +31,7 @@ def model() -> SentenceEmbedder:
 
 @pytest.fixture(scope="module")
 def exe(model: SentenceEmbedder) -> Any:
-    return bw.compile(export(model))
+    return bw.compile(export(model), dynamic_shapes=dynamic_shapes())
 
 
 def batch(rng: np.random.Generator, rows: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,7 +130,7 @@ def test_memory_is_shared_between_values(exe: Any) -> None:
     """One layer's values are reused by the next: far less memory than without sharing."""
     ids = np.ones((8, 128), np.int64)
     plan = exe.memory_plan
-    symbols = {"input_ids_dim0": 8, "input_ids_dim1": 128}
+    symbols = {"batch": 8, "sequence": 128}
     from blockwright.runtime.sizes import evaluate_size
 
     assert evaluate_size(plan.arena, symbols) * 5 < evaluate_size(plan.unshared, symbols)

@@ -16,7 +16,7 @@ import numpy as np
 import blockwright as bw
 from blockwright import ir
 from blockwright.testing.check import difference, tolerance_steps
-from examples.minilm.model import export, load_model
+from examples.minilm.model import dynamic_shapes, export, load_model
 
 pytestmark = pytest.mark.slow
 SHAPES = ((1, 3), (2, 5), (3, 9))  # texts, tokens
@@ -24,7 +24,7 @@ SHAPES = ((1, 3), (2, 5), (3, 9))  # texts, tokens
 
 @pytest.fixture(scope="module")
 def exe() -> Any:
-    return bw.compile(export(load_model()))
+    return bw.compile(export(load_model()), dynamic_shapes=dynamic_shapes())
 
 
 def kernels(exe: Any) -> list[str]:
@@ -52,7 +52,7 @@ def test_scheduled_kernels_mean_what_the_operators_do(exe: Any) -> None:
     before, after = exe.stages["fuse_tir"], exe.stages["schedule_programs"]
     assert all(after[name].attrs["tir.is_scheduled"] for name in names)
     for seed, (texts, tokens) in enumerate(SHAPES):
-        sizes = {"input_ids_dim0": texts, "input_ids_dim1": tokens}
+        sizes = {"batch": texts, "sequence": tokens}
         for name in names:
             plain, scheduled = before[name], after[name]
             arrays = make_arrays(plain, sizes, seed)

@@ -52,6 +52,8 @@ def test_sanitized_models_answer_alike_and_stop_at_nan(compare_with_torch: Any) 
     with pytest.raises(bw.BlockwrightError, match="NaN written") as caught:
         exe(IDS)
     assert caught.value.code == "BW714"
+    with pytest.raises(bw.BlockwrightError, match="NaN written"):
+        exe.profile(IDS)  # times the code with its checks
 
 
 def test_every_stage_can_be_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
+import blockwright as bw
+
 N = Dim("n", min=1, max=200)
 M = Dim("m", min=2, max=50)
 
@@ -164,3 +166,28 @@ def test_a_module_answers_like_torch(
     smallest = [t[tuple(slice(0, dims[a].min if a in dims else None) for a in range(t.dim()))]
                 for t, dims in zip(example, shapes, strict=True)]  # fmt: skip
     compare_with_torch(exe, model, smallest)
+
+
+class Pair(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+@pytest.mark.parametrize("form", ["by name", "by position", "as tuples", "exported before"])
+def test_messages_call_a_dimension_by_the_name_of_its_dim(form: str) -> None:
+    rows = Dim("rows", min=2, max=9)
+    by_position: tuple[Any, ...] = ({0: rows}, {0: rows})
+    shapes: Any = {
+        "by name": {"y": {0: rows}, "x": {0: rows}},
+        "as tuples": ((rows, None), (rows, None)),
+    }.get(form, by_position)
+    inputs = (torch.ones(3, 4), torch.ones(3, 4))
+    if form == "exported before":
+        program = torch.export.export(Pair(), inputs, dynamic_shapes=shapes)
+        exe = bw.compile(program, dynamic_shapes=shapes)
+    else:
+        exe = bw.compile(Pair(), inputs, dynamic_shapes=shapes)
+    assert "rows" in exe.show("graph")
+    with pytest.raises(bw.ArgumentError, match="rows") as caught:
+        exe(torch.ones(3, 4), torch.ones(5, 4))
+    assert caught.value.code == "BW709"

@@ -120,7 +120,7 @@ def test_an_ambiguous_name_is_reported() -> None:
         (([2, "x"],), "argument 2, 'factors': expected factors"),
         (([0, None],), "a factor is at least 1"),
         ((3,), "argument 2, 'factors'"),
-        (([2, None], True, False, 1), "takes 4 arguments, got 5"),
+        (([2, None], True, False, None, 1), "takes 5 arguments, got 6"),
     ],
 )
 def test_arguments_are_named_in_errors(sch: Schedule, arguments: tuple, words: str) -> None:

@@ -275,3 +275,21 @@ def test_the_guilty_nodes_are_underlined(name: str) -> None:
     shown = str(caught.value)
     assert "the program, which stays as it is:" in shown
     assert any(set(line.strip()) == {"^"} for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("word", ["break", "continue"])
+def test_a_loop_that_is_left_early_keeps_its_shape(word: str) -> None:
+    func = from_source(
+        '@T.prim_func\ndef f(A: T.Buffer((16,), "int32"), B: T.Buffer((16,), "int32")):\n'
+        "    for j, i in T.grid(1, 16):\n"
+        f"        if A[i] > 5:\n            {word}\n"
+        '        with T.block("B"):\n            vi = T.axis.spatial(16, i)\n'
+        "            B[vi] = A[vi]\n"
+    )
+    sch = Schedule(func)
+    outer, inner = sch.get_loops(sch.get_block("B"))
+    for step in (lambda: sch.split(inner, [4, 4]), lambda: sch.fuse(outer, inner)):
+        with pytest.raises(ScheduleError, match="left or continued early") as caught:
+            step()
+        assert caught.value.code == "BW312"
+    sch.split(outer, [1, 1])  # the jump is not its own

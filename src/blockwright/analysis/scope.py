@@ -7,8 +7,11 @@ Definitions (TensorIR paper, section 3, and the schedule rules built on it):
 - a *reduction* block has an initial value, spatial and reduction iterators bound by an iterator
   map, and output indices free of reduction iterators;
 - an *update* is a reduction whose initial value another block before it writes;
-- a consumer is *covered* when, in every iteration of the loops it shares with a producer, the
-  producer has written all that the consumer reads in that iteration.
+- a consumer is *covered* when, in every iteration of the loops it shares with its producers, these
+  together have written all that the consumer reads in that iteration.
+
+Where several blocks write a buffer, a block is the producer of those only that read, as far as
+boxes can tell, something that it writes.
 """
 
 from __future__ import annotations
@@ -18,11 +21,16 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from blockwright import ir
+from blockwright.analysis.cover import Made, apart, covered_in_cases
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.instances import corner, fills, shared_writes
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
+<<<<<<< HEAD
 from blockwright.arith import Analyzer, IterMapResult, covers, detect_iter_map
+=======
+from blockwright.arith import Analyzer, detect_iter_map, jointly_cover
+>>>>>>> main
 from blockwright.arith.condition import conjuncts
 
 T = TypeVar("T")
@@ -83,17 +91,32 @@ class Scope:
     # ------------------------------------------------------------------ relations
     def producers(self, block: ir.Block) -> list[ir.Block]:
         """Blocks before `block` that write something it reads, in program order."""
-        here = self.position[block]
-        found = {w for r in block.reads for w in self.writers.get(r.buffer, ())
-                 if self.position[w] < here}  # fmt: skip
+        found = {w for r in block.reads for w in self.writers_before(block, r)}
         return sorted(found, key=self.position.__getitem__)
 
     def consumers(self, block: ir.Block) -> list[ir.Block]:
         """Blocks after `block` that read something it writes, in program order."""
         here = self.position[block]
         found = {c for r in block.writes for c in self.readers.get(r.buffer, ())
-                 if self.position[c] > here}  # fmt: skip
+                 if self.position[c] > here and self._meets(block, c, r.buffer)}  # fmt: skip
         return sorted(found, key=self.position.__getitem__)
+
+    def writers_before(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
+        """Blocks before `block` that may write a part of what it reads, in program order."""
+        here = self.position[block]
+        return [w for w in self.writers.get(read.buffer, ())
+                if self.position[w] < here and self._meets(w, block, read.buffer)]  # fmt: skip
+
+    def _meets(self, writer: ir.Block, reader: ir.Block, buffer: ir.Buffer) -> bool:
+        """Whether a block may read what another one writes; asked where there are several writers,
+        as the only one is its readers' producer even if they read beyond what it writes."""
+        if len(self.writers[buffer]) == 1:
+            return True
+        pair = [*self._place(writer), *self._place(reader), buffer]
+        apart = self.memo.answer("apart", pair, lambda: self._apart(
+            (writer, self._region(writer.writes, buffer)),
+            (reader, self._region(reader.reads, buffer))))  # fmt: skip
+        return not apart
 
     def is_output(self, block: ir.Block) -> bool:
         """Whether the block writes a buffer that lives beyond the scope."""
@@ -169,14 +192,13 @@ class Scope:
 
     def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
         """Whether two blocks surely write different parts of a buffer."""
+        return self._apart(*((x, self._region(x.writes, buffer)) for x in (a, b)))
+
+    def _apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
+        """Whether two blocks with all their instances touch different parts of a buffer."""
         analyzer = symbol_facts(self.tree.func)
-        boxes = [self.region_under((), x, self._region(x.writes, buffer), analyzer) for x in (a, b)]
-        for p, q in zip(boxes[0].region, boxes[1].region, strict=True):
-            for x, y in ((p, q), (q, p)):
-                end = ir.add(x.min, x.extent)
-                if analyzer.prove(ir.LE(*ir.match_types(end, y.min))):
-                    return True
-        return False
+        boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
+        return apart(boxes[0], boxes[1], analyzer)
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""
@@ -206,36 +228,57 @@ class Scope:
 
     # ------------------------------------------------------------------ coverage
     def uncovered(self, block: ir.Block) -> str:
-        """Why some producer does not cover what `block` reads; empty when all do."""
+        """Why the producers do not cover what `block` reads; empty when they do."""
         for region in block.reads:
-            before = [w for w in self.writers.get(region.buffer, ())
-                      if self.position[w] < self.position[block]]  # fmt: skip
-            if before and not any(self.covers(w, block, region) for w in before):
+            before = self.writers_before(block, region)
+            if before and not self.covers(before, block, region):
                 return (f"in an iteration of the loops they share, block {before[-1].name} has "
                         f"not written all of {region.buffer.name} that block {block.name} "
                         "reads")  # fmt: skip
         return ""
 
-    def covers(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
-        """Whether the producer has written `read` in every iteration of the common loops."""
-        places = [*self._place(producer), *self._place(consumer), read]
-        return self.memo.answer("covers", places, lambda: self._covers(producer, consumer, read))
+    def covers(
+        self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
+    ) -> bool:
+        """Whether the producers, all before the consumer, have together written `read` in every
+        iteration of the loops that they share with it."""
+        if any(self._covers_alone(p, consumer, read) for p in producers):
+            return True
+        if len(producers) < 2:
+            return False
+        places = [n for p in producers for n in self._place(p)]
+        places += [*self._place(consumer), read]
+        return self.memo.answer("union", places, lambda: self._union(producers, consumer, read))
 
-    def _covers(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
-        common = self.tree.common_loops(producer, consumer)
-        analyzer = facts_at(self.tree, common[-1].body if common else self.block.body)
-        written = self._region(producer.writes, read.buffer)
-        given = self.tree.realize(consumer).predicate
-        needed = analyzer.copy()  # each instance of the consumer needs the producer to have run
-        for loop in self.tree.loops_above(consumer)[len(common) :]:
-            needed.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
-        if self._partial(producer, common) or not self.runs(common, producer, given, needed):
-            return False
-        if not self.is_exact(common, producer, written, analyzer):
-            return False
-        have = self.region_under(common, producer, written, analyzer)
-        need = self.region_under(common, consumer, read, analyzer)
-        return covers(have.region, clip_region(need, analyzer).region, analyzer)
+    def _covers_alone(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
+        places = [*self._place(producer), *self._place(consumer), read]
+        return self.memo.answer("covers", places, lambda: self._union([producer], consumer, read))
+
+    def _union(
+        self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
+    ) -> bool:
+        """A producer's box holds in the loops that it shares with the consumer; what one iteration
+        of all shared loops reads must lie in the boxes of the producers that ran before it."""
+        shared = [self.tree.common_loops(p, consumer) for p in producers]
+        deepest = max(shared, key=len)
+        analyzer = facts_at(self.tree, deepest[-1].body if deepest else self.block.body)
+        made: list[Made] = []
+        for producer, common in zip(producers, shared, strict=True):
+            written = self._region(producer.writes, read.buffer)
+            if self._partial(producer, common) or not self.is_exact(
+                common, producer, written, analyzer
+            ):
+                continue
+            box = self.region_under(common, producer, written, analyzer)
+            made.append((box.region, self.conditions(common, producer)))
+        need = self.region_under(deepest, consumer, read, analyzer)
+        known = analyzer.copy()  # each instance of the consumer needs the producers to have run
+        for loop in self.tree.loops_above(consumer)[len(deepest) :]:
+            known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+        for condition in conjuncts(self.tree.realize(consumer).predicate):
+            if all(known.knows(v) for v in ir.free_vars(condition)):
+                known.learn(condition)
+        return covered_in_cases(made, clip_region(need, analyzer).region, analyzer, known)
 
     def runs(
         self, fixed: Sequence[ir.For], block: ir.Block, given: ir.Expr, analyzer: Analyzer
@@ -243,9 +286,7 @@ class Scope:
         """Whether the conditions on the fixed loops alone, under which a block runs, follow from
         those of `given`."""
         outer = {f.loop_var for f in fixed}
-        inner = {f.loop_var for f in self.tree.loops_above(block)} - outer
-        open_ones = [c for c in conjuncts(self.tree.realize(block).predicate)
-                     if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)]  # fmt: skip
+        open_ones = self.conditions(fixed, block)
         if not open_ones:
             return True
         known = analyzer.copy()
@@ -253,6 +294,13 @@ class Scope:
             if all(v in outer or known.knows(v) for v in ir.free_vars(condition)):
                 known.learn(condition)
         return all(known.prove(c) for c in open_ones)
+
+    def conditions(self, fixed: Iterable[ir.For], block: ir.Block) -> list[ir.Expr]:
+        """The parts of a block's predicate that no loop but the fixed ones moves."""
+        inner = {f.loop_var for f in self.tree.loops_above(block)}
+        inner -= {f.loop_var for f in fixed}
+        return [c for c in conjuncts(self.tree.realize(block).predicate)
+                if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)]  # fmt: skip
 
     def _partial(self, block: ir.Block, common: list[ir.For]) -> bool:
         """Whether the common loops drive a reduction, whose result is then not complete."""
@@ -271,12 +319,19 @@ class Scope:
             return True
         inner = Scope(self.tree, block, self.memo)
         analyzer = facts_at(self.tree, block.body)
-        for child in inner.writers.get(region.buffer, ()):
-            written = self._region(child.writes, region.buffer)
-            have = inner.region_under((), child, written, analyzer)
-            if covers(have.region, clip_region(region, analyzer).region, analyzer):
-                return inner.is_exact([], child, written, analyzer)
-        return False
+        made = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
+        return jointly_cover(made, clip_region(region, analyzer).region, analyzer)
+
+    def filled(
+        self, writers: Iterable[ir.Block], buffer: ir.Buffer, analyzer: Analyzer
+    ) -> list[tuple[ir.Range, ...]]:
+        """Boxes of which blocks with all their instances write every element."""
+        boxes: list[tuple[ir.Range, ...]] = []
+        for block in writers:
+            written = self._region(block.writes, buffer)
+            if self.is_exact([], block, written, analyzer):
+                boxes.append(self.region_under((), block, written, analyzer).region)
+        return boxes
 
     def is_exact(
         self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer

@@ -19,6 +19,18 @@ def child_stmts(node: ir.Stmt) -> Iterator[ir.Stmt]:
                 yield child
 
 
+def jumps(body: ir.Stmt) -> bool:
+    """Whether a loop with this body may be left or continued early from inside."""
+    stack: list[ir.Node] = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.Call) and node.op in ("break", "continue"):
+            return True
+        if not isinstance(node, (ir.For, ir.While)):  # jumps in there are theirs
+            stack.extend(node.children())
+    return False
+
+
 class Tree:
     """Parent links and definitions of a function, found in one walk over its statements."""
 

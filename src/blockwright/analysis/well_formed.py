@@ -48,6 +48,7 @@ class _Checker:
         self.visible: set[ir.Node] = set()
         self.outside: dict[ir.Var, str] = {}  # loop variables of scopes around the block
         self._loops: set[ir.Node] = set()  # loop variables of the scope walked now
+        self._around: list[ir.IterVar] = []  # iterators of the blocks around
         self._analyzer: Analyzer | None = None
 
     def report(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
@@ -157,12 +158,12 @@ class _Checker:
             self.visible.update(ir.collect(match.buffer, ir.Var))
             self.define(match.buffer)
             inside.append(match.buffer)
-        before = self._loops
-        self._loops = set()
+        before, around = self._loops, self._around
+        self._loops, self._around = set(), [*around, *block.iter_vars]
         if block.init is not None:
             self.stmt(block.init)
         self.stmt(block.body)
-        self._loops = before
+        self._loops, self._around = before, around
         self.visible.difference_update(inside)
         self.visible |= hidden
         for var in hidden:
@@ -182,10 +183,13 @@ class _Checker:
         if any(isinstance(n, ir.Call) and n.op in ("address_of", "tensor")
                for n in ir.walk(block.body)):  # fmt: skip
             return  # what an address reaches only the signature says
-        analyzer = self._facts().copy()
+        outside = self._facts().copy()
+        for it in self._around:
+            outside.bind(it.var, it.dom)
+        analyzer = outside.copy()
         for it in block.iter_vars:
             analyzer.bind(it.var, it.dom)
-        reads, writes = block_access_regions(block, self._facts())
+        reads, writes = block_access_regions(block, outside)
         pairs = (("reads", reads, block.reads), ("writes", writes, block.writes))
         for word, found, stated in pairs:
             known = {r.buffer: r for r in stated}

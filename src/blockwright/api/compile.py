@@ -39,6 +39,8 @@ def compile(
             `example_inputs` and `dynamic_shapes`), `ir.IRModule` with a graph function "main", or a
             graph function.
         target: `bw.Target` or its name.
+        dynamic_shapes: as for `torch.export.export`. With an exported program, what it was exported
+            with: dimensions are then called by the names of their `Dim`.
         effort: "none" constructs schedules from rules; nothing is searched.
         progress: called with (stage, finished, total).
         options: `disabled_rules` (names of schedule rules to leave out), `instruments` (called
@@ -89,9 +91,10 @@ def import_model(
     if "ExportedProgram" in kinds:
         from blockwright.frontend.torch import from_exported_program
 
-        return from_exported_program(model)
+        return from_exported_program(model, dynamic_shapes)
     if "Module" in kinds and hasattr(model, "named_parameters"):
-        return import_model(_export(model, example_inputs, dynamic_shapes))
+        program = _export(model, example_inputs, dynamic_shapes)
+        return import_model(program, dynamic_shapes=dynamic_shapes)
     remedy = "bw.build builds a tensor program" if isinstance(model, ir.PrimFunc) else KINDS
     raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902", help=remedy)
 

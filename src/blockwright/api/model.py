@@ -98,7 +98,9 @@ class CompiledModel(Executable):
         if self._timed is None:
             functions = dict(self.lowered.functions)
             functions["main"] = instrument_host(self.lowered["main"])
-            library = build(self.lowered.replace(functions=functions), self.context.target)
+            checks = self.context.options.get("sanitize", ())
+            timed_module = self.lowered.replace(functions=functions)
+            library = build(timed_module, self.context.target, sanitize=checks)
             names = [p.name for p in self.signature.parameters]
             self._timed = NativeFunction(library.entry("main"), "main", names, written=())
         timed = self._timed

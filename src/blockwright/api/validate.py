@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from blockwright import ir
 from blockwright.analysis import find_problems
 from blockwright.graph import check_graph
-from blockwright.support import Diagnostic, OptionError, ValidationError
+from blockwright.schedule.prefetch import with_pipelines
+from blockwright.support import Diagnostic, OptionError, ScheduleError, ValidationError
 from blockwright.target import Target
 
 
@@ -34,7 +35,7 @@ def validate(
     problems: list[Diagnostic] = []
     for function in functions:
         if isinstance(function, ir.PrimFunc):
-            problems += find_problems(function)
+            problems += find_problems(function) or _pipelines(function)
             if machine is not None:
                 problems += _missing(function, machine)
         elif isinstance(function, ir.GraphFunction):
@@ -50,6 +51,15 @@ def validate(
             )
     if problems:
         raise ValidationError.collect(problems)
+
+
+def _pipelines(function: ir.PrimFunc) -> list[Diagnostic]:
+    """What is illegal about the pipelines that annotations ask for."""
+    try:
+        with_pipelines(function)
+    except ScheduleError as error:
+        return list(error.diagnostics)
+    return []
 
 
 def _missing(function: ir.PrimFunc, target: Target) -> Iterator[Diagnostic]:

@@ -13,7 +13,7 @@ from blockwright.arith.itermark import (
     iter_expr,
 )
 from blockwright.arith.querylog import Query, query_log
-from blockwright.arith.region import bound_region, clip_region, covers
+from blockwright.arith.region import bound_region, clip_region, covers, jointly_cover
 from blockwright.arith.subspace import SubspaceDivision, SubspacePair, subspace_divide
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "inverse_map",
     "is_bijective",
     "iter_expr",
+    "jointly_cover",
     "query_log",
     "require_iter_map",
     "simplify",

@@ -9,14 +9,15 @@ loop variable cancels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.condition import conjuncts, reduced, test_of
 from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum
 from blockwright.arith.form import Poly
 from blockwright.arith.interval import with_domains
-from blockwright.ir import Expr, Range, Var, const
+from blockwright.ir import LE, Expr, Range, Var, add, const, match_types, minimum
+from blockwright.ir import maximum as maximum_of
 from blockwright.support import IRError
 
 
@@ -127,3 +128,49 @@ def covers(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer) -
         if not analyzer.holds(space.sub(a_high, b_high)):
             return False
     return True
+
+
+def jointly_cover(
+    outers: Sequence[Sequence[Range]], inner: Sequence[Range], analyzer: Analyzer
+) -> bool:
+    """Whether every element of `inner` surely lies in one of `outers`.
+
+    Each box is cut out of what is left of `inner`; nothing may remain.
+    """
+    if any(covers(outer, inner, analyzer) for outer in outers):
+        return True
+    rest = [[(part.min, add(part.min, part.extent)) for part in inner]]
+    for outer in outers if len(outers) > 1 else ():
+        hole = [(part.min, add(part.min, part.extent)) for part in outer]
+        rest = [piece for box in rest for piece in _without(box, hole, analyzer)]
+        if len(rest) > _MOST_PIECES:
+            return False
+    return len(outers) > 1 and not rest
+
+
+_MOST_PIECES = 32
+_Box = list[tuple[Expr, Expr]]
+
+
+def _without(box: _Box, hole: _Box, analyzer: Analyzer) -> list[_Box]:
+    """Boxes that make up `box` without `hole`; those surely empty are left out."""
+    pieces: list[_Box] = []
+    left = list(box)
+    for dim, ((low, high), (start, stop)) in enumerate(zip(box, hole, strict=True)):
+        below, above = (low, _end(minimum, high, start, analyzer)), (
+            _end(maximum_of, low, stop, analyzer), high)  # fmt: skip
+        for part in (below, above):
+            if not _empty(part, analyzer):
+                pieces.append([*left[:dim], part, *left[dim + 1 :]])
+        left[dim] = (_end(maximum_of, low, start, analyzer), _end(minimum, high, stop, analyzer))
+        if _empty(left[dim], analyzer):
+            return [box]  # they do not meet
+    return pieces
+
+
+def _end(choose: Callable[[Expr, Expr], Expr], a: Expr, b: Expr, analyzer: Analyzer) -> Expr:
+    return analyzer.simplify(choose(*match_types(a, b)))
+
+
+def _empty(part: tuple[Expr, Expr], analyzer: Analyzer) -> bool:
+    return analyzer.prove(LE(*match_types(part[1], part[0])))

@@ -17,6 +17,7 @@ from blockwright.ir import (
     IntImm,
     OpRow,
     StringImm,
+    const,
     register_op,
 )
 from blockwright.ir import expr as E
@@ -140,6 +141,16 @@ def _clz(c: ExprCompiler, expr: Call) -> Value:
 
 def _likely(c: ExprCompiler, expr: Call) -> Value:
     return c.value(expr.args[0])
+
+
+def _assume(c: ExprCompiler, expr: Call) -> Value:
+    """A promise to the compiler, which needs no code."""
+    return int_const(0, "i32")
+
+
+def _undef(c: ExprCompiler, expr: Call) -> Value:
+    """Any value will do; zero is the same on every run."""
+    return c.value(const(0, expr.dtype))
 
 
 def _if_then_else(c: ExprCompiler, expr: Call) -> Value:
@@ -352,5 +363,6 @@ _METHODS: dict[str, Callable[[ExprCompiler, Call], Value]] = {
     "atomic_add": _atomic_add, "constant_data": _constant_data, "call_extern": _call_extern,
     "call_pure_extern": _call_extern, "call_llvm_pure_intrin": _call_llvm,
     "call_llvm_intrin": _call_llvm, "call_global": _call_global, "call_packed": _call_packed,
-    "print": _print, "ret": _ret, "break": _jump, "continue": _jump,
+    "assume": _assume, "undef": _undef, "print": _print, "ret": _ret, "break": _jump,
+    "continue": _jump,
 }  # fmt: skip

@@ -43,12 +43,12 @@ class CallCompiler(AccessCompiler):
             "call_global": self._call_global, "call_packed": self._call_packed,
             "atomic_add": self.atomic_add, "print": self._print, "address_of": self.pointer,
             "constant_data": self._constant, "tensor": self._tensor,
-            "checked_index": self._checked,
+            "checked_index": self._checked, "assume": self._assume,
         }  # fmt: skip
         method = methods.get(expr.op)
         if method is not None:
             return method(expr)
-        if expr.op == "prefetch":
+        if expr.op in ("prefetch", "undef"):
             return lambda env: 0
         jump = {"break": Break, "continue": Continue, "ret": Return}.get(expr.op)
         if jump is None:
@@ -73,6 +73,19 @@ class CallCompiler(AccessCompiler):
             return found
 
         return checked
+
+    def _assume(self, expr: Call) -> Fn:
+        """An assumption that does not hold would make a compiled program undefined."""
+        condition, site = self.condition(expr.args[0]), self.site(expr)
+
+        def check(env: Env) -> Any:
+            holds = np.asarray(condition(env))
+            if not holds.all():
+                lane = int(np.argmin(holds)) if holds.ndim else 0
+                raise site.error(env, "BW753", "an assumption does not hold", lane)
+            return 0
+
+        return check
 
     def _argument(self, expr: Expr) -> Fn:
         if expr.dtype.is_handle and not isinstance(expr, StringImm):

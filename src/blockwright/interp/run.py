@@ -107,7 +107,8 @@ def shape_symbols(func: PrimFunc, scalars: Collection[Var]) -> list[Var]:
     for buffer in func.buffers:
         for extent in buffer.shape:
             found.update(dict.fromkeys(collect(extent, Var)))
-    return [v for v in found if v not in scalars]
+    given = set(scalars)
+    return [v for v in found if v not in given]
 
 
 def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:

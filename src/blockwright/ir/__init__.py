@@ -113,6 +113,7 @@ from blockwright.ir.graph import (
 )
 from blockwright.ir.node import Node, set_printer, show
 from blockwright.ir.op import OPS, OpRow, op_row, register_op
+from blockwright.ir.specialize import specialize
 from blockwright.ir.stmt import (
     Allocate,
     AssertStmt,
@@ -278,6 +279,7 @@ __all__ = [
     "seq",
     "set_printer",
     "show",
+    "specialize",
     "structural_equal",
     "structural_hash",
     "sub",

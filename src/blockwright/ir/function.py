@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from blockwright.ir.buffer import Buffer
 from blockwright.ir.expr import Var
@@ -51,6 +52,10 @@ class PrimFunc(Node, frozen=True, eq=False):
     def script(self) -> str:
         """Program text in the `T` dialect."""
         return repr(self)
+
+    if TYPE_CHECKING:  # installed by `ir.specialize`
+
+        def specialize(self, mapping: Mapping[Any, Any]) -> PrimFunc: ...
 
 
 class IRModule(Node, frozen=True, eq=False):

@@ -62,6 +62,8 @@ def _rows() -> dict[str, OpRow]:
         OpRow("break", "effect", 0, result="given"),
         OpRow("continue", "effect", 0, result="given"),
         OpRow("print", "effect", -1, result="given"),
+        OpRow("assume", "effect", 1, result="given"),  # undefined unless the condition holds
+        OpRow("undef", "pure", 0, result="given"),  # an unspecified value
         OpRow("constant_data", "pure", 1, result="given"),  # pointer to a constant of the module
         OpRow("tensor", "read", 1, result="given"),  # a DLTensor view of a whole buffer
     ]

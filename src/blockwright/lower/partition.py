@@ -23,6 +23,7 @@ A parallel loop stays one loop; its body chooses between the two forms. Conditio
 
 from __future__ import annotations
 
+from blockwright.analysis.tree import jumps
 from blockwright.arith import Analyzer, eval_set
 from blockwright.ir import (
     BufferLoad,
@@ -78,8 +79,8 @@ class _Partition(Analysed, Statements):
                 return node
             rest = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
             node = node.replace(annotations=rest)
-            if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
-                return node
+            if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
+                return node  # leaving the first part early would have to leave the second too
             ends, settled = self._solve(node)
         if not settled:
             self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "

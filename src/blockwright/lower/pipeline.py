@@ -19,6 +19,7 @@ from blockwright.lower.flatten import flatten_buffers
 from blockwright.lower.guards import merge_guards
 from blockwright.lower.hoist import hoist_allocations
 from blockwright.lower.partition import partition_loops
+from blockwright.lower.pipelines import make_pipelines
 from blockwright.lower.sanitize import insert_checks
 from blockwright.lower.simplify import simplify
 from blockwright.lower.split_vectors import split_vectors
@@ -28,6 +29,7 @@ from blockwright.support import BuildError
 from blockwright.target import Target
 
 LOWERING: list[tuple[str, Pass]] = [
+    ("make_pipelines", make_pipelines),
     ("lower_blocks", lower_blocks),
     ("simplify", simplify),
     ("merge_guards", merge_guards),

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, TypeGuard
 
+from blockwright.analysis.tree import jumps
 from blockwright.ir import (
     BufferLoad,
     Call,
@@ -86,7 +87,8 @@ class _Simplify(Analysed):
             count = 0
         if count is not None and count <= 0:
             return no_op()
-        if count == 1 and node.kind is not ForKind.THREAD_BINDING:
+        early = jumps(node.body)  # such a loop stays, for its jumps to have a place
+        if count == 1 and node.kind is not ForKind.THREAD_BINDING and not early:
             return self(Instantiate({node.loop_var: low}, renew=False)(node.body))
         with self.inside(node.loop_var, Range(low, extent)):
             body = self(node.body)
@@ -94,7 +96,7 @@ class _Simplify(Analysed):
             return body
         if self._invariant(body, node.loop_var):
             return body.replace(then_case=node.replace(min=low, extent=extent, body=body.then_case))
-        if node.kind is ForKind.SERIAL and isinstance(body, S.SeqStmt):
+        if node.kind is ForKind.SERIAL and isinstance(body, S.SeqStmt) and not early:
             first = self._only_first(body.seq[0], node.loop_var, low)
             if first is not None:
                 rest = node.replace(min=low, extent=extent, body=sequence(list(body.seq[1:])))

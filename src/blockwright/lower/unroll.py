@@ -17,6 +17,7 @@ code generator.
 
 from __future__ import annotations
 
+from blockwright.analysis.tree import jumps
 from blockwright.ir import (
     For,
     ForKind,
@@ -60,6 +61,8 @@ class _Unroll(Mutator):
         wanted = node.kind is ForKind.UNROLLED or any(
             bool(node.annotations.get(key)) and MAX_STEP not in node.annotations
             for key in EXPLICIT)  # fmt: skip
+        if jumps(node.body):  # copies in a row could not be left early; unrolled means serial
+            return node.replace(kind=ForKind.SERIAL) if node.kind is ForKind.UNROLLED else node
         count = const_int(node.extent)
         if wanted and count is None:
             raise BuildError(f"loop {node.loop_var.name} cannot be unrolled: its extent "

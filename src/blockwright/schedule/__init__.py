@@ -1,19 +1,28 @@
 """Schedules: checked rewriting of tensor programs, step by step, with handles and traces."""
 
 from blockwright.arith import IndexMap
-from blockwright.schedule.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.compose import Axes, Zoom, composite
+from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV
+from blockwright.schedule.history import Difference, Stage
+from blockwright.schedule.instruction import Instruction
 from blockwright.schedule.schedule import RECORDS, Schedule
-from blockwright.schedule.trace import Instruction, Trace
+from blockwright.schedule.trace import Trace
 from blockwright.support import ScheduleError
 
 __all__ = [
     "RECORDS",
+    "Axes",
     "BlockRV",
+    "Difference",
+    "ExprRV",
     "Handle",
     "IndexMap",
     "Instruction",
     "LoopRV",
     "Schedule",
     "ScheduleError",
+    "Stage",
     "Trace",
+    "Zoom",
+    "composite",
 ]

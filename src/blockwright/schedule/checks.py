@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
-from blockwright.arith import covers, is_bijective
+from blockwright.analysis.tree import jumps
+from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.state import State
 
 
@@ -18,6 +19,11 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
     if loop.annotations:
         state.fail(f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
                    code="BW312", guilty=[loop], help="unannotate it first")  # fmt: skip
+    if jumps(loop.body):
+        state.fail(f"loop {loop.loop_var.name} is left or continued early from inside, which means "
+                   "something else in a loop of another shape", code="BW312", guilty=[loop],
+                   help="guard the statements with a condition in place of the jump"
+                   )  # fmt: skip
 
 
 def require_zero_start(state: State, loop: ir.For) -> None:
@@ -25,9 +31,10 @@ def require_zero_start(state: State, loop: ir.For) -> None:
         state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW312", guilty=[loop])
 
 
-def require_only_blocks(state: State, loop: ir.For) -> list[ir.Block]:
-    """Everything below the loop happens in blocks; returns them."""
-    stack: list[ir.Stmt] = [loop.body]
+def require_only_blocks(state: State, loop: ir.Stmt) -> list[ir.Block]:
+    """Everything below the loop (or in another statement) happens in blocks; returns them."""
+    stack: list[ir.Stmt] = [loop.body if isinstance(loop, ir.For) else loop]
+    what = f"loop {loop.loop_var.name}" if isinstance(loop, ir.For) else "the statement"
     while stack:
         node = stack.pop()
         if isinstance(node, (ir.For, ir.AttrStmt)):
@@ -37,7 +44,7 @@ def require_only_blocks(state: State, loop: ir.For) -> list[ir.Block]:
         elif isinstance(node, ir.IfThenElse):
             stack += [node.then_case] + ([] if node.else_case is None else [node.else_case])
         elif not isinstance(node, ir.BlockRealize):
-            state.fail(f"loop {loop.loop_var.name} holds statements outside blocks, whose effects "
+            state.fail(f"{what} holds statements outside blocks, whose effects "
                        "no signature states", code="BW313", guilty=[loop, node],
                        help="wrap the statements in a block")  # fmt: skip
     return state.tree.child_blocks(loop)
@@ -89,16 +96,14 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
 
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
     """Whoever writes a buffer in the scope writes all of it; padding in its layout is not."""
-    flow = state.data_flow(scope)
-    for writer in flow.writers.get(buffer, ()):
-        analyzer = state.analyzer(scope.body)
-        region = next(r for r in writer.writes if r.buffer is buffer)
-        have = flow.region_under((), writer, region, analyzer)
-        whole = covers(have.region, ir.full_region(buffer).region, analyzer)
-        if not whole or not flow.is_exact([], writer, region, analyzer):
-            state.fail(f"block {writer.name} does not write every element of {buffer.name} that "
-                       "the copy would read", code="BW323", guilty=[state.tree.realize(writer)],
-                       help="pad before transform_layout")  # fmt: skip
+    writers = state.data_flow(scope).writers.get(buffer, ())
+    analyzer = state.analyzer(scope.body)
+    made = state.data_flow(scope).filled(writers, buffer, analyzer)
+    if writers and not jointly_cover(made, ir.full_region(buffer).region, analyzer):
+        names = " and ".join(w.name for w in writers)
+        state.fail(f"block {names} does not write every element of {buffer.name} that the copy "
+                   "would read", code="BW323", guilty=[*map(state.tree.realize, writers)],
+                   help="pad before transform_layout")  # fmt: skip
 
 
 def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.Stmt) -> None:
@@ -127,7 +132,7 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
         require_known_kind(state, flow, block)
         for region in block.reads:
             writers = [w for w in flow.writers.get(region.buffer, ()) if w in inside]
-            before = [w for w in writers if flow.position[w] < flow.position[block]]
+            before = [w for w in flow.writers_before(block, region) if w in inside]
             later = [w for w in writers if flow.position[w] > flow.position[block]]
             if later:
                 state.fail(
@@ -136,7 +141,7 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
                     code="BW316",
                     guilty=[state.tree.realize(block), state.tree.realize(later[0])],
                 )
-            if before and not any(flow.covers(w, block, region) for w in before):
+            if before and not flow.covers(before, block, region):
                 state.fail(
                     f"iterations of {loop.loop_var.name} depend on one another: block "
                     f"{before[-1].name} does not write all of {region.buffer.name} that "

@@ -5,11 +5,14 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.handle import BlockRV, ExprRV, LoopRV
 from blockwright.schedule.record import Primitive
 
 class Facade:
+    @property
+    def unsafe(self) -> Unsafe: ...
     def _run(self, record: Primitive) -> Any: ...
+<<<<<<< HEAD
     def add_unit_loop(self, block_or_loop: BlockRV | LoopRV) -> LoopRV: ...
     def annotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Any) -> None: ...
     def blockize(
@@ -17,27 +20,38 @@ class Facade:
         target: LoopRV | Sequence[BlockRV],
         preserve_unit_iters: bool = True,
     ) -> BlockRV: ...
+=======
+    def add_unit_loop(self, block_or_loop: BlockRV | LoopRV | str) -> LoopRV: ...
+    def annotate(
+        self,
+        block_or_loop: BlockRV | LoopRV | str,
+        ann_key: str,
+        ann_val: Any,
+    ) -> None: ...
+    def blockize(self, target: LoopRV, preserve_unit_iters: bool = True) -> BlockRV: ...
+>>>>>>> main
     def cache_read(
         self,
-        block: BlockRV,
+        block: BlockRV | str,
         read_buffer_index: int | str,
         storage_scope: str,
-        consumer_blocks: Sequence[BlockRV] | None = None,
+        consumer_blocks: Sequence[BlockRV | str] | None = None,
     ) -> BlockRV: ...
     def cache_write(
         self,
-        block: BlockRV,
+        block: BlockRV | str,
         write_buffer_index: int | str,
         storage_scope: str,
-        consumer_blocks: Sequence[BlockRV] | None = None,
+        consumer_blocks: Sequence[BlockRV | str] | None = None,
     ) -> BlockRV: ...
     def compute_at(
         self,
-        block: BlockRV,
+        block: BlockRV | str,
         loop: LoopRV,
         preserve_unit_loops: bool = False,
-        index: int = -1,
+        index: int | ir.Expr = -1,
     ) -> None: ...
+<<<<<<< HEAD
     def compute_inline(self, block: BlockRV) -> None: ...
     def decompose_reduction(self, block: BlockRV, loop: LoopRV) -> BlockRV: ...
     def fuse(self, *loops: LoopRV, preserve_unit_iters: bool = True) -> LoopRV: ...
@@ -54,50 +68,126 @@ class Facade:
         preserve_unit_iters: bool = True,
     ) -> list[LoopRV]: ...
     def merge(self, *loops: LoopRV) -> LoopRV: ...
+=======
+    def compute_inline(self, block: BlockRV | str) -> None: ...
+    def decompose_reduction(self, block: BlockRV | str, loop: LoopRV) -> BlockRV: ...
+    def double_buffer(self, block: BlockRV | str, buffer_index: int | str) -> None: ...
+    def fuse(
+        self,
+        *loops: LoopRV,
+        preserve_unit_iters: bool = True,
+        name: str | None = None,
+    ) -> LoopRV: ...
+    def get_block(self, name: str, func_name: str | None = None) -> BlockRV: ...
+    def get_child_blocks(self, block_or_loop: BlockRV | LoopRV | str) -> list[BlockRV]: ...
+    def get_consumers(self, block: BlockRV | str) -> list[BlockRV]: ...
+    def get_loops(self, block: BlockRV | str) -> list[LoopRV]: ...
+    def get_output_blocks(self, scope_block: BlockRV | str) -> list[BlockRV]: ...
+    def get_producers(self, block: BlockRV | str) -> list[BlockRV]: ...
+    def horizontal_fuse(self, *loops: LoopRV) -> LoopRV: ...
+>>>>>>> main
     def pad_einsum(
         self,
-        block: BlockRV,
-        padding: Sequence[int],
+        block: BlockRV | str,
+        padding: Sequence[int | ir.Expr],
         mode: str = "zero",
     ) -> list[BlockRV]: ...
     def parallel(self, loop: LoopRV) -> None: ...
-    def reindex(self, block: BlockRV, buffer: Any) -> BlockRV: ...
+    def reindex(self, block: BlockRV | str, buffer: Any) -> BlockRV: ...
     def reorder(self, *ordered_loops: LoopRV) -> None: ...
     def reorder_block_iter_var(self, block: BlockRV, new_order: Sequence[int]) -> None: ...
     def reverse_compute_at(
         self,
-        block: BlockRV,
+        block: BlockRV | str,
         loop: LoopRV,
         preserve_unit_loops: bool = False,
-        index: int = -1,
+        index: int | ir.Expr = -1,
     ) -> None: ...
-    def reverse_compute_inline(self, block: BlockRV) -> None: ...
-    def rfactor(self, loop: LoopRV, factor_axis: int) -> BlockRV: ...
-    def set_scope(self, block: BlockRV, buffer_index: int | str, storage_scope: str) -> None: ...
+    def reverse_compute_inline(self, block: BlockRV | str) -> None: ...
+    def rfactor(self, loop: LoopRV, factor_axis: int | ir.Expr) -> BlockRV: ...
+    def sample_categorical(
+        self,
+        candidates: Sequence[int | ir.Expr],
+        probs: Sequence[float],
+        decision: int | ir.Expr | None = None,
+    ) -> ExprRV: ...
+    def sample_compute_location(
+        self,
+        block: BlockRV | str,
+        decision: int | ir.Expr | None = None,
+    ) -> LoopRV: ...
+    def sample_imperfect_tile(
+        self,
+        loop: LoopRV,
+        n: int | ir.Expr,
+        max_innermost_factor: int | ir.Expr = 16,
+        decision: Sequence[int] | None = None,
+    ) -> list[ExprRV]: ...
+    def sample_partitioned_tile(
+        self,
+        loop: LoopRV,
+        n: int | ir.Expr,
+        partition_pos: int | ir.Expr = 0,
+        innerpart_factor: int | ir.Expr = 1,
+        decision: Sequence[int] | None = None,
+    ) -> list[ExprRV]: ...
+    def sample_perfect_tile(
+        self,
+        loop: LoopRV,
+        n: int | ir.Expr,
+        max_innermost_factor: int | ir.Expr = 16,
+        decision: Sequence[int] | None = None,
+    ) -> list[ExprRV]: ...
+    def set_scope(
+        self,
+        block: BlockRV | str,
+        buffer_index: int | str,
+        storage_scope: str,
+    ) -> None: ...
+    def software_pipeline(
+        self,
+        loop: LoopRV,
+        stages: Sequence[int | ir.Expr],
+        orders: Sequence[int] | None = None,
+    ) -> None: ...
     def split(
         self,
         loop: LoopRV,
         factors: Sequence[int | ir.Expr | None],
         preserve_unit_iters: bool = True,
         disable_predication: bool = False,
+        names: Sequence[str] | None = None,
     ) -> list[LoopRV]: ...
     def tensorize(
         self,
-        block_or_loop: BlockRV | LoopRV,
+        block_or_loop: BlockRV | LoopRV | str,
         tensor_intrin: str,
         preserve_unit_iters: bool = True,
     ) -> None: ...
     def transform_block_layout(
         self,
-        block: BlockRV,
+        block: BlockRV | str,
         index_map: IndexMap | Callable[..., Sequence[Any]],
     ) -> None: ...
     def transform_layout(
         self,
-        block: BlockRV,
+        block: BlockRV | str,
         buffer: Any,
         index_map: IndexMap | Callable[..., Sequence[Any]],
     ) -> None: ...
-    def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None: ...
+    def unannotate(self, block_or_loop: BlockRV | LoopRV | str, ann_key: str) -> None: ...
     def unroll(self, loop: LoopRV) -> None: ...
     def vectorize(self, loop: LoopRV) -> None: ...
+
+class Unsafe:
+    def __init__(self, schedule: Facade) -> None: ...
+    def _run(self, record: Primitive) -> Any: ...
+    def assume_independent(self, loop: LoopRV, kind: str = "parallel") -> None: ...
+    def drop_predicate(self, block: BlockRV | str) -> None: ...
+    def hide_buffer_access(
+        self,
+        block: BlockRV | str,
+        buf_type: str,
+        buf_index_array: Sequence[int | ir.Expr],
+    ) -> None: ...
+    def set_dtype(self, block: BlockRV | str, buffer_index: int | str, dtype: str) -> None: ...

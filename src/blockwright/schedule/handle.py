@@ -1,8 +1,10 @@
-"""Handles: what a schedule's user holds. A number; the schedule knows what it stands for now."""
+"""Handles: what a schedule's user holds. A name; the schedule knows what it stands for now."""
 
 from __future__ import annotations
 
 import msgspec
+
+from blockwright import ir
 
 
 class BlockRV(msgspec.Struct, frozen=True):
@@ -23,4 +25,20 @@ class LoopRV(msgspec.Struct, frozen=True):
         return f"l{self.id}"
 
 
-Handle = BlockRV | LoopRV
+ExprRV = ir.Var
+"""A number that a schedule has drawn. A variable, so that factors can be computed from it; what a
+step is given is the number, and the trace keeps the variable."""
+
+Handle = BlockRV | LoopRV | ExprRV
+
+
+def handle_kind(handle: Handle) -> str:
+    """What a handle stands for, as a word for errors."""
+    if isinstance(handle, ExprRV):
+        return "number"
+    return "block" if isinstance(handle, BlockRV) else "loop"
+
+
+def handle_name(handle: Handle) -> str:
+    """How a handle is written in traces."""
+    return handle.name if isinstance(handle, ExprRV) else repr(handle)

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.schedule.state import State
+
+
+def loop_names(
+    state: State, loop: ir.For, names: tuple[str, ...] | None, count: int
+) -> tuple[str, ...]:
+    """Names for the parts of a loop: those given, or the loop's own, numbered."""
+    if names is None:
+        return tuple(f"{loop.loop_var.name}_{k}" for k in range(count))
+    wrong = [name for name in names if not name.isidentifier()]
+    if wrong or len(names) != count:
+        what = f"{wrong[0]!r} is no name" if wrong else f"{len(names)} names for {count} loops"
+        state.fail(what, code="BW304", guilty=[loop],
+                   help="give every new loop an identifier as name")  # fmt: skip
+    return names
 
 
 def guarded(stmt: ir.Stmt, condition: ir.Expr) -> ir.Stmt:
@@ -50,3 +65,33 @@ def _simplified_condition(condition: ir.Expr, changed: set[ir.Var], analyzer: An
     if isinstance(condition, ir.CompareOp):
         return type(condition)(analyzer.simplify(condition.a), analyzer.simplify(condition.b))
     return condition
+
+
+def moved(stmt: ir.Stmt, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.Stmt:
+    """`stmt` for another value of a loop variable, bindings simplified. Blocks stay as they are:
+    they use no loop variable."""
+    if isinstance(stmt, ir.Block):
+        return stmt
+    if isinstance(stmt, ir.For):
+        low, extent = (_put(e, var, value, analyzer) for e in (stmt.min, stmt.extent))
+        inner = analyzer.copy()
+        inner.bind(stmt.loop_var, ir.Range(low, extent))
+        body = moved(stmt.body, var, value, inner)
+        return stmt.replace(min=low, extent=extent, body=body)
+    if isinstance(stmt, ir.BlockRealize):
+        values = tuple(_put(v, var, value, analyzer) for v in stmt.iter_values)
+        predicate = ir.substitute(stmt.predicate, {var: value})
+        return stmt.replace(iter_values=values, predicate=predicate)
+
+    def below(child: ir.Node) -> ir.Node:
+        if isinstance(child, ir.Stmt):
+            return moved(child, var, value, analyzer)
+        return ir.substitute(child, {var: value})
+
+    return stmt.map_children(below)
+
+
+def _put(expr: ir.Expr, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.Expr:
+    if not ir.uses_var(expr, var):
+        return expr
+    return analyzer.simplify(ir.substitute(expr, {var: value}))

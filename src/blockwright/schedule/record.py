@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
 
@@ -18,22 +18,48 @@ from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.state import State, Step
 from blockwright.support import ScheduleError
 
-Returns = Literal["none", "block", "blocks", "loop", "loops"]
+Returns = Literal["none", "block", "blocks", "loop", "loops", "number", "numbers"]
 Factor = int | ir.Expr | None
 AnyIndexMap = IndexMap
 """In calls, a lambda from indices to new indices will do."""
 
 
 class Primitive(msgspec.Struct, frozen=True, eq=False):
-    """Base of all schedule instructions."""
+    """Base of all schedule instructions.
 
+    `namespace` is the attribute of the schedule under which the method stands; empty for none.
+    A `pure` step only looks or draws; without a use of its results it is dead.
+    """
+
+    namespace: ClassVar[str] = ""
     method: ClassVar[str] = ""
+    pure: ClassVar[bool] = False
     returns: ClassVar[Returns] = "none"
     variadic: ClassVar[str] = ""
+
+    @classmethod
+    def path(cls) -> str:
+        """What a call writes behind `sch.`; the name of the step in traces and errors."""
+        return f"{cls.namespace}.{cls.method}" if cls.namespace else cls.method
+
+    def function(self) -> str | None:
+        """The function that the record itself names; None when its handles tell."""
+        return None
+
+    def in_function(self, name: str) -> Self:
+        """The record for a function of a module; itself when its handles tell."""
+        del name
+        return self
 
     def apply(self, state: State) -> Step:
         """Check the requirements and rewrite; raises `ScheduleError` and changes nothing else."""
         raise NotImplementedError(type(self).__name__)
+
+
+class UnsafePrimitive(Primitive, frozen=True, eq=False):
+    """Base of the steps under `sch.unsafe`, which may change what the program means."""
+
+    namespace: ClassVar[str] = "unsafe"
 
 
 def fields_of(record: type[Primitive]) -> list[tuple[str, str]]:
@@ -43,8 +69,16 @@ def fields_of(record: type[Primitive]) -> list[tuple[str, str]]:
     return [(name, str(notes[name])) for name in record.__struct_fields__]
 
 
-def make(record: type[Primitive], args: Sequence[Any], kwargs: dict[str, Any]) -> Primitive:
-    """A record from call arguments, each checked against its field."""
+def make(
+    record: type[Primitive],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    block: Callable[[str], BlockRV],
+) -> Primitive:
+    """A record from call arguments, each checked against its field.
+
+    `block` finds the block that a name means, where a block handle is wanted.
+    """
     fields = fields_of(record)
     values: dict[str, Any] = {}
     names = [name for name, _ in fields]
@@ -62,7 +96,41 @@ def make(record: type[Primitive], args: Sequence[Any], kwargs: dict[str, Any]) -
             raise _argument(record, f"argument {name!r} is unknown or given twice",
                             f"parameters: {known}")  # fmt: skip
         values[name] = value
-    for position, (name, annotation) in enumerate(fields, 1):
+    for name, annotation in fields:
+        if "BlockRV" in annotation and name in values:
+            values[name] = _block_names(values[name], block)
+    return build(record, values)
+
+
+def _block_names(value: Any, block: Callable[[str], BlockRV]) -> Any:
+    if isinstance(value, str):
+        return block(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_block_names(v, block) for v in cast("list[Any]", value))
+    return value
+
+
+def checked(record: Primitive) -> Primitive:
+    """The record, its fields checked once more, now that drawn numbers are known."""
+    return build(type(record), {n: getattr(record, n) for n in record.__struct_fields__})
+
+
+def require_numbers(record: Primitive) -> None:
+    """Integer fields hold integers, now that drawn numbers are known."""
+    for name, annotation in fields_of(type(record)):
+        value = getattr(record, name)
+        held = cast("Sequence[Any]", value) if isinstance(value, tuple) else (value,)
+        if annotation in _INTEGERS and any(isinstance(v, ir.Expr) for v in held):
+            raise _argument(type(record), f"argument {name!r}: expected an integer, got {value!r}",
+                            "give a number, or one that the schedule drew")  # fmt: skip
+
+
+_INTEGERS = frozenset({"int", "int | None", "tuple[int, ...]"})
+
+
+def build(record: type[Primitive], values: dict[str, Any]) -> Primitive:
+    """A record from its fields, each checked."""
+    for position, (name, annotation) in enumerate(fields_of(record), 1):
         if name in values:
             where = f"argument {position}, {name!r}"
             values[name] = _check(record, where, annotation, values[name])
@@ -73,7 +141,7 @@ def make(record: type[Primitive], args: Sequence[Any], kwargs: dict[str, Any]) -
 
 
 def _argument(record: type[Primitive], text: str, help: str | None = None) -> ScheduleError:
-    return ScheduleError(f"{record.method}: {text}", code="BW304", help=help)
+    return ScheduleError(f"{record.path()}: {text}", code="BW304", help=help)
 
 
 def _check(record: type[Primitive], where: str, annotation: str, value: Any) -> Any:
@@ -96,9 +164,12 @@ def _instance(*kinds: type) -> Callable[[Any], Any]:
     return convert
 
 
-def _integer(value: Any) -> int:
+def _integer(value: Any) -> Any:
+    """An integer; an expression of drawn numbers stays one until the step is taken."""
     if isinstance(value, ir.IntImm):
         return value.value
+    if isinstance(value, ir.Expr) and value.dtype.is_int:
+        return value
     return _instance(int)(value)
 
 
@@ -146,6 +217,10 @@ def _number(value: Any) -> Any:
     return _instance(bool, int, float, ir.Expr)(value)
 
 
+def _real(value: Any) -> float:
+    return float(_instance(int, float)(value))
+
+
 def _index_map(value: Any) -> IndexMap:
     """The record form of an index map; a function must name its indices one by one."""
     if isinstance(value, IndexMap):
@@ -159,15 +234,21 @@ def _index_map(value: Any) -> IndexMap:
 
 
 PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "BlockRV": ("a block handle", _instance(BlockRV)),
+    "BlockRV": ("a block handle or name", _instance(BlockRV)),
     "LoopRV": ("a loop handle", _instance(LoopRV)),
+<<<<<<< HEAD
     "BlockRV | LoopRV": ("a block or loop handle", _instance(BlockRV, LoopRV)),
     "LoopRV | tuple[BlockRV, ...]": ("a loop handle or a list of block handles", _loop_or_blocks),
+=======
+    "BlockRV | LoopRV": ("a block handle or name, or a loop handle", _instance(BlockRV, LoopRV)),
+>>>>>>> main
     "tuple[LoopRV, ...]": ("loop handles", _many(_instance(LoopRV))),
-    "tuple[BlockRV, ...]": ("block handles", _many(_instance(BlockRV))),
-    "tuple[BlockRV, ...] | None": ("block handles", _optional(_many(_instance(BlockRV)))),
+    "tuple[BlockRV, ...]": ("block handles or names", _many(_instance(BlockRV))),
+    "tuple[BlockRV, ...] | None": ("block handles or names", _optional(_many(_instance(BlockRV)))),
     "tuple[Factor, ...]": ("factors (integers, expressions, one None)", _many(_factor)),
+    "tuple[str, ...] | None": ("names", _optional(_many(_instance(str)))),
     "tuple[int, ...]": ("integers", _many(_integer)),
+    "tuple[int, ...] | None": ("integers", _optional(_many(_integer))),
     "tuple[Factor, ...] | None": ("factors", _optional(_many(_factor))),
     "bool": ("True or False", _instance(bool)),
     "int": ("an integer", _integer),
@@ -175,6 +256,8 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "str": ("a string", _instance(str)),
     "str | None": ("a string", _optional(_instance(str))),
     "AnyIndexMap": ("a function from indices to new indices", _index_map),
+    "tuple[float, ...]": ("numbers", _many(_real)),
+    "int | None": ("an integer", _optional(_integer)),
     "Any": ("a number, string, expression, list or mapping", _annotation),
     "Number | None": ("a number or expression", _optional(_number)),
 }

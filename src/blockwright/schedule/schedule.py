@@ -2,262 +2,176 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Literal, cast
-
-import msgspec
+from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.well_formed import find_problems
-from blockwright.arith import IndexMap
+from blockwright.analysis import symbols_of
 from blockwright.ir.printer import script
-from blockwright.schedule.facade import Facade
+from blockwright.schedule import history
+from blockwright.schedule.compose import Compose, Zoom
+from blockwright.schedule.core import Core, Verify
+from blockwright.schedule.display import Shown
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.history import Difference, Stage
 from blockwright.schedule.primitive import PRIMITIVES
 from blockwright.schedule.record import Primitive
-from blockwright.schedule.renew import renewed
-from blockwright.schedule.state import State, Step, Target, schedule_error
-from blockwright.schedule.trace import Instruction, Trace
+from blockwright.schedule.trace import Trace
+from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 from blockwright.support import ScheduleError
 
-Verify = Literal["check", "full"]
+_LEVELS = {
+    "prove": "proofs of whole schedules are not there yet",
+    "off": "no level skips the checks; steps that may change meaning stand in sch.unsafe",
+}
 
 
-class _Dead(msgspec.Struct, frozen=True):
-    """What a consumed handle stands for: the step that consumed it."""
-
-    step: int
-    name: str
-
-
-class _Entry(msgspec.Struct, frozen=True, eq=False):
-    function: str
-    target: Target | _Dead
-
-
-class Schedule(Facade):
+class Schedule(Compose, Shown):
     """Rewrites a program step by step, each step checked.
 
     Args:
         program: a tensor program, or a module of which every tensor program can be scheduled.
         verify: "check" proves the requirements of every step; "full" also checks after every step
             that the program is well formed.
+        seed: of what the schedule draws; None for something else on every run.
 
     Raises:
         ScheduleError: on an illegal step, a bad argument, an unknown name or a dead handle. The
             program stays as it was.
     """
 
-    def __init__(self, program: ir.PrimFunc | ir.IRModule, verify: Verify | str = "check") -> None:
+    def __init__(
+        self,
+        program: ir.PrimFunc | ir.IRModule,
+        verify: Verify | str = "check",
+        seed: int | None = 0,
+    ) -> None:
         if verify not in ("check", "full"):
-            raise ScheduleError(f"verify={verify!r} is not a level", code="BW304",
-                                help='use "check" or "full"')  # fmt: skip
+            why = _LEVELS.get(verify)
+            raise ScheduleError(f"verify={verify!r} is not a level" + (f": {why}" if why else ""),
+                                code="BW304", help='use "check" or "full"')  # fmt: skip
         if not isinstance(program, (ir.PrimFunc, ir.IRModule)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ScheduleError(f"cannot schedule a {type(program).__name__}", code="BW304",
                                 help="pass a tensor program or a module of them")  # fmt: skip
-        self._verify = verify
         self._module = program if isinstance(program, ir.IRModule) else None
-        self._functions: dict[str, ir.PrimFunc] = {}
         functions = program.functions if isinstance(program, ir.IRModule) else {
             program.name: program}  # fmt: skip
-        for name, function in functions.items():
-            if isinstance(function, ir.PrimFunc) and isinstance(function.body, ir.BlockRealize):
-                self._functions[name] = renewed(function)
-        if not self._functions:
+        found = {name: function for name, function in functions.items()
+                 if isinstance(function, ir.PrimFunc)
+                 and isinstance(function.body, ir.BlockRealize)}  # fmt: skip
+        if not found:
             raise ScheduleError("there is no tensor program with blocks to schedule", code="BW304")
-        self._entries: dict[int, _Entry] = {}
-        self._states: dict[str, State] = {}
-        self._work_on = next(iter(self._functions))
-        self._step_name = ""
-        self.trace = Trace()
+        self._core = Core(found, verify, seed)
+        self._first = self._core.work_on
 
     # ------------------------------------------------------------------ the program
     @property
     def func(self) -> ir.PrimFunc:
         """The program as it is now (of a module: the one worked on)."""
-        return self._functions[self._work_on]
+        return self._core.functions[self._core.work_on]
 
     @property
     def mod(self) -> ir.IRModule:
         """A module with the programs as they are now."""
         if self._module is None:
-            return ir.IRModule(dict(self._functions))
-        return self._module.replace(functions={**self._module.functions, **self._functions})
+            return ir.IRModule(dict(self._core.functions))
+        functions = {**self._module.functions, **self._core.functions}
+        return self._module.replace(functions=functions)
 
     def work_on(self, name: str) -> None:
         """Choose the program of the module in which names are looked up."""
-        if name not in self._functions:
-            known = ", ".join(self._functions)
+        if name not in self._core.functions:
+            known = ", ".join(self._core.functions)
             raise ScheduleError(f"no tensor program {name!r} in the module", code="BW302",
                                 help=f"tensor programs: {known}")  # fmt: skip
-        self._work_on = name
+        self._core.work_on = name
 
-    def show(self) -> None:
-        """Print the program."""
-        sys.stdout.write(script(self.func) + "\n")
+    def text(self) -> str:
+        """The program's text; `show` prints it, a notebook shows it."""
+        return script(self.func)
+
+    def symbol(self, name: str) -> ir.Var:
+        """A symbolic size or scalar parameter of the program, for factors and index maps."""
+        found = {s.name: s for s in symbols_of(self.func)}
+        if name not in found:
+            raise ScheduleError(f"the program has no symbol {name!r}", code="BW302",
+                                help=f"symbols: {', '.join(found) or 'none'}")  # fmt: skip
+        return found[name]
 
     def copy(self) -> Schedule:
         """An independent schedule at the same point; handles work in both."""
         other = Schedule.__new__(Schedule)
         other.__dict__.update(self.__dict__)
-        other._functions = dict(self._functions)
-        other._entries = dict(self._entries)
-        other._states = {}
+        other._core = self._core.copy()
         return other
 
-    def get(self, handle: Handle) -> ir.Block | ir.For:
-        """The node a handle stands for now."""
-        entry = self._entry(handle, "get")
-        target = entry.target
-        if isinstance(target, ir.Var):
-            return self._state(entry.function, "get").tree.loops[target]
-        assert isinstance(target, ir.Block)
-        return target
+    # ------------------------------------------------------------------ what has been done
+    @property
+    def trace(self) -> Trace:
+        """The steps taken so far."""
+        return Trace(tuple(self._core.steps))
 
-    def alive(self, handle: Handle) -> bool:
-        """Whether a handle still stands for something."""
-        found = self._entries.get(handle.id)
-        return found is not None and not isinstance(found.target, _Dead)
+    @property
+    def history(self) -> list[Stage]:
+        """The program at the start and after each call that changed it."""
+        return history.history(self._core)
 
-    # ------------------------------------------------------------------ steps
+    def undo(self, n: int = 1) -> None:
+        """Take back the last `n` calls that changed the program, and all that was asked since.
+
+        A composite call counts as one. Handles that the steps taken back had made say so when
+        used; all others stand for what they stood for before. What is drawn next is new.
+        """
+        self._core.rewind(history.steps_before(self._core, n))
+
+    def diff(self, before: int = -2, after: int = -1, *, context: int = 3) -> Difference:
+        """How the program differs between two stages of `history`; what the last call did.
+
+        Args:
+            before, after: positions in `history`; negative ones count from the end.
+            context: unchanged lines shown around changes.
+        """
+        stages = history.history(self._core)
+        if len(stages) == 1 and (before, after) == (-2, -1):
+            return Difference("")
+        return history.difference(stages, before, after, context)
+
+    def take(self, step: Primitive) -> Any:
+        """Take a step given as its record; the handles it returns.
+
+        The way in for steps that are no methods: those of a package of your own. They stand in the
+        trace, replay, and are undone like all others; `Trace.from_json` is told of their records.
+        """
+        return self._run(step)
+
     def replay(self, trace: Trace) -> list[Handle]:
         """Take the steps of a trace on this program; the handles of the last step."""
-        known: dict[Handle, Handle] = {}
-        last: tuple[Handle, ...] = ()
-        for step in trace:
-            record = _mapped(step.record, known, self.func)
-            last = self._take(record)
-            if len(last) != len(step.outputs):
-                raise ScheduleError(f"{step.record.method}: gives {len(last)} handles here, "
-                                    f"{len(step.outputs)} in the trace", code="BW306")  # fmt: skip
-            known.update(zip(step.outputs, last, strict=True))
-        return list(last)
+        return list(self._core.replay(trace.instructions))
+
+    # ------------------------------------------------------------------ draws
+    def seed(self, seed: int) -> None:
+        """Let what is drawn from now on follow from this number."""
+        self._core.random.seed(seed)
+
+    def fork_seed(self) -> int:
+        """A number for the seed of another schedule, different each time."""
+        return self._core.random.getrandbits(31)
+
+    # ------------------------------------------------------------------ composition
+    def zoom(self, target: BlockRV | LoopRV | str) -> Zoom:
+        """The inner problem of a block or loop, as a schedule of its own; see `Zoom`."""
+        return Zoom(self, target)
 
     def _run(self, record: Primitive) -> Any:
         """Take one step and return its handles in the form the record declares."""
-        outputs = self._take(record)
-        if record.returns in ("block", "loop"):
+        if record.function() is None and self._core.work_on != self._first:
+            record = record.in_function(self._core.work_on)
+        outputs = self._core.take(record)
+        if record.returns in ("block", "loop", "number"):
             return outputs[0]
-        return list(outputs) if record.returns in ("blocks", "loops") else None
-
-    def _take(self, record: Primitive) -> tuple[Handle, ...]:
-        function = self._function_of(record)
-        state = self._state(function, record.method)
-        step = record.apply(state)
-        outputs = self._commit(function, record, step)
-        self.trace = self.trace.extended(Instruction(record, outputs))
-        return outputs
-
-    def _function_of(self, record: Primitive) -> str:
-        """The program a step works on: that of its handles, or the one worked on."""
-        names: set[str] = set()
-        for value in _values(record):
-            if isinstance(value, (BlockRV, LoopRV)):
-                names.add(self._entry(value, record.method).function)
-        if len(names) > 1:
-            raise ScheduleError(f"{record.method}: the handles belong to different programs",
-                                code="BW304")  # fmt: skip
-        return names.pop() if names else self._work_on
-
-    def _state(self, function: str, step_name: str) -> State:
-        state = self._states.get(function)
-        if state is None or state.func is not self._functions[function]:
-            memo = None if state is None else state.memo
-            state = State(self._functions[function], self._resolve, step_name, memo)
-            self._states[function] = state
-        state.step_name = self._step_name = step_name
-        return state
-
-    def _commit(self, function: str, record: Primitive, step: Step) -> tuple[Handle, ...]:
-        old = self._functions[function]
-        if step.func is not old:
-            if self._verify == "full":
-                from_check = _well_formed(step.func)
-                if from_check:
-                    raise schedule_error(record.method, from_check, "BW309", step.func)
-            self._functions[function] = step.func
-            self._forward(function, record.method, step)
-        outputs: list[Handle] = []
-        for target in step.results:
-            number = len(self._entries)
-            self._entries[number] = _Entry(function, target)
-            outputs.append(BlockRV(number) if isinstance(target, ir.Block) else LoopRV(number))
-        return tuple(outputs)
-
-    def _forward(self, function: str, name: str, step: Step) -> None:
-        """Let every handle stand for what its target became, or name this step."""
-        tree = self._state(function, name).tree
-        for number, entry in self._entries.items():
-            target = entry.target
-            if entry.function != function or isinstance(target, _Dead):
-                continue
-            found: Target | None
-            if isinstance(target, ir.Block):
-                block = target
-                while block in step.forward and block not in tree.block_set:
-                    block = step.forward[block]
-                found = block if block in tree.block_set else None
-            else:
-                found = target if target in tree.loops else None
-            if found is not target:
-                dead = _Dead(len(self.trace), name)
-                self._entries[number] = _Entry(function, dead if found is None else found)
-
-    # ------------------------------------------------------------------ handles
-    def _entry(self, handle: Handle, step_name: str) -> _Entry:
-        entry = self._entries.get(handle.id)
-        if entry is None:
-            raise ScheduleError(f"{step_name}: handle {handle!r} belongs to another schedule",
-                                code="BW301", help="use handles this schedule gave")  # fmt: skip
-        if isinstance(entry.target, _Dead):
-            dead = entry.target
-            kind = "block" if isinstance(handle, BlockRV) else "loop"
-            raise ScheduleError(
-                f"{step_name}: the {kind} behind {handle!r} is gone: step {dead.step}, "
-                f"{dead.name}, consumed it", code="BW301",
-                help=f"use the handles that {dead.name} returned, or get_block and "
-                "get_loops")  # fmt: skip
-        return entry
-
-    def _resolve(self, handle: Handle) -> Target:
-        target = self._entry(handle, self._step_name).target
-        assert not isinstance(target, _Dead)
-        return target
+        return None if record.returns == "none" else list(outputs)
 
 
-def _values(record: Primitive) -> list[Any]:
-    found: list[Any] = []
-    for name in record.__struct_fields__:
-        value = getattr(record, name)
-        found += value if isinstance(value, tuple) else [value]
-    return found
-
-
-def _mapped(record: Primitive, known: dict[Handle, Handle], func: ir.PrimFunc) -> Primitive:
-    """The record with the handles of this schedule, and its symbols looked up by name."""
-    own = {v.name: v for v in ir.collect(func, ir.Var)}
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, (BlockRV, LoopRV)):
-            return known.get(value, value)
-        if isinstance(value, tuple):
-            return tuple(convert(v) for v in cast("tuple[Any, ...]", value))
-        if isinstance(value, ir.Expr):
-            return ir.substitute(value, {v: own.get(v.name, v) for v in ir.free_vars(value)})
-        if isinstance(value, IndexMap):
-            symbols = {v: own.get(v.name, v) for e in value.final for v in ir.free_vars(e)
-                       if v not in set(value.initial)}  # fmt: skip
-            return IndexMap(value.initial, tuple(ir.substitute(e, symbols) for e in value.final))
-        return value
-
-    changes = {n: convert(getattr(record, n)) for n in record.__struct_fields__}
-    return msgspec.structs.replace(record, **changes)
-
-
-def _well_formed(func: ir.PrimFunc) -> str:
-    """What is wrong with a program after a step, in words."""
-    problems = find_problems(func)
-    return "; ".join(p.message for p in problems)
-
-
-RECORDS: dict[str, type[Primitive]] = {record.method: record for record in PRIMITIVES}
+RECORDS: dict[str, type[Primitive]] = {
+    record.path(): record for record in (*PRIMITIVES, *UNSAFE_PRIMITIVES)
+}
+"""Every step that a trace may hold, by its path: "split", "unsafe.set_dtype"."""

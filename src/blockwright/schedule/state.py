@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from enum import Enum
 from functools import cached_property
-from typing import NoReturn
+from random import Random
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -15,8 +18,16 @@ from blockwright.ir.printer import script
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
 from blockwright.support import ScheduleError
 
-Target = ir.Block | ir.Var
-"""What a handle stands for: a block node, or the variable of a loop."""
+
+class Place(Enum):
+    """A drawn place for a block that is under no loop; only `compute_at` takes it."""
+
+    ROOT = "where it is"
+    INLINE = "inlined"
+
+
+Target = ir.Block | ir.Var | int | Place
+"""What a handle stands for: a block node, the variable of a loop, or what was drawn."""
 
 
 class Step(msgspec.Struct):
@@ -26,11 +37,13 @@ class Step(msgspec.Struct):
         func: the new program; the same object when nothing changed.
         forward: blocks that became other blocks.
         results: what the returned handles stand for in the new program.
+        decision: of a step that draws, what it drew.
     """
 
     func: ir.PrimFunc
     forward: dict[ir.Block, ir.Block] = {}
     results: tuple[Target, ...] = ()
+    decision: Any = None
 
 
 class State:
@@ -42,8 +55,10 @@ class State:
         resolve: Callable[[Handle], Target],
         step_name: str,
         memo: FlowMemo | None = None,
+        random: Random | None = None,
     ) -> None:
         self.func = func
+        self.random = Random(0) if random is None else random
         self._resolve = resolve
         self.step_name = step_name
         self.memo = FlowMemo() if memo is None else memo
@@ -56,15 +71,29 @@ class State:
     # ------------------------------------------------------------------ handles
     def block(self, handle: BlockRV) -> ir.Block:
         found = self._resolve(handle)
-        assert isinstance(found, ir.Block)
+        if not isinstance(found, ir.Block):
+            self.fail(f"{handle!r} stands for a loop in this schedule", code="BW301",
+                      help="use handles this schedule gave")  # fmt: skip
         return found
 
     def loop(self, handle: LoopRV) -> ir.For:
+        found = self.place(handle)
+        if isinstance(found, Place):
+            self.fail(f"{handle!r} stands for a place, {found.value}, not for a loop", code="BW301",
+                      help="give it to compute_at")  # fmt: skip
+        return found
+
+    def place(self, handle: LoopRV) -> ir.For | Place:
+        """The loop behind a handle, or the place that was drawn in its stead."""
         found = self._resolve(handle)
-        assert isinstance(found, ir.Var)
+        if isinstance(found, Place):
+            return found
+        if not isinstance(found, ir.Var):
+            self.fail(f"{handle!r} stands for a block in this schedule", code="BW301",
+                      help="use handles this schedule gave")  # fmt: skip
         return self.tree.loops[found]
 
-    def stmt(self, handle: Handle) -> ir.Block | ir.For:
+    def stmt(self, handle: BlockRV | LoopRV) -> ir.Block | ir.For:
         return self.block(handle) if isinstance(handle, BlockRV) else self.loop(handle)
 
     def realize(self, block: ir.Block) -> ir.BlockRealize:
@@ -120,3 +149,14 @@ def schedule_error(
     if func is not None and marks:
         notes.append("the program, which stays as it is:\n" + script(func, marks=marks))
     return ScheduleError(f"{step}: {rule}", code=code, help=help, notes=notes)
+
+
+@contextmanager
+def explained(where: str) -> Generator[None]:
+    """Errors of steps inside say where they come from."""
+    try:
+        yield
+    except ScheduleError as error:
+        problems = [msgspec.structs.replace(d, message=f"{where}: {d.message}")
+                    for d in error.diagnostics]  # fmt: skip
+        raise ScheduleError.collect(problems) from error

@@ -13,16 +13,27 @@ import msgspec
 
 from blockwright.schedule.primitive import PRIMITIVES
 from blockwright.schedule.record import Primitive, fields_of
+from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 
 _RESULTS = {"none": "None", "block": "BlockRV", "loop": "LoopRV", "blocks": "list[BlockRV]",
-            "loops": "list[LoopRV]"}  # fmt: skip
+            "loops": "list[LoopRV]", "number": "ExprRV", "numbers": "list[ExprRV]"}  # fmt: skip
 _ACCEPTED = {
+    "BlockRV": "BlockRV | str",
+    "BlockRV | LoopRV": "BlockRV | LoopRV | str",
+    "int": "int | ir.Expr",
     "tuple[Factor, ...]": "Sequence[int | ir.Expr | None]",
     "tuple[Factor, ...] | None": "Sequence[int | ir.Expr | None] | None",
     "tuple[int, ...]": "Sequence[int]",
     "LoopRV | tuple[BlockRV, ...]": "LoopRV | Sequence[BlockRV]",
     "tuple[BlockRV, ...]": "Sequence[BlockRV]",
     "tuple[BlockRV, ...] | None": "Sequence[BlockRV] | None",
+    "tuple[int, ...] | None": "Sequence[int] | None",
+    "tuple[float, ...]": "Sequence[float]",
+    "int | None": "int | ir.Expr | None",
+    "tuple[str, ...] | None": "Sequence[str] | None",
+    "tuple[int, ...]": "Sequence[int | ir.Expr]",
+    "tuple[BlockRV, ...]": "Sequence[BlockRV | str]",
+    "tuple[BlockRV, ...] | None": "Sequence[BlockRV | str] | None",
     "AnyIndexMap": "IndexMap | Callable[..., Sequence[Any]]",
     "Number | None": "float | ir.Expr | None",
 }
@@ -33,17 +44,25 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.handle import BlockRV, ExprRV, LoopRV
 from blockwright.schedule.record import Primitive
 
 class Facade:
+    @property
+    def unsafe(self) -> Unsafe: ...
     def _run(self, record: Primitive) -> Any: ...
 '''
+_UNSAFE = """
+class Unsafe:
+    def __init__(self, schedule: Facade) -> None: ...
+    def _run(self, record: Primitive) -> Any: ...
+"""
 
 
 def stub_text() -> str:
     """The content of `facade.pyi`."""
-    return _HEADER + "".join(_method(record) for record in PRIMITIVES)
+    safe = "".join(_method(record) for record in PRIMITIVES)
+    return _HEADER + safe + _UNSAFE + "".join(_method(record) for record in UNSAFE_PRIMITIVES)
 
 
 def _method(record: type[Primitive]) -> str:

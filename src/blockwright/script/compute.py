@@ -133,6 +133,29 @@ class Program:
         self._add(buffer, [*spatial, *reduced], [*loops, *more], update, init, annotations)
         return Tensor(buffer)
 
+    def opaque(
+        self,
+        name: str,
+        outputs: Sequence[tuple[str, Sequence[Any], str | ir.DType]],
+        reads: Sequence[ir.Buffer],
+        body: Callable[[Sequence[ir.Buffer]], ir.Stmt],
+        *,
+        annotations: dict[str, Any] | None = None,
+    ) -> list[Tensor]:
+        """A block without iterators that reads whole buffers and writes whole outputs.
+
+        `body(buffers of the outputs)` is its statement.
+        """
+        outs = [ir.Buffer(self._fresh(n), ir.dtype_of(d), _shape(s)) for n, s, d in outputs]
+        block = ir.Block(name, (), tuple(map(ir.full_region, reads)),
+                         tuple(map(ir.full_region, outs)), body(outs),
+                         annotations=annotations or {})  # fmt: skip
+        stmt: ir.Stmt = ir.BlockRealize((), ir.const(True, "bool"), block)
+        for buffer in outs:
+            self._made.append((buffer, stmt))
+            stmt = ir.seq(())
+        return [Tensor(buffer) for buffer in outs]
+
     def finish(self, outputs: Sequence[Tensor], attrs: dict[str, Any] | None = None) -> ir.PrimFunc:
         """The function: inputs, then `outputs`, are parameters; the rest is allocated inside."""
         outs = [t.buffer for t in outputs]

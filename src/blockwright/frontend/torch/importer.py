@@ -36,9 +36,10 @@ def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
 class Importer:
     """State of one import: symbols, builder, values of graph nodes so far."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
         self.program = program
-        self.symbols = SymbolTable(program.range_constraints, dynamic_names(program))
+        names = dynamic_names(program, dynamic_shapes)
+        self.symbols = SymbolTable(program.range_constraints, names)
         self.values: dict[str, Any] = {}
         self.problems: list[Diagnostic] = []
         self.builder = GraphBuilder(self._bounds())
@@ -212,10 +213,14 @@ def origin(node: Any) -> str:
     return f"{node.name} in {path or 'the model'}: {line}".rstrip(": ")
 
 
-def from_exported_program(program: Any) -> ir.IRModule:
+def from_exported_program(program: Any, dynamic_shapes: Any = None) -> ir.IRModule:
     """Import an exported program.
+
+    Args:
+        program: a `torch.export.ExportedProgram`.
+        dynamic_shapes: what the export was given; the names of its dimensions appear in messages.
 
     Raises:
         ImporterError: BW501 lists all uncovered operators; BW503–BW506 name the unsupported part.
     """
-    return Importer(program).run()
+    return Importer(program, dynamic_shapes).run()

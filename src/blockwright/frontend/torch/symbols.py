@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from typing import Any, cast
 
 from blockwright import ir
 from blockwright.support import ImporterError
@@ -101,16 +101,53 @@ _FOLDS: dict[str, Any] = {
 }
 
 
-def dynamic_names(program: Any) -> dict[str, str]:
-    """Exporter symbol → a readable name, from the inputs that bind it (`input_ids_0`)."""
-    names: dict[str, str] = {}
-    users = set(program.graph_signature.user_inputs)
-    for node in program.graph.nodes:
-        if node.op != "placeholder" or node.name not in users:
-            continue
-        value = node.meta.get("val")
-        for axis, size in enumerate(getattr(value, "shape", ())):
-            inner = getattr(size, "node", None)
-            if inner is not None and getattr(inner.expr, "is_Symbol", False):
-                names.setdefault(str(inner.expr), f"{node.name}_dim{axis}")
-    return names
+def dynamic_names(program: Any, dynamic_shapes: Any = None) -> dict[str, str]:
+    """Exporter symbol → a readable name.
+
+    The name of its `torch.export.Dim` where `dynamic_shapes`, as given to the export, says it: an
+    exported program does not keep it. Else from the first input that binds it (`input_ids_dim0`).
+    """
+    users = list(program.graph_signature.user_inputs)
+    inputs = {n.name: n for n in program.graph.nodes if n.op == "placeholder" and n.name in users}
+    declared: dict[str, str] = {}
+    bound: dict[str, str] = {}
+    for name, spec in _specs(users, dynamic_shapes).items():
+        for axis, size in enumerate(_sizes(inputs.get(name))):
+            label = getattr(spec.get(axis), "__name__", "")
+            if size is not None and _ALLOWED.match(label):
+                declared.setdefault(size, label)
+    for name, node in inputs.items():
+        for axis, size in enumerate(_sizes(node)):
+            if size is not None:
+                bound.setdefault(size, f"{name}_dim{axis}")
+    if len(set(declared.values())) < len(declared):
+        return bound  # two symbols of one name would be taken for one
+    return {**bound, **declared}
+
+
+def _sizes(node: Any) -> list[str | None]:
+    """The symbol of each dimension of an input, None for fixed and computed sizes."""
+    value = None if node is None else node.meta.get("val")
+    found: list[str | None] = []
+    for size in getattr(value, "shape", ()):
+        expression = getattr(getattr(size, "node", None), "expr", None)
+        found.append(str(expression) if getattr(expression, "is_Symbol", False) else None)
+    return found
+
+
+def _specs(users: list[str], dynamic_shapes: Any) -> dict[str, dict[int, Any]]:
+    """Input → axis → Dim, for inputs that are plain tensors; others are left out."""
+    if isinstance(dynamic_shapes, dict):
+        pairs = list(cast("dict[Any, Any]", dynamic_shapes).items())
+    elif isinstance(dynamic_shapes, (tuple, list)):
+        given = list(cast("tuple[Any, ...]", dynamic_shapes))
+        pairs = list(zip(users, given, strict=True)) if len(given) == len(users) else []
+    else:
+        pairs = []
+    found: dict[str, dict[int, Any]] = {}
+    for name, spec in pairs:
+        if isinstance(spec, (tuple, list)):
+            found[name] = dict(enumerate(cast("list[Any]", spec)))
+        elif isinstance(spec, dict):
+            found[name] = cast("dict[int, Any]", spec)
+    return found

@@ -44,7 +44,7 @@ def implied_type(op: str, args: Sequence[Expr]) -> DType | None:
     The parser and the printer share this rule, so that a type is spelled out exactly when needed.
     """
     row = OPS.get(op)
-    if row is None:
+    if row is None or op.startswith("call_llvm_"):  # these state their type as first argument
         return None
     if op == "if_then_else":
         return args[1].dtype

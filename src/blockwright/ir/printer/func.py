@@ -7,10 +7,11 @@ from typing import Any
 from blockwright.ir.buffer import Buffer
 from blockwright.ir.expr import Expr, Var
 from blockwright.ir.function import PrimFunc
+from blockwright.ir.node import Node
 from blockwright.ir.printer.stmt import StmtPrinter, is_true
 from blockwright.ir.printer.writer import identifier
 from blockwright.ir.stmt import Block, BlockRealize
-from blockwright.ir.visit import collect, uses_var
+from blockwright.ir.visit import collect, walk
 
 
 def buffer_exprs(buffer: Buffer) -> tuple[Expr, ...]:
@@ -64,11 +65,12 @@ class FuncPrinter(StmtPrinter):
             if scalar in scalars:
                 self.names.define(scalar, scalar.name)
         out: list[str] = []
+        handles = _mentioned(func.body, set(buffers))
         for param in func.params:
             buffer = buffers.get(param)
             if buffer is None:
                 out.append(f"{self.var(param)}: T.{param.type}")
-            elif self._is_short(param, buffer, scalars, func):
+            elif param not in handles and self._is_short(param, buffer, scalars):
                 args = self.buffer_args(buffer)
                 out.append(f"{self.names.define(buffer, buffer.name)}: T.Buffer({args})")
             else:
@@ -76,12 +78,28 @@ class FuncPrinter(StmtPrinter):
         matched += [pair for pair in func.buffer_map if not self.names.known(pair[1])]
         return out
 
-    def _is_short(self, handle: Var, buffer: Buffer, scalars: set[Var], func: PrimFunc) -> bool:
-        """Whether `A: T.Buffer(…)` says all: only parameters in the shape, handle not used."""
+    def _is_short(self, handle: Var, buffer: Buffer, scalars: set[Var]) -> bool:
+        """Whether `A: T.Buffer(…)` says all: the usual handle, only parameters in the shape."""
         if handle.name not in (buffer.name, f"{buffer.name}_handle"):
             return False
         symbols = {v for e in buffer_exprs(buffer) for v in collect(e, Var)}
-        return symbols <= scalars and not uses_var(func.body, handle)
+        return symbols <= scalars
+
+
+def _mentioned(root: Node, wanted: set[Var]) -> set[Var]:
+    """Which of the variables occur; shared nodes, such as buffers, are looked at once."""
+    found: set[Var] = set()
+    seen: set[int] = set()
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Var):
+            if node in wanted:
+                found.add(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.extend(node.children())
+    return found
 
 
 def is_implicit_root(realize: BlockRealize) -> bool:
@@ -89,7 +107,7 @@ def is_implicit_root(realize: BlockRealize) -> bool:
     block = realize.block
     empty = not (block.iter_vars or block.reads or block.writes or block.annotations)
     plain = block.init is None and not block.match_buffers and not block.exec_scope
-    needed = bool(block.alloc_buffers) or bool(collect(block.body, Block))
+    needed = bool(block.alloc_buffers) or any(isinstance(n, Block) for n in walk(block.body))
     inner = block.body
     alone = (
         isinstance(inner, BlockRealize) and not inner.block.iter_vars and not block.alloc_buffers

@@ -24,6 +24,8 @@ _LOOP_NAMES = {ForKind.SERIAL: "serial", ForKind.PARALLEL: "parallel",
                ForKind.VECTORIZED: "vectorized", ForKind.UNROLLED: "unroll"}  # fmt: skip
 _AXIS_NAMES = {IterType.SPATIAL: "spatial", IterType.REDUCE: "reduce", IterType.SCAN: "scan",
                IterType.OPAQUE: "opaque"}  # fmt: skip
+_ITER_KINDS = {IterType.SPATIAL: "DataPar", IterType.REDUCE: "CommReduce",
+               IterType.SCAN: "Ordered", IterType.OPAQUE: "Opaque"}  # fmt: skip
 _SCOPING = (S.LetStmt, S.AttrStmt, S.Allocate, S.DeclBuffer)
 
 
@@ -109,7 +111,9 @@ class StmtPrinter(ExprPrinter):
                 call = f"T.launch_thread({quote(axis.thread_tag)}, {self.expr(stmt.value)})"
                 name = self.names.define(axis.var, axis.var.name)
                 return f"{name} = {call}" if tail else f"with {call} as {name}:"
-            call = f"T.attr({self.value(stmt.node)}, {quote(stmt.key)}, {self.expr(stmt.value)})"
+            subject = self._axis(stmt.node) if isinstance(stmt.node, IterVar) else None
+            subject = subject or self.value(stmt.node)
+            call = f"T.attr({subject}, {quote(stmt.key)}, {self.expr(stmt.value)})"
             return call if tail else f"with {call}:"
         self.declare_free(stmt.buffer)
         args = self.buffer_args(stmt.buffer)
@@ -120,6 +124,16 @@ class StmtPrinter(ExprPrinter):
             call = f"T.decl_buffer({args}, data={self.expr(stmt.source)})"
         name = self.names.define(stmt.buffer, stmt.buffer.name)
         return f"{name} = {call}" if tail else f"with {call} as {name}:"
+
+    def _axis(self, axis: IterVar) -> str:
+        """An axis that is not launched but only described, as the subject of an attribute."""
+        if not self.names.known(axis.var):
+            name = self.names.define(axis.var, axis.var.name)
+            self.out.line(f"{name} = T.{axis.var.type}()")
+        tag = f", {quote(axis.thread_tag)}" if axis.thread_tag else ""
+        kind = quote(_ITER_KINDS[axis.iter_type])
+        domain = f"({self.expr(axis.dom.min)}, {self.stop(axis.dom.min, axis.dom.extent)})"
+        return f"T.iter_var({self.expr(axis.var)}, {domain}, {kind}{tag})"
 
     def declare_free(self, buffer: Buffer) -> None:
         """Declare the symbols that the definition of a buffer mentions for the first time."""

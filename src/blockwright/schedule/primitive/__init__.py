@@ -8,6 +8,7 @@ from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
+from blockwright.schedule.primitive.double_buffer import DoubleBuffer
 from blockwright.schedule.primitive.fuse import Fuse
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
@@ -15,8 +16,12 @@ from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
+<<<<<<< HEAD
 from blockwright.schedule.primitive.loop_partition import LoopPartition
 from blockwright.schedule.primitive.merge import Merge
+=======
+from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
+>>>>>>> main
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
@@ -25,7 +30,13 @@ from blockwright.schedule.primitive.reorder_block_iter_var import ReorderBlockIt
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
+from blockwright.schedule.primitive.sample_categorical import SampleCategorical
+from blockwright.schedule.primitive.sample_compute_location import SampleComputeLocation
+from blockwright.schedule.primitive.sample_imperfect_tile import SampleImperfectTile
+from blockwright.schedule.primitive.sample_partitioned_tile import SamplePartitionedTile
+from blockwright.schedule.primitive.sample_perfect_tile import SamplePerfectTile
 from blockwright.schedule.primitive.set_scope import SetScope
+from blockwright.schedule.primitive.software_pipeline import SoftwarePipeline
 from blockwright.schedule.primitive.split import Split
 from blockwright.schedule.primitive.tensorize import Tensorize
 from blockwright.schedule.primitive.transform_block_layout import TransformBlockLayout
@@ -44,6 +55,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ComputeAt,
     ComputeInline,
     DecomposeReduction,
+    DoubleBuffer,
     Fuse,
     GetBlock,
     GetChildBlocks,
@@ -51,8 +63,12 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetLoops,
     GetOutputBlocks,
     GetProducers,
+<<<<<<< HEAD
     LoopPartition,
     Merge,
+=======
+    HorizontalFuse,
+>>>>>>> main
     PadEinsum,
     Parallel,
     Reindex,
@@ -61,7 +77,13 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReverseComputeAt,
     ReverseComputeInline,
     Rfactor,
+    SampleCategorical,
+    SampleComputeLocation,
+    SampleImperfectTile,
+    SamplePartitionedTile,
+    SamplePerfectTile,
     SetScope,
+    SoftwarePipeline,
     Split,
     Tensorize,
     TransformBlockLayout,

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 from blockwright import ir
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.prefetch import asked_plan
 from blockwright.schedule.record import Primitive
+from blockwright.schedule.stages import ORDER, STAGE
 from blockwright.schedule.state import State, Step
 
 
@@ -20,7 +22,9 @@ class Annotate(Primitive, frozen=True, eq=False):
         ann_val: a number, string, expression, or lists and mappings of them.
 
     Requires:
-    - the key is not there yet.
+    - the key is not there yet;
+    - stages and orders of a software pipeline, once both are there, are those of a legal one (see
+      `software_pipeline`; BW304, BW312, BW313, BW370, BW371).
 
     Before::
 
@@ -57,7 +61,10 @@ class Annotate(Primitive, frozen=True, eq=False):
         if self.ann_key in node.annotations:
             state.fail(f"{self.ann_key!r} is annotated already", code="BW319", guilty=[node],
                        help="unannotate it first")  # fmt: skip
-        return with_annotations(state, node, {**node.annotations, self.ann_key: self.ann_val})
+        values = {**node.annotations, self.ann_key: self.ann_val}
+        if isinstance(node, ir.For) and {STAGE, ORDER} <= values.keys():
+            asked_plan(state, node, values)
+        return with_annotations(state, node, values)
 
 
 def with_annotations(state: State, node: ir.Block | ir.For, values: dict[str, Any]) -> Step:

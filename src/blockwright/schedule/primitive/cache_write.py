@@ -125,7 +125,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         for reader in chosen:
             region = next(r for r in reader.reads if r.buffer is buffer)
             later = flow.position[reader] > flow.position[block]
-            if not later or not flow.covers(block, reader, region):
+            if not later or not flow.covers([block], reader, region):
                 state.fail(f"block {reader.name} reads elements of {buffer.name} that block "
                            f"{block.name} has not written", code="BW323",
                            guilty=[state.realize(reader), state.realize(block)])  # fmt: skip

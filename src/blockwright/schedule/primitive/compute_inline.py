@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from blockwright import ir
+from blockwright.analysis import Scope
+from blockwright.arith import simplify
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.handle import BlockRV
@@ -23,7 +25,10 @@ class ComputeInline(Primitive, frozen=True, eq=False):
 
     Requires:
     - the block is complete and its body is one store;
-    - the store's indices are its iterators, each once (or constants in dimensions of extent 1);
+    - the store's indices are its iterators, each once, or these plus something fixed (or constants
+      in dimensions of extent 1);
+    - where other blocks write parts of the same buffer, each consumer reads nothing but what this
+      block writes, or nothing of it (BW322);
     - what it writes lives in the scope and is read element by element;
     - nothing it reads is written again before its last consumer.
 
@@ -71,7 +76,10 @@ class ComputeInline(Primitive, frozen=True, eq=False):
             state.fail(f"block {block.name} writes an output of the scope", code="BW322",
                        guilty=[realize])  # fmt: skip
         mapping = self._iterators(state, block, store)
-        readers = flow.readers.get(store.buffer, [])
+        rivals = [w for w in flow.writers[store.buffer] if w is not block]
+        readers = flow.consumers(block) if rivals else flow.readers.get(store.buffer, [])
+        if rivals:
+            self._alone(state, flow, block, store.buffer, rivals, readers)
         for reader in readers:
             require_element_reads(state, reader, store.buffer)
         if readers:
@@ -81,20 +89,41 @@ class ComputeInline(Primitive, frozen=True, eq=False):
             old = state.tree.realize(reader)
             edit.replace(old, _Inline(store, mapping, edit.forward)(old))
         edit.replace(realize, None)
-        edit.free(scope, store.buffer)
+        if not rivals:
+            edit.free(scope, store.buffer)
         edit.refresh_signatures()
         return edit.finish()
 
     @staticmethod
-    def _iterators(
-        state: State, block: ir.Block, store: ir.BufferStore
-    ) -> dict[ir.Var, int | ir.Expr]:
+    def _alone(
+        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, rivals: list[ir.Block],
+        readers: list[ir.Block],
+    ) -> None:  # fmt: skip
+        """What the readers read of a buffer with several writers, the block alone has written."""
+        for other in rivals:
+            if not flow.disjoint(block, other, buffer):
+                state.fail(f"block {other.name} goes on with what block {block.name} writes to "
+                           f"{buffer.name}", code="BW322",
+                           guilty=[*map(state.tree.realize, (other, block))],
+                           help="inline a block before decompose_reduction")  # fmt: skip
+        for reader in readers:
+            region = next(r for r in reader.reads if r.buffer is buffer)
+            if not flow.covers([block], reader, region):
+                state.fail(f"block {reader.name} reads parts of {buffer.name} that other blocks "
+                           "write", code="BW322",
+                           guilty=[*map(state.tree.realize, (reader, block))],
+                           help="inline the consumer with reverse_compute_inline, or cut it where "
+                           "the parts meet")  # fmt: skip
+
+    @staticmethod
+    def _iterators(state: State, block: ir.Block, store: ir.BufferStore) -> dict[ir.Var, Place]:
         """Where in the index each iterator stands; an iterator of extent 1 may be missing."""
-        found: dict[ir.Var, int | ir.Expr] = {}
+        found: dict[ir.Var, Place] = {}
         own = {it.var for it in block.iter_vars}
         for position, index in enumerate(store.indices):
-            if isinstance(index, ir.Var) and index in own and index not in found:
-                found[index] = position
+            place = _shifted(index, own)
+            if place is not None and place[0] not in found:
+                found[place[0]] = (position, place[1])
             elif not (ir.is_const_int(index, 0)
                       and ir.is_const_int(store.buffer.shape[position], 1)):  # fmt: skip
                 state.fail(f"the indices of {store.buffer.name} in block {block.name} are not its "
@@ -105,8 +134,21 @@ class ComputeInline(Primitive, frozen=True, eq=False):
                 if not ir.is_const_int(it.dom.extent, 1):
                     state.fail(f"iterator {it.var.name} of block {block.name} does not index "
                                f"{store.buffer.name}", code="BW324", guilty=[it])  # fmt: skip
-                found[it.var] = it.dom.min
+                found[it.var] = (None, it.dom.min)
         return found
+
+
+Place = tuple[int | None, ir.Expr]
+"""Which index tells an iterator and what to take off it; None: the value is that of the second."""
+
+
+def _shifted(index: ir.Expr, own: set[ir.Var]) -> tuple[ir.Var, ir.Expr] | None:
+    """The one iterator of an index and what is added to it, if that is all."""
+    used = [v for v in ir.free_vars(index) if v in own]
+    if len(used) != 1 or ir.collect(index, ir.BufferLoad):
+        return None
+    rest = simplify(ir.sub(index, used[0]))
+    return None if ir.uses_var(rest, own) else (used[0], rest)
 
 
 def single_store(state: State, block: ir.Block) -> ir.BufferStore:
@@ -130,13 +172,17 @@ def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> 
                        "element", code="BW324", guilty=[state.tree.realize(reader)])  # fmt: skip
 
 
+def _less(index: ir.Expr, rest: ir.Expr) -> ir.Expr:
+    return index if ir.is_const_int(rest, 0) else simplify(ir.sub(*ir.match_types(index, rest)))
+
+
 class _Inline(ir.Mutator):
     """Loads become expressions; blocks that change get new signatures and are forwarded."""
 
     def __init__(
         self,
         store: ir.BufferStore,
-        iterators: dict[ir.Var, int | ir.Expr],
+        iterators: dict[ir.Var, Place],
         forward: dict[ir.Block, ir.Block],
     ) -> None:
         super().__init__()
@@ -149,8 +195,8 @@ class _Inline(ir.Mutator):
         new = self.descend(node)
         if node.buffer is not self.store.buffer:
             return new
-        mapping = {v: new.indices[at] if isinstance(at, int) else at
-                   for v, at in self.iterators.items()}  # fmt: skip
+        mapping = {v: rest if at is None else _less(new.indices[at], rest)
+                   for v, (at, rest) in self.iterators.items()}  # fmt: skip
         typed = {v: ir.cast_to(e, v.type) for v, e in mapping.items()}
         return ir.substitute(copied_expr(self.store.value), typed)
 

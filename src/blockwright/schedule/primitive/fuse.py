@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.checks import require_chain, require_plain_loop
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import simplified_bindings
+from blockwright.schedule.loops import loop_names, simplified_bindings
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -19,6 +19,7 @@ class Fuse(Primitive, frozen=True, eq=False):
     Args:
         loops: the loops, outermost first.
         preserve_unit_iters: let loops that run once take part in the new loop's name and value.
+        name: of the new loop; the default joins the names of the loops.
 
     Requires:
     - each loop is the only statement of the one before it;
@@ -56,6 +57,7 @@ class Fuse(Primitive, frozen=True, eq=False):
 
     loops: tuple[LoopRV, ...]
     preserve_unit_iters: bool = True
+    name: str | None = None
 
     def apply(self, state: State) -> Step:
         if not self.loops:
@@ -77,7 +79,11 @@ class Fuse(Primitive, frozen=True, eq=False):
             one = ir.const(1, dtype)
             parts = [k for k in parts if not analyzer.prove_equal(sizes[k], one)] or [0]
         name = "_".join(loops[k].loop_var.name for k in parts) + "_fused"
-        fused = ir.Var(name if len(parts) > 1 else loops[parts[0]].loop_var.name, dtype)
+        if len(parts) == 1:
+            name = loops[parts[0]].loop_var.name
+        if self.name is not None:
+            (name,) = loop_names(state, loops[0], (self.name,), 1)
+        fused = ir.Var(name, dtype)
         total: ir.Expr = ir.const(1, dtype)
         mapping: dict[ir.Var, ir.Expr] = {f.loop_var: f.min for f in loops}
         for k in reversed(parts):

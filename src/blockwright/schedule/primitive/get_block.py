@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
+
+import msgspec
 
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
@@ -13,15 +15,24 @@ class GetBlock(Primitive, frozen=True, eq=False):
 
     Args:
         name: the block's name; the implicit root block is "root".
+        func_name: in which function of a module; otherwise the one worked on.
 
     Requires:
     - exactly one block has the name.
     """
 
     method: ClassVar[str] = "get_block"
+    pure: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     name: str
+    func_name: str | None = None
+
+    def function(self) -> str | None:
+        return self.func_name
+
+    def in_function(self, name: str) -> Self:
+        return msgspec.structs.replace(self, func_name=name)
 
     def apply(self, state: State) -> Step:
         found = [b for b in state.tree.blocks if b.name == self.name]

@@ -17,6 +17,7 @@ class GetChildBlocks(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "get_child_blocks"
+    pure: ClassVar[bool] = True
     returns: ClassVar[Returns] = "blocks"
 
     block_or_loop: BlockRV | LoopRV

@@ -17,6 +17,7 @@ class GetConsumers(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "get_consumers"
+    pure: ClassVar[bool] = True
     returns: ClassVar[Returns] = "blocks"
 
     block: BlockRV

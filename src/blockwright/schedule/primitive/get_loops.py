@@ -17,6 +17,7 @@ class GetLoops(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "get_loops"
+    pure: ClassVar[bool] = True
     returns: ClassVar[Returns] = "loops"
 
     block: BlockRV

@@ -17,6 +17,7 @@ class GetOutputBlocks(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "get_output_blocks"
+    pure: ClassVar[bool] = True
     returns: ClassVar[Returns] = "blocks"
 
     scope_block: BlockRV

@@ -17,6 +17,7 @@ class GetProducers(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "get_producers"
+    pure: ClassVar[bool] = True
     returns: ClassVar[Returns] = "blocks"
 
     block: BlockRV

@@ -197,7 +197,7 @@ def _require_readable(
     flow = state.data_flow(state.scope(block))
     region = next(r for r in block.reads if r.buffer is buffer)
     makers = [w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[block]]
-    if makers and not any(flow.covers(w, block, region) for w in makers):
+    if makers and not flow.covers(makers, block, region):
         state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "
                    "everywhere", code="BW325", guilty=[block, *makers])  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
-from blockwright.arith import bound_region, covers
+from blockwright.arith import bound_region, jointly_cover
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.handle import BlockRV
@@ -24,7 +24,8 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         block: the consumer.
 
     Requires:
-    - the block and its only producer are complete, each with one store as body;
+    - the block and the producers of the buffer that it takes up (several may write parts of it)
+      are complete, each with one store as body;
     - the block reads the producer's result at one index, its own iterators, each once;
     - nobody else reads the producer's result, and it lives in the scope;
     - nothing between the two blocks touches what the consumer reads or writes.
@@ -69,14 +70,28 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         require_complete(state, flow, block)
         require_implied_predicate(state, block)
         store = single_store(state, block)
-        producer, made = self._producer(state, flow, block)
-        mapping = self._iterators(state, block, store, made)
-        self._reaches_all(state, flow, producer, block, mapping)
-        self._quiet_between(state, flow, producer, block)
-        value = _Replace(made.buffer, copied_expr(made.value))(ir.substitute(store.value, mapping))
+        producers = self._producers(state, flow, block)
+        mappings = [self._iterators(state, block, store, made) for _, made in producers]
+        self._reach_all(state, flow, [p for p, _ in producers], block, mappings)
+        self._quiet_between(state, flow, [p for p, _ in producers], block)
+        edit = Edit(state)
+        for (producer, made), mapping in zip(producers, mappings, strict=True):
+            self._apply_to(state, edit, block, store, producer, made, mapping)
+        edit.replace(realize, None)
+        edit.free(scope, producers[0][1].buffer)
+        edit.refresh_signatures()
+        return edit.finish()
+
+    @staticmethod
+    def _apply_to(
+        state: State, edit: Edit, block: ir.Block, store: ir.BufferStore, producer: ir.Block,
+        made: ir.BufferStore, mapping: dict[ir.Var, ir.Expr],
+    ) -> None:  # fmt: skip
+        """Let one producer store the consumer's value, where there is an instance of it."""
+        value = _Replace(made.buffer, copied_expr(made.value))(
+            ir.substitute(copied_expr(store.value), mapping))  # fmt: skip
         index = tuple(ir.substitute(i, mapping) for i in store.indices)
         body = ir.BufferStore(store.buffer, value, index)
-        edit = Edit(state)
         old = state.tree.realize(producer)
         new = with_signature(producer.replace(body=body), state.analyzer(old))
         edit.forward[producer] = new
@@ -94,32 +109,33 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                 if not analyzer.prove(condition):
                     predicate = ir.logical_and(predicate, ir.substitute(condition, values))
         edit.replace(old, old.replace(block=new, predicate=predicate))
-        edit.replace(realize, None)
-        edit.free(scope, made.buffer)
-        edit.refresh_signatures()
-        return edit.finish()
 
     @staticmethod
-    def _producer(state: State, flow: Scope, block: ir.Block) -> tuple[ir.Block, ir.BufferStore]:
-        """The block that can take the expression: the last producer of something read here."""
+    def _producers(
+        state: State, flow: Scope, block: ir.Block
+    ) -> list[tuple[ir.Block, ir.BufferStore]]:
+        """The blocks that can take the expression: all that write what the last producer writes."""
         own = set(flow.block.alloc_buffers)
-        producers = flow.producers(block)
-        if not producers:
+        before = flow.producers(block)
+        if not before:
             state.fail(f"block {block.name} has no producer in its scope", code="BW322",
                        guilty=[state.tree.realize(block)])  # fmt: skip
-        producer = producers[-1]
-        require_complete(state, flow, producer)
-        made = single_store(state, producer)
-        others = [r for r in flow.readers[made.buffer] if r is not block]
-        if made.buffer not in own or others:
+        require_complete(state, flow, before[-1])
+        buffer = single_store(state, before[-1]).buffer
+        found: list[tuple[ir.Block, ir.BufferStore]] = []
+        for producer in flow.writers[buffer]:
+            require_complete(state, flow, producer)
+            found.append((producer, single_store(state, producer)))
+        others = [r for r in flow.readers[buffer] if r is not block]
+        if buffer not in own or others:
             who = f"block {others[0].name} reads it too" if others else "it outlives the scope"
             state.fail(
-                f"{made.buffer.name} must be read by block {block.name} alone, but {who}",
+                f"{buffer.name} must be read by block {block.name} alone, but {who}",
                 code="BW322",
-                guilty=[state.tree.realize(x) for x in (producer, *others)],
+                guilty=[state.tree.realize(x) for x in (before[-1], *others)],
             )
-        require_element_reads(state, block, made.buffer)
-        return producer, made
+        require_element_reads(state, block, buffer)
+        return found
 
     @staticmethod
     def _iterators(
@@ -150,34 +166,37 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         return mapping
 
     @staticmethod
-    def _reaches_all(
-        state: State,
-        flow: Scope,
-        producer: ir.Block,
-        block: ir.Block,
-        mapping: dict[ir.Var, ir.Expr],
-    ) -> None:
-        """The producer's instances give the consumer's iterators every value they take."""
-        analyzer = state.analyzer(state.tree.realize(producer))
-        domains = {it.var: it.dom for it in producer.iter_vars}
-        points = [ir.Range(mapping[it.var], ir.const(1, it.var.type)) for it in block.iter_vars]
-        have = bound_region(points, domains, analyzer)
-        whole = covers(have, [it.dom for it in block.iter_vars], analyzer)
-        if not whole or not flow.is_exact([], producer, producer.writes[0], analyzer):
-            state.fail(f"block {producer.name} does not run where block {block.name} does",
-                       code="BW324", guilty=[state.tree.realize(x) for x in (producer, block)],
+    def _reach_all(
+        state: State, flow: Scope, producers: list[ir.Block], block: ir.Block,
+        mappings: list[dict[ir.Var, ir.Expr]],
+    ) -> None:  # fmt: skip
+        """The producers' instances give the consumer's iterators every value they take."""
+        boxes: list[tuple[ir.Range, ...]] = []
+        analyzer = state.analyzer(flow.block.body)
+        for producer, mapping in zip(producers, mappings, strict=True):
+            domains = {it.var: it.dom for it in producer.iter_vars}
+            points = [ir.Range(mapping[it.var], ir.const(1, it.var.type)) for it in block.iter_vars]
+            if flow.is_exact([], producer, producer.writes[0], analyzer):
+                boxes.append(bound_region(points, domains, analyzer))
+        if not jointly_cover(boxes, [it.dom for it in block.iter_vars], analyzer):
+            names = " and ".join(p.name for p in producers)
+            state.fail(f"block {names} does not run where block {block.name} does", code="BW324",
+                       guilty=[state.tree.realize(x) for x in (*producers, block)],
                        help="inline the producer instead")  # fmt: skip
 
     @staticmethod
-    def _quiet_between(state: State, flow: Scope, producer: ir.Block, block: ir.Block) -> None:
-        low, high = flow.position[producer], flow.position[block]
+    def _quiet_between(
+        state: State, flow: Scope, producers: list[ir.Block], block: ir.Block
+    ) -> None:
+        low, high = flow.position[producers[0]], flow.position[block]
+        made = {r.buffer for p in producers for r in p.writes}
         written = {r.buffer for r in block.writes}
         touched = written | {r.buffer for r in block.reads}
         for other in flow.blocks[low:high]:
             changes = {r.buffer for r in other.writes} & touched
             uses = {r.buffer for r in other.reads} & written
-            if other is producer:
-                changes -= {r.buffer for r in producer.writes}
+            if other in producers:
+                changes -= made
             if changes or uses:
                 name = next(iter(changes | uses)).name
                 state.fail(f"block {other.name} stands between and touches {name}", code="BW316",

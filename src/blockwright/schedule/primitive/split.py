@@ -10,7 +10,7 @@ from blockwright.arith import Analyzer
 from blockwright.schedule.checks import require_plain_loop
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import guarded, simplified_bindings
+from blockwright.schedule.loops import guarded, loop_names, simplified_bindings
 from blockwright.schedule.record import Factor, Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -25,6 +25,7 @@ class Split(Primitive, frozen=True, eq=False):
         preserve_unit_iters: keep loops that run once.
         disable_predication: leave the predicate out; the product must then provably not exceed
             the extent.
+        names: of the new loops; the default numbers them after the loop.
 
     Requires:
     - the loop is serial and not annotated;
@@ -65,6 +66,7 @@ class Split(Primitive, frozen=True, eq=False):
     factors: tuple[Factor, ...]
     preserve_unit_iters: bool = True
     disable_predication: bool = False
+    names: tuple[str, ...] | None = None
 
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
@@ -91,7 +93,8 @@ class Split(Primitive, frozen=True, eq=False):
             for k, e in enumerate(extents)
             if self.preserve_unit_iters or not analyzer.prove_equal(e, ir.const(1, dtype))
         ]
-        fresh = {k: ir.Var(f"{loop.loop_var.name}_{k}", dtype) for k in kept}
+        names = loop_names(state, loop, self.names, len(extents))
+        fresh = {k: ir.Var(names[k], dtype) for k in kept}
         value: ir.Expr = ir.const(0, dtype)
         for k, extent in enumerate(extents):
             value = value * extent if k else value

@@ -1,7 +1,7 @@
 """Parser engine of the script dialects: source text, problems with spans, expression evaluation."""
 
 from blockwright.script.core.evaluator import POISON, Evaluator, MetaVar, special_form
-from blockwright.script.core.plain import items_of, iterable_of, sequence_of
+from blockwright.script.core.plain import NodeFacts, items_of, iterable_of, sequence_of
 from blockwright.script.core.report import Poisoned, Problem, Reporter
 from blockwright.script.core.source import (
     Script,
@@ -16,6 +16,7 @@ __all__ = [
     "POISON",
     "Evaluator",
     "MetaVar",
+    "NodeFacts",
     "Poisoned",
     "Problem",
     "Reporter",

@@ -83,6 +83,7 @@ class Evaluator:
         self.script = script
         self.reporter = reporter
         self.scopes: list[dict[str, Any]] = [{}]
+        self.depth = 0  # of macros being expanded
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -214,6 +215,8 @@ class Evaluator:
             raise Problem("BW104", f"{node.attr!r} is not reachable from script text", node)
         try:
             return self.attribute(value, node.attr, node)
+        except BlockwrightError:
+            raise  # a name that explains its absence
         except AttributeError:
             raise self.no_attribute(value, node) from None
 

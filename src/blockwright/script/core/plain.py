@@ -6,8 +6,34 @@ elements unknown, so these helpers give it back as a list of `Any`.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
+
+from blockwright.ir import Node
+
+FactT = TypeVar("FactT")
+
+
+class NodeFacts(Generic[FactT]):
+    """Facts about nodes, by identity, as long as the nodes live.
+
+    (A `WeakKeyDictionary` would compare its keys with `==`, which expressions refuse.)
+    """
+
+    def __init__(self) -> None:
+        self._facts: dict[int, tuple[weakref.ref[Node], FactT]] = {}
+
+    def __setitem__(self, node: Node, fact: FactT) -> None:
+        key, facts = id(node), self._facts
+        facts[key] = (weakref.ref(node, lambda _: facts.pop(key, None)), fact)
+
+    def get(self, node: Any) -> FactT | None:
+        found = self._facts.get(id(node))
+        return found[1] if found is not None and found[0]() is node else None
+
+    def __len__(self) -> int:
+        return len(self._facts)
 
 
 def sequence_of(value: Any) -> list[Any] | None:

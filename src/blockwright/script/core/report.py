@@ -31,11 +31,22 @@ class Reporter:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.found: list[Diagnostic] = []
+        self.notes: tuple[str, ...] = ()
 
     def add(self, problem: Problem, where: ast.AST | None = None) -> None:
         node = problem.node if problem.node is not None else where
         span = self.script.span(node) if node is not None else None
-        self.found.append(Diagnostic(problem.code, problem.message, span, problem.help))
+        self.found.append(Diagnostic(problem.code, problem.message, span, problem.help, self.notes))
+
+    @contextmanager
+    def inside(self, script: Script, note: str) -> Generator[None]:
+        """Meanwhile places are in `script`, and every problem carries the note."""
+        before = self.script, self.notes
+        self.script, self.notes = script, (note, *self.notes)
+        try:
+            yield
+        finally:
+            self.script, self.notes = before
 
     @contextmanager
     def statement(self, node: ast.AST) -> Generator[None]:

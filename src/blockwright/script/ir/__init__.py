@@ -13,28 +13,43 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.ir import IRModule
-from blockwright.script.core import caller_environment, decorated_class
+from blockwright.analysis.well_formed import find_problems
+from blockwright.ir import IRModule, PrimFunc
+from blockwright.script.core import Reporter, caller_environment, decorated_class
 from blockwright.script.ir.functions import constant, module_attrs
 from blockwright.script.ir.parser import from_source, parse_module
 
 __all__ = ["constant", "from_source", "ir_module", "module_attrs"]
 
 
-def ir_module(cls: type | None = None, **_: Any) -> Any:
-    """Decorator: parse a class whose functions are dialect functions into an `IRModule`."""
+def ir_module(cls: type | None = None, *, check_well_formed: bool = True) -> Any:
+    """Decorator: parse a class whose functions are dialect functions into an `IRModule`.
+
+    Unless told otherwise, its tensor programs are checked as by `T.prim_func`.
+    """
     if cls is None:
-        return _ModuleDecorator()
-    return _decorate(cls)
+        return _ModuleDecorator(check_well_formed)
+    return _decorate(cls, check_well_formed)
 
 
 class _ModuleDecorator:
     """`@I.ir_module()`."""
 
+    def __init__(self, check: bool) -> None:
+        self.check = check
+
     def __call__(self, cls: type) -> IRModule:
-        return _decorate(cls)
+        return _decorate(cls, self.check)
 
 
-def _decorate(cls: type) -> IRModule:
+def _decorate(cls: type, check: bool) -> IRModule:
     frame, env = caller_environment(2)
-    return parse_module(decorated_class(cls, frame, env))
+    script = decorated_class(cls, frame, env)
+    reporter = Reporter(script)
+    module = parse_module(script, reporter)
+    if check and not reporter.found:
+        for function in module.functions.values():
+            if isinstance(function, PrimFunc):
+                reporter.found.extend(find_problems(function))
+    reporter.finish()
+    return module

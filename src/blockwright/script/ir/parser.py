@@ -13,6 +13,7 @@ from blockwright.script.ir import functions
 from blockwright.script.relax.parser import RelaxParser
 from blockwright.script.relax.values import constant_table
 from blockwright.script.tir.evaluator import ModuleRef
+from blockwright.script.tir.macro import is_macro, macro_of
 from blockwright.script.tir.parser import TirParser
 
 _LEVELS = {"prim_func": "T", "function": "R"}
@@ -57,7 +58,7 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
     node = script.node
     assert isinstance(node, ast.ClassDef)
     report = Reporter(script) if reporter is None else reporter
-    names = [n.name for n in node.body if isinstance(n, ast.FunctionDef)]
+    names = [n.name for n in node.body if isinstance(n, ast.FunctionDef) and not is_macro(n)]
     ref = ModuleRef(names)
     siblings = {name: getattr(ref, name) for name in names}
     script.env = {**siblings, **script.env, "cls": ref, node.name: ref}
@@ -65,7 +66,9 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
     attrs: dict[str, Any] = {}
     for item in node.body:
         with report.statement(item):
-            if isinstance(item, ast.FunctionDef):
+            if isinstance(item, ast.FunctionDef) and is_macro(item):
+                script.env[item.name] = macro_of(item, _part(script, item))
+            elif isinstance(item, ast.FunctionDef):
                 if item.name in members:
                     raise Problem("BW111", f"function {item.name!r} is defined twice", item)
                 function = parse_function(item, script, report)
@@ -116,6 +119,8 @@ def from_source(
             with reporter.statement(item):
                 if isinstance(item, ast.ClassDef) and _is_module(item):
                     found.append(parse_module(_part(script, item), reporter))
+                elif isinstance(item, ast.FunctionDef) and is_macro(item):
+                    script.env[item.name] = macro_of(item, _part(script, item))
                 elif isinstance(item, ast.FunctionDef):
                     function = parse_function(item, _part(script, item), reporter)
                     found += [] if function is None else [function]

@@ -48,6 +48,7 @@ from blockwright.script.relax.values import str_ as str
 from blockwright.script.relax.values import tuple_ as tuple
 from blockwright.script.tir import DeferredFunction
 from blockwright.script.tir.evaluator import ModuleRef
+from blockwright.script.tir.macro import macro
 
 call_dps_packed = call_dps_library
 outputs = output
@@ -55,7 +56,7 @@ outputs = output
 __all__ = [
     "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_dps_library",
     "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "const",
-    "constant", "dataflow", "dtype", "func_attr", "function", "match_cast", "op",
+    "constant", "dataflow", "dtype", "func_attr", "function", "macro", "match_cast", "op",
     "output", "outputs", "prim_value", "shape", "str", "tuple",
 ]  # fmt: skip
 

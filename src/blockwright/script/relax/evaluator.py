@@ -10,6 +10,7 @@ from blockwright.ir import Expr, GraphCall, GraphExpr, OpRef, TensorInfo
 from blockwright.script.core import Evaluator, Problem
 from blockwright.script.relax.values import OpName, as_graph, const, graph_call
 from blockwright.script.tir.evaluator import FunctionRef
+from blockwright.script.tir.macro import Macro
 from blockwright.support import ScriptError
 
 _OPERATORS: dict[type[ast.AST], str] = {
@@ -81,7 +82,13 @@ class RelaxEvaluator(Evaluator):
                           "write R.logical_and(x, y)")  # fmt: skip
         return super().eval_BoolOp(node)
 
+    def fragment(self, body: list[ast.stmt]) -> Any:
+        """The bindings of a macro where it is called; the parser knows statements."""
+        raise NotImplementedError
+
     def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if isinstance(func, Macro):
+            return func.expand(self, args, kwargs, node)
         if isinstance(func, OpName):
             for item in node.keywords:  # a string that names a type is a type
                 literal = isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import operator
 import threading
-import weakref
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, SupportsIndex, cast
 
 from blockwright import ir
 from blockwright.ir import DType, Expr, Info, dtype_of
-from blockwright.script.core import items_of
+from blockwright.script.core import NodeFacts, items_of
 from blockwright.support import ScriptError
 
 Resolver = Callable[[str], Expr]
@@ -23,7 +22,7 @@ _local = threading.local()
 
 # Python evaluates annotations before the parser reads them, and helpers may prepare annotations
 # outside functions: text stands as a placeholder until a parser takes the annotation in.
-_unresolved: weakref.WeakKeyDictionary[ir.Var, str] = weakref.WeakKeyDictionary()
+_unresolved: NodeFacts[str] = NodeFacts()
 
 
 @contextmanager
@@ -140,8 +139,8 @@ def as_info(value: Any) -> Info:
         resolver: Resolver | None = getattr(_local, "resolver", None)
         if resolver is None or not _unresolved:
             return value
-        pending = [v for v in ir.collect(value, ir.Var) if v in _unresolved]
-        return ir.substitute(value, {v: resolver(_unresolved[v]) for v in pending})
+        texts = {v: _unresolved.get(v) for v in ir.collect(value, ir.Var)}
+        return ir.substitute(value, {v: resolver(t) for v, t in texts.items() if t is not None})
     raise ScriptError(
         "expected an annotation",
         code="BW112",

@@ -33,6 +33,7 @@ from blockwright.script.relax.values import (
     tuple_,
 )
 from blockwright.script.tir.evaluator import FunctionRef
+from blockwright.script.tir.syntax import without_docstring
 from blockwright.support import ScriptError
 
 
@@ -128,10 +129,7 @@ class RelaxParser(RelaxEvaluator):
             raise Problem(error.code, error.message, node, error.help) from None
 
     def _body_of_function(self, node: ast.FunctionDef) -> None:
-        body = node.body
-        first = body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-            body = body[1:]
+        body = without_docstring(node.body)
         if not body or not isinstance(body[-1], ast.Return):
             self.reporter.add(
                 Problem(
@@ -142,6 +140,12 @@ class RelaxParser(RelaxEvaluator):
                 )
             )
         self.body(body)
+
+    def fragment(self, body: list[ast.stmt]) -> Any:
+        """The bindings of a macro where it is called; its `return` gives the call's value."""
+        last = body[-1] if isinstance(body[-1], ast.Return) else None
+        self.body(without_docstring(body if last is None else body[:-1]))
+        return None if last is None or last.value is None else self.eval(last.value)
 
     # ------------------------------------------------------------------------------------- symbols
     def _symbol(self, text: str) -> Expr:

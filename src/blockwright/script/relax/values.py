@@ -142,6 +142,9 @@ def _argument_tuple(args: Any) -> GraphExpr:
 
 def _tir_call(name: str, func: Any, args: Any, out_sinfo: Any, tir_vars: Any, dtype: Any,
               attrs: dict[str, Any]) -> GraphCall:  # fmt: skip
+    if isinstance(out_sinfo, GraphExpr) and not isinstance(out_sinfo, ir.ShapeExpr):
+        raise ScriptError("the shape of a result is written out where it is called", code="BW107",
+                          help='write R.Tensor((n, m), "float32")')  # fmt: skip
     if dtype is not None:  # early spelling: a shape and a type instead of an annotation
         dims = out_sinfo.values if isinstance(out_sinfo, ir.ShapeExpr) else dimensions(out_sinfo)
         out_sinfo = ir.TensorInfo(dims, dtype_of(dtype))

@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.well_formed import find_problems
 from blockwright.ir import OPS, PrimFunc, dtype_of
 from blockwright.script.core import (
     Reporter,
@@ -25,25 +26,46 @@ from blockwright.script.core import (
     decorated_function,
     in_module_class,
 )
-from blockwright.script.tir import blocks, expressions, statements
+from blockwright.script.tir import blocks, classic, control, expressions, statements
 from blockwright.script.tir.blocks import *  # noqa: F403
+from blockwright.script.tir.builder import FuncFrame
+from blockwright.script.tir.classic import *  # noqa: F403
+from blockwright.script.tir.classic import REPLACED, Range_, replaced
+from blockwright.script.tir.control import *  # noqa: F403
 from blockwright.script.tir.expressions import *  # noqa: F403
-from blockwright.script.tir.expressions import broadcast, builtin, fresh_var, ramp, shuffle
+from blockwright.script.tir.expressions import (
+    broadcast,
+    builtin,
+    fresh_var,
+    named_var,
+    ramp,
+    shuffle,
+)
+from blockwright.script.tir.hardware import HARDWARE, hardware_call
+from blockwright.script.tir.macro import Macro, inline, macro
 from blockwright.script.tir.parser import TirParser
 from blockwright.script.tir.statements import *  # noqa: F403
 from blockwright.script.tir.statements import Buffer_ as Buffer
 from blockwright.script.tir.values import DTypeFactory
 from blockwright.support import IRError
 
-__all__ = ["Broadcast", "Buffer", "Ramp", "Shuffle", "boolean", "prim_func"]
+__all__ = [
+    "Broadcast", "Buffer", "Macro", "Ptr", "Ramp", "Range", "Shuffle", "SizeVar", "Var", "boolean",
+    "buffer", "inline", "macro", "prim_func", "ptr",
+]  # fmt: skip
 __all__ += blocks.__all__
+__all__ += classic.__all__
+__all__ += control.__all__
 __all__ += expressions.__all__
 __all__ += statements.__all__
 
 _made: dict[str, Callable[..., Any]] = {}
 
 Ramp, Broadcast, Shuffle = ramp, broadcast, shuffle
+Range, Var, SizeVar = Range_, named_var, named_var
 boolean = DTypeFactory(ir.dtype_of("bool"), fresh_var)
+Ptr = ptr = DTypeFactory(ir.dtype_of("handle"), fresh_var)
+buffer = Buffer
 
 
 class DeferredFunction:
@@ -57,31 +79,43 @@ def prim_func(func: Any = None, *, private: bool = False, check_well_formed: boo
     """Decorator: parse a function into a `PrimFunc`.
 
     `private` functions get no entry for callers outside the module. Names that the dialect does
-    not define are looked up in the Python scope around the function.
+    not define are looked up in the Python scope around the function. Unless told otherwise, the
+    program is checked: a signature that is written must cover what the block does.
     """
     if func is None:
-        return _Configured(private)
-    return _parse(func, private)
+        return _Configured(private, check_well_formed)
+    return _parse(func, private, check_well_formed)
 
 
 class _Configured:
-    """`@T.prim_func(private=True)`."""
+    """`@T.prim_func(private=True)`; with the IR builder, `with T.prim_func():`."""
 
-    def __init__(self, private: bool) -> None:
-        self.private = private
+    def __init__(self, private: bool, check: bool) -> None:
+        self.private, self.check = private, check
+        self._frame: FuncFrame | None = None
+
+    def __enter__(self) -> None:
+        self._frame = FuncFrame("main", self.private)
+        self._frame.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        assert self._frame is not None
+        self._frame.__exit__(*error)
 
     def __call__(self, func: FunctionType) -> Any:
-        return _parse(func, self.private)
+        return _parse(func, self.private, self.check)
 
 
-def _parse(func: FunctionType, private: bool) -> PrimFunc | DeferredFunction:
+def _parse(func: FunctionType, private: bool, check: bool) -> PrimFunc | DeferredFunction:
     frame, env = caller_environment(2)
     if in_module_class(func, frame):
         return DeferredFunction(func)
     script = decorated_function(func, env)
     reporter = Reporter(script)
     result = TirParser(script, reporter).function(script.function, private)
-    if result is None:
+    if result is not None and check:
+        reporter.found.extend(find_problems(result))
+    if result is None or reporter.found:
         reporter.fail()
     return result
 
@@ -92,8 +126,12 @@ def __getattr__(name: str) -> Any:
     value: Callable[..., Any] | None = _made.get(name)
     if value is not None:
         return value
-    if name in OPS:
+    if name in HARDWARE:
+        value = hardware_call(name)
+    elif name in OPS:
         value = builtin(name)
+    elif name in REPLACED:
+        raise replaced(name)
     else:
         try:
             value = DTypeFactory(dtype_of(name), fresh_var)
@@ -105,4 +143,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     kinds = ("bool", "float16", "float32", "float64", "handle", "int8", "int32", "int64", "uint8")
-    return sorted({*__all__, *OPS, *kinds})
+    return sorted({*__all__, *OPS, *HARDWARE, *kinds})

@@ -49,8 +49,10 @@ class Builder:
         self.frames: list[Frame] = []
         self.hints: list[str] = []
         self.fresh: set[Var] = set()
+        self.threads: dict[Var, str] = {}  # axes of T.env_thread and their tags
         self.span: Span | None = None
         self.failed = False
+        self.result: PrimFunc | None = None  # of the last function that was finished
 
     @classmethod
     def current(cls, what: str = "this") -> Builder:
@@ -322,6 +324,7 @@ class FuncFrame(StorageFrame):
         pairs = tuple((p, self.buffer_map[p]) for p in self.params if p in self.buffer_map)
         self.result = PrimFunc(tuple(self.params), pairs, self._rooted(self.body()), attrs,
                                span=self.span)  # fmt: skip
+        builder.result = self.result
 
     def _rooted(self, body: Stmt) -> Stmt:
         """The root block is added when the program has blocks or allocations but no root."""

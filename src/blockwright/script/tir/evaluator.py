@@ -11,7 +11,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.ir import Buffer, Expr
 from blockwright.script.core import Evaluator, items_of
-from blockwright.script.tir import expressions, statements
+from blockwright.script.tir import classic, expressions, statements
 from blockwright.script.tir.values import (
     BufferSlice,
     DTypeFactory,
@@ -21,7 +21,7 @@ from blockwright.script.tir.values import (
 )
 
 _METHODS: dict[str, Callable[..., Any]] = {
-    "vload": expressions.vload, "vstore": statements.vstore,
+    "vload": expressions.vload, "vstore": statements.vstore, "access_ptr": classic.access_ptr,
 }  # fmt: skip
 _SPLICED: dict[Any, Callable[..., Any]] = {
     builtins.min: expressions.min, builtins.max: expressions.max,
@@ -63,6 +63,8 @@ class TirEvaluator(Evaluator):
         if isinstance(value, Buffer) and name in _METHODS:
             method = _METHODS[name]
             return partial(method, value)
+        if isinstance(value, Buffer) and name in classic.FACTS:
+            return classic.FACTS[name](value)
         if isinstance(value, Expr) and name == "astype":
             return partial(expressions.cast, value)
         return super().attribute(value, name, node)

@@ -18,7 +18,7 @@ from blockwright.ir.printer.expr import implied_type
 from blockwright.script.core import Evaluator, Problem, items_of, special_form
 from blockwright.script.tir.builder import Builder
 from blockwright.script.tir.values import number_types, to_expr, vector_indices
-from blockwright.support import ScriptError
+from blockwright.support import IRError, ScriptError
 
 
 def fresh_var(dtype: DType) -> Var:
@@ -29,9 +29,25 @@ def fresh_var(dtype: DType) -> Var:
     return builder.define(Var(builder.take_name("v"), dtype, span=builder.span))
 
 
-def var(name: str, dtype: str | DType = "int32") -> Var:
+def var(name: str, dtype: str | DType = "") -> Var:
+    """A variable: `T.var("n", "int64")`, or `T.var("int64")` named by its assignment."""
+    if _names_type(name):  # the classic order has the type first
+        return named_var(str(dtype), name) if dtype else fresh_var(dtype_of(name))
+    return named_var(name, dtype or "int32")
+
+
+def named_var(name: str, dtype: str | DType = "int32") -> Var:
     """A variable with a name of its own."""
-    return Var(name, dtype_of(dtype))
+    made, builder = Var(name, dtype_of(dtype)), Builder.active()
+    return made if builder is None else builder.define(made)
+
+
+def _names_type(name: str) -> bool:
+    try:
+        dtype_of(name)
+    except IRError:
+        return False
+    return True
 
 
 def builtin(name: str) -> Callable[..., Expr]:
@@ -53,7 +69,7 @@ def builtin(name: str) -> Callable[..., Expr]:
 
 def call_intrin(dtype: str | DType, name: str, *args: Any) -> Expr:
     """A builtin operation by name with its result type."""
-    return ir.Call(name, tuple(to_expr(a) for a in args), dtype_of(dtype))
+    return ir.Call(name.removeprefix("tir."), tuple(to_expr(a) for a in args), dtype_of(dtype))
 
 
 def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Expr:
@@ -85,9 +101,9 @@ def _binary(name: str, cls: type[ir.BinaryOp]) -> Callable[[Any, Any], Expr]:
     return apply
 
 
-floordiv = _binary("floordiv", ir.FloorDiv)
-floormod = _binary("floormod", ir.FloorMod)
-truncdiv = _binary("truncdiv", ir.Div)
+floordiv = indexdiv = _binary("floordiv", ir.FloorDiv)
+floormod = indexmod = _binary("floormod", ir.FloorMod)
+truncdiv = div = _binary("truncdiv", ir.Div)
 truncmod = _binary("truncmod", ir.Mod)
 Add, Sub, Mul = _binary("Add", ir.Add), _binary("Sub", ir.Sub), _binary("Mul", ir.Mul)
 Div, Mod = _binary("Div", ir.Div), _binary("Mod", ir.Mod)
@@ -230,16 +246,40 @@ def Let(evaluator: Evaluator, node: ast.Call) -> Expr:
 # ------------------------------------------------------------------------------- methods of values
 def vload(buffer: Buffer, indices: Any, dtype: Any = None, predicate: Any = None) -> Expr:
     """`A.vload([i], predicate=mask)`: a load with a mask."""
+    return vector_load(buffer, items_of(indices), predicate)
+
+
+def vector_load(buffer: Buffer, items: Sequence[Any], predicate: Any = None) -> Expr:
+    """A load of an element, or of a vector where the last index is a slice or ramp."""
     mask = None if predicate is None else to_expr(predicate)
-    return BufferLoad(buffer, vector_indices(buffer, items_of(indices)), mask)
+    return BufferLoad(buffer, vector_indices(buffer, items), mask)
 
 
 def call_extern(*args: Any, dtype: str | DType = "int32") -> Expr:
     """A call by linker name; the result type may come first, as in the classic spelling."""
+    return _by_name("call_extern", args, dtype)
+
+
+def call_pure_extern(*args: Any, dtype: str | DType = "int32") -> Expr:
+    """As `call_extern`, of a function without effects."""
+    return _by_name("call_pure_extern", args, dtype)
+
+
+def _by_name(op: str, args: Sequence[Any], dtype: str | DType) -> Expr:
     values = list(args)
-    if len(values) > 1 and isinstance(values[0], str) and isinstance(values[1], str):
+    if len(values) > 1 and isinstance(values[1], str) and _names_type(str(values[0])):
         dtype = values.pop(0)
-    return ir.Call("call_extern", tuple(map(to_expr, values)), dtype_of(dtype))
+    return ir.Call(op, tuple(map(to_expr, values)), dtype_of(dtype))
+
+
+def reinterpret(*args: Any, dtype: str | DType = "int32") -> Expr:
+    """The same bits as another type; the type may come first, as in the classic spelling."""
+    values = list(args)
+    if len(values) == 2:
+        dtype = values.pop(0)
+    if len(values) != 1:
+        raise ScriptError("T.reinterpret takes a type and a value", code="BW106")
+    return ir.call("reinterpret", to_expr(values[0]), dtype=dtype)
 
 
 def power(a: Any, b: Any) -> Expr:
@@ -263,7 +303,8 @@ def operator_of(op: ast.operator, a: Any, b: Any) -> Expr | None:
 
 __all__ = [
     "Add", "And", "Cast", "Div", "FloorDiv", "FloorMod", "Let", "Max", "Min", "Mod", "Mul", "Not",
-    "Or", "Select", "StringImm", "Sub", "broadcast", "call_extern", "call_intrin", "cast",
-    "ceildiv", "dtype", "floordiv", "floormod", "if_then_else", "infinity", "max", "max_value",
-    "min", "min_value", "power", "ramp", "shuffle", "truncdiv", "truncmod", "var",
+    "Or", "Select", "StringImm", "Sub", "broadcast", "call_extern", "call_intrin",
+    "call_pure_extern", "cast", "ceildiv", "div", "dtype", "floordiv", "floormod", "if_then_else",
+    "indexdiv", "indexmod", "infinity", "max", "max_value", "min", "min_value", "power", "ramp",
+    "reinterpret", "shuffle", "truncdiv", "truncmod", "var",
 ]  # fmt: skip

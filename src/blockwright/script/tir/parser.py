@@ -27,6 +27,14 @@ from blockwright.script.core import (
 from blockwright.script.tir import blocks, statements
 from blockwright.script.tir.builder import Builder, Frame, FrameOf, FuncFrame, LoopNest, ScopeFrame
 from blockwright.script.tir.evaluator import TirEvaluator
+from blockwright.script.tir.macro import Macro
+from blockwright.script.tir.syntax import (
+    names_of,
+    side_by_side,
+    targets,
+    without_docstring,
+    word,
+)
 from blockwright.script.tir.values import (
     BufferSlice,
     BufferSpec,
@@ -54,7 +62,7 @@ class TirParser(TirEvaluator):
             self.builder.span = self.span(node)
             with self.reporter.statement(node), frame:
                 self._params(node.args, frame)
-                self.body(_without_docstring(node.body))
+                self.body(without_docstring(node.body))
                 self.builder.failed = len(self.reporter.found) > before
         return frame.result if len(self.reporter.found) == before else None
 
@@ -82,15 +90,20 @@ class TirParser(TirEvaluator):
             for part in ast.walk(annotation):
                 ast.copy_location(part, arg.annotation)
         kind = self.eval(annotation)
-        if isinstance(kind, DTypeFactory):
-            var = Var(arg.arg, kind.dtype, span=self.span(arg))
+        if isinstance(kind, DTypeFactory) or (isinstance(kind, Var) and kind.type.is_handle):
+            var = Var(arg.arg, kind.dtype, span=self.span(arg))  # T.handle("float32") too
             self.bind(arg.arg, var)
             return var
         if isinstance(kind, BufferSpec):
             handle = Var(f"{arg.arg}_handle", ir.dtype_of("handle"), span=self.span(arg))
             self.builder.span = self.span(arg)
+            options = dict(kind.options)
+            if "data" in options:
+                raise Problem("BW112", "a parameter brings its own memory; leave data out", arg)
+            if "strides" in options:
+                options["strides"] = self._named_dims(options["strides"])
             shape = self._named_dims(kind.shape)
-            buffer = statements.make_buffer(arg.arg, shape, kind.dtype, **kind.options)
+            buffer = statements.make_buffer(arg.arg, shape, kind.dtype, **options)
             frame.buffer_map[handle] = buffer
             self.bind(arg.arg, buffer)
             return handle
@@ -113,6 +126,17 @@ class TirParser(TirEvaluator):
                 item = known
             out.append(item)
         return tuple(out)
+
+    def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if isinstance(func, Macro):
+            return func.expand(self, args, kwargs, node)
+        return super().called(func, args, kwargs, node)
+
+    def fragment(self, body: list[ast.stmt]) -> Any:
+        """The statements of a macro where it is called; a last `return` gives the call's value."""
+        last = body[-1] if isinstance(body[-1], ast.Return) else None
+        self.body(without_docstring(body if last is None else body[:-1]))
+        return None if last is None or last.value is None else self.eval(last.value)
 
     # ---------------------------------------------------------------------------------- statements
     @contextmanager
@@ -138,7 +162,7 @@ class TirParser(TirEvaluator):
     def body(self, nodes: Iterable[ast.stmt]) -> None:
         for node in nodes:
             depth = len(self.builder.frames)
-            with self.poisoning(_targets(node), node):
+            with self.poisoning(targets(node), node):
                 self.builder.span = self.span(node)
                 self.builder.hints = []
                 self.statement(node)
@@ -147,7 +171,7 @@ class TirParser(TirEvaluator):
     def statement(self, node: ast.stmt) -> None:
         method = self.statements.get(type(node))
         if method is None:
-            raise Problem("BW103", f"`{_word(node)}` is not a statement of the T dialect", node)
+            raise Problem("BW103", f"`{word(node)}` is not a statement of the T dialect", node)
         method(self, node)
 
     def indented(self, nodes: Iterable[ast.stmt]) -> None:
@@ -156,7 +180,7 @@ class TirParser(TirEvaluator):
 
     def evaluate_named(self, value: ast.expr, target: ast.expr | None) -> Any:
         """Evaluate with the names that the definitions inside are to get."""
-        self.builder.hints = _names_of(target) if isinstance(value, ast.Call) else []
+        self.builder.hints = names_of(target) if isinstance(value, ast.Call) else []
         result = self.eval(value)
         self.builder.hints = []
         return result
@@ -175,6 +199,8 @@ class TirParser(TirEvaluator):
             raise Problem("BW103", "this cannot be assigned to", target)
         elif isinstance(value, MetaVar):
             self.bind(target.id, value.value)
+        elif isinstance(value, BufferSpec):
+            self.bind(target.id, statements.declared(value).rest(target.id))
         elif isinstance(value, ScopeFrame):
             self.bind(target.id, value.rest(target.id))
         elif isinstance(value, (Frame, LoopNest)):
@@ -204,8 +230,13 @@ class TirParser(TirEvaluator):
         target = node.targets[0]
         if isinstance(target, ast.Subscript):
             self._store(target, self.eval(node.value), node)
-        else:
-            self.assign(target, self.evaluate_named(node.value, target), node)
+            return
+        pairs = side_by_side(target, node.value)
+        if not pairs:
+            pairs = [(target, node.value)]
+        found = [(part, self.evaluate_named(value, part)) for part, value in pairs]
+        for part, value in found:
+            self.assign(part, value, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if not isinstance(node.target, ast.Name) or node.value is None:
@@ -250,7 +281,7 @@ class TirParser(TirEvaluator):
             raise Problem(
                 "BW103", "this opens a block or loop", node, "use it with `with` or `for`"
             )
-        elif isinstance(value, (BufferSlice, Buffer, DTypeFactory)):
+        elif isinstance(value, (BufferSlice, BufferSpec, Buffer, DTypeFactory)):
             raise Problem("BW103", "this is no statement", node)
 
     def visit_For(self, node: ast.For) -> None:
@@ -260,7 +291,7 @@ class TirParser(TirEvaluator):
         if not isinstance(source, LoopNest):
             self._unrolled(node, source)
             return
-        names = _names_of(node.target)
+        names = names_of(node.target)
         wanted = len(source.specs)
         if len(names) != wanted:
             raise Problem("BW106", f"{wanted} loops, but {len(names)} loop variables", node.target)
@@ -322,7 +353,7 @@ class TirParser(TirEvaluator):
                     raise Problem("BW103", f"`with {ast.unparse(call)}` is not part of the dialect",
                                   call)  # fmt: skip
                 self.builder.span = self.span(item.context_expr)
-                self.builder.hints = _names_of(item.optional_vars)
+                self.builder.hints = names_of(item.optional_vars)
                 result = stack.enter_context(value)
                 self.builder.hints = []
                 if item.optional_vars is not None:
@@ -352,34 +383,6 @@ class TirParser(TirEvaluator):
 def _has_effect(call: ir.Call) -> bool:
     row = ir.OPS.get(call.op)
     return row is None or row.kind == "effect"
-
-
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    first = body[0] if body else None
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        return body[1:] if isinstance(first.value.value, str) else body
-    return body
-
-
-def _names_of(target: ast.expr | None) -> list[str]:
-    if isinstance(target, ast.Name):
-        return [target.id]
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return [name for part in target.elts for name in _names_of(part)]
-    return []
-
-
-def _targets(node: ast.stmt) -> list[str]:
-    """Names that a statement defines for the statements after it."""
-    if isinstance(node, ast.Assign):
-        return [name for target in node.targets for name in _names_of(target)]
-    return _names_of(node.target) if isinstance(node, ast.AnnAssign) else []
-
-
-def _word(node: ast.stmt) -> str:
-    words = {"FunctionDef": "def", "AsyncFunctionDef": "async def", "ClassDef": "class",
-             "ImportFrom": "import", "Try": "try", "Match": "match"}  # fmt: skip
-    return words.get(type(node).__name__, type(node).__name__.lower())
 
 
 TirParser.statements.update({

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
+
+import numpy as np
 
 from blockwright import ir
 from blockwright.ir import (
@@ -13,7 +17,6 @@ from blockwright.ir import (
     IterType,
     MatchBufferRegion,
     Range,
-    Stmt,
     Var,
     dtype_of,
 )
@@ -22,15 +25,16 @@ from blockwright.script.tir.blocks import current_block
 from blockwright.script.tir.builder import (
     BlockFrame,
     Builder,
-    FrameOf,
     FuncFrame,
     InitFrame,
     ScopeFrame,
     StorageFrame,
     Wrap,
 )
+from blockwright.script.tir.classic import first_element
 from blockwright.script.tir.values import (
     BufferSpec,
+    DTypeFactory,
     to_expr,
     to_region,
     vector_indices,
@@ -55,6 +59,20 @@ def make_buffer(
     )  # fmt: skip
 
 
+# What follows shape and type by position in the classic signatures.
+_OPTIONS = ("data", "strides", "elem_offset", "scope", "align", "offset_factor", "buffer_type",
+            "axis_separators")  # fmt: skip
+
+
+def _options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Buffer options by position and by name; None leaves the default."""
+    if len(args) > len(_OPTIONS):
+        raise ScriptError("too many arguments for a buffer", code="BW106",
+                          help=f"after shape and type come {', '.join(_OPTIONS)}")  # fmt: skip
+    given = dict(zip(_OPTIONS, args, strict=False))
+    return {k: v for k, v in {**given, **options}.items() if v is not None}
+
+
 def _extents(shape: Any) -> tuple[Expr, ...]:
     out = tuple(to_expr(item) for item in items_of(shape))
     for item in out:
@@ -66,8 +84,10 @@ def _extents(shape: Any) -> tuple[Expr, ...]:
 class _BufferFactory:
     """`T.Buffer(shape, dtype)`, also in the older spelling `T.Buffer[shape, dtype]`."""
 
-    def __call__(self, shape: Any, dtype: str | DType = "float32", **options: Any) -> BufferSpec:
-        return BufferSpec(shape, dtype, options)
+    def __call__(
+        self, shape: Any, dtype: str | DType = "float32", *args: Any, **options: Any
+    ) -> BufferSpec:
+        return BufferSpec(shape, dtype, _options(args, options))
 
     def __getitem__(self, args: Any) -> BufferSpec:
         items = items_of(args)
@@ -80,9 +100,13 @@ _BufferFactory.__module__ = __name__
 
 
 def match_buffer(
-    source: Any, shape: Any = None, dtype: str | DType | None = None, **options: Any
+    source: Any, shape: Any = None, dtype: str | DType | None = None, *args: Any, **options: Any
 ) -> Buffer:
     """A parameter as a buffer, or in a block a region as a buffer of its own."""
+    options = _options(args, options)
+    if options.pop("data", None) is not None:
+        raise ScriptError("T.match_buffer takes its memory from the parameter or region",
+                          code="BW106", help="leave data out")  # fmt: skip
     builder = Builder.current("T.match_buffer")
     name = builder.take_name("buffer")
     if isinstance(source, Var):
@@ -110,19 +134,23 @@ def alloc_buffer(shape: Any, dtype: str | DType = "float32", *args: Any, **optio
     """A buffer that lives during the block (or function) around it."""
     builder = Builder.current("T.alloc_buffer")
     frame = builder.frame(StorageFrame, "T.alloc_buffer", "directly in a block or function")
-    if args:
-        raise ScriptError("T.alloc_buffer takes the shape and type by position, the rest by name",
-                          code="BW106")  # fmt: skip
+    options = _options(args, options)
+    if "data" in options:
+        raise ScriptError("T.alloc_buffer makes memory of its own", code="BW106",
+                          help="T.decl_buffer(…, data=…) names memory there is")  # fmt: skip
     buffer = make_buffer(builder.take_name("buffer"), shape, dtype, **options)
     frame.alloc_buffers.append(buffer)
     return buffer
 
 
 def allocate(
-    shape: Any, dtype: str | DType = "float32", scope: str = "global",
+    shape: Any, dtype: str | DType = "float32", scope: str = "global", condition: Any = None,
     annotations: Mapping[str, Any] | None = None, **options: Any,
 ) -> ScopeFrame:  # fmt: skip
     """Storage for the rest of the list, or for the body of `with … as A`."""
+    if condition not in (None, True):
+        raise ScriptError("an allocation has no condition", code="BW106",
+                          help="allocate unconditionally, guard the uses with `if`")  # fmt: skip
 
     def make(name: str) -> tuple[Buffer, Wrap]:
         buffer = make_buffer(name, shape, dtype, scope=scope, **options)
@@ -131,18 +159,65 @@ def allocate(
     return ScopeFrame(make, "buffer")
 
 
-def decl_buffer(shape: Any, dtype: str | DType = "float32", data: Any = None,
-                **options: Any) -> ScopeFrame:  # fmt: skip
-    """A name for memory that starts at `data`."""
-    if data is None:
-        raise ScriptError("T.decl_buffer needs data=…, where the memory starts", code="BW106",
-                          help="T.allocate makes new memory")  # fmt: skip
+def allocate_const(
+    data: Any, dtype: str | DType, extents: Any, annotations: Mapping[str, Any] | None = None
+) -> ScopeFrame:
+    """A small table of constants: storage that is filled where it is defined."""
+    values: Any = np.asarray(data).ravel()
+    sizes = [ir.const_int(e) for e in _extents(extents)]
+    total = math.prod(s for s in sizes if s is not None)
+    if None in sizes or total != values.size:
+        raise ScriptError(f"{values.size} values do not fill {shape_words(extents)}", code="BW107")
+    if total > LARGEST_TABLE:
+        raise ScriptError(f"a table of {total} values is too long to be written out", code="BW106",
+                          help="pass it as a parameter, or keep it in the module: "
+                          "T.constant_data(name)")  # fmt: skip
 
     def make(name: str) -> tuple[Buffer, Wrap]:
-        buffer = make_buffer(name, shape, dtype, **options)
-        return buffer, lambda body: ir.DeclBuffer(buffer, to_expr(data), body)
+        buffer = make_buffer(name, extents, dtype)
+        places = np.ndindex(*(s or 0 for s in sizes))
+        stores = [ir.BufferStore(buffer, ir.const(v.item(), buffer.dtype),
+                                 tuple(ir.const(i, "int32") for i in at))
+                  for at, v in zip(places, values, strict=True)]  # fmt: skip
+        return buffer, lambda body: ir.Allocate(buffer, ir.seq([*stores, body]),
+                                                dict(annotations or {}))  # fmt: skip
+
+    return ScopeFrame(make, "table")
+
+
+LARGEST_TABLE = 256
+
+
+def shape_words(shape: Any) -> str:
+    return " x ".join(str(item) for item in items_of(shape))
+
+
+def decl_buffer(
+    shape: Any, dtype: str | DType = "float32", *args: Any, **options: Any
+) -> ScopeFrame:
+    """A name for memory that starts at `data`; without `data`, for new memory."""
+    given = _options(args, options)
+    data = given.pop("data", None)
+    if data is None:
+        return allocate(shape, dtype, **given)
+    source = first_element(data) if isinstance(data, Buffer) else to_expr(data)
+
+    def make(name: str) -> tuple[Buffer, Wrap]:
+        buffer = make_buffer(name, shape, dtype, **given)
+        return buffer, lambda body: ir.DeclBuffer(buffer, source, body)
 
     return ScopeFrame(make, "buffer")
+
+
+buffer_decl = decl_buffer
+
+
+def declared(spec: BufferSpec) -> ScopeFrame:
+    """`B = T.Buffer(shape, dtype, data=…)` in a body."""
+    if "data" not in spec.options:
+        raise ScriptError("T.Buffer in a body names memory there is", code="BW106",
+                          help="write data=A.data, or T.alloc_buffer for new memory")  # fmt: skip
+    return decl_buffer(spec.shape, spec.dtype, **spec.options)
 
 
 def buffer_store(buffer: Buffer, value: Any, indices: Any, predicate: Any = None) -> None:
@@ -175,6 +250,28 @@ def vstore(buffer: Buffer, indices: Any, value: Any, predicate: Any = None) -> N
 
 
 # ------------------------------------------------------------------------------- other statements
+def func_name(name: str) -> None:
+    """The name of a function made with the IR builder."""
+    Builder.current("T.func_name").frame(FuncFrame, "T.func_name", "in T.prim_func").name = name
+
+
+def arg(name: str, kind: Any) -> Any:
+    """A parameter of a function made with the IR builder: a type, or `T.Buffer(shape, dtype)`."""
+    frame = Builder.current("T.arg").frame(FuncFrame, "T.arg", "in T.prim_func")
+    if isinstance(kind, BufferSpec):
+        handle = Var(f"{name}_handle", dtype_of("handle"))
+        buffer = make_buffer(name, kind.shape, kind.dtype, **kind.options)
+        frame.params.append(handle)
+        frame.buffer_map[handle] = buffer
+        return buffer
+    if not isinstance(kind, (DTypeFactory, Var)):
+        raise ScriptError("a parameter is a scalar or a buffer", code="BW112",
+                          help="write T.int32(), T.handle() or T.Buffer(shape, dtype)")  # fmt: skip
+    var = Builder.current().define(Var(name, kind.dtype))
+    frame.params.append(var)
+    return var
+
+
 def func_attr(attrs: Mapping[str, Any]) -> None:
     builder = Builder.current("T.func_attr")
     frame = builder.frame(FuncFrame, "T.func_attr", "at the start of the function")
@@ -187,9 +284,11 @@ def evaluate(value: Any) -> None:
     builder.emit(ir.Evaluate(to_expr(value), span=builder.span))
 
 
-def Assert(condition: Any, message: str) -> None:
+def Assert(condition: Any, message: str) -> nullcontext[None]:
+    """Stops with the message when the condition is false; also in front of a body, by `with`."""
     builder = Builder.current("T.Assert")
     builder.emit(ir.AssertStmt(to_expr(condition), message, span=builder.span))
+    return nullcontext()
 
 
 def attr(node: Any, key: str, value: Any) -> ScopeFrame:
@@ -197,20 +296,36 @@ def attr(node: Any, key: str, value: Any) -> ScopeFrame:
     return ScopeFrame(lambda _: (None, lambda body: ir.AttrStmt(node, key, expr, body)), "")
 
 
-def launch_thread(tag: str, extent: Any) -> ScopeFrame:
-    """A thread axis over the rest of the list."""
-    size = to_expr(extent)
+def env_thread(tag: str, dtype: str | DType = "int32") -> Var:
+    """The variable of a thread axis that `T.launch_thread` opens later."""
+    builder = Builder.current("T.env_thread")
+    var = builder.define(Var(builder.take_name("thread"), dtype_of(dtype)))
+    builder.threads[var] = tag
+    return var
+
+
+def launch_thread(thread: str | Var, extent: Any) -> ScopeFrame:
+    """A thread axis over the rest of the list, by its tag or the variable of `T.env_thread`."""
+    known = thread if isinstance(thread, Var) else None
+    builder = Builder.current("T.launch_thread")
+    tag = str(thread) if known is None else builder.threads.get(known, "")
+    if not tag:
+        raise ScriptError("this variable is no thread axis", code="BW107",
+                          help='write tx = T.env_thread("threadIdx.x")')  # fmt: skip
+    size = to_expr(extent, known.type if known is not None else None)
 
     def make(name: str) -> tuple[Var, Wrap]:
-        var = Builder.current().define(Var(name, size.dtype))
+        var = Builder.current().define(Var(name, size.dtype)) if known is None else known
         axis = ir.IterVar(var, Range(ir.const(0, size.dtype), size), IterType.SPATIAL, tag)
         return var, lambda body: ir.AttrStmt(axis, "thread_extent", size, body)
 
     return ScopeFrame(make, "thread")
 
 
-def LetStmt(value: Any, dtype: str | DType | None = None) -> ScopeFrame:
-    """A variable for the body of `with … as x`."""
+def LetStmt(value: Any, dtype: str | DType | None = None, *, var: Var | None = None) -> ScopeFrame:
+    """A variable for the body of `with … as x`; `var` is one declared before."""
+    if var is not None:
+        return let(var, value)
     node = to_expr(value, None if dtype is None else dtype_of(dtype))
 
     def make(name: str) -> tuple[Var, Wrap]:
@@ -220,21 +335,12 @@ def LetStmt(value: Any, dtype: str | DType | None = None) -> ScopeFrame:
     return ScopeFrame(make, "x")
 
 
-def let(var: Var, value: Any) -> ScopeFrame:
-    """`with T.let(x, value):` gives a declared variable its value."""
+def let(var: Var, value: Any, body: Any = None) -> Any:
+    """`with T.let(x, value):` gives a declared variable its value; `T.let(x, v, e)` is v in e."""
     node = to_expr(value, var.dtype)
-    return ScopeFrame(lambda _: (var, lambda body: ir.LetStmt(var, node, body)), var.name)
-
-
-def If(condition: Any, then: Any, orelse: Any = None) -> None:
-    """`if` for Python helpers: the branches are functions that emit."""
-    builder = Builder.current("T.If")
-    taken: list[Stmt] = []
-    for branch in (then, orelse):
-        if branch is not None:
-            with FrameOf(taken.append):
-                branch()
-    builder.emit(ir.IfThenElse(to_expr(condition), *taken, span=builder.span))
+    if body is not None:
+        return ir.Let(var, node, to_expr(body))
+    return ScopeFrame(lambda _: (var, lambda rest: ir.LetStmt(var, node, rest)), var.name)
 
 
 def meta_var(value: Any) -> MetaVar:
@@ -264,6 +370,7 @@ def comm_reducer(combine: Any, identity: Any) -> Reducer:
 
 Buffer_ = _BufferFactory()
 __all__ = [
-    "Assert", "If", "LetStmt", "alloc_buffer", "allocate", "attr", "buffer_store", "comm_reducer",
-    "decl_buffer", "evaluate", "func_attr", "launch_thread", "let", "match_buffer", "meta_var",
+    "Assert", "LetStmt", "alloc_buffer", "allocate", "allocate_const", "arg", "attr", "buffer_decl",
+    "buffer_store", "comm_reducer", "decl_buffer", "env_thread", "evaluate", "func_attr",
+    "func_name", "launch_thread", "let", "match_buffer", "meta_var",
 ]  # fmt: skip

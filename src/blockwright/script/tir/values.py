@@ -75,6 +75,12 @@ class DTypeFactory:
                 raise ScriptError(f"{value} does not fit {element}", code="BW107")
         return ir.const(value, self.dtype)
 
+    def __getitem__(self, pointee: Any) -> DTypeFactory:
+        """`T.Ptr[T.float32]`: what a pointer points to is the business of its buffers."""
+        if not self.dtype.is_handle:
+            raise ScriptError(f"{self!r} takes no parameter", code="BW106")
+        return self
+
     def __repr__(self) -> str:
         return f"T.{self.dtype}"
 

@@ -10,7 +10,7 @@ a new file, listed below). A test holds that every primitive that rewrites has a
     print(player.tally.table())
 """
 
-from blockwright.testing.moves import blocks, location, loops, movement, reduction
+from blockwright.testing.moves import blocks, location, loops, movement, overlap, reduction
 from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally, check
 
 MOVES: dict[str, Move] = {
@@ -18,6 +18,7 @@ MOVES: dict[str, Move] = {
     **location.MOVES,
     **loops.MOVES,
     **movement.MOVES,
+    **overlap.MOVES,
     **reduction.MOVES,
 }
 """Method of the schedule → how to try it."""

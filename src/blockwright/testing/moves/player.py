@@ -72,6 +72,7 @@ class Player:
         moves: name → move; the movers call methods of `sch` and draw from `chance`.
         seed: decides everything.
         often: names drawn half of the time.
+        schedule: the schedule to play on; one that checks every program when not given.
     """
 
     def __init__(
@@ -80,12 +81,13 @@ class Player:
         moves: Mapping[str, Move],
         seed: int,
         often: Sequence[str] = (),
+        schedule: Schedule | None = None,
     ) -> None:
         self.program = program
         self.moves = moves
         self.often = list(often)
         self.chance = random.Random(seed)
-        self.sch = Schedule(program, verify="full")
+        self.sch = Schedule(program, verify="full") if schedule is None else schedule
         self.handles: list[Handle] = []
         self.taken: list[str] = []
         self.tally = Tally()

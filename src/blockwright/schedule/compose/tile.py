@@ -1,0 +1,183 @@
+"""tile: the nest of a block, written as the nest it shall become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from blockwright import ir
+from blockwright.schedule.compose.axes import Axes
+from blockwright.schedule.compose.notation import (
+    REST,
+    Group,
+    Notation,
+    factors_of,
+    read_notation,
+    wrong,
+)
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.state import explained
+
+if TYPE_CHECKING:
+    from blockwright.schedule.compose.methods import Compose
+
+Size = int | ir.Expr
+"""Of a factor: a number, a drawn number, a symbol, or an expression of them."""
+
+
+class _Cut(msgspec.Struct, frozen=True):
+    """One axis and what becomes of it: loops fused into it first, then its factors."""
+
+    name: str
+    fused: tuple[str, ...]
+    factors: tuple[str, ...]
+
+
+def tile(sch: Compose, block: BlockRV, axes: Axes, text: str, sizes: Mapping[str, Size]) -> Axes:
+    """Fuse, split, reorder and fuse again until the nest of the block is as written."""
+    notation = read_notation(text)
+    cuts = _cuts(notation, axes)
+    _require_known_sizes(notation, cuts, sizes)
+    nest = _Nest(sch, axes)
+    for cut in cuts:
+        if cut.fused:
+            nest.fuse([axes[name] for name in cut.fused], cut.name)
+    for cut in cuts:
+        loop = nest.named[cut.name] if cut.fused else axes[cut.name]
+        nest.cut(notation, loop, cut, sizes)
+    nest.reorder(notation)
+    for item in notation.right:
+        if isinstance(item, Group):
+            nest.fuse([nest.named.pop(part) for part in item.parts], fused_name(item))
+    return nest.result(notation, f"block {sch.get(block).name}")
+
+
+def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
+    """What becomes of each axis on the left."""
+    found: list[_Cut] = []
+    open_groups = 0
+    for item in notation.left:
+        if not isinstance(item, Group):
+            found.append(_Cut(item, (), ()))
+        elif item.name is not None and item.name in axes and any(p not in axes for p in item.parts):
+            found.append(_Cut(item.name, (), item.parts))
+        else:
+            open_groups += item.name is None
+            found.append(_Cut(item.name or "", item.parts, ()))
+    _require_axes(notation, found, axes)
+    if open_groups > 1:
+        raise wrong(notation.text, "only one fused loop may go without a name",
+                    "write f=(i j) to name it")  # fmt: skip
+    names = [cut.name for cut in found if cut.name]
+    factors = factors_of(notation, names, sole=len(found) == 1)
+    loose = factors.get("", [])
+    result = [cut if cut.factors else msgspec.structs.replace(
+        cut, factors=tuple(factors.get(cut.name, ()))) for cut in found]  # fmt: skip
+    if loose and not open_groups:
+        raise wrong(notation.text, f"{', '.join(loose)} belongs to no axis on the left",
+                    f"begin its name with that of its axis ({', '.join(names)}), or name the "
+                    "factors: i=(a b) -> a b")  # fmt: skip
+    for cut in result:
+        missing = [f for f in cut.factors if f not in notation.results()]
+        if missing or not cut.factors:
+            what = f"{', '.join(missing)} of axis" if missing else "axis"
+            name = cut.name or f"({' '.join(cut.fused)})"
+            raise wrong(notation.text, f"{what} {name} is missing on the right",
+                        "every axis on the left has a factor on the right")  # fmt: skip
+    return result
+
+
+def _require_axes(notation: Notation, cuts: Sequence[_Cut], axes: Axes) -> None:
+    """Every axis on the left exists, and is named once."""
+    seen: dict[LoopRV, str] = {}
+    for name in (n for cut in cuts for n in cut.fused or (cut.name,)):
+        first = seen.setdefault(axes[name], name)
+        if first != name:
+            raise wrong(notation.text, f"{first} and {name} are the same loop",
+                        "name each loop once")  # fmt: skip
+
+
+def _require_known_sizes(
+    notation: Notation, cuts: Sequence[_Cut], sizes: Mapping[str, Size]
+) -> None:
+    """Sizes are given for factors, and for all but at most one of each axis."""
+    factors = {f for cut in cuts for f in cut.factors}
+    for name in sizes:
+        if name not in factors:
+            raise wrong(notation.text, f"{name}= is a size for no factor",
+                        f"factors: {' '.join(f for cut in cuts for f in cut.factors)}")  # fmt: skip
+    for cut in cuts:
+        unknown = [f for f in cut.factors if f not in sizes]
+        if len(unknown) > 1:
+            raise wrong(notation.text, f"axis {cut.name or ' '.join(cut.fused)}: the sizes of "
+                        f"{', '.join(unknown)} are missing",
+                        f"give all but one of them, as in {unknown[-1]}=4")  # fmt: skip
+
+
+def fused_name(group: Group) -> str:
+    """The name of the loop that a group on the right becomes."""
+    plain = "_".join(group.parts) + ("_fused" if len(group.parts) > 1 else "")
+    return group.name or plain
+
+
+class _Nest:
+    """The loops around a block while they are rebuilt."""
+
+    def __init__(self, sch: Compose, axes: Axes) -> None:
+        self.sch = sch
+        self.order = list(axes)
+        self.named: dict[str, LoopRV] = {}
+
+    def fuse(self, loops: list[LoopRV], name: str) -> None:
+        """Fuse loops where the first of them stands; others between them go inside."""
+        at = [self.order.index(loop) for loop in loops]
+        if at != list(range(at[0], at[0] + len(at))):
+            first, last = min(at), max(at)
+            between = [x for x in self.order[first : last + 1] if x not in loops]
+            self.sch.reorder(*loops, *between)
+            self.order[first : last + 1] = [*loops, *between]
+        start = self.order.index(loops[0])
+        same = len(loops) == 1 and self.sch.get(loops[0]).loop_var.name == name
+        fused = loops[0] if same else self.sch.fuse(*loops, name=name or None)
+        self.order[start : start + len(loops)] = [fused]
+        self.named[name] = fused
+
+    def cut(self, notation: Notation, loop: LoopRV, cut: _Cut, sizes: Mapping[str, Size]) -> None:
+        """Split one loop into its factors, by their names."""
+        called = self.sch.get(loop).loop_var.name
+        if cut.factors == (called,) and called not in sizes:
+            self.named[called] = loop
+            return
+        factors = [sizes.get(f) for f in cut.factors]
+        with explained(f"{notation.text!r}: axis {cut.name or called}"):
+            parts = self.sch.split(loop, factors, names=cut.factors)
+        at = self.order.index(loop)
+        self.order[at : at + 1] = parts
+        self.named.pop(cut.name, None)
+        self.named.update(zip(cut.factors, parts, strict=True))
+
+    def reorder(self, notation: Notation) -> None:
+        """Bring the loops on the right into their order; the others keep their places."""
+        names = notation.results()
+        chosen = [self.named[name] for name in names if name != REST]
+        others = [loop for loop in self.order if loop not in chosen]
+        wanted: list[LoopRV] = []
+        for name in names:
+            wanted += others if name == REST else [self.named[name]]
+        moving = iter(wanted)
+        order = [next(moving) if loop in wanted else loop for loop in self.order]
+        if order != self.order:
+            self.sch.reorder(*wanted)
+            self.order = order
+
+    def result(self, notation: Notation, where: str) -> Axes:
+        """The loops on the right, by name and in their order."""
+        found: dict[str, LoopRV] = {}
+        for item in notation.right:
+            if isinstance(item, Group):
+                found[fused_name(item)] = self.named[fused_name(item)]
+            elif item != REST:
+                found[item] = self.named[item]
+        return Axes(found, where)

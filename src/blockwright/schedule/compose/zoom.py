@@ -1,0 +1,152 @@
+"""zoom: the inner problem of a block or loop, as a schedule of its own."""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from blockwright import ir
+from blockwright.ir.printer import script
+from blockwright.schedule.compose.methods import Compose
+from blockwright.schedule.display import Shown
+from blockwright.schedule.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.instruction import Instruction
+from blockwright.schedule.primitive.cache_read import CacheRead
+from blockwright.schedule.primitive.cache_write import CacheWrite
+from blockwright.schedule.primitive.get_block import GetBlock
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, explained
+from blockwright.schedule.substitute import used_handles
+from blockwright.schedule.trace_text import call_text, short_value
+from blockwright.support import ScheduleError
+
+
+class Zoom(Compose, Shown):
+    """The part of a schedule inside a block or loop; everything outside is out of sight.
+
+    Names are looked up inside, `get_loops` gives the loops inside, printing shows the inside. In a
+    loop, what `cache_read` and `cache_write` copy is copied in each iteration. Steps are taken on
+    the schedule itself and stand in its trace; handles work inside and outside.
+
+        with sch.zoom(sch.loops("C").j0) as inner:
+            inner.cache_read("C", "A", "local")
+            inner.tile("C", "i1 j1 k -> k i1 j1")
+
+    Args:
+        outer: the schedule, or a zoomed part of it.
+        target: a loop, or a block that holds blocks; a block by its name, too.
+    """
+
+    def __init__(self, outer: Compose, target: BlockRV | LoopRV | str) -> None:
+        handle = outer.get_block(target) if isinstance(target, str) else target
+        self._outer = outer
+        self._core = outer._core
+        self.target: BlockRV | LoopRV = handle
+        self._start = len(self._core.steps)
+        node = outer.get(handle)
+        if isinstance(node, ir.Block) and not self._state().tree.child_blocks(node):
+            self._state().fail(f"block {node.name} holds no blocks: there is nothing inside to "
+                               "schedule", code="BW307", guilty=[node],
+                               help="zoom into one of its loops, or blockize them "
+                               "first")  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+    # ------------------------------------------------------------------ what is in sight
+    @property
+    def node(self) -> ir.Block | ir.For:
+        """The block or loop as it is now."""
+        return self._outer.get(self.target)
+
+    @property
+    def steps(self) -> tuple[Instruction, ...]:
+        """The steps taken since the zoom."""
+        return tuple(self._core.steps[self._start :])
+
+    def text(self) -> str:
+        """The text of the inside; `show` prints it."""
+        return script(self.node)
+
+    def zoom(self, target: BlockRV | LoopRV | str) -> Zoom:
+        """A part of this part."""
+        handle = self.get_block(target) if isinstance(target, str) else target
+        self._require_inside("zoom", handle)
+        return Zoom(self, handle)
+
+    def _state(self) -> State:
+        entry = self._core.entry(self.target, "zoom")
+        return self._core.state(entry.function, "zoom")
+
+    def _inside(self, handle: Handle) -> bool:
+        if not isinstance(handle, (BlockRV, LoopRV)):
+            return True  # numbers and symbols are nowhere
+        return self._state().tree.is_below(self._outer.get(handle), self.node)
+
+    def _require_inside(self, step: str, handle: Handle) -> None:
+        if handle == self.target or self._inside(handle):
+            return
+        assert isinstance(handle, (BlockRV, LoopRV))
+        node = self._outer.get(handle)
+        name = node.name if isinstance(node, ir.Block) else node.loop_var.name
+        kind = "block" if isinstance(node, ir.Block) else "loop"
+        state = self._state()
+        state.step_name = step
+        state.fail(f"{kind} {name} lies outside the zoomed part", code="BW308", guilty=[node],
+                   help="take this step on the schedule itself")  # fmt: skip
+
+    # ------------------------------------------------------------------ steps
+    def _run(self, record: Primitive) -> Any:
+        """Take a step whose handles lie inside; of what it returns, give what lies inside."""
+        if isinstance(record, GetBlock):
+            return self._find(record.name)
+        for handle in used_handles(record):
+            if isinstance(handle, (BlockRV, LoopRV)):
+                self._require_inside(record.path(), handle)
+        if isinstance(record, (CacheRead, CacheWrite)) and isinstance(self.target, LoopRV):
+            return self._copy(record, self.target)
+        found = self._outer._run(record)
+        if isinstance(found, list):
+            return [h for h in cast("list[Handle]", found) if self._inside(h)]
+        return found
+
+    def _find(self, name: str) -> BlockRV:
+        """The block of this name inside, reached so that the trace can be replayed."""
+        state, inside = self._state(), self.node
+        named = [b for b in state.tree.blocks if b.name == name and state.tree.is_below(b, inside)]
+        if not named and isinstance(inside, ir.Block) and inside.name == name:
+            named = [inside]
+        if len(named) != 1:
+            known = sorted({b.name for b in state.tree.blocks if state.tree.is_below(b, inside)})
+            what = f"{len(named)} blocks inside are" if named else "no block inside is"
+            code = "BW303" if named else "BW302"
+            raise ScheduleError(f"get_block: {what} named {name!r}", code=code,
+                                help=f"blocks inside: {', '.join(known)}")  # fmt: skip
+        if sum(b.name == name for b in state.tree.blocks) == 1:
+            return self._outer.get_block(name)
+        return self._descend(self.target, named[0])
+
+    def _descend(self, start: BlockRV | LoopRV, wanted: ir.Block) -> BlockRV:
+        """The handle of a block below another: query by query, from child to child."""
+        tree = self._state().tree
+        for child in self._outer.get_child_blocks(start):
+            node = self._outer.get(child)
+            if node is wanted:
+                return child
+            if tree.is_below(wanted, node):
+                return self._descend(child, wanted)
+        raise AssertionError(wanted.name)
+
+    def _copy(self, record: CacheRead | CacheWrite, loop: LoopRV) -> BlockRV:
+        """A copy that is made in each iteration of the zoomed loop."""
+        name = record.method
+        with self.as_one_call(call_text(record, short_value)), explained(f"zoom: {name}"):
+            copy: BlockRV = self._outer._run(record)
+            if not self._inside(copy):
+                if isinstance(record, CacheRead):
+                    self._outer.compute_at(copy, loop)
+                else:
+                    self._outer.reverse_compute_at(copy, loop)
+            return copy

@@ -1,0 +1,278 @@
+"""The engine of a schedule: programs, what handles stand for, steps taken and taken back.
+
+Programs are immutable, so taking a step back is putting the program before it in place again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Literal
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis import symbols_of
+from blockwright.analysis.well_formed import find_problems
+from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV, handle_kind, handle_name
+from blockwright.schedule.instruction import Call, Instruction
+from blockwright.schedule.placing import applied
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.renew import renewed
+from blockwright.schedule.state import Place, State, Step, Target, explained, schedule_error
+from blockwright.schedule.substitute import resolved, translated, used_handles
+from blockwright.support import ScheduleError
+
+Verify = Literal["check", "full"]
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """What a handle stands for that stands for nothing: the step that consumed or made it."""
+
+    step: int
+    name: str
+    undone: bool = False
+
+
+class Entry(msgspec.Struct, frozen=True, eq=False):
+    """What a handle stands for, and in which function."""
+
+    function: str
+    target: Target | Dead
+
+
+class Change(msgspec.Struct, frozen=True, eq=False):
+    """What one step did: the program before and after, and the entries it replaced."""
+
+    function: str
+    before: ir.PrimFunc
+    after: ir.PrimFunc
+    entries: dict[Handle, Entry]
+
+
+class Core:
+    """Functions under schedule, and the steps taken on them.
+
+    Args:
+        functions: tensor programs by name; the first one is worked on.
+        verify: "check" or "full"; see `Schedule`.
+        seed: of the draws; None for another one each time.
+    """
+
+    def __init__(
+        self, functions: dict[str, ir.PrimFunc], verify: Verify = "check", seed: int | None = 0
+    ) -> None:
+        self.functions = {name: renewed(function) for name, function in functions.items()}
+        self.verify = verify
+        self.work_on = next(iter(functions))
+        self.random = random.Random(seed)
+        self.steps: list[Instruction] = []
+        self.changes: list[Change] = []
+        self.entries: dict[Handle, Entry] = {}
+        self._call: Call | None = None
+        self._states: dict[str, State] = {}
+        self._step_name = ""
+
+    def copy(self) -> Core:
+        """An independent engine at the same point, with draws of its own."""
+        other = Core.__new__(Core)
+        other.__dict__.update(self.__dict__)
+        other.functions = dict(self.functions)
+        other.steps = list(self.steps)
+        other.changes = list(self.changes)
+        other.entries = dict(self.entries)
+        other.random = random.Random(self.random.getrandbits(63))
+        other._states = {}
+        return other
+
+    # ------------------------------------------------------------------ steps
+    def take(self, record: Primitive) -> tuple[Handle, ...]:
+        """Take one step; the program stays as it was when the step is refused."""
+        function = self._function_of(record)
+        state = self.state(function, record.path())
+        step = applied(resolved(record, self.number), state)
+        if step.decision is not None:  # what is drawn is written down, so that replay draws nothing
+            record = msgspec.structs.replace(record, decision=step.decision)
+        outputs = self._commit(function, record, step)
+        self.steps.append(Instruction(record, outputs, self._call))
+        return outputs
+
+    def replay(self, steps: Iterable[Instruction]) -> tuple[Handle, ...]:
+        """Take recorded steps on this program, all or none; the handles of the last one."""
+        length, outer = len(self.steps), self._call
+        known: dict[Handle, Handle] = {}
+        last: tuple[Handle, ...] = ()
+        calls: dict[Call, Call] = {}
+        try:
+            for number, step in enumerate(steps):
+                if step.call is not None and outer is None:
+                    self._call = calls.setdefault(step.call, Call(step.call.text))
+                else:
+                    self._call = outer
+                with explained(f"step {number} of the trace"):
+                    last = self._repeat(step, known)
+        except BaseException:
+            self.rewind(length)
+            raise
+        finally:
+            self._call = outer
+        return last
+
+    def _repeat(self, step: Instruction, known: dict[Handle, Handle]) -> tuple[Handle, ...]:
+        """Take one recorded step; `known` learns what its handles are here."""
+        record = translated(step.record, known, self.functions[self.work_on])
+        found = self.take(record)
+        if len(found) != len(step.outputs):
+            raise ScheduleError(f"{record.path()}: gives {len(found)} handles here, "
+                                f"{len(step.outputs)} in the trace", code="BW306",
+                                help="the trace belongs to another program")  # fmt: skip
+        known.update(zip(step.outputs, found, strict=True))
+        return found
+
+    @contextmanager
+    def composite(self, text: str) -> Generator[None]:
+        """Steps taken inside belong to one call; when one is refused, all are taken back."""
+        if self._call is not None:
+            yield  # part of the call that is under way
+            return
+        length = len(self.steps)
+        self._call = Call(text)
+        try:
+            yield
+        except BaseException:
+            self.rewind(length)
+            raise
+        finally:
+            self._call = None
+
+    def rewind(self, length: int) -> None:
+        """Take back all but the first `length` steps; handles made since then are dead."""
+        while len(self.steps) > length:
+            step, change = self.steps.pop(), self.changes.pop()
+            self.functions[change.function] = change.before
+            self.entries.update(change.entries)
+            dead = Dead(len(self.steps), step.record.path(), undone=True)
+            for handle in step.outputs:
+                self.entries[handle] = Entry(change.function, dead)
+
+    # ------------------------------------------------------------------ one step
+    def _function_of(self, record: Primitive) -> str:
+        """The program a step works on: that of its handles, or the one worked on."""
+        names: set[str] = set()
+        for handle in used_handles(record):
+            if isinstance(handle, (BlockRV, LoopRV)):
+                names.add(self.entry(handle, record.path()).function)
+        named = record.function()
+        if named is not None:
+            if named not in self.functions:
+                known = ", ".join(self.functions)
+                raise ScheduleError(f"{record.path()}: no tensor program {named!r} to schedule",
+                                    code="BW302", help=f"tensor programs: {known}")  # fmt: skip
+            names.add(named)
+        if len(names) > 1:
+            raise ScheduleError(f"{record.path()}: the handles belong to different programs",
+                                code="BW304",
+                                help="take one step per program")  # fmt: skip
+        return names.pop() if names else self.work_on
+
+    def state(self, function: str, step_name: str) -> State:
+        """The function as it is now, for a step to look at."""
+        state = self._states.get(function)
+        if state is None or state.func is not self.functions[function]:
+            memo = None if state is None else state.memo
+            state = State(self.functions[function], self.resolve, step_name, memo, self.random)
+            self._states[function] = state
+        state.step_name = self._step_name = step_name
+        return state
+
+    def _commit(self, function: str, record: Primitive, step: Step) -> tuple[Handle, ...]:
+        old = self.functions[function]
+        replaced: dict[Handle, Entry] = {}
+        if step.func is not old:
+            if self.verify == "full":
+                from_check = _well_formed(step.func)
+                if from_check:
+                    raise schedule_error(record.path(), from_check, "BW309", step.func)
+            self.functions[function] = step.func
+            replaced = self._forward(function, record.path(), step)
+        outputs: list[Handle] = []
+        for target in step.results:
+            handle = self._new_handle(target, step.func)
+            self.entries[handle] = Entry(function, target)
+            outputs.append(handle)
+        self.changes.append(Change(function, old, step.func, replaced))
+        return tuple(outputs)
+
+    def _new_handle(self, target: Target, func: ir.PrimFunc) -> Handle:
+        number = len(self.entries)
+        if isinstance(target, ir.Block):
+            return BlockRV(number)
+        if not isinstance(target, int):
+            return LoopRV(number)
+        name = f"v{number}"
+        taken = {v.name for v in symbols_of(func)}
+        while name in taken:
+            name += "_"
+        return ExprRV(name, ir.dtype_of("int32"))
+
+    def _forward(self, function: str, name: str, step: Step) -> dict[Handle, Entry]:
+        """Let every handle stand for what its target became, or name this step."""
+        tree = self.state(function, name).tree
+        replaced: dict[Handle, Entry] = {}
+        for handle, entry in self.entries.items():
+            target = entry.target
+            if entry.function != function or isinstance(target, (Dead, int, Place)):
+                continue
+            found: Target | None
+            if isinstance(target, ir.Block):
+                block = target
+                while block in step.forward and block not in tree.block_set:
+                    block = step.forward[block]
+                found = block if block in tree.block_set else None
+            else:
+                found = target if target in tree.loops else None
+            if found is not target:
+                replaced[handle] = entry
+                dead = Dead(len(self.steps), name)
+                self.entries[handle] = Entry(function, dead if found is None else found)
+        return replaced
+
+    # ------------------------------------------------------------------ handles
+    def entry(self, handle: Handle, step_name: str) -> Entry:
+        """What is known of a handle; fails for those that stand for nothing."""
+        entry, name = self.entries.get(handle), handle_name(handle)
+        if entry is None:
+            raise ScheduleError(f"{step_name}: handle {name} belongs to another schedule",
+                                code="BW301", help="use handles this schedule gave")  # fmt: skip
+        if not isinstance(entry.target, Dead):
+            return entry
+        dead = entry.target
+        kind = handle_kind(handle)
+        gone = f"{step_name}: the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
+        if dead.undone:
+            raise ScheduleError(gone + "which gave it, was taken back", code="BW301",
+                                help="take the step again, or ask anew with get_block and "
+                                "get_loops")  # fmt: skip
+        raise ScheduleError(gone + "consumed it", code="BW301",
+                            help=f"use the handles that {dead.name} returned, or get_block and "
+                            "get_loops")  # fmt: skip
+
+    def resolve(self, handle: Handle) -> Target:
+        """What a handle stands for now."""
+        target = self.entry(handle, self._step_name).target
+        assert not isinstance(target, Dead)
+        return target
+
+    def number(self, handle: ExprRV) -> int | None:
+        """The number behind a handle; None for a variable of the program."""
+        if handle not in self.entries:
+            return None
+        target = self.resolve(handle)
+        assert isinstance(target, int)
+        return target
+
+
+def _well_formed(func: ir.PrimFunc) -> str:
+    """What is wrong with a program after a step, in words."""
+    return "; ".join(p.message for p in find_problems(func))

@@ -1,0 +1,89 @@
+"""double_buffer: a buffer is filled for the next iteration while this one is used."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.buffers import accessed_buffer
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.pipeline import pipelined
+from blockwright.schedule.prefetch import prefetch_plan
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class DoubleBuffer(Primitive, frozen=True, eq=False):
+    """Give a buffer two versions, of which one is filled for the next iteration while the other one
+    is used.
+
+    This is `software_pipeline` with two stages: the statement that fills the buffer, together with
+    those of the same iteration that it needs, runs one iteration ahead of the rest. The loop is the
+    innermost one around the block in which other statements use the buffer. The annotation of the
+    classic system, `double_buffer_scope` on the block with the position of a write region, does the
+    same before a build; on a block in a software pipeline it asks for two versions at least.
+
+    Args:
+        block: the block that fills the buffer.
+        buffer_index: position among the block's write regions, or the buffer's name.
+
+    Requires:
+    - the block writes such a buffer (BW320), and other statements of a loop around it use it
+      (BW322);
+    - the pipeline is legal, as in `software_pipeline` (BW312, BW313, BW370, BW371).
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), C: T.Buffer((16, 64), "float32")):
+            B = T.alloc_buffer((64,), "float32")
+            for i in range(16):
+                for j in range(64):
+                    with T.block("B"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        B[vj] = A[vi, vj] * 2.0
+                for j in range(64):
+                    with T.block("C"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        C[vi, vj] = B[vj] + 1.0
+
+    Steps::
+
+        sch.double_buffer(sch.get_block("B"), 0)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), C: T.Buffer((16, 64), "float32")):
+            B = T.alloc_buffer((2, 64), "float32")
+            for j in range(64):
+                with T.block("B_prologue"):
+                    vi = T.axis.spatial(16, 0)
+                    vj = T.axis.spatial(64, j)
+                    B[vi % 2, vj] = A[vi, vj] * 2.0
+            for i in range(15):
+                for j in range(64):
+                    with T.block("B"):
+                        vi = T.axis.spatial(16, i + 1)
+                        vj = T.axis.spatial(64, j)
+                        B[vi % 2, vj] = A[vi, vj] * 2.0
+                for j in range(64):
+                    with T.block("C"):
+                        vi = T.axis.spatial(16, i)
+                        vj = T.axis.spatial(64, j)
+                        C[vi, vj] = B[vi % 2, vj] + 1.0
+            for j in range(64):
+                with T.block("C_epilogue"):
+                    vi = T.axis.spatial(16, 15)
+                    vj = T.axis.spatial(64, j)
+                    C[vi, vj] = B[vi % 2, vj] + 1.0
+    """
+
+    method: ClassVar[str] = "double_buffer"
+
+    block: BlockRV
+    buffer_index: int | str
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        buffer = accessed_buffer(state, block, self.buffer_index, "write")
+        return pipelined(state, prefetch_plan(state, block, buffer))

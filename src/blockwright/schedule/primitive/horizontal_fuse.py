@@ -1,0 +1,175 @@
+"""horizontal_fuse: independent loops become ranges of one loop."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.analysis.cover import apart
+from blockwright.analysis.tree import jumps
+from blockwright.schedule.checks import (
+    require_only_blocks,
+    require_plain_loop,
+    require_zero_start,
+)
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.loops import guarded, moved
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class HorizontalFuse(Primitive, frozen=True, eq=False):
+    """Let loops that have nothing to do with one another run as disjoint ranges of one loop.
+
+    The new loop has the sum of the extents; each of its ranges runs the iterations of one of the
+    loops. The blocks may do quite different work. Where the loops are parallel, or are made so
+    afterwards, one launch does the work of several, and small kernels fill the machine together.
+
+    Args:
+        loops: two loops or more, standing side by side, in program order.
+
+    Requires:
+    - the loops stand in one sequence of statements (BW310), start at 0, and are of one kind without
+      annotations: serial, parallel, or bound to one axis of thread blocks (BW312);
+    - all that they do, and what stands between them, happens in blocks (BW313);
+    - no block below one of them touches what a block below another one, or between them, writes
+      (BW372).
+
+    Before::
+
+        @T.prim_func
+        def main(
+            A: T.Buffer((24, 8), "float32"), B: T.Buffer((16,), "float32"),
+            C: T.Buffer((24, 8), "float32"), D: T.Buffer((16,), "float32"),
+        ):
+            for i, j in T.grid(24, 8):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = A[vi, vj] * 2.0
+            for k in range(16):
+                with T.block("D"):
+                    vk = T.axis.spatial(16, k)
+                    D[vk] = B[vk] + 1.0
+
+    Steps::
+
+        i, j = sch.get_loops(sch.get_block("C"))
+        (k,) = sch.get_loops(sch.get_block("D"))
+        fused = sch.horizontal_fuse(i, k)
+        sch.parallel(fused)
+
+    After::
+
+        @T.prim_func
+        def main(
+            A: T.Buffer((24, 8), "float32"), B: T.Buffer((16,), "float32"),
+            C: T.Buffer((24, 8), "float32"), D: T.Buffer((16,), "float32"),
+        ):
+            for i_k_fused in T.parallel(40):
+                for j in range(8):
+                    with T.block("C"):
+                        vi = T.axis.spatial(24, i_k_fused)
+                        vj = T.axis.spatial(8, j)
+                        T.where(i_k_fused < 24)
+                        C[vi, vj] = A[vi, vj] * 2.0
+                with T.block("D"):
+                    vk = T.axis.spatial(16, i_k_fused - 24)
+                    T.where(i_k_fused >= 24)
+                    D[vk] = B[vk] + 1.0
+    """
+
+    method: ClassVar[str] = "horizontal_fuse"
+    returns: ClassVar[Returns] = "loop"
+    variadic: ClassVar[str] = "loops"
+
+    loops: tuple[LoopRV, ...]
+
+    def apply(self, state: State) -> Step:
+        loops = [state.loop(handle) for handle in self.loops]
+        parent = self._siblings(state, loops)
+        self._alike(state, loops)
+        first, last = (parent.seq.index(f) for f in (loops[0], loops[-1]))
+        between = [s for s in parent.seq[first : last + 1] if s not in loops]
+        for stmt in (*loops, *between):
+            require_only_blocks(state, stmt)
+        _independent(state, loops, between)
+        analyzer = state.analyzer(loops[0])
+        dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),
+                     loops[0].loop_var.type)  # fmt: skip
+        fused = ir.Var("_".join(f.loop_var.name for f in loops) + "_fused", dtype)
+        ends: list[ir.Expr] = [ir.const(0, dtype)]
+        for loop in loops:
+            ends.append(analyzer.simplify(ends[-1] + ir.cast_to(loop.extent, dtype)))
+        analyzer.bind(fused, ir.Range(ends[0], ends[-1]))
+        parts: list[ir.Stmt] = []
+        for k, loop in enumerate(loops):
+            value = ir.cast_to(analyzer.simplify(fused - ends[k]), loop.loop_var.type)
+            part = moved(loop.body, loop.loop_var, value, analyzer)
+            if k < len(loops) - 1:
+                part = guarded(part, ir.LT(fused, ends[k + 1]))
+            if k:
+                part = guarded(part, ir.GE(fused, ends[k]))
+            parts.append(part)
+        edit = Edit(state)
+        new = loops[0].replace(loop_var=fused, extent=ends[-1], body=ir.seq(parts))
+        edit.replace(loops[0], new)
+        for loop in loops[1:]:
+            edit.replace(loop, None)
+        return edit.finish(fused)
+
+    @staticmethod
+    def _siblings(state: State, loops: list[ir.For]) -> ir.SeqStmt:
+        if len(loops) < 2 or len(set(loops)) < len(loops):
+            state.fail("give two loops or more, each once", code="BW304", guilty=loops)
+        parents = {state.tree.parent.get(f) for f in loops}
+        parent = parents.pop()
+        if parents or not isinstance(parent, ir.SeqStmt):
+            state.fail("the loops do not stand side by side", code="BW310", guilty=loops,
+                       help="choose loops of one sequence, such as the outermost ones")  # fmt: skip
+        if [f for f in parent.seq if f in loops] != loops:
+            state.fail("the loops are not given in program order", code="BW310", guilty=loops)
+        return parent
+
+    @staticmethod
+    def _alike(state: State, loops: list[ir.For]) -> None:
+        for loop in loops:
+            require_zero_start(state, loop)
+            if jumps(loop.body):
+                require_plain_loop(state, loop)  # says so
+            if loop.annotations:
+                state.fail(f"loop {loop.loop_var.name} is annotated with "
+                           f"{', '.join(loop.annotations)}", code="BW312", guilty=[loop],
+                           help="unannotate it first")  # fmt: skip
+        tags = {(f.kind, f.thread.thread_tag if f.thread else "") for f in loops}
+        kind, tag = next(iter(tags))
+        free = kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL) or tag.startswith("blockIdx")
+        if len(tags) > 1 or not free:
+            state.fail("the loops are not all serial, all parallel, or all bound to one axis of "
+                       "thread blocks", code="BW312", guilty=loops,
+                       help="choose kinds after the loops are fused")  # fmt: skip
+
+
+def _independent(state: State, loops: list[ir.For], between: list[ir.Stmt]) -> None:
+    """No two of the loops, and no loop and a statement that it passes, share what one writes."""
+    flow = state.data_flow(state.scope(loops[0]))
+    groups = [state.tree.child_blocks(f) for f in loops]
+    groups.append([b for s in between for b in state.tree.child_blocks(s)])
+    outer = state.tree.loops_above(loops[0])
+    analyzer = state.analyzer(loops[0])
+
+    def boxes(block: ir.Block, writes: bool) -> list[ir.BufferRegion]:
+        regions = block.writes if writes else (*block.reads, *block.writes)
+        return [flow.region_under(outer, block, r, analyzer) for r in regions]
+
+    for k, group in enumerate(groups):
+        for a in group:
+            for b in (b for other in groups[:k] + groups[k + 1 :] for b in other):
+                for x in boxes(a, writes=True):
+                    for y in boxes(b, writes=False):
+                        if x.buffer is y.buffer and not apart(x, y, analyzer):
+                            state.fail(f"block {b.name} uses {x.buffer.name}, which block "
+                                       f"{a.name} writes: their loops depend on one another",
+                                       code="BW372", guilty=[*map(state.tree.realize, (a, b))],
+                                       help="fuse loops whose blocks use different "
+                                       "buffers")  # fmt: skip

@@ -1,0 +1,70 @@
+"""sample_categorical: one of several numbers, drawn by weight."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class SampleCategorical(Primitive, frozen=True, eq=False):
+    """Draw one of several numbers.
+
+    Args:
+        candidates: the numbers.
+        probs: how likely each is; they are scaled so that their sum is 1.
+        decision: position of the number to take instead of drawing.
+
+    Requires:
+    - as many weights as candidates, none negative, not all 0 (BW304);
+    - a decision is a position among the candidates (BW304).
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i in range(128):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops("B")
+        width = sch.sample_categorical([4, 8, 16], [0.2, 0.5, 0.3], decision=1)
+        sch.split(i, [None, width])
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i_0, i_1 in T.grid(16, 8):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i_0 * 8 + i_1)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "sample_categorical"
+    pure: ClassVar[bool] = True
+    returns: ClassVar[Returns] = "number"
+
+    candidates: tuple[int, ...]
+    probs: tuple[float, ...]
+    decision: int | None = None
+
+    def apply(self, state: State) -> Step:
+        count = len(self.candidates)
+        if count != len(self.probs):
+            state.fail(f"{count} candidates have {len(self.probs)} weights", code="BW304",
+                       help="give one weight per candidate")  # fmt: skip
+        if min(self.probs, default=0) < 0 or sum(self.probs) <= 0:
+            state.fail("the weights are no probabilities", code="BW304",
+                       help="give numbers from 0 up, at least one of them positive")  # fmt: skip
+        chosen = self.decision
+        if chosen is None:
+            (chosen,) = state.random.choices(range(count), self.probs)
+        if not 0 <= chosen < count:
+            state.fail(f"the decision {chosen} is no position among {count} candidates",
+                       code="BW304", help=f"positions run from 0 to {count - 1}")  # fmt: skip
+        return Step(state.func, results=(self.candidates[chosen],), decision=chosen)

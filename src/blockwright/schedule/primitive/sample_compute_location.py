@@ -1,0 +1,104 @@
+"""sample_compute_location: where to compute a producer, drawn among the places that are legal."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.primitive.compute_at import ComputeAt
+from blockwright.schedule.primitive.compute_inline import ComputeInline
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import Place, State, Step, Target
+from blockwright.support import ScheduleError
+
+_BLOCK, _LOOP = BlockRV(0), LoopRV(1)
+
+
+class SampleComputeLocation(Primitive, frozen=True, eq=False):
+    """Draw a place for a block: a loop of its consumer, where it is, or inlined.
+
+    The result is for `compute_at`, which also takes the two places that are no loops. Each legal
+    place is as likely as any other; where the block stands now is always legal.
+
+    Args:
+        block: a block whose result is read in its scope.
+        decision: a loop around the first consumer (0 is the outermost), -1 for where the block
+            stands, -2 for inlining it; instead of drawing.
+
+    Requires:
+    - something in the scope reads what the block writes (BW322);
+    - a decision names a place that there is (BW304); `compute_at` checks that it is legal.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((64, 64), "float32"), C: T.Buffer((64, 64), "float32")):
+            B = T.alloc_buffer((64, 64), "float32")
+            for i, j in T.grid(64, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+            for i, j in T.grid(64, 64):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi, vj] + 1.0
+
+    Steps::
+
+        b = sch.get_block("B")
+        sch.compute_at(b, sch.sample_compute_location(b, decision=-2))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((64, 64), "float32"), C: T.Buffer((64, 64), "float32")):
+            for i, j in T.grid(64, 64):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = A[vi, vj] * 2.0 + 1.0
+    """
+
+    method: ClassVar[str] = "sample_compute_location"
+    pure: ClassVar[bool] = True
+    returns: ClassVar[Returns] = "loop"
+
+    block: BlockRV
+    decision: int | None = None
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        realize = state.realize(block)
+        consumers = state.data_flow(state.scope(block)).consumers(block)
+        if not consumers:
+            state.fail(f"nothing reads what block {block.name} writes", code="BW322",
+                       guilty=[realize], help="only a producer has places to choose "
+                       "from")  # fmt: skip
+        loops = state.tree.loops_above(consumers[0])
+        chosen = self.decision
+        if chosen is None:
+            legal = [k for k, loop in enumerate(loops) if _allows(state, block, loop)]
+            inline = [-2] if _allows(state, block, None) else []
+            chosen = state.random.choice([*inline, -1, *legal])
+        if not -2 <= chosen < len(loops):
+            state.fail(f"the decision {chosen} names no place: {len(loops)} loops stand around "
+                       f"block {consumers[0].name}", code="BW304", guilty=[realize],
+                       help="-1 is where the block stands, -2 inlines it")  # fmt: skip
+        places: dict[int, Target] = {-1: Place.ROOT, -2: Place.INLINE}
+        target = places[chosen] if chosen < 0 else loops[chosen].loop_var
+        return Step(state.func, results=(target,), decision=chosen)
+
+
+def _allows(state: State, block: ir.Block, loop: ir.For | None) -> bool:
+    """Whether the block can be computed at a loop, or inlined where no loop is given."""
+
+    def resolve(handle: Handle) -> Target:
+        return block if handle == _BLOCK or loop is None else loop.loop_var
+
+    probe = State(state.func, resolve, state.step_name, state.memo)
+    try:
+        step = ComputeInline(_BLOCK) if loop is None else ComputeAt(_BLOCK, _LOOP)
+        step.apply(probe)
+    except ScheduleError:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""sample_imperfect_tile: inner tile sizes that need not divide the extent."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.sampling import require_decision, require_parts
+from blockwright.schedule.state import State, Step
+
+_UNBOUNDED = 64
+"""The largest factor drawn where nothing is known of the extent."""
+
+
+class SampleImperfectTile(Primitive, frozen=True, eq=False):
+    """Draw the inner factors of a tile; the outermost is left to `split`, as None.
+
+    Factors are powers of two and three times those, drawn innermost first, each within what
+    remains of the extent. The extent may be symbolic; then its upper bound counts.
+
+    Args:
+        loop: the loop.
+        n: how many factors the tile has; one less is drawn.
+        max_innermost_factor: the last factor is at most this.
+        decision: the inner factors to take instead of drawing.
+
+    Requires:
+    - at least two factors, and a limit of at least 1 (BW304);
+    - a decision has one positive factor for each that would be drawn (BW318).
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((100,), "float32"), B: T.Buffer((100,), "float32")):
+            for i in range(100):
+                with T.block("B"):
+                    vi = T.axis.spatial(100, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops("B")
+        sch.split(i, [None, *sch.sample_imperfect_tile(i, 2, decision=[16])])
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((100,), "float32"), B: T.Buffer((100,), "float32")):
+            for i_0, i_1 in T.grid(7, 16):
+                with T.block("B"):
+                    vi = T.axis.spatial(100, i_0 * 16 + i_1)
+                    T.where(i_0 * 16 + i_1 < 100)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "sample_imperfect_tile"
+    pure: ClassVar[bool] = True
+    returns: ClassVar[Returns] = "numbers"
+
+    loop: LoopRV
+    n: int
+    max_innermost_factor: int = 16
+    decision: tuple[int, ...] | None = None
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        require_parts(state, self.n, least=2)
+        if self.max_innermost_factor < 1:
+            state.fail(f"max_innermost_factor={self.max_innermost_factor} allows no factor",
+                       code="BW304", help="give at least 1")  # fmt: skip
+        if self.decision is None:
+            drawn = self._draw(state, loop)
+        else:
+            drawn = list(self.decision)
+            require_decision(state, loop, drawn, len(drawn) == self.n - 1 and min(drawn) > 0,
+                             f"{self.n - 1} positive factors")  # fmt: skip
+        return Step(state.func, results=tuple(drawn), decision=tuple(drawn))
+
+    def _draw(self, state: State, loop: ir.For) -> list[int]:
+        rest = _largest(state.analyzer(loop), loop.extent)
+        drawn: list[int] = []
+        for _ in range(self.n - 1):
+            most = _UNBOUNDED if rest is None else max(rest, 1)
+            if not drawn:
+                most = min(most, self.max_innermost_factor)
+            powers = [1 << k for k in range(most.bit_length())]
+            sizes = [s for p in powers for s in (p, 3 * p) if s <= most]
+            drawn.insert(0, state.random.choice(sizes))
+            rest = None if rest is None else -(-rest // drawn[0])
+        return drawn
+
+
+def _largest(analyzer: Analyzer, extent: ir.Expr) -> int | None:
+    """The largest value of an extent, if there is one."""
+    return analyzer.const_bounds(extent)[1]

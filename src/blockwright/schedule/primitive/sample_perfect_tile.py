@@ -1,0 +1,79 @@
+"""sample_perfect_tile: factors of a loop's extent, drawn at random."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.sampling import (
+    constant_extent,
+    draw_tile,
+    require_decision,
+    require_parts,
+)
+from blockwright.schedule.state import State, Step
+
+
+class SamplePerfectTile(Primitive, frozen=True, eq=False):
+    """Draw factors whose product is the extent of a loop, each tile as likely as any other.
+
+    Args:
+        loop: the loop.
+        n: how many factors, outermost first.
+        max_innermost_factor: the last factor is at most this; -1 for no limit.
+        decision: the factors to take instead of drawing.
+
+    Requires:
+    - the extent is a constant (BW318);
+    - a decision has `n` factors with the extent as product (BW318).
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i in range(128):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops("B")
+        sch.split(i, sch.sample_perfect_tile(i, 2, decision=[16, 8]))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i_0, i_1 in T.grid(16, 8):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i_0 * 8 + i_1)
+                    B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "sample_perfect_tile"
+    pure: ClassVar[bool] = True
+    returns: ClassVar[Returns] = "numbers"
+
+    loop: LoopRV
+    n: int
+    max_innermost_factor: int = 16
+    decision: tuple[int, ...] | None = None
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        require_parts(state, self.n)
+        extent, most = constant_extent(state, loop), self.max_innermost_factor
+        if most == 0 or most < -1:
+            state.fail(f"max_innermost_factor={most} allows no factor", code="BW304",
+                       help="give at least 1, or -1 for no limit")  # fmt: skip
+        if self.decision is None:
+            drawn = draw_tile(state.random, extent, self.n, lambda d: most == -1 or d <= most)
+        else:
+            drawn = list(self.decision)
+            fits = len(drawn) == self.n and math.prod(drawn) == extent and min(drawn) > 0
+            require_decision(state, loop, drawn, fits,
+                             f"{self.n} factors whose product is {extent}")  # fmt: skip
+        return Step(state.func, results=tuple(drawn), decision=tuple(drawn))

@@ -1,0 +1,70 @@
+"""unsafe.assume_independent: a loop runs in parallel or in lanes on the caller's word."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import UnsafePrimitive
+from blockwright.schedule.state import State, Step
+
+_KINDS = {"parallel": ir.ForKind.PARALLEL, "vectorized": ir.ForKind.VECTORIZED}
+
+
+class AssumeIndependent(UnsafePrimitive, frozen=True, eq=False):
+    """Run the iterations of a loop in any order although that is not proved.
+
+    The caller vouches that no iteration touches what another one writes, for instance because the
+    positions of a scatter are all different.
+
+    Args:
+        loop: the loop.
+        kind: "parallel" or "vectorized".
+
+    Requires: the loop is serial (BW312).
+
+    Before::
+
+        @T.prim_func
+        def main(P: T.Buffer((16,), "int32"), A: T.Buffer((16,), "float32"),
+                 B: T.Buffer((16,), "float32")):
+            for i in range(16):
+                with T.block("B"):
+                    vi = T.axis.opaque(16, i)
+                    B[P[vi]] = A[vi]
+
+    Steps::
+
+        (i,) = sch.get_loops(sch.get_block("B"))
+        sch.unsafe.assume_independent(i, "parallel")
+
+    After::
+
+        @T.prim_func
+        def main(P: T.Buffer((16,), "int32"), A: T.Buffer((16,), "float32"),
+                 B: T.Buffer((16,), "float32")):
+            for i in T.parallel(16):
+                with T.block("B"):
+                    vi = T.axis.opaque(16, i)
+                    B[P[vi]] = A[vi]
+    """
+
+    method: ClassVar[str] = "assume_independent"
+
+    loop: LoopRV
+    kind: str = "parallel"
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        kind = _KINDS.get(self.kind)
+        if kind is None:
+            state.fail(f"{self.kind!r} is no kind of loop whose order is free", code="BW304",
+                       help=f"use {' or '.join(map(repr, _KINDS))}")  # fmt: skip
+        if loop.kind is not ir.ForKind.SERIAL:
+            state.fail(f"loop {loop.loop_var.name} is {loop.kind.value} already", code="BW312",
+                       guilty=[loop], help="choose a serial loop")  # fmt: skip
+        edit = Edit(state)
+        edit.replace(loop, loop.replace(kind=kind))
+        return edit.finish()

@@ -1,0 +1,66 @@
+"""unsafe.drop_predicate: a block runs wherever its loops take it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import UnsafePrimitive
+from blockwright.schedule.state import State, Step
+
+
+class DropPredicate(UnsafePrimitive, frozen=True, eq=False):
+    """Take the predicate away from a block.
+
+    The caller vouches that it always holds, for instance because a symbolic extent is in truth a
+    multiple of a tile. Where it does not hold, the block would run outside its domain.
+
+    Args:
+        block: the block.
+
+    Requires: it is not the root block (BW311).
+
+    Before::
+
+        @T.prim_func
+        def main(a: T.handle, b: T.handle):
+            n = T.int64()
+            A = T.match_buffer(a, (n,), "float32")
+            B = T.match_buffer(b, (n,), "float32")
+            for i in range(n):
+                with T.block("B"):
+                    vi = T.axis.spatial(n, i)
+                    B[vi] = A[vi] + T.float32(1)
+
+    Steps::
+
+        (i,) = sch.get_loops(sch.get_block("B"))
+        sch.split(i, [None, 8])
+        sch.unsafe.drop_predicate(sch.get_block("B"))
+
+    After::
+
+        @T.prim_func
+        def main(a: T.handle, b: T.handle):
+            n = T.int64()
+            A = T.match_buffer(a, (n,), "float32")
+            B = T.match_buffer(b, (n,), "float32")
+            for i_0, i_1 in T.grid((n + T.int64(7)) // T.int64(8), T.int64(8)):
+                with T.block("B"):
+                    vi = T.axis.spatial(n, i_0 * T.int64(8) + i_1)
+                    B[vi] = A[vi] + T.float32(1)
+    """
+
+    method: ClassVar[str] = "drop_predicate"
+
+    block: BlockRV
+
+    def apply(self, state: State) -> Step:
+        realize = state.realize(state.block(self.block))
+        if ir.is_const_int(realize.predicate, 1):
+            return Step(state.func)
+        edit = Edit(state)
+        edit.replace(realize, realize.replace(predicate=ir.const(True, "bool")))
+        return edit.finish()

@@ -1,0 +1,400 @@
+"""Tensor expressions: what `te` users write, as programs.
+
+    A = te.placeholder((128, 64), name="A")
+    B = te.placeholder((64, 32), name="B")
+    k = te.reduce_axis((0, 64), name="k")
+    C = te.compute((128, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    func = te.create_prim_func([A, B, C])
+
+A tensor is a recipe; `create_prim_func` writes the recipes that its results need, one block each,
+with the same `Program` that operators use. Schedules work on the program, so there is no schedule
+of tensors: `docs/porting-te.md` says which step replaces which.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import Buffer, DType, Expr, PrimFunc, Range, Var
+from blockwright.script.compute import Program
+from blockwright.script.compute import Tensor as Made
+from blockwright.script.core import NodeFacts, items_of, sequence_of
+from blockwright.script.tir import expressions
+from blockwright.script.tir.builder import Builder, FrameOf
+from blockwright.script.tir.classic import all, any
+from blockwright.script.tir.expressions import if_then_else, max_value, min_value, power
+from blockwright.support import ScriptError
+
+# ------------------------------------------------------------------------------------- variables
+_domains: NodeFacts[Range] = NodeFacts()
+
+
+def var(name: str = "n", dtype: str | DType = "int32") -> Var:
+    """A symbolic size or scalar."""
+    return Var(name, ir.dtype_of(dtype))
+
+
+size_var = var
+
+
+def const(value: float, dtype: str | DType = "int32") -> Expr:
+    """A constant of a type."""
+    return ir.const(value, dtype)
+
+
+def reduce_axis(dom: Any, name: str = "k") -> Var:
+    """An axis over [begin, end) that `te.sum` and its like run over."""
+    pair = sequence_of(dom)
+    if pair is None or len(pair) != 2:
+        raise ScriptError("a reduction axis has a domain (begin, end)", code="BW107",
+                          help="write te.reduce_axis((0, n), name)")  # fmt: skip
+    low, high = _dim(pair[0]), _dim(pair[1])
+    axis = Var(name, high.dtype)
+    _domains[axis] = Range(ir.cast_to(low, high.dtype), ir.sub(high, low))
+    return axis
+
+
+def _dim(value: Any) -> Expr:
+    return ir.as_expr(value, ir.dtype_of("int32"))
+
+
+# --------------------------------------------------------------------------------------- tensors
+class Operation:
+    """How a tensor comes about: a placeholder, a computation, or a fragment that writes it."""
+
+    def __init__(self, name: str, tag: str = "", attrs: Mapping[str, Any] | None = None) -> None:
+        self.name, self.tag, self.attrs = name, tag, dict(attrs or {})
+        self.axis: list[Var] = []
+        self.reduce_axis: list[Var] = []
+        self.outputs: list[Tensor] = []
+        self.values: list[Expr | Reduction] = []
+        self.inputs: list[Tensor] = []
+        self.emit: Callable[[Sequence[Buffer], Sequence[Buffer]], Any] | None = None
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """The tensors that this one is computed from."""
+        return list(self.inputs)
+
+    def output(self, index: int) -> Tensor:
+        return self.outputs[index]
+
+
+class Tensor:
+    """A multi-dimensional value; `A[i, j]` and `A(i, j)` are its elements."""
+
+    def __init__(self, buffer: Buffer, op: Operation) -> None:
+        self.buffer, self.op = buffer, op
+        op.outputs.append(self)
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        return self.buffer.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.buffer.ndim
+
+    def __getitem__(self, indices: Any) -> Expr:
+        return self(*items_of(indices))
+
+    def __call__(self, *indices: Any) -> Expr:
+        if len(indices) != self.ndim:
+            raise ScriptError(f"{self.name} has {self.ndim} dimensions, got {len(indices)} indices",
+                              code="BW105")  # fmt: skip
+        return _Element.of(self, tuple(_dim(i) for i in indices))
+
+
+class _Element:
+    """Elements remember their tensor through the buffer they are loaded from."""
+
+    tensors: NodeFacts[Tensor] = NodeFacts()
+
+    @classmethod
+    def of(cls, tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
+        cls.tensors[tensor.buffer] = tensor
+        return ir.BufferLoad(tensor.buffer, indices)
+
+    @classmethod
+    def mentioned(cls, values: Iterable[Expr]) -> list[Tensor]:
+        buffers = [load.buffer for v in values for load in ir.collect(v, ir.BufferLoad)]
+        found = [cls.tensors.get(b) for b in dict.fromkeys(buffers)]
+        return [t for t in found if t is not None]
+
+
+class Reduction:
+    """`te.sum(value, axis)`: the whole value of a computation."""
+
+    def __init__(self, combiner: str, value: Expr, axes: list[Var]) -> None:
+        self.combiner, self.value, self.axes = combiner, value, axes
+
+    def _nested(self, *_: Any) -> Any:
+        raise ScriptError("a reduction is a computation of its own", code="BW107",
+                          help="S = te.compute(shape, lambda i: te.sum(…)); then use S[i]"
+                          )  # fmt: skip
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _nested
+    __truediv__ = __rtruediv__ = __neg__ = _nested
+
+
+def _reducer(combiner: str) -> Callable[..., Any]:
+    def reduce(value: Any, axis: Any, where: Any = None) -> Reduction:
+        axes = items_of(axis)
+        unknown = [a for a in axes if _domains.get(a) is None]
+        if unknown or not axes:
+            raise ScriptError(f"te.{combiner} runs over reduction axes", code="BW107",
+                              help="make them with te.reduce_axis((0, n), name)")  # fmt: skip
+        node = ir.as_expr(value)
+        if where is not None:
+            neutral = _NEUTRAL[combiner](node.dtype)
+            node = if_then_else(where, node, neutral)
+        return Reduction(combiner, node, axes)
+
+    reduce.__name__ = reduce.__qualname__ = combiner
+    return reduce
+
+
+def _lowest(dtype: DType) -> Expr:
+    return ir.const(float("-inf"), dtype) if dtype.is_float else min_value(dtype)
+
+
+def _highest(dtype: DType) -> Expr:
+    return ir.const(float("inf"), dtype) if dtype.is_float else max_value(dtype)
+
+
+_NEUTRAL: dict[str, Callable[[DType], Expr]] = {
+    "sum": lambda t: ir.const(0, t), "prod": lambda t: ir.const(1, t),
+    "max": _lowest, "min": _highest,
+}  # fmt: skip
+sum, prod = _reducer("sum"), _reducer("prod")
+_max_over, _min_over = _reducer("max"), _reducer("min")
+
+
+def max(value: Any, axis: Any = None, where: Any = None) -> Any:
+    """The largest value along reduction axes; with two plain values, the larger one."""
+    return _either(_max_over, ir.maximum, value, axis, where)
+
+
+def min(value: Any, axis: Any = None, where: Any = None) -> Any:
+    """The smallest value along reduction axes; with two plain values, the smaller one."""
+    return _either(_min_over, ir.minimum, value, axis, where)
+
+
+def _either(over: Any, pair: Any, value: Any, axis: Any, where: Any) -> Any:
+    first = next(iter(items_of(axis)), None)
+    return pair(value, axis) if _domains.get(first) is None else over(value, axis, where)
+
+
+# ------------------------------------------------------------------------------- making tensors
+def placeholder(shape: Any, dtype: str | DType = "float32", name: str = "placeholder") -> Tensor:
+    """An input."""
+    buffer = Buffer(name, ir.dtype_of(dtype), tuple(_dim(d) for d in items_of(shape)))
+    return Tensor(buffer, Operation(name))
+
+
+def compute(
+    shape: Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "",
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """A tensor whose element at (i, j, …) is `fcompute(i, j, …)`; a tuple gives several tensors."""
+    extents = tuple(_dim(d) for d in items_of(shape))
+    op = Operation(name, tag, attrs)
+    names = _axis_names(fcompute, len(extents))
+    op.axis = [Var(n, e.dtype) for n, e in zip(names, extents, strict=True)]
+    found = fcompute(*op.axis)
+    several = sequence_of(found)
+    op.values = [_value(v) for v in (found,) if several is None]
+    op.values += [_value(v) for v in several or ()]
+    bodies = [v.value if isinstance(v, Reduction) else v for v in op.values]
+    op.inputs = _Element.mentioned(bodies)
+    op.reduce_axis = [a for v in op.values if isinstance(v, Reduction) for a in v.axes]
+    tensors = [Tensor(Buffer(name if several is None else f"{name}_v{k}", b.dtype, extents), op)
+               for k, b in enumerate(bodies)]  # fmt: skip
+    return tensors[0] if several is None else tensors
+
+
+def _value(found: Any) -> Expr | Reduction:
+    return found if isinstance(found, Reduction) else ir.as_expr(found)
+
+
+def _axis_names(function: Callable[..., Any], count: int) -> list[str]:
+    """The axes are called as the parameters of the function are."""
+    names: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            return [*names, *(f"i{k}" for k in range(len(names), count))]
+        names.append(parameter.name)
+    if len(names) != count:
+        raise ScriptError(f"the function takes {len(names)} indices, the shape has {count} "
+                          "dimensions", code="BW105")  # fmt: skip
+    return names
+
+
+def extern(
+    shape: Any, inputs: Sequence[Tensor], fcompute: Callable[..., Any], name: str = "extern",
+    dtype: Any = None, tag: str = "", attrs: Mapping[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """Tensors written by a fragment: `fcompute(ins, outs)` emits with the `T` dialect."""
+    several = sequence_of(items_of(shape)[0]) is not None
+    shapes = items_of(shape) if several else [shape]
+    given = items_of(dtype) if dtype is not None else [t.dtype for t in inputs][:1] * len(shapes)
+    if len(given) != len(shapes):
+        raise ScriptError(f"{len(shapes)} shapes, but {len(given)} types", code="BW106",
+                          help="state dtype, one for each output")  # fmt: skip
+    op = Operation(name, tag, attrs)
+    op.inputs, op.emit = list(inputs), fcompute
+    for k, (dims, kind) in enumerate(zip(shapes, given, strict=True)):
+        extents = tuple(_dim(d) for d in items_of(dims))
+        Tensor(Buffer(f"{name}_v{k}" if several else name, ir.dtype_of(kind), extents), op)
+    return op.outputs if several else op.outputs[0]
+
+
+# -------------------------------------------------------------------------------------- programs
+def create_prim_func(ops: Sequence[Any], name: str = "main") -> PrimFunc:
+    """The program whose parameters are the given tensors (inputs and results) and scalars.
+
+    Raises:
+        ScriptError: BW107 when an input that is needed is not among the parameters.
+    """
+    return _Writer(list(ops), name).program()
+
+
+class _Writer:
+    """Writes the computations that the results need into one `Program`."""
+
+    def __init__(self, params: list[Any], name: str) -> None:
+        self.params, self.out = params, Program(name)
+        self.made: dict[Tensor, Made] = {}
+
+    def program(self) -> PrimFunc:
+        tensors = [p for p in self.params if isinstance(p, Tensor)]
+        for tensor in tensors:
+            if self._is_input(tensor):
+                self.made[tensor] = self.out.param(tensor.name, tensor.shape, tensor.dtype)
+        results = [t for t in tensors if not self._is_input(t)]
+        for operation in self._order(results):
+            self._write(operation)
+        for scalar in self.params:
+            if isinstance(scalar, Var):
+                self.out.scalar(scalar)
+        func = self.out.finish([self.made[t] for t in results])
+        handles = {buffer: handle for handle, buffer in func.buffer_map}
+        order = [p if isinstance(p, Var) else handles[self.made[p].buffer] for p in self.params]
+        pairs = dict(func.buffer_map)
+        return func.replace(params=tuple(order),
+                            buffer_map=tuple((h, pairs[h]) for h in order if h in pairs)
+                            )  # fmt: skip
+
+    def _is_input(self, tensor: Tensor) -> bool:
+        return not tensor.op.values and tensor.op.emit is None
+
+    def _order(self, results: list[Tensor]) -> list[Operation]:
+        """Operations, those computed from others after them."""
+        order: list[Operation] = []
+        stack = [(t.op, False) for t in reversed(results)]
+        while stack:
+            operation, ready = stack.pop()
+            if operation in order:
+                continue
+            if ready:
+                order.append(operation)
+                continue
+            stack.append((operation, True))
+            for tensor in reversed(operation.inputs):
+                if not self._is_input(tensor):
+                    stack.append((tensor.op, False))
+                elif tensor not in self.made:
+                    raise ScriptError(f"{tensor.name} is needed, but is no parameter", code="BW107",
+                                      help="list every placeholder in create_prim_func([…])"
+                                      )  # fmt: skip
+        return order
+
+    def _write(self, op: Operation) -> None:
+        if op.emit is not None:
+            self._extern(op)
+            return
+        for tensor, value in zip(op.outputs, op.values, strict=True):
+            names = [a.name for a in op.axis]
+            if isinstance(value, Reduction):
+                domains = [d for d in map(_domains.get, value.axes) if d is not None]
+                self.made[tensor] = self.out.reduce(
+                    tensor.name, tensor.shape, [d.extent for d in domains],
+                    self._body(value.value, [*op.axis, *value.axes]), value.combiner, tensor.dtype,
+                    axes=[*names, *(a.name for a in value.axes)], annotations=op.attrs,
+                )  # fmt: skip
+            else:
+                self.made[tensor] = self.out.compute(
+                    tensor.name, tensor.shape, self._body(value, op.axis), tensor.dtype,
+                    axes=names, annotations=op.attrs,
+                )  # fmt: skip
+
+    def _body(self, value: Expr, axes: Sequence[Var]) -> Callable[..., Expr]:
+        """The value as a function of the iterators of its block."""
+        buffers = {old.buffer: new.buffer for old, new in self.made.items()}
+
+        def at(*iterators: Expr) -> Expr:
+            places: dict[Any, Any] = dict(buffers)
+            for axis, iterator in zip(axes, iterators, strict=True):
+                domain = _domains.get(axis)
+                places[axis] = iterator if domain is None else ir.add(iterator, domain.min)
+            return ir.substitute(value, places)
+
+        return at
+
+    def _extern(self, op: Operation) -> None:
+        ins = [self.made[t].buffer for t in op.inputs]
+        emit = op.emit
+        assert emit is not None
+
+        def body(outs: Sequence[Buffer]) -> ir.Stmt:
+            found: list[ir.Stmt] = []
+            with Builder(), FrameOf(found.append):
+                emit(ins, outs)
+            return found[0]
+
+        outputs = [(t.name, t.shape, t.dtype) for t in op.outputs]
+        made = self.out.opaque(op.name, outputs, ins, body, annotations=op.attrs)
+        self.made.update(zip(op.outputs, made, strict=True))
+
+
+# --------------------------------------------------------------------- what is written otherwise
+_ELSEWHERE = {
+    "create_schedule": "schedules work on programs: bw.Schedule(te.create_prim_func([A, B, C]))",
+    "scan": "write a block with a scan axis: T.axis.scan(n, i)",
+    "hybrid": "write @T.prim_func",
+    "extern_primfunc": "call the program: te.extern with T.call_global",
+    "comm_reducer": "write a block with T.init(), or T.comm_reducer in a program",
+    "tag_scope": "pass tag= to te.compute",
+    "thread_axis": "threads are bound by the schedule",
+    "gradient": "differentiate the model in its framework before it is imported",
+}
+
+
+class _Elsewhere(ScriptError, AttributeError):
+    """A name of `te` that is written otherwise here."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        raise _Elsewhere(f"te has no {name!r}", code="BW115", help=_ELSEWHERE[name])
+    if name in ir.OPS:
+        return expressions.builtin(name)
+    raise AttributeError(f"te has no {name!r}")
+
+
+__all__ = [
+    "Operation", "Reduction", "Tensor", "all", "any", "compute", "const", "create_prim_func",
+    "extern", "if_then_else", "max", "max_value", "min", "min_value", "placeholder", "power",
+    "prod", "reduce_axis", "size_var", "sum", "var",
+]  # fmt: skip

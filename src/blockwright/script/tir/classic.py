@@ -1,0 +1,196 @@
+"""Other names that the classic dialect has for the same things, and what it had that we do not.
+
+`REPLACED` lists every name of the classic surface that has no meaning here, with what to write
+instead; asking for one of them raises an error that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import Buffer, DType, Expr, IterType, IterVar, Range, Var, dtype_of
+from blockwright.script.core import items_of, sequence_of
+from blockwright.script.tir.expressions import And, Or, builtin, vector_load
+from blockwright.script.tir.values import number_types, to_expr
+from blockwright.support import ScriptError
+
+
+class ReplacedName(ScriptError, AttributeError):
+    """A name of the classic surface that this dialect does not have."""
+
+
+_FLAT = "index a buffer: A[i] and A[i] = x"
+_ABI = "the calling convention is made when the program is built; write T.call_packed(name, …)"
+_STAGE = "it belonged to tensor expressions; write a block, or use blockwright.script.te"
+REPLACED: dict[str, str] = {
+    "load": _FLAT, "store": _FLAT, "Load": _FLAT, "Store": _FLAT,
+    "realize": "write B = T.alloc_buffer(shape, dtype)",
+    "ProducerLoad": _STAGE, "Reduce": _STAGE, "CommReducer": "write T.comm_reducer(f, identity)",
+    "preflattened_buffer": "write the shape once, in T.match_buffer or T.Buffer",
+    "buffer_var": 'memory is named by a buffer: write A = T.allocate(shape, "float32")',
+    "target": "targets are given to bw.build(program, target), not written into programs",
+    "index_map": "maps are arguments of schedule steps: sch.transform_layout(block, buffer, f)",
+    "call_kernel": "a program calls programs of its module: cls.kernel(…)",
+    "isnullptr": "a buffer parameter is never null; pass a flag as a scalar parameter",
+    "ldexp": "write x * T.exp2(n), or x * T.reinterpret of the power of two",
+    "CallEffectKind": "effects are facts of the operation table, blockwright.ir.OPS",
+    "func_ret": "a program writes its results into buffers that are parameters",
+    "void": "a call without a result has the type int32; leave the type out",
+    "Tuple": "a program has no tuples; pass the values one by one",
+    "tvm_tuple": "a program has no tuples; pass the values one by one",
+    "lookup_param": "constants are module constants: T.constant_data(name), or parameters",
+    **dict.fromkeys(
+        ("tvm_stack_alloca", "tvm_stack_make_shape", "tvm_stack_make_array", "tvm_struct_get",
+         "tvm_struct_set", "tvm_check_return", "tvm_throw_last_error", "call_cpacked",
+         "call_packed_lowered", "call_cpacked_lowered", "tvm_call_cpacked",
+         "tvm_call_packed_lowered", "tvm_call_cpacked_lowered", "anylist_getitem",
+         "anylist_resetitem", "anylist_setitem_call_packed", "anylist_setitem_call_cpacked"),
+        _ABI,
+    ),
+    "TVMBackendAllocWorkspace": "write A = T.allocate(shape, dtype); it ends with its scope",
+    "TVMBackendFreeWorkspace": "an allocation ends with its scope",
+    "thread_return": "write `return` in serial code, or guard the statements with `if`",
+    "handle_add_byte_offset": "write T.address_of(A[i, j])",
+    "float8_e4m3": "its type here is T.float8_e4m3fn",
+    "e4m3_float8": "its type here is T.float8_e4m3fn",
+    "e5m2_float8": "its type here is T.float8_e5m2",
+    **dict.fromkeys(
+        ("float8_e3m4", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz",
+         "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
+        "8-bit floats are T.float8_e4m3fn and T.float8_e5m2; keep other codes in T.uint8",
+    ),
+}  # fmt: skip
+
+
+def replaced(name: str) -> ReplacedName:
+    """The error for a name in `REPLACED`."""
+    return ReplacedName(f"T.{name} is not part of this dialect", code="BW115", help=REPLACED[name])
+
+
+# ------------------------------------------------------------------------------------ constructors
+def _comparison(name: str, cls: type[ir.CompareOp]) -> Callable[[Any, Any], Expr]:
+    def apply(a: Any, b: Any) -> Expr:
+        return cls(*ir.match_types(*number_types((a, b))))
+
+    apply.__name__ = apply.__qualname__ = name
+    return apply
+
+
+EQ, NE = _comparison("EQ", ir.EQ), _comparison("NE", ir.NE)
+LT, LE = _comparison("LT", ir.LT), _comparison("LE", ir.LE)
+GT, GE = _comparison("GT", ir.GT), _comparison("GE", ir.GE)
+
+
+def all(*conditions: Any) -> Expr:
+    """Every condition holds."""
+    return And(*conditions)
+
+
+def any(*conditions: Any) -> Expr:
+    """Some condition holds."""
+    return Or(*conditions)
+
+
+def IntImm(dtype: str | DType, value: int) -> Expr:
+    return ir.const(int(value), dtype)
+
+
+def FloatImm(dtype: str | DType, value: float) -> Expr:
+    return ir.const(float(value), dtype)
+
+
+def BufferLoad(buffer: Buffer, indices: Sequence[Any]) -> Expr:
+    return vector_load(buffer, items_of(indices))
+
+
+def Call(dtype: str | DType, op: str, args: Sequence[Any]) -> Expr:
+    """A builtin operation by name, arguments in a list."""
+    return ir.Call(op.removeprefix("tir."), tuple(map(to_expr, args)), dtype_of(dtype))
+
+
+def Range_(begin: Any, end: Any = None) -> Range:
+    """`T.Range(begin, end)`, or `T.Range(extent)`."""
+    low, high = number_types((0, begin) if end is None else (begin, end))
+    return Range(low, ir.sub(high, low))
+
+
+_ITER_KINDS = {"DataPar": IterType.SPATIAL, "ThreadIndex": IterType.SPATIAL,
+               "CommReduce": IterType.REDUCE, "Ordered": IterType.SCAN,
+               "Opaque": IterType.OPAQUE}  # fmt: skip
+
+
+def iter_var(var: Var, dom: Any, iter_type: str = "DataPar", thread_tag: str = "") -> IterVar:
+    """A thread axis or iterator as the subject of `T.attr`."""
+    if iter_type not in _ITER_KINDS:
+        raise ScriptError(f"{iter_type!r} is no kind of iterator", code="BW106",
+                          help=f"one of {', '.join(_ITER_KINDS)}")  # fmt: skip
+    pair = sequence_of(dom)
+    domain = dom if isinstance(dom, Range) else Range_(*(pair if pair is not None else [dom]))
+    return IterVar(var, domain, _ITER_KINDS[iter_type], thread_tag)
+
+
+# ------------------------------------------------------------------------------ pointers to memory
+def type_annotation(dtype: str | DType) -> DType:
+    """The element type in `T.tvm_access_ptr`."""
+    return dtype_of(dtype)
+
+
+def first_element(buffer: Buffer) -> Expr:
+    """`A.data`: the address of the first element."""
+    zeros = [ir.const(0, extent.dtype) for extent in buffer.shape]
+    return ir.call("address_of", ir.BufferLoad(buffer, tuple(zeros)), dtype="handle")
+
+
+def access_ptr(
+    buffer: Buffer, access_mask: Any = "r", ptr_type: Any = "handle", content_lanes: int = 1,
+    offset: Any = 0, extent: Any = None,
+) -> Expr:  # fmt: skip
+    """`A.access_ptr("r", offset=…)`: the address of an element, counted from the first."""
+    return tvm_access_ptr(buffer.dtype, first_element(buffer), offset, extent, access_mask)
+
+
+def tvm_access_ptr(kind: Any, data: Any, offset: Any, extent: Any = None, rw_mask: Any = 1) -> Expr:
+    """An address `offset` elements after `data`; what is read and written, T.reads and T.writes
+    say."""
+    moved = to_expr(offset)
+    if ir.is_const_int(moved, 0):
+        return data
+    place = data.args[0] if isinstance(data, ir.Call) and data.op == "address_of" else None
+    if not isinstance(place, ir.BufferLoad) or len(place.indices) != 1:
+        raise ScriptError("an offset into several dimensions names no element", code="BW107",
+                          help="write T.address_of(A[i, j])")  # fmt: skip
+    return data.replace(args=(place.replace(indices=(ir.add(place.indices[0], moved),)),))
+
+
+# What a script reads off a buffer where the classic object differs from ours.
+FACTS: dict[str, Callable[[Buffer], Any]] = {
+    "data": first_element,
+    "scope": lambda buffer: lambda: buffer.scope,
+    "elem_offset": lambda buffer: ir.const(0, "int32") if buffer.elem_offset is None
+    else buffer.elem_offset,
+}  # fmt: skip
+
+# ---------------------------------------------------------------------------------------- aliases
+fabs = builtin("abs")
+tvm_call_packed = builtin("call_packed")
+__all__ = [
+    "EQ",
+    "GE",
+    "GT",
+    "LE",
+    "LT",
+    "NE",
+    "BufferLoad",
+    "Call",
+    "FloatImm",
+    "IntImm",
+    "all",
+    "any",
+    "fabs",
+    "iter_var",
+    "tvm_access_ptr",
+    "tvm_call_packed",
+    "type_annotation",
+]  # fmt: skip

@@ -1,0 +1,78 @@
+"""Choices and loops as frames, for the IR builder and for Python helpers.
+
+In a script the Python statements `if` and `while` say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import Expr, Stmt
+from blockwright.script.tir.builder import Builder, Frame, FrameOf
+from blockwright.script.tir.values import to_expr
+from blockwright.support import ScriptError
+
+
+class IfFrame(Frame):
+    """`with T.If(c):` around `with T.Then():` and `with T.Else():`."""
+
+    def __init__(self, condition: Expr) -> None:
+        super().__init__()
+        self.condition = condition
+        self.branches: dict[str, Stmt] = {}
+
+    def finished(self, builder: Builder) -> None:
+        if self.items or "T.Then" not in self.branches:
+            raise ScriptError("T.If holds T.Then, and perhaps T.Else, and nothing else",
+                              code="BW108")  # fmt: skip
+        builder.emit(ir.IfThenElse(self.condition, *self.branches.values(), span=self.span))
+
+
+def If(
+    condition: Any, then: Callable[[], Any] | None = None, orelse: Callable[[], Any] | None = None
+) -> Any:
+    """A choice: frames `T.Then()` and `T.Else()` inside `with T.If(c):`, or functions that emit."""
+    test = to_expr(condition)
+    if then is None:
+        return IfFrame(test)
+    with IfFrame(test):
+        with Then():
+            then()
+        if orelse is not None:
+            with Else():
+                orelse()
+    return None
+
+
+def Then() -> FrameOf:
+    """What runs when the condition of the enclosing `T.If` holds."""
+    return _branch("T.Then")
+
+
+def Else() -> FrameOf:
+    """What runs when it does not."""
+    return _branch("T.Else")
+
+
+def _branch(word: str) -> FrameOf:
+    frame = Builder.current(word).frame(IfFrame, word, "directly in T.If")
+    if word in frame.branches or (word == "T.Else") != bool(frame.branches):
+        raise ScriptError(f"{word} stands twice or too early", code="BW108",
+                          help="first T.Then, then at most one T.Else")  # fmt: skip
+
+    def done(body: Stmt) -> None:
+        frame.branches[word] = body
+
+    return FrameOf(done)
+
+
+def While(condition: Any) -> FrameOf:
+    """Repeats its body as long as the condition holds."""
+    test, builder = to_expr(condition), Builder.current("T.While")
+    span = builder.span
+    return FrameOf(lambda body: builder.emit(ir.While(test, body, span=span)))
+
+
+__all__ = ["Else", "If", "Then", "While"]

@@ -1,0 +1,63 @@
+"""Operations of particular hardware, in their classic spelling.
+
+Such a call is kept as it is written: it parses, prints and can be scheduled around, as an operation
+with effects of which nothing is known. Running it takes a target (or an interpreter row) that
+defines the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import DType, Expr, dtype_of
+from blockwright.script.tir.values import to_expr
+from blockwright.support import ScriptError
+
+FIRST, SECOND = "first", "second"
+
+# Name → type of the result: a type, FIRST when the call states it first (or as `dtype=`), SECOND
+# when it is that of the second argument.
+HARDWARE: dict[str, str] = {
+    "tvm_storage_sync": "int32", "tvm_thread_allreduce": "handle", "tvm_thread_invariant": "int32",
+    "tvm_warp_activemask": "uint32", "tvm_warp_shuffle": SECOND, "tvm_warp_shuffle_up": SECOND,
+    "tvm_warp_shuffle_down": SECOND,
+    "tvm_load_matrix_sync": "handle", "tvm_store_matrix_sync": "handle", "tvm_mma_sync": "handle",
+    "tvm_bmma_sync": "handle", "tvm_fill_fragment": "handle",
+    "ptx_mma": FIRST, "ptx_mma_sp": FIRST, "ptx_ldmatrix": FIRST, "ptx_cp_async": FIRST,
+    "ptx_cp_async_bulk": FIRST, "ptx_commit_group": "int32", "ptx_wait_group": "int32",
+    "ptx_cp_async_barrier": "int32", "ptx_init_barrier_thread_count": "int32",
+    "ptx_arrive_barrier": "int32", "ptx_arrive_barrier_expect_tx": "int32",
+    "ptx_wait_barrier": "int32", "create_barriers": "int32", "mma_fill": FIRST, "mma_store": FIRST,
+    "make_filled_simdgroup_matrix": "handle", "simdgroup_load": "handle",
+    "simdgroup_store": "handle", "simdgroup_multiply_accumulate": "handle",
+    "vectorlow": FIRST, "vectorhigh": FIRST, "vectorcombine": FIRST, "dp4a": "int32",
+    "get_active_lane_mask": FIRST, "vscale": "int32", "call_llvm_intrin": FIRST,
+    "call_llvm_pure_intrin": FIRST, "llvm_lookup_intrinsic_id": "uint32",
+    "q_multiply_shift": "int32", "q_multiply_shift_per_axis": "int32",
+    "ignore_loop_partition": "bool", "start_profile_intrinsic": "handle",
+    "end_profile_intrinsic": "handle",
+}  # fmt: skip
+
+
+def hardware_call(name: str) -> Callable[..., Expr]:
+    """The function that builds a call of a hardware operation."""
+    result = HARDWARE[name]
+
+    def call(*args: Any, dtype: str | DType | None = None) -> Expr:
+        values = list(args)
+        if result == FIRST and dtype is None:
+            if not values or not isinstance(values[0], (str, DType)):
+                raise ScriptError(f"T.{name} states its result type first", code="BW106",
+                                  help=f'write T.{name}("float32", …)')  # fmt: skip
+            dtype = values.pop(0)
+        nodes = tuple(map(to_expr, values))
+        if dtype is None and result == SECOND:
+            if len(nodes) < 2:
+                raise ScriptError(f"T.{name} takes a mask and a value", code="BW106")
+            dtype = nodes[1].dtype
+        return ir.Call(name, nodes, dtype_of(result if dtype is None else dtype))
+
+    call.__name__ = call.__qualname__ = name
+    return call

@@ -1,0 +1,164 @@
+"""Macros: pieces of script that are parsed anew wherever they are called.
+
+    @T.macro
+    def clear(buffer, extent):
+        for i in range(extent):
+            buffer[i] = T.float32(0)
+
+    @T.prim_func
+    def f(A: T.Buffer((16,), "float32")):
+        clear(A, 16)
+
+A *hygienic* macro sees its parameters and the Python scope in which it was defined, so that it
+means the same wherever it is called. With `hygienic=False` its other names are looked up where it
+is called, first among the names of the script, and only then where it was defined. Either way a
+name that the body assigns lives in the body; variables of the program are always distinct.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any, Protocol
+
+from blockwright.script.core import (
+    Problem,
+    Reporter,
+    Script,
+    caller_environment,
+    decorated_function,
+)
+
+_DEEPEST = 64
+_KINDS = inspect.Parameter
+
+
+class Expander(Protocol):
+    """What a macro needs of the parser that meets its call."""
+
+    script: Script
+    reporter: Reporter
+    scopes: list[dict[str, Any]]
+    depth: int
+
+    def eval(self, node: ast.expr) -> Any: ...
+    def fragment(self, body: list[ast.stmt]) -> Any: ...
+
+
+class Macro:
+    """A function whose body is parsed into each of its callers."""
+
+    def __init__(self, script: Script, node: ast.FunctionDef, hygienic: bool) -> None:
+        self.script, self.node, self.hygienic = script, node, hygienic
+        self.signature = _signature(node)
+        script.env[node.name] = self  # it may call itself
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise Problem("BW108", f"macro {self.node.name!r} is called outside a script", None,
+                      "macros expand inside @T.prim_func; call Python functions elsewhere"
+                      )  # fmt: skip
+
+    def expand(self, parser: Expander, args: list[Any], kwargs: Mapping[str, Any],
+               node: ast.Call) -> Any:  # fmt: skip
+        """Parse the body in place of the call; gives the value after `return`, if there is one."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise Problem("BW106", f"wrong call of macro {self.node.name}: {error}", node) from None
+        if parser.depth >= _DEEPEST:
+            raise Problem("BW116", f"macro {self.node.name!r} is expanded {_DEEPEST} levels deep",
+                          node, "end the recursion with an `if` on a Python value")  # fmt: skip
+        with self._inside(parser, node):
+            names: dict[str, Any] = {}
+            parser.scopes.append(names)
+            for name, parameter in self.signature.parameters.items():
+                names[name] = bound.arguments.get(name, _absent(parameter, parser))
+            return parser.fragment(self.node.body)
+
+    @contextmanager
+    def _inside(self, parser: Expander, node: ast.AST) -> Generator[None]:
+        """The parser reads the macro's text with the names that the macro sees."""
+        outer, scopes, reporter = parser.script, parser.scopes, parser.reporter
+        env = self.script.env if self.hygienic else {**self.script.env, **outer.env}
+        parser.script = Script(self.script.file, self.node, env, self.script.trusted)
+        parser.scopes = [{}] if self.hygienic else list(scopes)
+        parser.depth += 1
+        place = f"in macro {self.node.name!r}, called at {outer.span(node).location()}"
+        try:
+            with reporter.inside(parser.script, place):
+                yield
+        finally:
+            parser.script, parser.scopes = outer, scopes
+            parser.depth -= 1
+
+
+def _signature(node: ast.FunctionDef) -> inspect.Signature:
+    """The parameters of a definition; defaults are kept as syntax."""
+    args = node.args
+    plain = [*args.posonlyargs, *args.args]
+    first = len(plain) - len(args.defaults)
+    found: list[inspect.Parameter] = []
+    for position, arg in enumerate(plain):
+        early = position < len(args.posonlyargs)
+        kind = _KINDS.POSITIONAL_ONLY if early else _KINDS.POSITIONAL_OR_KEYWORD
+        default = args.defaults[position - first] if position >= first else _KINDS.empty
+        found.append(inspect.Parameter(arg.arg, kind, default=default))
+    if args.vararg is not None:
+        found.append(inspect.Parameter(args.vararg.arg, _KINDS.VAR_POSITIONAL))
+    for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        value = _KINDS.empty if default is None else default
+        found.append(inspect.Parameter(arg.arg, _KINDS.KEYWORD_ONLY, default=value))
+    if args.kwarg is not None:
+        found.append(inspect.Parameter(args.kwarg.arg, _KINDS.VAR_KEYWORD))
+    return inspect.Signature(found)
+
+
+def _absent(parameter: inspect.Parameter, parser: Expander) -> Any:
+    if parameter.kind is _KINDS.VAR_POSITIONAL:
+        return ()
+    if parameter.kind is _KINDS.VAR_KEYWORD:
+        return {}
+    default = parameter.default
+    return parser.eval(default) if isinstance(default, ast.expr) else None
+
+
+class _Decorator:
+    """`@T.macro` and `@T.macro(hygienic=False)`."""
+
+    def __init__(self, hygienic: bool = True) -> None:
+        self.hygienic = hygienic
+
+    def __call__(self, func: FunctionType | None = None, *, hygienic: bool = True) -> Any:
+        """Decorator: a piece of script that is parsed wherever it is called."""
+        if func is None:
+            return _Decorator(hygienic)
+        _, env = caller_environment(1)
+        script = decorated_function(func, env)
+        return Macro(script, script.function, self.hygienic)
+
+
+_Decorator.__module__ = __name__
+macro = inline = _Decorator()
+
+
+def is_macro(node: ast.FunctionDef) -> bool:
+    """Whether a definition in a module or in text is a macro."""
+    return any(_decorator_name(d) in ("macro", "inline") for d in node.decorator_list)
+
+
+def macro_of(node: ast.FunctionDef, script: Script) -> Macro:
+    """A macro from its definition in a module or in text."""
+    hygienic = True
+    for decorator in node.decorator_list:
+        for item in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            if item.arg == "hygienic" and isinstance(item.value, ast.Constant):
+                hygienic = bool(item.value.value)
+    return Macro(script, node, hygienic)
+
+
+def _decorator_name(node: ast.expr) -> str:
+    target = node.func if isinstance(node, ast.Call) else node
+    return ast.unparse(target).split(".")[-1]

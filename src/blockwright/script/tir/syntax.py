@@ -1,0 +1,44 @@
+"""Facts read off the syntax tree of a script before it is evaluated."""
+
+from __future__ import annotations
+
+import ast
+
+
+def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0] if body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        return body[1:] if isinstance(first.value.value, str) else body
+    return body
+
+
+def side_by_side(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """The parts of `n, m = T.int64(), T.int64()`, so that each definition gets its own name."""
+    kinds = (ast.Tuple, ast.List)
+    if not (isinstance(target, kinds) and isinstance(value, kinds)):
+        return []
+    starred = any(isinstance(item, ast.Starred) for item in (*target.elts, *value.elts))
+    if starred or len(target.elts) != len(value.elts):
+        return []
+    return list(zip(target.elts, value.elts, strict=True))
+
+
+def names_of(target: ast.expr | None) -> list[str]:
+    if isinstance(target, ast.Name):
+        return [target.id]
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [name for part in target.elts for name in names_of(part)]
+    return []
+
+
+def targets(node: ast.stmt) -> list[str]:
+    """Names that a statement defines for the statements after it."""
+    if isinstance(node, ast.Assign):
+        return [name for target in node.targets for name in names_of(target)]
+    return names_of(node.target) if isinstance(node, ast.AnnAssign) else []
+
+
+def word(node: ast.stmt) -> str:
+    words = {"FunctionDef": "def", "AsyncFunctionDef": "async def", "ClassDef": "class",
+             "ImportFrom": "import", "Try": "try", "Match": "match"}  # fmt: skip
+    return words.get(type(node).__name__, type(node).__name__.lower())

@@ -1,0 +1,78 @@
+"""Moves that are calls of several steps: tiles, zooms, drawn factors and places, undo."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.testing.moves.player import Move, NothingToTry, Player
+
+
+def _tile(p: Player) -> None:
+    """Some of the axes with distinct names, each in one to three factors, in a random order."""
+    block = p.block()
+    p.loops(block)
+    axes = p.sch.loops(block)
+    if not axes.names:
+        raise NothingToTry
+    names = list(axes.names)
+    chosen = names[: p.chance.randint(1, len(names))]
+    parts: list[str] = []
+    sizes: dict[str, int] = {}
+    levels: list[list[str]] = [[], [], []]
+    left: list[str] = []
+    for axis in chosen:
+        count = p.chance.randint(1, 3)
+        factors = [f"{axis}_{k}x" for k in range(count)]
+        left.append(f"{axis}=({' '.join(factors)})")
+        for level, factor in enumerate(factors):
+            levels[level].append(factor)
+        sizes |= {factor: p.chance.choice([2, 3, 4]) for factor in factors[1:]}
+    for level in levels:
+        parts += level
+    if p.chance.random() < 0.3:
+        p.chance.shuffle(parts)
+    if p.chance.random() < 0.3:
+        parts.insert(p.chance.randint(0, len(parts)), "...")
+    p.kept(*p.sch.tile(block, f"{' '.join(left)} -> {' '.join(parts)}", **sizes))
+
+
+def _zoomed_copy(p: Player) -> None:
+    """A copy made in each iteration of a loop around its block."""
+    block, at, _ = p.region(kind := p.chance.choice(["read", "write"]))
+    inner = p.sch.zoom(p.chance.choice(p.loops(block)))
+    copy = inner.cache_read if kind == "read" else inner.cache_write
+    p.kept(copy(block, at, "global"))
+
+
+def _drawn_split(p: Player) -> None:
+    loop = p.loop()
+    extent = p.sch.get(loop).extent
+    if ir.const_int(extent) is not None and p.chance.random() < 0.5:
+        p.kept(*p.sch.split(loop, p.sch.sample_perfect_tile(loop, 2)))
+    else:
+        p.kept(*p.sch.split(loop, [None, *p.sch.sample_imperfect_tile(loop, 2, 4)]))
+
+
+def _drawn_place(p: Player) -> None:
+    block = p.block()
+    p.sch.compute_at(block, p.sch.sample_compute_location(block))
+
+
+def _undo(p: Player) -> None:
+    """Take a few calls back; the handles that are left must stand for what they did."""
+    calls = len(p.sch.history) - 1
+    if calls == 0:
+        raise NothingToTry
+    wanted = p.sch.history
+    count = p.chance.randint(1, min(2, calls))
+    p.sch.undo(count)
+    assert p.sch.func is wanted[-1 - count].func, "undo brings another program back"
+
+
+COMPOSED = {
+    "drawn_place": Move(_drawn_place),
+    "drawn_split": Move(_drawn_split),
+    "tile": Move(_tile, reassociates=True),
+    "undo": Move(_undo),
+    "zoomed_copy": Move(_zoomed_copy),
+}
+"""Calls that are no primitives themselves; `MOVES` holds one move per primitive."""
