@@ -26,11 +26,7 @@ from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.instances import corner, fills, shared_writes
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
-<<<<<<< HEAD
-from blockwright.arith import Analyzer, IterMapResult, covers, detect_iter_map
-=======
-from blockwright.arith import Analyzer, detect_iter_map, jointly_cover
->>>>>>> main
+from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, jointly_cover
 from blockwright.arith.condition import conjuncts
 
 T = TypeVar("T")

@@ -35,7 +35,11 @@ def divide(
 
 
 def iterators(
-    block: ir.Block, division: SubspaceDivision, preserve_unit: bool, analyzer: Analyzer
+    block: ir.Block,
+    division: SubspaceDivision,
+    preserve_unit: bool,
+    analyzer: Analyzer,
+    running: set[ir.Var],
 ) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
     """Outer and inner iterators with their values, and each old iterator in terms of them."""
     outer: list[ir.IterVar] = []
@@ -48,7 +52,7 @@ def iterators(
         zero = ir.const(0, dtype)
         value: ir.Expr = zero
         single = analyzer.prove_equal(pair.outer_extent, ir.const(1, dtype))
-        constant = single and not ir.free_vars(pair.outer)
+        constant = single and not ir.uses_var(pair.outer, running)
         if preserve_unit or not constant:
             var = ir.Var(f"{it.var.name}_o", dtype)
             domain = ir.Range(pair.outer_start, _extent(pair.outer_extent, it, pair, analyzer))

@@ -117,8 +117,9 @@ def _inner(
               if f in parts or any(state.tree.is_below(f, p) for p in parts)]  # fmt: skip
     analyzer = state.analyzer(parts[0])
     division = divide(state, block, inside, ir.all_of(common))
+    running = {f.loop_var for f in state.tree.loops_above(block)}
     iters, values, inner_iters, inner_values, mapping = iterators(
-        block, division, preserve_unit_iters, analyzer
+        block, division, preserve_unit_iters, analyzer, running
     )
     started = [it for it in iters if it.iter_type is ir.IterType.REDUCE
                and not ir.is_const_int(it.dom.extent, 1)]  # fmt: skip
@@ -214,10 +215,6 @@ def _own_buffers(
         if not writers or not readers or not {*writers, *readers} <= group:
             continue
         reads = [(b, r) for b in readers for r in b.reads if r.buffer is buffer]
-        before = [[w for w in writers if flow.position[w] < flow.position[b]] for b, _ in reads]
-        if all(
-            any(flow.covers(w, b, r) for w in earlier)
-            for (b, r), earlier in zip(reads, before, strict=True)
-        ):
+        if all(flow.covers(flow.writers_before(b, r), b, r) for b, r in reads):
             found.append(buffer)
     return found

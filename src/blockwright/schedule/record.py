@@ -236,12 +236,8 @@ def _index_map(value: Any) -> IndexMap:
 PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "BlockRV": ("a block handle or name", _instance(BlockRV)),
     "LoopRV": ("a loop handle", _instance(LoopRV)),
-<<<<<<< HEAD
-    "BlockRV | LoopRV": ("a block or loop handle", _instance(BlockRV, LoopRV)),
-    "LoopRV | tuple[BlockRV, ...]": ("a loop handle or a list of block handles", _loop_or_blocks),
-=======
     "BlockRV | LoopRV": ("a block handle or name, or a loop handle", _instance(BlockRV, LoopRV)),
->>>>>>> main
+    "LoopRV | tuple[BlockRV, ...]": ("a loop handle or a list of block handles", _loop_or_blocks),
     "tuple[LoopRV, ...]": ("loop handles", _many(_instance(LoopRV))),
     "tuple[BlockRV, ...]": ("block handles or names", _many(_instance(BlockRV))),
     "tuple[BlockRV, ...] | None": ("block handles or names", _optional(_many(_instance(BlockRV)))),

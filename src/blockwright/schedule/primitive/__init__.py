@@ -16,12 +16,9 @@ from blockwright.schedule.primitive.get_consumers import GetConsumers
 from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
-<<<<<<< HEAD
+from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
 from blockwright.schedule.primitive.loop_partition import LoopPartition
 from blockwright.schedule.primitive.merge import Merge
-=======
-from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
->>>>>>> main
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.reindex import Reindex
@@ -63,12 +60,9 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetLoops,
     GetOutputBlocks,
     GetProducers,
-<<<<<<< HEAD
+    HorizontalFuse,
     LoopPartition,
     Merge,
-=======
-    HorizontalFuse,
->>>>>>> main
     PadEinsum,
     Parallel,
     Reindex,

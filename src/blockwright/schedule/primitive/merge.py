@@ -233,10 +233,10 @@ class _Order:
         """Whether what the second block does at an element still comes after the first."""
         first, second, region = conflict.first, conflict.second, conflict.region
         if conflict.kind == "flow":  # all is there that the same iteration reads
-            return self.flow.covers(first, second, region)
+            return self.flow.covers([first], second, region)
         if conflict.kind == "output" and self.flow.disjoint(first, second, region.buffer):
             return True
-        return self._apart(second) and self.flow.covers(second, first, region)
+        return self._apart(second) and self.flow.covers([second], first, region)
 
     def _apart(self, block: ir.Block) -> bool:
         """Whether iterations of the merged loops write different elements in the block."""
