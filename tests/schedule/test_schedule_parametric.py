@@ -182,8 +182,10 @@ def main(a: T.handle, b: T.handle, t: T.int64, n: T.int64):
 """
 
 
-def test_a_stated_divisor_needs_no_predicate() -> None:
-    sch = Schedule(program(DIVIDED))
+@pytest.mark.parametrize("statement", ['assert n % t == 0, "t divides n"',
+                                       "T.evaluate(T.assume(n % t == 0))"])  # fmt: skip
+def test_a_stated_divisor_needs_no_predicate(statement: str) -> None:
+    sch = Schedule(program(DIVIDED.replace('assert n % t == 0, "t divides n"', statement)))
     t = sch.func.params[2]
     (i,) = sch.get_loops(sch.get_block("B"))
     outer, inner = sch.split(i, [None, t])

@@ -59,6 +59,24 @@ class FlowMemo:
             self._answers[key] = find()
         return self._answers[key]
 
+    def facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
+        """What holds at a statement (None: about sizes alone), for proofs about its blocks.
+
+        Answers share what they have worked out. Expressions that go into a program are made by
+        analyzers of their own, so that their form does not depend on what was asked before.
+        """
+        nodes: list[ir.Node] = []
+        for above in () if at is None else tree.ancestors(at):
+            if isinstance(above, ir.For):
+                nodes += (above.loop_var, above.min, above.extent)
+            elif isinstance(above, ir.Block):
+                nodes += above.iter_vars
+        if at is None:
+            known = self.answer("sizes", nodes, lambda: symbol_facts(tree.func))
+        else:
+            known = self.answer("facts", nodes, lambda: facts_at(tree, at))
+        return known.copy()
+
 
 class Scope:
     """Producers, consumers and kinds of the blocks directly inside `block`.
@@ -167,7 +185,7 @@ class Scope:
         """Why instances that differ in a spatial iterator may write one element, in words."""
 
         def find() -> str:
-            return shared_writes(block, symbol_facts(self.tree.func))
+            return shared_writes(block, self.memo.facts(self.tree))
 
         return self.memo.answer("shared", [block], find)
 
@@ -192,7 +210,7 @@ class Scope:
 
     def _apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
         """Whether two blocks with all their instances touch different parts of a buffer."""
-        analyzer = symbol_facts(self.tree.func)
+        analyzer = self.memo.facts(self.tree)
         boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
         return apart(boxes[0], boxes[1], analyzer)
 
@@ -217,7 +235,7 @@ class Scope:
     def _affinity(self, block: ir.Block) -> IterMapResult:
         realize = self.tree.realize(block)
         loops = self.tree.loops_above(block)
-        analyzer = facts_at(self.tree, loops[0] if loops else realize)
+        analyzer = self.memo.facts(self.tree, loops[0] if loops else realize)
         domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
         return detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective")
@@ -257,7 +275,7 @@ class Scope:
         of all shared loops reads must lie in the boxes of the producers that ran before it."""
         shared = [self.tree.common_loops(p, consumer) for p in producers]
         deepest = max(shared, key=len)
-        analyzer = facts_at(self.tree, deepest[-1].body if deepest else self.block.body)
+        analyzer = self.memo.facts(self.tree, deepest[-1].body if deepest else self.block.body)
         made: list[Made] = []
         for producer, common in zip(producers, shared, strict=True):
             written = self._region(producer.writes, read.buffer)
@@ -314,7 +332,7 @@ class Scope:
         if not children:
             return True
         inner = Scope(self.tree, block, self.memo)
-        analyzer = facts_at(self.tree, block.body)
+        analyzer = self.memo.facts(self.tree, block.body)
         made = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
         return jointly_cover(made, clip_region(region, analyzer).region, analyzer)
 

@@ -24,12 +24,22 @@ def _reorder(p: Player) -> None:
 
 
 def _merge(p: Player) -> None:
-    """Loops of the same depth above two blocks."""
+    """Loops of two nests, mostly of the same extents."""
     first, second = p.loops(p.block()), p.loops(p.block())
-    depth = p.chance.randint(1, min(len(first), len(second))) - 1
-    if p.sch.get(first[0]) is p.sch.get(second[0]):
+    nodes = [[p.sch.get(f) for f in nest] for nest in (first, second)]
+    if nodes[0][0] is nodes[1][0]:
         raise NothingToTry
-    p.kept(p.sch.merge(first[depth], second[depth]))
+    extents = [[n.extent for n in nest if isinstance(n, ir.For)] for nest in nodes]
+    same = 0
+    while same < min(map(len, extents)) and ir.structural_equal(*(e[same] for e in extents)):
+        same += 1
+    if not same and p.likely():
+        raise NothingToTry
+    depth = p.chance.randint(1, same) - 1 if same else 0
+    loops = [first[depth], second[depth]]
+    order = list(ir.loops(p.sch.func.body))
+    starts = [next(k for k, f in enumerate(order) if f is nest[0]) for nest in nodes]
+    p.kept(p.sch.merge(*(loops if starts[0] < starts[1] else loops[::-1])))
 
 
 def _loop_partition(p: Player) -> None:
