@@ -29,7 +29,7 @@ def _merge(p: Player) -> None:
     nodes = [[p.sch.get(f) for f in nest] for nest in (first, second)]
     if nodes[0][0] is nodes[1][0]:
         raise NothingToTry
-    extents = [[n.extent for n in nest if isinstance(n, ir.For)] for nest in nodes]
+    extents = [[n.extent for n in nest] for nest in nodes]
     same = 0
     while same < min(map(len, extents)) and ir.structural_equal(*(e[same] for e in extents)):
         same += 1
