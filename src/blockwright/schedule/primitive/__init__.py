@@ -24,6 +24,8 @@ from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
 from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
+from blockwright.schedule.primitive.loop_partition import LoopPartition
+from blockwright.schedule.primitive.merge import Merge
 from blockwright.schedule.primitive.merge_reduction import MergeReduction
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
@@ -32,6 +34,7 @@ from blockwright.schedule.primitive.reindex import Reindex
 from blockwright.schedule.primitive.reindex_cache_read import ReindexCacheRead
 from blockwright.schedule.primitive.reindex_cache_write import ReindexCacheWrite
 from blockwright.schedule.primitive.reorder import Reorder
+from blockwright.schedule.primitive.reorder_block_iter_var import ReorderBlockIterVar
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
@@ -79,6 +82,8 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetOutputBlocks,
     GetProducers,
     HorizontalFuse,
+    LoopPartition,
+    Merge,
     MergeReduction,
     PadEinsum,
     Parallel,
@@ -87,6 +92,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReindexCacheRead,
     ReindexCacheWrite,
     Reorder,
+    ReorderBlockIterVar,
     ReverseComputeAt,
     ReverseComputeInline,
     Rfactor,
