@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from blockwright import ir
+from blockwright.analysis.facts import facts_at, symbol_facts
+from blockwright.analysis.tree import Tree
+from blockwright.arith import Analyzer
 
 T = TypeVar("T")
 
@@ -27,3 +30,21 @@ class FlowMemo:
             self._kept.extend(nodes)
             self._answers[key] = find()
         return self._answers[key]
+
+    def facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
+        """What holds at a statement (None: about sizes alone), for proofs about its blocks.
+
+        Answers share what they have worked out. Expressions that go into a program are made by
+        analyzers of their own, so that their form does not depend on what was asked before.
+        """
+        nodes: list[ir.Node] = []
+        for above in () if at is None else tree.ancestors(at):
+            if isinstance(above, ir.For):
+                nodes += (above.loop_var, above.min, above.extent)
+            elif isinstance(above, ir.Block):
+                nodes += above.iter_vars
+        if at is None:
+            known = self.answer("sizes", nodes, lambda: symbol_facts(tree.func))
+        else:
+            known = self.answer("facts", nodes, lambda: facts_at(tree, at))
+        return known.copy()

@@ -4,15 +4,10 @@ Definitions (TensorIR paper, section 3, and the schedule rules built on it):
 
 - a *complete* block has only spatial iterators, does not read what it writes, and is the only
   writer of its buffers in the scope (or one of several that write provably different regions);
-<<<<<<< HEAD
-- a *reduction* block has an initial value, spatial and reduction iterators bound by an iterator
-  map, and output indices free of reduction iterators; outer loops that drive no reduction iterator
-  may make it again, from its initial value on, for elements it has made before;
-=======
 - a *reduction* block gives everything that it updates an initial value (one element or several,
   as an argmax does), has spatial and reduction iterators bound by an iterator map, and output
-  indices free of reduction iterators;
->>>>>>> main
+  indices free of reduction iterators; outer loops that drive no reduction iterator may make it
+  again, from its initial value on, for elements it has made before;
 - an *update* is a reduction whose initial value another block before it writes;
 - a consumer is *covered* when, in every iteration of the loops it shares with its producers, these
   together have written all that the consumer reads in that iteration; where it shares no loop with
@@ -29,25 +24,18 @@ from enum import Enum
 
 from blockwright import ir
 from blockwright.analysis.cover import Made, apart, covered_in_cases
-<<<<<<< HEAD
-from blockwright.analysis.facts import facts_at
+from blockwright.analysis.instances import corner, fills, shared_writes
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
 from blockwright.arith import (
     Analyzer,
+    IterMapResult,
     detect_iter_map,
     is_bijective,
     jointly_cover,
     leaves_no_gap,
 )
-=======
-from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.instances import corner, fills, shared_writes
-from blockwright.analysis.regions import clip_region, relax_region
-from blockwright.analysis.tree import Tree
-from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, jointly_cover
->>>>>>> main
 from blockwright.arith.condition import conjuncts
 
 
@@ -60,46 +48,6 @@ class BlockKind(Enum):
     OTHER = "other"
 
 
-<<<<<<< HEAD
-=======
-class FlowMemo:
-    """Answers about blocks that hold as long as the block and the loops around it are the same.
-
-    Keys are made of node identities; the nodes are kept, so that an identity is never reused.
-    """
-
-    def __init__(self) -> None:
-        self._answers: dict[tuple[int | str, ...], Any] = {}
-        self._kept: list[ir.Node] = []
-
-    def answer(self, what: str, nodes: Sequence[ir.Node], find: Callable[[], T]) -> T:
-        """The known answer, or that of `find`."""
-        key = (what, *(id(n) for n in nodes))
-        if key not in self._answers:
-            self._kept.extend(nodes)
-            self._answers[key] = find()
-        return self._answers[key]
-
-    def facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
-        """What holds at a statement (None: about sizes alone), for proofs about its blocks.
-
-        Answers share what they have worked out. Expressions that go into a program are made by
-        analyzers of their own, so that their form does not depend on what was asked before.
-        """
-        nodes: list[ir.Node] = []
-        for above in () if at is None else tree.ancestors(at):
-            if isinstance(above, ir.For):
-                nodes += (above.loop_var, above.min, above.extent)
-            elif isinstance(above, ir.Block):
-                nodes += above.iter_vars
-        if at is None:
-            known = self.answer("sizes", nodes, lambda: symbol_facts(tree.func))
-        else:
-            known = self.answer("facts", nodes, lambda: facts_at(tree, at))
-        return known.copy()
-
-
->>>>>>> main
 class Scope:
     """Producers, consumers and kinds of the blocks directly inside `block`.
 
@@ -208,7 +156,14 @@ class Scope:
             return BlockKind.UPDATE, ""
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
 
-<<<<<<< HEAD
+    def _shared_writes(self, block: ir.Block) -> str:
+        """Why instances that differ in a spatial iterator may write one element, in words."""
+
+        def find() -> str:
+            return shared_writes(block, self.memo.facts(self.tree))
+
+        return self.memo.answer("shared", [block], find)
+
     def _continued(self, block: ir.Block) -> bool:
         """Whether iterators of the scope drive the reduction: one visit makes a part of it."""
         outer = {it.var for above in (self.block, *self.tree.ancestors(self.block))
@@ -218,15 +173,6 @@ class Scope:
             it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer)
             for it, value in zip(block.iter_vars, values, strict=True)
         )
-=======
-    def _shared_writes(self, block: ir.Block) -> str:
-        """Why instances that differ in a spatial iterator may write one element, in words."""
-
-        def find() -> str:
-            return shared_writes(block, self.memo.facts(self.tree))
-
-        return self.memo.answer("shared", [block], find)
->>>>>>> main
 
     def _second_writer(self, block: ir.Block) -> str:
         """A conflict with another writer of the same buffer, in words."""
@@ -249,11 +195,7 @@ class Scope:
 
     def apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
         """Whether two blocks with all their instances touch different parts of a buffer."""
-<<<<<<< HEAD
-        analyzer = facts_at(self.tree, self.block.body)
-=======
-        analyzer = self.memo.facts(self.tree)
->>>>>>> main
+        analyzer = self.memo.facts(self.tree, self.block.body)
         boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
         return apart(boxes[0], boxes[1], analyzer)
 
@@ -299,7 +241,7 @@ class Scope:
         for count in range(len(loops) + 1):
             inner = loops[count:]
             domains = {f.loop_var: ir.Range(f.min, f.extent) for f in inner}
-            analyzer = facts_at(self.tree, inner[0] if inner else realize)
+            analyzer = self.memo.facts(self.tree, inner[0] if inner else realize)
             if is_bijective(realize.iter_values, domains, predicate, analyzer):
                 return count
             if not inner or any(ir.uses_var(e, inner[0].loop_var) for e in reducing):

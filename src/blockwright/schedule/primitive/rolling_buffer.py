@@ -9,8 +9,8 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
+from blockwright.analysis.kernels import shares
 from blockwright.arith import Analyzer
-from blockwright.schedule.checks import require_kind
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import (
@@ -55,8 +55,9 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
       fixed smaller step in one dimension, in which the block writes single elements (BW345);
     - all readers are in that loop (BW322), and each finds what it reads in the iteration (BW316).
 
-    Afterwards readers rely on earlier iterations, so that steps which need iterations of the loop
-    to stand on their own (reordering, running in parallel) are refused.
+    Take it last: roll consumers before their producers, and mark outer loops as parallel before.
+    Afterwards instances share elements and readers rely on earlier iterations, so that steps which
+    need instances or iterations to stand on their own are refused.
 
     Before::
 
@@ -118,11 +119,8 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         window = self._window(state, flow, block, buffer, readers)
         users_below(state, flow, buffer, window.loop)
         _require_steady(state, flow, block, window.loop)
-        step = self._roll(state, block, buffer, owner, readers, window)
-        after = State(step.func, lambda _: block, state.step_name, state.memo)
-        for loop in state.tree.loops_above(window.loop):
-            require_kind(after, after.tree.loops[loop.loop_var])
-        return step
+        _require_own_windows(state, buffer, state.tree.loops_above(window.loop))
+        return self._roll(state, block, buffer, owner, readers, window)
 
     @staticmethod
     def _readers(state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
@@ -246,6 +244,20 @@ def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
         if inner is not loop and any(ir.uses_var(e, loop.loop_var) for e in ranges):
             state.fail(f"the range of loop {inner.loop_var.name} changes with "
                        f"{loop.loop_var.name}", code="BW312", guilty=[inner, loop])  # fmt: skip
+
+
+def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For]) -> None:
+    """Iterations that run at the same time have a buffer each, as those of an outermost parallel
+    loop and threads with memory of their own do."""
+    for depth, loop in enumerate(above):
+        shared = loop.kind is ir.ForKind.VECTORIZED or (
+            loop.kind is ir.ForKind.PARALLEL and depth > 0)  # fmt: skip
+        if loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None:
+            shared = shares(buffer.scope, loop.thread.thread_tag)
+        if shared:
+            state.fail(f"iterations of loop {loop.loop_var.name}, which is {loop.kind.value}, may "
+                       f"roll over one another's values of {buffer.name}", code="BW312",
+                       guilty=[loop], help="store_at inside the loop first")  # fmt: skip
 
 
 def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
