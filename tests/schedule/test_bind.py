@@ -129,8 +129,8 @@ def test_an_axis_that_does_not_exist_is_named() -> None:
 def test_a_reduction_loop_must_be_atomic() -> None:
     sch = schedule(MATMUL)
     c = sch.get_block("C")
-    i, j, k = sch.get_loops(c)
-    refused("BW317", lambda: sch.bind(k, "threadIdx.x"))
+    i, _, k = sch.get_loops(c)
+    refused("BW317", lambda k=k: sch.bind(k, "threadIdx.x"))
     sch.decompose_reduction(c, i)
     sch.atomic_update(c)
     _, _, k = sch.get_loops(c)
