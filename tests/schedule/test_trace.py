@@ -71,7 +71,7 @@ def test_steps_with_effects_stay_whatever_becomes_of_their_results(sch: Schedule
 
 def test_symbols_are_spelled_so_that_python_finds_them(sch: Schedule) -> None:
     n = sch.symbol("n")
-    sch.transform_layout("B", ("write", 0), lambda i, j: (j, i + n))
+    sch.transform_layout("B", ("write", 0), lambda i, j: (j, i + n), pad_value=0)
     sch.annotate("C", "note", [n * 2, ir.minimum(n, 8), n > 3, float("inf"), True, "x"])
     text = sch.trace.as_python()
     assert 'sch.symbol("n")' in text

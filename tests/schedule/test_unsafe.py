@@ -54,7 +54,8 @@ def test_unsafe_steps_stand_only_in_their_namespace(sch: Schedule) -> None:
     for name in names:
         method = name.removeprefix("unsafe.")
         assert hasattr(sch.unsafe, method)
-        assert not hasattr(sch, method)
+        checked_form = method == "annotate_buffer_access"  # the same, without what is vouched for
+        assert hasattr(sch, method) == checked_form
 
 
 def test_a_buffer_of_another_type_rounds_its_values(sch: Schedule) -> None:

@@ -10,16 +10,21 @@ from blockwright.analysis.regions import (
     relax_region,
 )
 from blockwright.analysis.scope import BlockKind, FlowMemo, Scope, facts_at
+from blockwright.analysis.storage import DIM_ALIGN, AlignRow, aligned_strides, alignments
 from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.analysis.validation import find_violations
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 
 __all__ = [
+    "DIM_ALIGN",
+    "AlignRow",
     "BlockKind",
     "FlowMemo",
     "Pattern",
     "Scope",
     "Tree",
+    "aligned_strides",
+    "alignments",
     "atomic_misfit",
     "block_access_regions",
     "block_pattern",

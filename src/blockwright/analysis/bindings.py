@@ -201,18 +201,32 @@ class _Nest:
                 known = fixed.at(0)
                 kinds = [self._at_least(it.var, spans, known) for it in group]
                 total = _count(spans, known)
-                if math.prod(kinds) > total:
-                    return (f"they take {' × '.join(map(str, kinds))} values or more, the loops "
-                            f"have {total} iterations")  # fmt: skip
                 rows = instances(spans, known)
-                columns = np.stack([self._column(it.var, rows) for it in group])
+                running = self._running(rows)
             except Unknown:
                 return None
-            box = math.prod(len(np.unique(column)) for column in columns)
-            ran = np.unique(columns, axis=1).shape[1]
-            if rows.complete and ran < box:
+            sets = [self._combinations(group, part) for part in (rows, running) if part is not None]
+            if rows.complete and all(ran < box for ran, box in sets):
+                ran, box = sets[-1]
                 return f"of the {box} combinations of their values {ran} run"
+            if not self.visit.guards and math.prod(kinds) > total:
+                return (f"they take {' × '.join(map(str, kinds))} values or more, the loops have "
+                        f"{total} iterations")  # fmt: skip
         return None
+
+    def _running(self, rows: Instances) -> Instances | None:
+        """The instances that no condition keeps from running; None where all of them run."""
+        if not self.visit.guards:
+            return None
+        for guard in self.visit.guards:
+            rows = rows.where(value_of(guard, rows.env))
+        return rows
+
+    def _combinations(self, group: Sequence[ir.IterVar], rows: Instances) -> tuple[int, int]:
+        """How many combinations of values occur, and how many there are of the values."""
+        columns = np.stack([self._column(it.var, rows) for it in group])
+        box = math.prod(len(np.unique(column)) for column in columns)
+        return np.unique(columns, axis=1).shape[1], box
 
     def _at_least(self, var: ir.Var, spans: Sequence[Span], known: Env) -> int:
         """A number of values that an iterator surely takes: one loop runs, the others stand."""

@@ -13,8 +13,9 @@ import numpy as np
 from blockwright import ir
 from blockwright.analysis.enumerate import Unknown, instances, shown, sizes_to_try, value_of
 from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.layout import buffer_strides, stated_alignment, unmet_demands
+from blockwright.analysis.layout import buffer_strides, unmet_demands
 from blockwright.analysis.problems import Problem
+from blockwright.analysis.storage import alignments
 from blockwright.analysis.visits import Visit
 from blockwright.arith import Analyzer
 
@@ -24,7 +25,7 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
     viewing = [visit for visit in found if visit.block.match_buffers]
     if not viewing:
         return
-    align, params = stated_alignment(func), set(func.buffers)
+    align, params = alignments(func.body), set(func.buffers)
     for visit in viewing:
         analyzer = symbol_facts(func)
         for level in visit.path:

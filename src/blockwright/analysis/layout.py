@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from blockwright import ir
+from blockwright.analysis.storage import AlignRow
 from blockwright.arith import Analyzer
 from blockwright.arith.text import expr_text
 
-DIM_ALIGN = "buffer_dim_align"
 OWN_ALIGNMENT = 64
 """Bytes that the start of every allocated buffer is a multiple of."""
 
-Rows = tuple[tuple[int, int, int], ...]
 
-
-def buffer_strides(buffer: ir.Buffer, align: Rows = ()) -> tuple[ir.Expr, ...]:
+def buffer_strides(buffer: ir.Buffer, align: Sequence[AlignRow] = ()) -> tuple[ir.Expr, ...]:
     """Element strides of a buffer: its own, or compact row-major ones with padding as `align` asks.
 
     `align` rows are (axis, factor, offset): the stride of `axis` is `offset` modulo `factor`.
@@ -34,17 +32,6 @@ def buffer_strides(buffer: ir.Buffer, align: Rows = ()) -> tuple[ir.Expr, ...]:
         strides.append(stride)
         stride = ir.mul(stride, buffer.shape[axis])
     return tuple(reversed(strides))
-
-
-def stated_alignment(func: ir.PrimFunc) -> dict[ir.Buffer, Rows]:
-    """What blocks ask for the strides of the buffers they write."""
-    found: dict[ir.Buffer, Rows] = {}
-    for block in ir.blocks(func.body):
-        for index, axis, factor, offset in block.annotations.get(DIM_ALIGN, ()):
-            buffer = block.writes[int(index)].buffer
-            row = (int(axis), int(factor), int(offset))
-            found[buffer] = (*found.get(buffer, ()), row)
-    return found
 
 
 def unmet_demands(

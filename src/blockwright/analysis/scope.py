@@ -316,9 +316,13 @@ class Scope:
         return boxes
 
     def is_exact(
-        self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer
-    ) -> bool:
-        """Whether the instances inside the common loops fill the whole box they span."""
+        self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer,
+        reading: bool = False,
+    ) -> bool:  # fmt: skip
+        """Whether the instances inside the common loops fill the whole box they span.
+
+        `reading`: the region may depend on reduction iterators too.
+        """
         if not self.memo.answer("inside", [block, region], lambda: self._filled(block, region)):
             return False
         realize = self.tree.realize(block)
@@ -326,7 +330,7 @@ class Scope:
                    for f in self.tree.loops_above(block) if f not in common}  # fmt: skip
         reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
-                   if it.var not in reduced}  # fmt: skip
+                   if reading or it.var not in reduced}  # fmt: skip
         corners: list[ir.Expr] = []
         for rng in region.region:
             low = ir.substitute(rng.min, binding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -34,19 +34,34 @@ from blockwright.support import IRError
 
 
 class IndexMap(msgspec.Struct, frozen=True, eq=False):
-    """Where the element at `initial` goes: to `final`, expressions of the initial variables."""
+    """Where the element at `initial` goes: to `final`, expressions of the initial variables.
+
+    `separators` are the positions in `final` at which a new physical axis of memory starts.
+    """
+
+    AXIS_SEPARATOR: ClassVar[Any] = ...
+    """Stands between the final indices of two physical axes in the result of a function."""
 
     initial: tuple[Var, ...]
     final: tuple[Expr, ...]
+    separators: tuple[int, ...] = ()
 
     @staticmethod
     def from_func(fn: Callable[..., Sequence[Any]], ndim: int, dtype: DType = INT64) -> IndexMap:
         """The map that `fn` describes, called with `ndim` variables.
 
-        `IndexMap.from_func(lambda i, j: (i // 4, j, i % 4), 2)`
+        `IndexMap.from_func(lambda i, j: (i // 4, j, i % 4), 2)`; an `IndexMap.AXIS_SEPARATOR`
+        (also written `...`) between two results starts a new physical axis.
         """
         initial = tuple(Var(f"i{k}", dtype) for k in range(ndim))
-        return IndexMap(initial, tuple(as_expr(e, dtype) for e in fn(*initial)))
+        final: list[Expr] = []
+        separators: list[int] = []
+        for part in fn(*initial):
+            if part is IndexMap.AXIS_SEPARATOR:
+                separators.append(len(final))
+            else:
+                final.append(as_expr(part, dtype))
+        return IndexMap(initial, tuple(final), tuple(separators))
 
     def apply(self, indices: Sequence[Expr], analyzer: Analyzer | None = None) -> tuple[Expr, ...]:
         """The final indices of the element at `indices`."""

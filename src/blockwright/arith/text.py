@@ -51,6 +51,15 @@ def _list(items: tuple[Expr, ...]) -> str:
     return ", ".join(expr_text(e) for e in items)
 
 
+_SIGNS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+
+
+def _call(e: Call) -> str:
+    if e.op in _SIGNS:
+        return f"({_nested(e.args[0])} {_SIGNS[e.op]} {_nested(e.args[1])})"
+    return f"{e.op}({_list(e.args)})"
+
+
 _RULES: dict[type[Any], Callable[[Any], str]] = {
     Var: lambda e: e.name,
     IntImm: lambda e: str(bool(e.value)) if e.type.is_bool else str(e.value),
@@ -66,5 +75,5 @@ _RULES: dict[type[Any], Callable[[Any], str]] = {
     Ramp: lambda e: f"ramp({expr_text(e.base)}, {expr_text(e.stride)}, {e.lanes})",
     Broadcast: lambda e: f"broadcast({expr_text(e.value)}, {e.lanes})",
     Shuffle: lambda e: f"shuffle({_list(e.vectors)}; {', '.join(map(str, e.indices))})",
-    Call: lambda e: f"{e.op}({_list(e.args)})",
+    Call: lambda e: _call(e),
 }

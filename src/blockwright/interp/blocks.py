@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from blockwright.analysis import DIM_ALIGN, AlignRow, aligned_strides
 from blockwright.interp.calls import CallCompiler, Run
 from blockwright.interp.lanes import Env, Fn, compress, narrowed, same
 from blockwright.interp.memory import Pointer, Storage, View, compact_strides
@@ -30,8 +31,9 @@ class BlockCompiler(CallCompiler):
     """Adds storage and blocks."""
 
     # ---------------------------------------------------------------------------------- memory
-    def new_buffer(self, buffer: Buffer) -> Run:
+    def new_buffer(self, buffer: Buffer, rows: tuple[AlignRow, ...] = ()) -> Run:
         """Fresh storage at each visit; each lane has its own."""
+        align = rows or self.alignment.get(buffer, ())
         shape, strides = self._layout(buffer)
         self.defined |= {v for v in (buffer.elem_offset,) if isinstance(v, Var)}
         slot = self.slot(buffer)
@@ -39,7 +41,7 @@ class BlockCompiler(CallCompiler):
 
         def allocate(env: Env) -> None:
             sizes = tuple(max(0, fn(env)) for fn in shape)
-            steps = tuple(fn(env) for fn in strides) if strides else compact_strides(sizes)
+            steps = tuple(fn(env) for fn in strides) if strides else aligned_strides(sizes, align)
             reach = dtype.lanes
             reach *= (
                 0 if 0 in sizes else 1 + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
@@ -55,7 +57,8 @@ class BlockCompiler(CallCompiler):
         return [self.index(n) for n in buffer.shape], [self.index(s) for s in buffer.strides]
 
     def _allocate(self, node: S.Allocate) -> Run:
-        allocate, body = self.new_buffer(node.buffer), self.stmt(node.body)
+        rows: tuple[AlignRow, ...] = tuple(node.annotations.get(DIM_ALIGN, ()))
+        allocate, body = self.new_buffer(node.buffer, rows), self.stmt(node.body)
 
         def run(env: Env) -> None:
             allocate(env)

@@ -8,12 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from blockwright.analysis import AlignRow
 from blockwright.interp.access import AccessCompiler
 from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, State, pick
 from blockwright.interp.memory import Array, Pointer, Storage, View
 from blockwright.interp.numeric import is_array
 from blockwright.interp.private import Privates
-from blockwright.ir import BufferLoad, Call, Evaluate, Expr, Stmt, StringImm, is_atomic
+from blockwright.ir import (
+    Buffer,
+    BufferLoad,
+    Call,
+    Evaluate,
+    Expr,
+    Stmt,
+    StringImm,
+    is_atomic,
+)
 from blockwright.support import InterpretError
 
 Run = Callable[[Env], None]
@@ -27,6 +37,7 @@ class CallCompiler(AccessCompiler):
         super().__init__()
         self.call_global = call_global
         self.privates: Privates = {}
+        self.alignment: dict[Buffer, tuple[AlignRow, ...]] = {}
 
     def stmt(self, node: Stmt) -> Run:
         """A closure that runs a statement; the full compiler knows all of them."""

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from blockwright.analysis import define_empty_reductions
+from blockwright.analysis import alignments, define_empty_reductions
 from blockwright.interp import numeric
 from blockwright.interp.lanes import Env, Fn, Return, State
 from blockwright.interp.memory import Pointer, Storage
@@ -72,6 +72,7 @@ class Program:
         compiler.privates = private_buffers(body)
         check_owned(body, compiler.privates)
         compiler.exchanged = exchanged(body)
+        compiler.alignment = alignments(body)
         self.body = compiler.stmt(body)
         self.count = compiler.count
 

@@ -28,8 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis import define_empty_reductions
-from blockwright.analysis.layout import DIM_ALIGN
+from blockwright.analysis import DIM_ALIGN, define_empty_reductions
 from blockwright.ir import (
     Block,
     BlockRealize,

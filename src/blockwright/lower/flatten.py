@@ -22,7 +22,8 @@ from __future__ import annotations
 import functools
 import math
 
-from blockwright.analysis.layout import DIM_ALIGN, buffer_strides, unmet_demands
+from blockwright.analysis import DIM_ALIGN
+from blockwright.analysis.layout import buffer_strides, unmet_demands
 from blockwright.arith import Analyzer
 from blockwright.ir import (
     Buffer,

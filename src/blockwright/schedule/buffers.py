@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from blockwright import ir
-from blockwright.analysis.regions import block_access_regions
+from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set
 from blockwright.schedule.state import State
@@ -29,6 +29,19 @@ def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) 
     return regions[which].buffer
 
 
+def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
+    """The buffer that ("read" | "write", position) or a name means."""
+    if isinstance(which, tuple):
+        kind, position = (*cast("tuple[Any, ...]", which), None, None)[:2]
+        if kind in ("read", "write") and isinstance(position, (int, str)):
+            return accessed_buffer(state, block, position, kind)
+    if isinstance(which, str):
+        kind = "write" if any(r.buffer.name == which for r in block.writes) else "read"
+        return accessed_buffer(state, block, which, kind)
+    return state.fail(f"{which!r} names no buffer", code="BW320", guilty=[block],
+                      help='write ("read", 0), ("write", 0) or the name')  # fmt: skip
+
+
 def home(state: State, buffer: ir.Buffer) -> ir.Block | None:
     """The block that allocates a buffer; None for a parameter of the function."""
     for block in state.tree.blocks:
@@ -44,6 +57,20 @@ def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
         state.fail(f"{buffer.name} is a parameter of the function", code="BW321", guilty=[block],
                    help="cache_read or cache_write it first and change the copy")  # fmt: skip
     return found
+
+
+def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.BufferRegion:
+    """The region of a buffer in one half of a signature."""
+    return next(r for r in regions if r.buffer is buffer)
+
+
+def whole_box(state: State, scope: ir.Block, buffer: ir.Buffer, kind: str) -> tuple[ir.Range, ...]:
+    """What can be touched of a buffer in a scope: everything in the root; inside another block the
+    part that its signature states."""
+    stated = scope.reads if kind == "read" else scope.writes
+    if scope is not state.func.root and any(r.buffer is buffer for r in stated):
+        return clip_region(region_of(stated, buffer), state.analyzer(scope.body)).region
+    return ir.full_region(buffer).region
 
 
 def writers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
@@ -76,6 +103,24 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
             state.fail(f"{buffer.name} is used through {what}, not element by element",
                        code="BW324", guilty=[stmt],
                        help="do this before blockize, tensorize and calls")  # fmt: skip
+
+
+def require_layout_free(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
+    """Nobody but the program's own accesses knows where the elements of a buffer are stored."""
+    if buffer.strides:
+        state.fail(f"{buffer.name} states its strides", code="BW328", guilty=[buffer],
+                   help="leave them out, so that they can be chosen")  # fmt: skip
+    views = [m for m in ir.collect(stmt, ir.MatchBufferRegion) if m.source.buffer is buffer]
+    fixed = {m for m in views if any(not isinstance(s, ir.Var) for s in m.buffer.strides)}
+    loose = {buffer, *(m.buffer for m in views if not m.buffer.strides)}
+    for node in ir.walk(stmt):
+        by_address = isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
+            isinstance(a, ir.BufferLoad) and a.buffer in loose for a in node.args)  # fmt: skip
+        if by_address or node in fixed:
+            what = "its address" if by_address else "a view with fixed strides"
+            state.fail(f"{buffer.name} is used through {what}, which rests on where its elements "
+                       "are", code="BW328", guilty=[node],
+                       help="give the view strides that are variables")  # fmt: skip
 
 
 def require_in_blocks(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
@@ -133,7 +178,9 @@ def reached(state: State, block: ir.Block) -> bool:
         return False  # what inner blocks do is not followed
     have = flow.region_under((), block, each, analyzer)
     wanted = tuple(it.dom for it in iters)
-    return covers(have.region, wanted, analyzer) and flow.is_exact([], block, each, analyzer)
+    return covers(have.region, wanted, analyzer) and flow.is_exact(
+        [], block, each, analyzer, reading=True
+    )
 
 
 def rewrite_accesses(
@@ -164,7 +211,7 @@ def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
         return None
 
     final = tuple(ir.rewrite_bottom_up(e, change) for e in index_map.final)
-    return IndexMap(tuple(fresh.values()), final)
+    return IndexMap(tuple(fresh.values()), final, index_map.separators)
 
 
 def lowest_indices(
@@ -173,6 +220,16 @@ def lowest_indices(
     """The least value of each final index on a buffer of this shape; None when unknown."""
     domains = index_map.domains(shape)
     return [eval_set(index, domains, analyzer).min for index in index_map.final]
+
+
+def visible_outside(state: State, block: ir.Block) -> set[ir.Var]:
+    """Variables that hold beside a block as in it: sizes and iterators of enclosing blocks."""
+    found = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
+    found |= set(state.func.params)
+    for above in state.tree.ancestors(state.realize(block)):
+        if isinstance(above, ir.Block):
+            found |= {it.var for it in above.iter_vars}
+    return found
 
 
 def fresh_name(state: State, base: str) -> str:
@@ -243,6 +300,15 @@ def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
     Fails unless the nest is the block's alone, unsplit, without a predicate, serial and without
     annotations: the form in which iterators can be exchanged wholesale.
     """
+    loops, why, hint = own_loops(state, block)
+    if why:
+        state.fail(why, code="BW322", guilty=[state.realize(block)],
+                   help=f"use {step} before loops are {hint}")  # fmt: skip
+    return loops
+
+
+def own_loops(state: State, block: ir.Block) -> tuple[list[ir.For], str, str]:
+    """What `trivial_loops` gives, or why there is no such nest and what loops must not be yet."""
     realize = state.realize(block)
     own: list[ir.For] = []
     inner: ir.Stmt = realize
@@ -258,16 +324,13 @@ def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         loop = variables.get(value) if isinstance(value, ir.Var) else None
         if loop is None or any(c is loop for c in chosen) or not _runs_through(loop, it, analyzer):
-            state.fail(f"iterator {it.var.name} of {block.name} is not bound to a plain loop of "
-                       "its own", code="BW322", guilty=[realize],
-                       help=f"use {step} before loops are split, fused, shared, marked or "
-                       "annotated")  # fmt: skip
+            why = f"iterator {it.var.name} of {block.name} is not bound to a plain loop of its own"
+            return [], why, "split, fused, shared, marked or annotated"
         chosen.append(loop)
     if not ir.is_const_int(realize.predicate, 1) or len(above) != len(chosen):
-        state.fail(f"{block.name} stands under loops or a predicate that bind no iterator",
-                   code="BW322", guilty=[realize],
-                   help=f"use {step} before loops are split, fused or shared")  # fmt: skip
-    return chosen
+        why = f"{block.name} stands under loops or a predicate that bind no iterator"
+        return [], why, "split, fused or shared"
+    return chosen, "", ""
 
 
 def _runs_through(loop: ir.For, it: ir.IterVar, analyzer: Analyzer) -> bool:
@@ -280,3 +343,13 @@ def _runs_through(loop: ir.For, it: ir.IterVar, analyzer: Analyzer) -> bool:
 def nest_of(state: State, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:
     """The outermost of a block's own loops, or its realize when it has none."""
     return min(loops, key=lambda n: state.tree.order[n]) if loops else state.realize(block)
+
+
+def outermost(state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
+    """The statement of the scope in which the block stands alone or with others."""
+    stmt: ir.Stmt = state.realize(block)
+    for above in state.tree.ancestors(stmt):
+        if above is scope or (above is scope.body and isinstance(above, ir.SeqStmt)):
+            return stmt
+        stmt = above
+    return stmt

@@ -7,11 +7,13 @@ innermost of them and moves what one iteration produces or needs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import clip_region
-from blockwright.arith import covers
-from blockwright.schedule.move import Domains, merge, nest_for
+from blockwright.arith import Analyzer, covers, jointly_cover
+from blockwright.schedule.edit import with_signature, wrap_loops
+from blockwright.schedule.move import Domains, join, merge, nest_for
 from blockwright.schedule.state import State
 
 
@@ -39,35 +41,149 @@ def copied_nest(
         whole: the nest that copies everything.
         domain: the box that `whole` copies.
         needs: blocks with the regions that decide what is copied.
-        makers: blocks with the regions that must hold all that is copied; may be empty.
+        makers: blocks with the regions that must hold all that is copied, one of them alone or
+            together; may be empty.
     """
     fixed = state.tree.loops_above(at)
+    analyzer = state.analyzer(at)
+    for tight in (False, True) if fixed else (False,):
+        box, nest = _boxed(state, scope, at, copy, whole, domain, needs or makers, tight)
+        given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
+        if is_held(state, scope, fixed, box.region, makers, needs, given, analyzer):
+            return nest
+    return fail_unwritten(state, makers)
+
+
+def is_held(
+    state: State, scope: ir.Block, fixed: list[ir.For], box: Sequence[ir.Range],
+    makers: list[tuple[ir.Block, ir.BufferRegion]],
+    needs: list[tuple[ir.Block, ir.BufferRegion]], given: ir.Expr, analyzer: Analyzer,
+) -> bool:  # fmt: skip
+    """Whether blocks have written a box, or surely read it, wherever `given` holds in an iteration
+    of the fixed loops; without makers it is not asked."""
+    if not makers:
+        return True
+    flow = state.data_flow(scope)
+    sure = [(need, True) for need in needs if surely_reads(state, *need)]
+    held = [
+        flow.region_under(fixed, *place, analyzer).region
+        for place, reading in [*((m, False) for m in makers), *sure]
+        if flow.is_exact(fixed, *place, analyzer, reading)
+        and flow.runs(fixed, place[0], given, analyzer)
+    ]
+    return jointly_cover(held, box, analyzer)
+
+
+def fail_unwritten(state: State, makers: list[tuple[ir.Block, ir.BufferRegion]]) -> NoReturn:
+    """Refuse a copy of elements that blocks may not have written."""
+    names = " and ".join(f"block {maker.name}" for maker, _ in makers)
+    state.fail(f"{names} does not write every element of {makers[0][1].buffer.name} that the copy "
+               "would read", code="BW323",
+               guilty=[state.tree.realize(maker) for maker, _ in makers],
+               help="copy before the buffer is padded, or at another place")  # fmt: skip
+
+
+def _boxed(
+    state: State, scope: ir.Block, at: ir.Stmt, copy: ir.Block, whole: ir.Stmt,
+    domain: Sequence[ir.Range], needs: list[tuple[ir.Block, ir.BufferRegion]], tight: bool,
+) -> tuple[ir.BufferRegion, ir.Stmt]:  # fmt: skip
+    """What is copied at a place, and the nest that does it. `tight`: conditions narrow the box."""
+    fixed = state.tree.loops_above(at)
+    buffer = needs[0][1].buffer
+    if not fixed:
+        return ir.BufferRegion(buffer, tuple(domain)), whole
     flow = state.data_flow(scope)
     analyzer = state.analyzer(at)
     domains: Domains = {}
     for block, region in needs:
-        box = flow.region_under(fixed, block, region, analyzer, tight=False)
-        for it, rng in zip(copy.iter_vars, box.region, strict=True):
+        under = flow.region_under(fixed, block, region, analyzer, tight=tight)
+        for it, rng in zip(copy.iter_vars, under.region, strict=True):
             merge(domains, it.var, rng, analyzer)
-    buffer = needs[0][1].buffer if needs else None
-    if fixed and buffer is not None:
-        box = ir.BufferRegion(buffer, tuple(domains[it.var] for it in copy.iter_vars))
-        box = clip_region(box, analyzer)
-    else:
-        regions = needs or makers
-        box = ir.BufferRegion(regions[0][1].buffer, tuple(domain))
-    nest = nest_for(state, copy, fixed[-1], domains, False, at) if fixed else whole
-    given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
-    for maker, region in makers:
-        have = flow.region_under(fixed, maker, region, analyzer)
-        filled = (
-            covers(have.region, box.region, analyzer)
-            and flow.is_exact(fixed, maker, region, analyzer)
-            and flow.runs(fixed, maker, given, analyzer)
-        )
-        if not filled:
-            state.fail(f"block {maker.name} does not write every element of "
-                       f"{region.buffer.name} that the copy would read", code="BW323",
-                       guilty=[state.tree.realize(maker)],
-                       help="copy before the buffer is padded, or at another place")  # fmt: skip
-    return nest
+    box = ir.BufferRegion(buffer, tuple(domains[it.var] for it in copy.iter_vars))
+    nest = nest_for(state, copy, fixed[-1], domains, False, at)
+    return clip_region(box, analyzer), nest
+
+
+def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool:
+    """Whether the block reads, whatever its data, the one element that its signature states: then
+    the element has a value wherever the block runs."""
+    if any(not ir.is_const_int(r.extent, 1) for r in region.region):
+        return False
+    if any(isinstance(n, _CONDITIONAL) or (isinstance(n, ir.Call) and n.op == "if_then_else")
+           for n in ir.walk(block.body)):  # fmt: skip
+        return False
+    return any(isinstance(n, ir.BufferLoad) and n.buffer is region.buffer
+               for n in ir.walk(block.body))  # fmt: skip
+
+
+_CONDITIONAL = (ir.Block, ir.For, ir.While, ir.IfThenElse, ir.Select, ir.And, ir.Or)
+
+
+def accessed_box(
+    state: State, scope: ir.Block, regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+    whole: Sequence[ir.Range],
+) -> tuple[ir.Range, ...]:  # fmt: skip
+    """The part of `whole` that blocks touch in all their loops: a dimension is narrowed where that
+    is surely less of it."""
+    analyzer = state.analyzer(scope.body)
+    flow = state.data_flow(scope)
+    hull: list[ir.Range] = []
+    for block, region in regions:
+        box = clip_region(flow.region_under((), block, region, analyzer), analyzer).region
+        hull = [join(a, b, analyzer) for a, b in zip(hull or box, box, strict=True)]
+    return tuple(
+        part
+        if covers([full], [part], analyzer)
+        and analyzer.prove(ir.LT(*ir.match_types(part.extent, full.extent)))
+        else full
+        for part, full in zip(hull, whole, strict=True)
+    )
+
+
+def box_at(
+    state: State, scope: ir.Block, fixed: Sequence[ir.For],
+    regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+) -> tuple[ir.Range, ...]:  # fmt: skip
+    """The part of a buffer that blocks touch while the fixed loops stand still."""
+    for loop in fixed:
+        if loop.kind is ir.ForKind.VECTORIZED:
+            state.fail(f"lanes of loop {loop.loop_var.name} would share the copy", code="BW317",
+                       guilty=[loop], help="copy before the loop is vectorized")  # fmt: skip
+    analyzer = state.analyzer(fixed[-1].body)
+    flow = state.data_flow(scope)
+    hull: list[ir.Range] = []
+    for block, region in regions:
+        box = clip_region(flow.region_under(fixed, block, region, analyzer), analyzer).region
+        hull = [join(a, b, analyzer) for a, b in zip(hull or box, box, strict=True)]
+    return tuple(hull)
+
+
+def box_block(
+    state: State, name: str, target: ir.Buffer, source: ir.Buffer, box: Sequence[ir.Range],
+    fixed: Sequence[ir.For],
+) -> tuple[ir.BlockRealize, ir.Block]:  # fmt: skip
+    """One block that copies a box: its iterators are the fixed loops on which the box depends."""
+    used = [f for f in fixed if any(ir.uses_var(r, f.loop_var) for r in box)]
+    variables = {f.loop_var for f in fixed}
+    for loop in used:
+        if any(ir.uses_var(e, variables) for e in (loop.min, loop.extent)):
+            state.fail(f"the extent of loop {loop.loop_var.name} depends on another loop around "
+                       "the copy", code="BW312", guilty=[loop])  # fmt: skip
+    iters = tuple(
+        ir.IterVar(ir.Var(f"v{k}", f.loop_var.type), ir.Range(f.min, f.extent))
+        for k, f in enumerate(used)
+    )
+    inside = {f.loop_var: it.var for f, it in zip(used, iters, strict=True)}
+    analyzer = state.analyzer(fixed[0])
+    for it in iters:
+        analyzer.bind(it.var, it.dom)
+    ranges = [ir.substitute(r, inside) for r in box]
+    loops = [(ir.Var(f"ax{k}", r.extent.dtype), r.extent) for k, r in enumerate(ranges)]
+    known = analyzer.copy()
+    for var, extent in loops:
+        known.bind(var, ir.Range(ir.const(0, extent.dtype), extent))
+    at = tuple(known.simplify(r.min + v) for r, (v, _) in zip(ranges, loops, strict=True))
+    body = wrap_loops(ir.BufferStore(target, ir.BufferLoad(source, at), at), loops)
+    block = ir.Block(name, iters, (), (), body, annotations={"auto_copy": 1})
+    block = with_signature(block, analyzer)
+    return ir.BlockRealize(tuple(f.loop_var for f in used), ir.const(True, "bool"), block), block

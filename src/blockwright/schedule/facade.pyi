@@ -21,7 +21,26 @@ class Facade:
     ) -> None: ...
     def atomic_update(self, block: BlockRV | str) -> None: ...
     def bind(self, loop: LoopRV, thread_axis: str) -> None: ...
+    def annotate_buffer_access(
+        self,
+        block: BlockRV | str,
+        buffer_index: int | str,
+        buf_type: str,
+        gen_new_ranges: IndexMap | Callable[..., Sequence[Any]],
+    ) -> None: ...
     def blockize(self, target: LoopRV, preserve_unit_iters: bool = True) -> BlockRV: ...
+    def cache_index(
+        self,
+        block: BlockRV | str,
+        storage_scope: str,
+        cse_thresh: int | ir.Expr = 0,
+    ) -> list[BlockRV]: ...
+    def cache_inplace(
+        self,
+        block: BlockRV | str,
+        read_buffer_index: int | str,
+        storage_scope: str,
+    ) -> list[BlockRV]: ...
     def cache_read(
         self,
         block: BlockRV | str,
@@ -44,6 +63,7 @@ class Facade:
         index: int | ir.Expr = -1,
     ) -> None: ...
     def compute_inline(self, block: BlockRV | str) -> None: ...
+    def decompose_padding(self, block: BlockRV | str, loop: LoopRV) -> BlockRV: ...
     def decompose_reduction(self, block: BlockRV | str, loop: LoopRV) -> BlockRV: ...
     def double_buffer(self, block: BlockRV | str, buffer_index: int | str) -> None: ...
     def fuse(
@@ -66,7 +86,28 @@ class Facade:
         mode: str = "zero",
     ) -> list[BlockRV]: ...
     def parallel(self, loop: LoopRV) -> None: ...
+    def read_at(
+        self,
+        loop: LoopRV,
+        block: BlockRV | str,
+        read_buffer_index: int | str,
+        storage_scope: str,
+    ) -> BlockRV: ...
     def reindex(self, block: BlockRV | str, buffer: Any) -> BlockRV: ...
+    def reindex_cache_read(
+        self,
+        block: BlockRV | str,
+        read_buffer_index: int | str,
+        storage_scope: str,
+        index_map: IndexMap | Callable[..., Sequence[Any]],
+    ) -> BlockRV: ...
+    def reindex_cache_write(
+        self,
+        block: BlockRV | str,
+        write_buffer_index: int | str,
+        storage_scope: str,
+        index_map: IndexMap | Callable[..., Sequence[Any]],
+    ) -> BlockRV: ...
     def reorder(self, *ordered_loops: LoopRV) -> None: ...
     def reverse_compute_at(
         self,
@@ -110,6 +151,12 @@ class Facade:
         max_innermost_factor: int | ir.Expr = 16,
         decision: Sequence[int] | None = None,
     ) -> list[ExprRV]: ...
+    def set_axis_separator(
+        self,
+        block: BlockRV | str,
+        buffer: Any,
+        axis_separators: Sequence[int | ir.Expr],
+    ) -> None: ...
     def set_scope(
         self,
         block: BlockRV | str,
@@ -130,6 +177,14 @@ class Facade:
         disable_predication: bool = False,
         names: Sequence[str] | None = None,
     ) -> list[LoopRV]: ...
+    def storage_align(
+        self,
+        block: BlockRV | str,
+        buffer_index: int | str,
+        axis: int | ir.Expr,
+        factor: int | ir.Expr,
+        offset: int | ir.Expr,
+    ) -> None: ...
     def tensorize(
         self,
         block_or_loop: BlockRV | LoopRV | str,
@@ -146,14 +201,30 @@ class Facade:
         block: BlockRV | str,
         buffer: Any,
         index_map: IndexMap | Callable[..., Sequence[Any]],
+        pad_value: float | IndexMap | Callable[..., Any] | None = None,
+        assume_injective_transform: bool = False,
     ) -> None: ...
     def unannotate(self, block_or_loop: BlockRV | LoopRV | str, ann_key: str) -> None: ...
     def unroll(self, loop: LoopRV) -> None: ...
     def vectorize(self, loop: LoopRV) -> None: ...
+    def write_at(
+        self,
+        loop: LoopRV,
+        block: BlockRV | str,
+        write_buffer_index: int | str,
+        storage_scope: str,
+    ) -> BlockRV: ...
 
 class Unsafe:
     def __init__(self, schedule: Facade) -> None: ...
     def _run(self, record: Primitive) -> Any: ...
+    def annotate_buffer_access(
+        self,
+        block: BlockRV | str,
+        buffer_index: int | str,
+        buf_type: str,
+        gen_new_ranges: IndexMap | Callable[..., Sequence[Any]],
+    ) -> None: ...
     def assume_independent(self, loop: LoopRV, kind: str = "parallel") -> None: ...
     def drop_predicate(self, block: BlockRV | str) -> None: ...
     def hide_buffer_access(

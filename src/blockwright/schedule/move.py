@@ -51,12 +51,14 @@ def require_implied_predicate(state: State, block: ir.Block) -> None:
 def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
     """Widen what is known of a variable's domain."""
     old = found.get(var)
-    if old is not None:
-        both = union([IntervalSet.of_range(old), IntervalSet.of_range(rng)], analyzer)
-        wide = both.range(analyzer)
-        assert wide is not None
-        rng = wide
-    found[var] = rng
+    found[var] = rng if old is None else join(old, rng, analyzer)
+
+
+def join(a: ir.Range, b: ir.Range, analyzer: Analyzer) -> ir.Range:
+    """The smallest range known to hold both."""
+    wide = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], analyzer).range(analyzer)
+    assert wide is not None
+    return wide
 
 
 def solve_dimension(
@@ -188,5 +190,7 @@ def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable
         if problem:
             state.fail(problem + " after the move", code="BW316",
                        guilty=[state.tree.realize(block)])  # fmt: skip
-    for loop in after.tree.loops_above(block):
+    loops = after.tree.loops
+    left = [loops[f.loop_var] for f in state.tree.loops_above(block) if f.loop_var in loops]
+    for loop in dict.fromkeys([*after.tree.loops_above(block), *left]):  # a buffer may leave too
         require_kind(after, loop)

@@ -22,6 +22,10 @@ Returns = Literal["none", "block", "blocks", "loop", "loops", "number", "numbers
 Factor = int | ir.Expr | None
 AnyIndexMap = IndexMap
 """In calls, a lambda from indices to new indices will do."""
+NewRanges = IndexMap
+"""In calls, a lambda from iterators to an index or a (start, end) per dimension will do."""
+PadValue = float | IndexMap | None
+"""In calls, a lambda from indices to a value will do."""
 
 
 class Primitive(msgspec.Struct, frozen=True, eq=False):
@@ -229,6 +233,47 @@ def _index_map(value: Any) -> IndexMap:
     return IndexMap.from_func(cast("Callable[..., Sequence[Any]]", value), len(kinds))
 
 
+def _sequence(value: Any) -> tuple[Any, ...] | None:
+    """A tuple or list as a tuple; None for anything else."""
+    return tuple(cast("Sequence[Any]", value)) if isinstance(value, (tuple, list)) else None
+
+
+def _new_ranges(value: Any) -> IndexMap:
+    """The record form of ranges: a map to start and end of each, with a separator before each."""
+    if isinstance(value, IndexMap):
+        return value
+    if not callable(value):
+        raise TypeError
+    names = inspect.signature(value).parameters
+    initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
+    found: Any = cast("Callable[..., Any]", value)(*initial)
+    several = _sequence(found)
+    parts: list[Any] = [found] if several is None else list(several)
+    if any(part is IndexMap.AXIS_SEPARATOR for part in parts):  # as a trace writes it
+        ends = [part for part in parts if part is not IndexMap.AXIS_SEPARATOR]
+    else:
+        ends = [end for part in parts for end in _sequence(part) or (part, ir.as_expr(part) + 1)]
+    if len(ends) % 2:
+        raise ValueError("write an index, or a pair of start and end, per dimension")
+    final = tuple(ir.as_expr(e, ir.dtype_of("int64")) for e in ends)
+    return IndexMap(initial, final, tuple(range(0, len(final), 2)))
+
+
+def _pad_value(value: Any) -> Any:
+    """A number, or the record form of a function of indices: a map to one value of any type."""
+    if value is None or isinstance(value, (bool, int, float, IndexMap)):
+        return value
+    if isinstance(value, (ir.IntImm, ir.FloatImm)):
+        return value.value
+    if not callable(value):
+        raise TypeError
+    names = inspect.signature(value).parameters
+    initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
+    found: Any = cast("Callable[..., Any]", value)(*initial)
+    one: Any = (_sequence(found) or (found,))[0]
+    return IndexMap(initial, (ir.as_expr(one),))
+
+
 PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "BlockRV": ("a block handle or name", _instance(BlockRV)),
     "LoopRV": ("a loop handle", _instance(LoopRV)),
@@ -247,6 +292,8 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "str": ("a string", _instance(str)),
     "str | None": ("a string", _optional(_instance(str))),
     "AnyIndexMap": ("a function from indices to new indices", _index_map),
+    "NewRanges": ("a function from iterators to ranges", _new_ranges),
+    "PadValue": ("a number or a function from indices to one", _pad_value),
     "tuple[float, ...]": ("numbers", _many(_real)),
     "int | None": ("an integer", _optional(_integer)),
     "Any": ("a number, string, expression, list or mapping", _annotation),

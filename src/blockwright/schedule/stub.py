@@ -31,6 +31,8 @@ _ACCEPTED = {
     "tuple[BlockRV, ...]": "Sequence[BlockRV | str]",
     "tuple[BlockRV, ...] | None": "Sequence[BlockRV | str] | None",
     "AnyIndexMap": "IndexMap | Callable[..., Sequence[Any]]",
+    "NewRanges": "IndexMap | Callable[..., Sequence[Any]]",
+    "PadValue": "float | IndexMap | Callable[..., Any] | None",
     "Number | None": "float | ir.Expr | None",
 }
 _HEADER = '''"""Types of the schedule methods; written by `python -m blockwright.schedule.stub`."""

@@ -106,15 +106,23 @@ def _map(entries: dict[str, Any], names: Mapping[str, ir.Var]) -> IndexMap:
     inside = {**names, **{v.name: v for v in initial}}
     assert isinstance(tree.body, ast.Tuple)
     types = [ir.dtype_of(name) for name in entries["$final"]]
-    final = tuple(ir.as_expr(_evaluate(e, inside), t)
-                  for e, t in zip(tree.body.elts, types, strict=True))  # fmt: skip
-    return IndexMap(initial, final)
+    found = [_evaluate(e, inside) for e in tree.body.elts]
+    separators = [k for k, value in enumerate(found) if value is IndexMap.AXIS_SEPARATOR]
+    plain = [value for value in found if value is not IndexMap.AXIS_SEPARATOR]
+    final = tuple(ir.as_expr(v, t) for v, t in zip(plain, types, strict=True))
+    return IndexMap(initial, final, tuple(k - n for n, k in enumerate(separators)))
+
+
+def _bits(op: str) -> Callable[[Any, Any], Any]:
+    return lambda a, b: ir.call(op, *ir.match_types(a, b))
 
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: ir.floordiv, ast.Mod: operator.mod, ast.Lt: operator.lt,
-    ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg,
+    ast.BitXor: _bits("bitwise_xor"), ast.BitAnd: _bits("bitwise_and"),
+    ast.BitOr: _bits("bitwise_or"), ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg,
 }  # fmt: skip
 _CALLS: dict[str, Callable[..., Any]] = {"min": ir.minimum, "max": ir.maximum}
 

@@ -67,8 +67,10 @@ def call_text(record: Primitive, value: Callable[[Any], str], schedule: str = ""
 def map_text(index_map: IndexMap, text: Callable[[ir.Expr], str] = expr_text) -> str:
     """An index map as a lambda."""
     names = ", ".join(v.name for v in index_map.initial)
-    final = ", ".join(text(e) for e in index_map.final)
-    return f"lambda {names}: ({final}{',' if len(index_map.final) == 1 else ''})"
+    parts = [text(e) for e in index_map.final]
+    for position in reversed(index_map.separators):
+        parts.insert(position, "...")
+    return f"lambda {names}: ({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 class _Text:

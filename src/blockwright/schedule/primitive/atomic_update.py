@@ -22,9 +22,9 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         block: the update, as `decompose_reduction` leaves it.
 
     Requires:
-    - the block has no initial value of its own (BW372): of many threads, none is the first;
-    - its one statement combines an element with something else by +, *, min, max, and, or (BW372);
-    - the type has the operation, and other threads see the buffer (BW372).
+    - the block has no initial value of its own (BW382): of many threads, none is the first;
+    - its one statement combines an element with something else by +, *, min, max, and, or (BW382);
+    - the type has the operation, and other threads see the buffer (BW382).
 
     Float sums may then differ from run to run, as the order of their terms does; the step stands in
     the trace, and so the program has asked for it.
@@ -74,7 +74,7 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         state.realize(block)
         if block.init is not None:
-            state.fail(f"block {block.name} sets the initial value itself", code="BW372",
+            state.fail(f"block {block.name} sets the initial value itself", code="BW382",
                        guilty=[block], help="decompose_reduction first")  # fmt: skip
         call = _atomic(state, block)
         edit = Edit(state)
@@ -88,7 +88,7 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
     store = block.body
     combines = (ir.BinaryOp, ir.And, ir.Or)
     if not isinstance(store, ir.BufferStore) or not isinstance(store.value, combines):
-        state.fail(f"block {block.name} is not one update of an element", code="BW372",
+        state.fail(f"block {block.name} is not one update of an element", code="BW382",
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
     value, buffer = store.value, store.buffer
     pairs = [(value.a, value.b), (value.b, value.a)]
@@ -96,14 +96,14 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
     name = ir.atomic_name(type(value))
     if term is None or name is None or store.predicate is not None:
         state.fail(f"the update of {buffer.name} in block {block.name} does not combine the "
-                   "element with something else by +, *, min, max, and, or", code="BW372",
+                   "element with something else by +, *, min, max, and, or", code="BW382",
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
     problem = atomic_misfit(name, buffer.dtype)
     if problem is not None:
-        state.fail(problem, code="BW372", guilty=[block])
+        state.fail(problem, code="BW382", guilty=[block])
     if buffer.scope in PRIVATE_SCOPES:
         state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
-                   code="BW372", guilty=[block], help="update it where all threads see it"
+                   code="BW382", guilty=[block], help="update it where all threads see it"
                    )  # fmt: skip
     place = ir.BufferLoad(buffer, store.indices)
     return ir.Call(name, (place, term), buffer.dtype)

@@ -28,14 +28,14 @@ class Bind(Primitive, frozen=True, eq=False):
 
     Requires:
     - the axis exists (BW304); the loop is serial, without annotations, from 0 (BW312);
-    - other loops of the same kernel on this axis have the same extent (BW370);
+    - other loops of the same kernel on this axis have the same extent (BW380);
     - everything below the loop happens in blocks that are complete, reductions or updates (BW314);
     - the loop drives no reduction iterator, unless the update is atomic (BW317);
     - iterations write different elements (BW317), or buffers in a scope of which each member of the
       axis has its own copy ("local" for threads, "shared" for blocks), or meet in atomic updates;
     - no iteration reads what another one writes (BW316);
     - inside a loop on the same axis, whose members then share the work: the blocks in the loop do
-      not depend on that outer loop, and write only buffers that the members share (BW371).
+      not depend on that outer loop, and write only buffers that the members share (BW381).
 
     Before::
 
@@ -114,14 +114,14 @@ def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) ->
         if _depends(state, block, values, outer.loop_var):
             state.fail(f"block {block.name} depends on loop {outer.loop_var.name}, which is bound "
                        f"to {tag} already: a member of the axis cannot do another one's part",
-                       code="BW371", guilty=[loop, outer, realize],
+                       code="BW381", guilty=[loop, outer, realize],
                        help="bind the loop to another axis")  # fmt: skip
         for region in block.writes:
             if not shares(region.buffer.scope, tag):
                 state.fail(f"block {block.name} writes {region.buffer.name} in "
                            f"{region.buffer.scope!r}, of which each member of {tag} has its own "
                            f"copy; loop {outer.loop_var.name} around it is bound to {tag} already",
-                           code="BW371", guilty=[loop, outer, realize],
+                           code="BW381", guilty=[loop, outer, realize],
                            help="set_scope it to shared, or leave the loop serial")  # fmt: skip
     drives = [it for block in state.tree.child_blocks(loop)
               for it, value in zip(block.iter_vars, state.tree.realize(block).iter_values,
@@ -159,7 +159,7 @@ def _require_one_extent(state: State, func: ir.PrimFunc, loop: ir.For, tag: str)
         if not same and axis.stmt is not bound:
             state.fail(f"loop {axis.var.name} of the same kernel is bound to {tag} with extent "
                        f"{axis.extent!r}, loop {loop.loop_var.name} has {loop.extent!r}",
-                       code="BW370",
+                       code="BW380",
                        guilty=[loop, state.tree.loops.get(axis.var, loop)],
                        help="split or fuse the loops to one extent, or use another axis"
                        )  # fmt: skip

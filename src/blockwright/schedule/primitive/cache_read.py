@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import clip_region
 from blockwright.schedule.buffers import (
     accessed_buffer,
     copy_nest,
     fresh_name,
     readers,
+    region_of,
     require_in_blocks,
     require_scope_name,
+    whole_box,
     writers,
 )
-from blockwright.schedule.copies import anchor, copied_nest
+from blockwright.schedule.copies import accessed_box, anchor, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
@@ -32,13 +33,14 @@ class CacheRead(Primitive, frozen=True, eq=False):
         consumer_blocks: who reads the copy; default: every reader in the block's scope.
 
     Requires:
-    - at most one block of the scope writes the buffer, and it stands before the consumers (BW323);
-    - what is copied has been written: all of the buffer, or, when producer and consumers share
-      loops, what the consumers read in one iteration of these (BW323);
-    - consumers stand under the loops that the first of them shares with the producer (BW323);
+    - blocks of the scope that write the buffer stand before the consumers (BW323);
+    - what is copied has been written: what the consumers read of the buffer, or, when producers and
+      consumers share loops, what they read in one iteration of these (BW323);
+    - consumers stand under the loops that the first of them shares with a producer, and do not
+      write the buffer themselves (BW323);
     - the buffer is used in blocks only (BW313).
 
-    Returns: the copying block, placed behind the producer, or first in the scope.
+    Returns: the copying block, placed behind the producers, or first in the scope.
 
     Before::
 
@@ -83,9 +85,6 @@ class CacheRead(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         require_in_blocks(state, scope, buffer)
         producers = writers(state, scope, buffer)
-        if len(producers) > 1:
-            state.fail(f"{buffer.name} is written by several blocks", code="BW323",
-                       guilty=producers, help="cache_read needs a single producer")  # fmt: skip
         consumers = readers(state, scope, buffer)
         if self.consumer_blocks is not None:
             chosen = [state.block(h) for h in self.consumer_blocks]
@@ -93,25 +92,25 @@ class CacheRead(Primitive, frozen=True, eq=False):
             consumers = [b for b in consumers if b in set(chosen)]
         order = state.tree.order
         for consumer in consumers:
-            early = producers and order[consumer] < order[producers[0]]
+            early = any(order[consumer] < order[producer] for producer in producers)
             if early or any(r.buffer is buffer for r in consumer.writes):
                 state.fail(f"block {consumer.name} changes {buffer.name}, or reads it before it is "
                            "written, and cannot read a copy", code="BW323",
                            guilty=[state.realize(consumer)],
-                           help="name the other consumers")  # fmt: skip
+                           help="name the other consumers, or use cache_inplace")  # fmt: skip
         if not consumers:
             state.fail(f"no block would read the copy of {buffer.name}", code="BW323",
                        guilty=[block])  # fmt: skip
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
-        domain = self._domain(state, scope, buffer)
+        needs = [(c, region_of(c.reads, buffer)) for c in consumers]
+        domain = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))
         whole, made = copy_nest(
             name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain,
             state.analyzer(block),
         )  # fmt: skip
         at = self._place(state, scope, producers, consumers)
-        makers = [(p, _region(p.writes, buffer)) for p in producers]
-        needs = [(c, _region(c.reads, buffer)) for c in consumers]
+        makers = [(p, region_of(p.writes, buffer)) for p in producers]
         nest = copied_nest(state, scope, at, made, whole, domain, needs, makers)
         edit = Edit(state)
         for consumer in consumers:
@@ -121,22 +120,14 @@ class CacheRead(Primitive, frozen=True, eq=False):
         edit.refresh_signatures()
         return edit.finish(made)
 
-    def _domain(self, state: State, scope: ir.Block, buffer: ir.Buffer) -> tuple[ir.Range, ...]:
-        """Everything in the root; inside another block, the part its signature states."""
-        if scope is not state.func.root:
-            for region in scope.reads:
-                if region.buffer is buffer:
-                    return clip_region(region, state.analyzer(scope.body)).region
-        return ir.full_region(buffer).region
-
     def _place(
         self, state: State, scope: ir.Block, producers: list[ir.Block], consumers: list[ir.Block]
     ) -> ir.Stmt:
         """The statement before which the copy stands."""
         if not producers:
             return scope.body.seq[0] if isinstance(scope.body, ir.SeqStmt) else scope.body
-        made = state.realize(producers[0])
-        at = anchor(state, state.realize(consumers[0]), scope, [made])
+        made = map(state.realize, producers)
+        at = anchor(state, state.realize(consumers[0]), scope, made)
         around = state.tree.parent[at]
         for consumer in consumers[1:]:
             if not state.tree.is_below(state.realize(consumer), around):
@@ -163,7 +154,3 @@ def buffer_name(consumers: list[ir.Block], producers: list[ir.Block]) -> str:
     written = {r.buffer for p in producers for r in p.writes}
     return ", ".join(dict.fromkeys(r.buffer.name for c in consumers for r in c.reads
                                    if r.buffer in written))  # fmt: skip
-
-
-def _region(regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> ir.BufferRegion:
-    return next(r for r in regions if r.buffer is buffer)

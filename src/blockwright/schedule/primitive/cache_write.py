@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import clip_region
 from blockwright.schedule.buffers import (
     accessed_buffer,
     copy_nest,
     fresh_name,
     readers,
+    region_of,
     require_in_blocks,
     require_no_readback,
     require_scope_name,
+    whole_box,
     writers,
 )
-from blockwright.schedule.copies import anchor, copied_nest
+from blockwright.schedule.copies import accessed_box, anchor, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive.cache_read import require_all_in
@@ -28,16 +29,17 @@ class CacheWrite(Primitive, frozen=True, eq=False):
     """Let a block write into another storage scope, and copy the result back behind it.
 
     Args:
-        block: the only writer of the buffer in its scope.
+        block: a block that writes the buffer; others of the scope that do write the copy too.
         write_buffer_index: position among its write regions, or the buffer's name.
         storage_scope: scope of the copy.
         consumer_blocks: blocks that read the copy instead of the buffer; default: none.
 
     Requires:
-    - no other block of the scope writes the buffer, and the block does not read it (BW323);
-    - the block writes all of the buffer, or, when it shares loops with readers of the buffer, a
-      whole box in each iteration of these (BW323);
-    - `consumer_blocks` stand behind the block and read only what it has written (BW323);
+    - the writers read no value of the buffer that they have not written (BW323);
+    - what they write is a whole box, or, when they share loops with readers of the buffer, a whole
+      box in each iteration of these (BW323);
+    - `consumer_blocks`, and readers between the writers, stand behind a writer and read only what
+      it has written (BW323);
     - the buffer is used in blocks only (BW313).
 
     Returns: the block that copies back.
@@ -83,50 +85,64 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.write_buffer_index, "write")
         scope = state.scope(block)
-        others = [b for b in writers(state, scope, buffer) if b is not block]
-        if others:
-            state.fail(f"{buffer.name} is written by other blocks too", code="BW323",
-                       guilty=[block, *others],
-                       help="do this before decompose_reduction")  # fmt: skip
         require_in_blocks(state, scope, buffer)
-        require_no_readback(state, block, buffer)
-        wanted = self._consumers(state, scope, block, buffer)
-        whole = ir.full_region(buffer).region
-        for stated in () if scope is state.func.root else scope.writes:
-            if stated.buffer is buffer:
-                whole = clip_region(stated, state.analyzer(scope.body)).region
+        makers = writers(state, scope, buffer)
+        require_own_values(state, scope, makers, buffer)
+        wanted = self._consumers(state, scope, makers, buffer)
+        own = [(b, region_of(b.writes, buffer)) for b in makers]
+        domain = accessed_box(state, scope, own, whole_box(state, scope, buffer, "write"))
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         plain, made = copy_nest(
-            name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), whole,
+            name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), domain,
             state.analyzer(block),
         )  # fmt: skip
-        users = [b for b in readers(state, scope, buffer) if b is not block]
-        at = anchor(state, state.realize(block), scope, map(state.realize, users))
-        region = next(r for r in block.writes if r.buffer is buffer)
-        own = [(block, region)]
-        nest = copied_nest(state, scope, at, made, plain, whole, own, own)
+        users = [b for b in readers(state, scope, buffer) if b not in makers]
+        at = anchor(state, state.realize(makers[-1]), scope, map(state.realize, users))
+        nest = copied_nest(state, scope, at, made, plain, domain, own, own)
         edit = Edit(state)
-        edit.replace_block(block, edit.substitute(block, {buffer: cache}))
-        for reader in wanted:
-            edit.replace_block(reader, edit.substitute(reader, {buffer: cache}))
+        for user in dict.fromkeys([*makers, *wanted]):
+            edit.replace_block(user, edit.substitute(user, {buffer: cache}))
         edit.allocate(scope, cache)
         edit.insert_after(at, nest)
         edit.refresh_signatures()
         return edit.finish(made)
 
     def _consumers(
-        self, state: State, scope: ir.Block, block: ir.Block, buffer: ir.Buffer
+        self, state: State, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
     ) -> list[ir.Block]:
-        """The blocks that shall read the copy, each of which finds there what it reads."""
+        """The blocks that shall read the copy, and those between writers, which must; each finds
+        there what it reads."""
         chosen = list(dict.fromkeys(state.block(h) for h in self.consumer_blocks or ()))
-        require_all_in(state, chosen, readers(state, scope, buffer), buffer)
-        flow = state.data_flow(scope)
+        found = readers(state, scope, buffer)
+        require_all_in(state, chosen, found, buffer)
+        order = state.tree.order
+        chosen += [b for b in found if b not in chosen and b not in makers
+                   and order[makers[0]] < order[b] < order[makers[-1]]]  # fmt: skip
         for reader in chosen:
-            region = next(r for r in reader.reads if r.buffer is buffer)
-            later = flow.position[reader] > flow.position[block]
-            if not later or not flow.covers([block], reader, region):
-                state.fail(f"block {reader.name} reads elements of {buffer.name} that block "
-                           f"{block.name} has not written", code="BW323",
-                           guilty=[state.realize(reader), state.realize(block)])  # fmt: skip
+            require_written(state, scope, makers, reader, buffer)
         return chosen
+
+
+def require_own_values(
+    state: State, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
+) -> None:
+    """What the writers read of the buffer, the writers before them have written."""
+    require_no_readback(state, makers[0], buffer)
+    for position, block in enumerate(makers[1:], 1):
+        if any(r.buffer is buffer for r in block.reads):
+            require_written(state, scope, makers[:position], block, buffer)
+
+
+def require_written(
+    state: State, scope: ir.Block, makers: list[ir.Block], reader: ir.Block, buffer: ir.Buffer
+) -> None:
+    """The writers before a block have written all that it reads."""
+    flow = state.data_flow(scope)
+    region = region_of(reader.reads, buffer)
+    before = [b for b in makers if flow.position[b] < flow.position[reader]]
+    if not before or not flow.covers(before, reader, region):
+        names = ", ".join(b.name for b in makers)
+        state.fail(f"block {reader.name} reads elements of {buffer.name} that block {names} has "
+                   "not written", code="BW323",
+                   guilty=[state.realize(reader), *map(state.realize, makers)])  # fmt: skip

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.arith import is_bijective
+from blockwright.analysis import relax_region
+from blockwright.arith import IndexMap, covers
+from blockwright.arith import clip_region as clip_box
 from blockwright.schedule.buffers import (
     accesses_to,
     copy_nest,
     fresh_name,
+    named_buffer,
+    outermost,
     reached,
     readers,
+    region_of,
     require_elements,
     require_in_blocks,
     require_no_readback,
     require_reached,
+    visible_outside,
+    whole_box,
+    with_index_type,
     with_regions,
     writers,
 )
+from blockwright.schedule.copies import is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.primitive.transform_layout import named_buffer
+from blockwright.schedule.injective import spans, why_not_injective
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -35,7 +45,8 @@ class Reindex(Primitive, frozen=True, eq=False):
 
     Requires:
     - the block accesses the buffer element by element (BW324), always at the same indices, which
-      depend on its iterators and sizes only; iterators start at 0 (BW325);
+      depend on its iterators and sizes only; these iterators start at 0, and there are no inner
+      blocks (BW325);
     - the outermost loop around the block holds no other block that writes the buffer, nor, when
       the block writes it, one that reads it (BW323);
     - read: the indices are inside the buffer on the whole domain, and what they name has been
@@ -83,98 +94,172 @@ class Reindex(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
         buffer = named_buffer(state, block, self.buffer)
-        scope = state.scope(block)
-        written = any(r.buffer is buffer for r in block.writes)
-        indices = self._indices(state, block, buffer)
-        outer = outermost(state, block, scope)
-        require_in_blocks(state, scope, buffer)
-        used = [
-            it for it in block.iter_vars if any(ir.uses_var(index, it.var) for index in indices)
-        ]
-        self._check_sharers(state, block, buffer, outer, written)
-        if written:
-            self._check_written(state, block, buffer, indices)
-        else:
-            _require_readable(state, block, buffer, indices)
-        name = fresh_name(state, f"{buffer.name}_reindex")
-        shape = tuple(it.dom.extent for it in used)
-        copy = ir.Buffer(name, buffer.dtype, shape)
-        analyzer = state.analyzer(block)
+        kind = "write" if any(r.buffer is buffer for r in block.writes) else "read"
+        return reindexed(state, block, buffer, kind)
 
-        def place(v: Any) -> tuple[ir.Expr, ...]:
-            mapping = {it.var: x for it, x in zip(used, v, strict=True)}
-            return tuple(ir.substitute(i, mapping) for i in indices)
 
-        domain = [ir.Range(ir.const(0, s.dtype), s) for s in shape]
-        if written:
-            nest, made = copy_nest(name, buffer, place, lambda v: ir.BufferLoad(copy, tuple(v)),
-                                   domain, analyzer)  # fmt: skip
-        else:
-            nest, made = copy_nest(
-                name, copy, lambda v: v, lambda v: ir.BufferLoad(buffer, place(v)), domain, analyzer
-            )
-        own = tuple(it.var for it in used)
-        edit = Edit(state)
-        new = _redirect(block, buffer, copy, own)
-        edit.replace_block(block, with_regions(new, analyzer))
-        edit.allocate(scope, copy)
-        (edit.insert_after if written else edit.insert_before)(outer, nest)
-        edit.refresh_signatures()
-        return edit.finish(made)
+def reindexed(
+    state: State,
+    block: ir.Block,
+    buffer: ir.Buffer,
+    kind: str,
+    name: str | None = None,
+    storage_scope: str = "global",
+    index_map: IndexMap | None = None,
+) -> Step:
+    """The step that puts a copy between a block and a buffer.
 
-    def _indices(self, state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
-        require_elements(state, block, buffer)
-        found = accesses_to(block.body, buffer)
-        if block.init is not None:
-            found += accesses_to(block.init, buffer)
-        if not found:
-            state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW320",
-                       guilty=[block])  # fmt: skip
-        first = found[0].indices
-        if any(not ir.structural_equal(other.indices, first) for other in found[1:]):
-            state.fail(f"{block.name} accesses {buffer.name} at different indices", code="BW325",
-                       guilty=found)  # fmt: skip
-        iters = {it.var for it in block.iter_vars}
-        symbols = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
-        symbols |= set(state.func.params)
-        for index in first:
-            loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
-            if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
-                state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
-                           code="BW325", guilty=[block])  # fmt: skip
-        if any(not ir.is_const_int(it.dom.min, 0) for it in block.iter_vars):
-            state.fail(f"an iterator of {block.name} does not start at 0", code="BW325",
-                       guilty=[block])  # fmt: skip
-        return first
+    Args:
+        block, buffer: the block, which reads or writes the buffer at one place per instance.
+        kind: "read" or "write", how the block uses the buffer.
+        name: of the copy.
+        storage_scope: where the copy lives.
+        index_map: from all iterators of the block to the indices of the copy; default: the
+            iterators that the block indexes the buffer with.
+    """
+    scope = state.scope(block)
+    written = kind == "write"
+    if not written and any(r.buffer is buffer for r in block.writes):
+        state.fail(f"block {block.name} writes {buffer.name}, which it reads: the copy would not "
+                   "follow", code="BW323", guilty=[state.realize(block)],
+                   help="use cache_inplace")  # fmt: skip
+    indices = _indices(state, block, buffer)
+    outer = outermost(state, block, scope)
+    require_in_blocks(state, scope, buffer)
+    used = [it for it in block.iter_vars if any(ir.uses_var(index, it.var) for index in indices)]
+    _check_sharers(state, block, buffer, outer, written)
+    if written:
+        _check_written(state, block, buffer, indices)
+    else:
+        _require_readable(state, block, buffer, indices)
+    analyzer = state.analyzer(block)
+    own = tuple(it.var for it in used)
+    shape = tuple(it.dom.extent for it in used)
+    places: tuple[ir.Expr, ...] = own
+    if index_map is not None:
+        places = _mapped(state, block, buffer, used, index_map)
+        shape = _extents(state, block, used, places)
+    name = fresh_name(state, f"{buffer.name}_reindex" if name is None else name)
+    copy = ir.Buffer(name, buffer.dtype, shape, scope=storage_scope)
 
-    @staticmethod
-    def _check_sharers(
-        state: State, block: ir.Block, buffer: ir.Buffer, outer: ir.Stmt, written: bool
-    ) -> None:
-        scope = state.scope(block)
-        makers = [b for b in writers(state, scope, buffer) if b is not block]
-        users = [*makers, *(readers(state, scope, buffer) if written else ())]
-        for other in users:
-            near = written and other in makers
-            if other is not block and (near or state.tree.is_below(state.realize(other), outer)):
-                state.fail(f"block {other.name} uses {buffer.name} too, "
-                           + ("and writes it" if other in makers else "in the same loops"),
-                           code="BW323", guilty=[state.realize(other), state.realize(block)],
-                           help="reindex before blocks share loops")  # fmt: skip
+    def at(exprs: tuple[ir.Expr, ...], v: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+        mapping = dict(zip(own, v, strict=True))
+        return tuple(ir.substitute(e, mapping) for e in exprs)
 
-    def _check_written(
-        self, state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
-    ) -> None:
-        require_no_readback(state, block, buffer)
-        require_reached(state, block)
-        spatial = {it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL}
-        others = {it.var for it in block.iter_vars} - spatial.keys()
-        if any(ir.uses_var(index, others) for index in indices):
-            state.fail(f"the indices of {buffer.name} use a reduction iterator", code="BW325",
-                       guilty=[block])  # fmt: skip
-        if not is_bijective(indices, spatial, None, state.analyzer(block)):
-            state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators",
+    source, target = ((copy, places), (buffer, indices)) if written else (
+        (buffer, indices), (copy, places))  # fmt: skip
+    nest, made = copy_nest(
+        name, target[0], lambda v: at(target[1], v),
+        lambda v: ir.BufferLoad(source[0], at(source[1], v)), [it.dom for it in used], analyzer,
+    )  # fmt: skip
+    edit = Edit(state)
+    new = _redirect(block, buffer, copy, places)
+    edit.replace_block(block, with_regions(new, analyzer))
+    edit.allocate(scope, copy)
+    (edit.insert_after if written else edit.insert_before)(outer, nest)
+    edit.refresh_signatures()
+    return edit.finish(made)
+
+
+def _mapped(
+    state: State, block: ir.Block, buffer: ir.Buffer, used: list[ir.IterVar], index_map: IndexMap
+) -> tuple[ir.Expr, ...]:
+    """The indices of the copy, over the iterators of the block; each instance has a place."""
+    if len(index_map.initial) != len(block.iter_vars):
+        state.fail(f"the map takes {len(index_map.initial)} iterators, {block.name} has "
+                   f"{len(block.iter_vars)}", code="BW324", guilty=[block])  # fmt: skip
+    dtype = block.iter_vars[0].var.type if block.iter_vars else ir.dtype_of("int64")
+    mapping = with_index_type(index_map, dtype)
+    analyzer = state.analyzer(block)
+    for it in block.iter_vars:
+        analyzer.bind(it.var, it.dom)
+    places = mapping.apply([it.var for it in block.iter_vars], analyzer)
+    inside = {it.var for it in used}
+    for it in block.iter_vars:
+        if it.var not in inside and any(ir.uses_var(e, it.var) for e in places):
+            state.fail(f"the map uses iterator {it.var.name}, which does not choose the element of "
+                       f"{buffer.name}", code="BW324", guilty=[it, block],
+                       help="use the iterators in the buffer's indices only")  # fmt: skip
+    why = why_not_injective(places, {it.var: it.dom for it in used}, analyzer)
+    if why:
+        state.fail(f"the index map is not one to one: {why}", code="BW324", guilty=[block],
+                   help="map each element to a place of its own")  # fmt: skip
+    return places
+
+
+def _extents(
+    state: State, block: ir.Block, used: list[ir.IterVar], places: tuple[ir.Expr, ...]
+) -> tuple[ir.Expr, ...]:
+    """The smallest shape that holds the places."""
+    analyzer = state.analyzer(block)
+    domains = {it.var: it.dom for it in used}
+    shape: list[ir.Expr] = []
+    for span in spans(places, domains, analyzer):
+        if span is None or not analyzer.prove(ir.GE(*ir.match_types(span[0], 0))):
+            state.fail("the index map leads to negative indices, or to indices without a known end",
+                       code="BW324", guilty=[block])  # fmt: skip
+        shape.append(analyzer.simplify(span[1] + 1))
+    return tuple(shape)
+
+
+def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
+    if state.tree.child_blocks(block):
+        state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW325",
+                   guilty=[block], help="name one of them")  # fmt: skip
+    require_elements(state, block, buffer)
+    found = accesses_to(block.body, buffer)
+    if block.init is not None:
+        found += accesses_to(block.init, buffer)
+    if not found:
+        state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW320",
+                   guilty=[block])  # fmt: skip
+    first = found[0].indices
+    if any(not ir.structural_equal(other.indices, first) for other in found[1:]):
+        state.fail(f"{block.name} accesses {buffer.name} at different indices", code="BW325",
+                   guilty=found)  # fmt: skip
+    iters = {it.var for it in block.iter_vars}
+    symbols = visible_outside(state, block)
+    for index in first:
+        loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
+        if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
+            state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
                        code="BW325", guilty=[block])  # fmt: skip
+    for it in block.iter_vars:
+        if any(ir.uses_var(i, it.var) for i in first) and not ir.is_const_int(it.dom.min, 0):
+            state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW325",
+                       guilty=[it, block])  # fmt: skip
+    return first
+
+
+def _check_sharers(
+    state: State, block: ir.Block, buffer: ir.Buffer, outer: ir.Stmt, written: bool
+) -> None:
+    scope = state.scope(block)
+    makers = [b for b in writers(state, scope, buffer) if b is not block]
+    users = [*makers, *(readers(state, scope, buffer) if written else ())]
+    for other in users:
+        near = written and other in makers
+        if other is not block and (near or state.tree.is_below(state.realize(other), outer)):
+            state.fail(f"block {other.name} uses {buffer.name} too, "
+                       + ("and writes it" if other in makers else "in the same loops"),
+                       code="BW323", guilty=[state.realize(other), state.realize(block)],
+                       help="reindex before blocks share loops")  # fmt: skip
+
+
+def _check_written(
+    state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+) -> None:
+    require_no_readback(state, block, buffer)
+    require_reached(state, block)
+    spatial = {it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL}
+    others = {it.var for it in block.iter_vars} - spatial.keys()
+    if any(ir.uses_var(index, others) for index in indices):
+        state.fail(f"the indices of {buffer.name} use a reduction iterator", code="BW325",
+                   guilty=[block])  # fmt: skip
+    why = why_not_injective(indices, spatial, state.analyzer(block))
+    if why:
+        state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators: "
+                   f"{why}", code="BW325", guilty=[block])  # fmt: skip
 
 
 def _require_readable(
@@ -194,10 +279,17 @@ def _require_readable(
             state.fail(f"block {block.name} guards its reads of {buffer.name}: without the "
                        "guard an index may lie outside it", code="BW325",
                        guilty=[block])  # fmt: skip
-    flow = state.data_flow(state.scope(block))
-    region = next(r for r in block.reads if r.buffer is buffer)
+    scope = state.scope(block)
+    flow = state.data_flow(scope)
+    region = region_of(block.reads, buffer)
     makers = [w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[block]]
-    if makers and not flow.covers(makers, block, region):
+    own = [(w, region_of(w.writes, buffer)) for w in makers]
+    domains = {it.var: it.dom for it in block.iter_vars}
+    beside = state.analyzer(outermost(state, block, scope))
+    box = relax_region(region, domains, beside).region  # on the whole domain, visited or not
+    held = is_held(state, scope, [], box, own, [], ir.const(True, "bool"), beside)
+    stated = whole_box(state, scope, buffer, "read")
+    if not held or not (makers or covers(stated, clip_box(box, buffer.shape, beside), beside)):
         state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "
                    "everywhere", code="BW325", guilty=[block, *makers])  # fmt: skip
 
@@ -216,13 +308,3 @@ def _redirect(
     body = ir.rewrite_bottom_up(block.body, change)
     init = None if block.init is None else ir.rewrite_bottom_up(block.init, change)
     return block.replace(body=body, init=init)
-
-
-def outermost(state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
-    """The statement of the scope in which the block stands alone or with others."""
-    stmt: ir.Stmt = state.realize(block)
-    for above in state.tree.ancestors(stmt):
-        if above is scope or (above is scope.body and isinstance(above, ir.SeqStmt)):
-            return stmt
-        stmt = above
-    return stmt

@@ -6,7 +6,8 @@ import math
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.analysis.layout import buffer_strides, stated_alignment, unmet_demands
+from blockwright.analysis import alignments
+from blockwright.analysis.layout import buffer_strides, unmet_demands
 from blockwright.arith import is_bijective
 from blockwright.intrin import TensorIntrin
 from blockwright.schedule.edit import Edit
@@ -31,7 +32,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
     - the nest can be blockized;
     - its one store matches the meaning: same expression, each access the meaning's access shifted;
     - no predicate restricts the tile;
-    - every operand has what the buffers of the intrinsic state (BW373): element type; scope, where
+    - every operand has what the buffers of the intrinsic state (BW383): element type; scope, where
       one other than "global" is named; strides and element offset that are numbers; an offset that
       is a multiple of `offset_factor`; an address that is one of `align` bytes. It is proved here,
       and again when the program is built. A stride that is a name is bound to whatever it is.
@@ -135,7 +136,7 @@ def _require_demands(
     state: State, intrin: TensorIntrin, match: Match, realize: ir.BlockRealize, guilty: ir.Node
 ) -> None:
     """What the intrinsic's buffers state about their memory holds for the operands."""
-    align, outer = stated_alignment(state.func), realize.block
+    align, outer = alignments(state.func.body), realize.block
     analyzer = state.analyzer(guilty if isinstance(guilty, ir.Stmt) else None)
     for it in outer.iter_vars:
         analyzer.bind(it.var, it.dom)
@@ -155,7 +156,7 @@ def _require_demands(
                          f"{known}")  # fmt: skip
             helps[remedy] = None
     if found:
-        state.fail(f"{intrin.name} does not fit its operands: " + "; ".join(found), code="BW373",
+        state.fail(f"{intrin.name} does not fit its operands: " + "; ".join(found), code="BW383",
                    guilty=[guilty], help="; ".join(helps))  # fmt: skip
 
 

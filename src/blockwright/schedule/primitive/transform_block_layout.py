@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.arith import IndexMap, IterMapError
+from blockwright.arith import Analyzer, IndexMap, IterMapError
 from blockwright.schedule.buffers import (
     lowest_indices,
     nest_of,
@@ -24,6 +25,9 @@ from blockwright.schedule.state import State, Step
 class TransformBlockLayout(Primitive, frozen=True, eq=False):
     """Run a block over new iterators that are a one-to-one function of its old ones.
 
+    Where the new iterators have points that no old one reaches, because an extent is no multiple
+    of a divisor, a predicate leaves these out.
+
     Args:
         block: a block under loops of its own, one for each iterator.
         index_map: from the old iterators to the new; each result uses either only spatial or only
@@ -33,7 +37,8 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
     - each loop binds one iterator and is serial, without annotations; there is no predicate and
       no other loop around the block (BW322);
     - instances may run in any order: the block is complete or a reduction (BW314);
-    - the map takes every iterator, is one to one and onto, and mixes no kinds (BW324).
+    - the map takes every iterator, is one to one, starts each new iterator at 0, and mixes no
+      kinds (BW324).
 
     Before::
 
@@ -75,14 +80,14 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
             state.fail(f"the map takes {len(mapping.initial)} iterators, {block.name} has "
                        f"{len(extents)}", code="BW324", guilty=[block])  # fmt: skip
         try:
-            inverse = mapping.inverse(extents, analyzer)
+            inverse, outside = mapping.non_surjective_inverse(extents, analyzer)
             shape = mapping.map_shape(extents, analyzer)
         except IterMapError as error:
-            state.fail(f"the index map is not one to one and onto: {error}", code="BW324",
+            state.fail(f"the index map is not one to one: {error}", code="BW324",
                        guilty=[block], help="each point of the domain needs one place")  # fmt: skip
         for low in lowest_indices(mapping, extents, analyzer):
             if low is None or not analyzer.prove_equal(low, ir.const(0, low.dtype)):
-                state.fail("the index map is not onto: a new iterator does not start at 0",
+                state.fail("a new iterator does not start at 0",
                            code="BW324", guilty=[block])  # fmt: skip
         kinds = self._kinds(state, block, mapping)
         fresh = [
@@ -105,7 +110,12 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         )
         edit.forward[block] = new
         variables = [ir.Var(f"ax{k}", dtype) for k in range(len(fresh))]
-        nest: ir.Stmt = ir.BlockRealize(tuple(variables), ir.const(True, "bool"), new)
+        predicate = ir.const(True, "bool")
+        if not ir.is_const_int(outside, 0):
+            for var, extent in zip(variables, shape, strict=True):
+                analyzer.bind(var, ir.Range(ir.const(0, dtype), extent))
+            predicate = _inside(inverse.apply(variables, analyzer), extents, analyzer)
+        nest: ir.Stmt = ir.BlockRealize(tuple(variables), predicate, new)
         for var, extent in reversed(list(zip(variables, shape, strict=True))):
             nest = ir.For(var, ir.const(0, dtype), extent, ir.ForKind.SERIAL, nest)
         edit.replace(nest_of(state, block, loops), nest)
@@ -121,3 +131,14 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
                            code="BW324", guilty=[block])  # fmt: skip
             kinds.append(used.pop() if used else ir.IterType.SPATIAL)
         return kinds
+
+
+def _inside(
+    values: Sequence[ir.Expr], extents: Sequence[ir.Expr], analyzer: Analyzer
+) -> ir.Expr:  # fmt: skip
+    """The condition, one part per old iterator, that values lie in [0, extent)."""
+    parts: list[ir.Expr] = []
+    for value, extent in zip(values, extents, strict=True):
+        ends = (ir.GE(*ir.match_types(value, 0)), ir.LT(*ir.match_types(value, extent)))
+        parts += [end for end in ends if not analyzer.prove(end)]
+    return ir.all_of(parts)

@@ -1,23 +1,25 @@
-"""transform_layout: the elements of a buffer in another order."""
+"""transform_layout: the elements of a buffer in another order; gaps hold a known value."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, cast
 
 from blockwright import ir
-from blockwright.arith import IterMapError
+from blockwright.analysis import alignments
+from blockwright.arith import IndexMap, IterMapError
 from blockwright.schedule.buffers import (
-    accessed_buffer,
-    lowest_indices,
+    named_buffer,
     require_elements,
     require_home,
-    rewrite_accesses,
     with_index_type,
-    with_regions,
 )
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import AnyIndexMap, Primitive
+from blockwright.schedule.injective import MOST_COUNTED, all_places, spans, why_not_injective
+from blockwright.schedule.layout_padding import LayoutPadding, filling
+from blockwright.schedule.record import AnyIndexMap, PadValue, Primitive
+from blockwright.schedule.relayout import relayout
 from blockwright.schedule.state import State, Step
 
 
@@ -27,14 +29,24 @@ class TransformLayout(Primitive, frozen=True, eq=False):
     Args:
         block: a block that reads or writes the buffer.
         buffer: ("read" | "write", position) or a name.
-        index_map: from old indices to new ones, one to one; elements of the new shape that no old
-            index reaches stay unused.
+        index_map: from old indices to new ones, one to one. `IndexMap.AXIS_SEPARATOR` among the
+            results starts a new physical axis.
+        pad_value: what elements of the new shape hold that no old index reaches: a number, or a
+            function from new indices to one. None: there are no such elements.
+        assume_injective_transform: the map is one to one although no iterator map shows it; this is
+            not believed but tried on every index, so sizes must be constants.
+
+    With padding, a block that writes the buffer one element per iterator runs over the new shape
+    and writes the padding as well; for other producers a block behind them writes it.
 
     Requires:
-    - the buffer is allocated in the program, not a parameter (BW321);
+    - the buffer is allocated in the program, not a parameter, whose padding would be the caller's
+      to write (BW321);
     - the map takes an index per dimension, is one to one and leads to no negative index (BW324);
-    - every use of the buffer is an element access in a block without inner blocks: no view
-      (`match_buffer`), no address, no vector (BW324).
+    - without a pad value the map is onto; with one its inverse is known, and the value is no
+      expression that reads memory (BW324);
+    - every use of the buffer is an element access: no view (`match_buffer`), no address, no vector
+      (BW324); no alignment of its strides is stated (BW328).
 
     Before::
 
@@ -74,59 +86,100 @@ class TransformLayout(Primitive, frozen=True, eq=False):
     block: BlockRV
     buffer: Any
     index_map: AnyIndexMap
+    pad_value: PadValue = None
+    assume_injective_transform: bool = False
 
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
         buffer = named_buffer(state, block, self.buffer)
         owner = require_home(state, block, buffer)
+        mapping, shape = self._mapping(state, block, buffer)
+        require_elements(state, owner, buffer)
+        if buffer in alignments(owner):
+            state.fail(f"the alignment of {buffer.name}'s strides is stated, which are about to "
+                       "change", code="BW328", guilty=[buffer],
+                       help="use storage_align after transform_layout")  # fmt: skip
+        gaps = self._gaps(state, block, buffer, mapping, shape)
+        filled_by = filling(state, owner, buffer)
+        fresh: ir.Buffer = buffer.replace(shape=shape, strides=(),
+                                          axis_separators=mapping.separators)  # fmt: skip
+        edit = Edit(state)
+        new = relayout(state, edit, owner, buffer, fresh, lambda i, known: mapping.apply(i, known))
+        edit.replace_block(owner, new)
+        step = edit.finish()
+        if gaps is None:
+            return step
+        inverse, outside = gaps
+        after = State(step.func, lambda _: block, state.step_name, state.memo)
+        made = LayoutPadding(after, edit.latest(owner), fresh, inverse, outside,
+                             self._pad_values(fresh), filled_by).step()  # fmt: skip
+        return Step(made.func, {**step.forward, **made.forward})
+
+    def _mapping(
+        self, state: State, block: ir.Block, buffer: ir.Buffer
+    ) -> tuple[IndexMap, tuple[ir.Expr, ...]]:
+        """The map over the buffer's type of index, and the shape that holds its results."""
         dtype = buffer.shape[0].dtype if buffer.shape else ir.dtype_of("int64")
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != buffer.ndim:
             state.fail(f"the map takes {len(mapping.initial)} indices, {buffer.name} has "
                        f"{buffer.ndim} dimensions", code="BW324", guilty=[block])  # fmt: skip
         analyzer = state.analyzer(block)
+        domains = mapping.domains(buffer.shape)
+        most = MOST_COUNTED if self.assume_injective_transform else 0
+        why = why_not_injective(mapping.final, domains, analyzer, most)
+        if why:
+            state.fail(f"the index map is not one to one: {why}", code="BW324", guilty=[block],
+                       help="map each element to a place of its own; with "
+                       "assume_injective_transform=True every index is tried")  # fmt: skip
+        shape: list[ir.Expr] = []
+        for span in spans(mapping.final, domains, analyzer):
+            if span is None or not analyzer.prove(ir.GE(*ir.match_types(span[0], 0))):
+                state.fail("the index map leads to negative indices, or to indices without a known "
+                           "end", code="BW324", guilty=[block])  # fmt: skip
+            shape.append(analyzer.simplify(span[1] + 1))
+        return mapping, tuple(shape)
+
+    def _gaps(
+        self, state: State, block: ir.Block, buffer: ir.Buffer, mapping: IndexMap,
+        shape: tuple[ir.Expr, ...],
+    ) -> tuple[IndexMap, ir.Expr] | None:  # fmt: skip
+        """The inverse and where it has no value; None when every new element has an old one."""
+        analyzer = state.analyzer(block)
         try:
-            shape = mapping.map_shape(buffer.shape, analyzer)
-            mapping.non_surjective_inverse(buffer.shape, analyzer)
+            inverse, outside = mapping.non_surjective_inverse(buffer.shape, analyzer)
         except IterMapError as error:
-            state.fail(f"the index map is not one to one: {error}", code="BW324", guilty=[block],
-                       help="map each element to a place of its own")  # fmt: skip
-        for low in lowest_indices(mapping, buffer.shape, analyzer):
-            if low is None or not analyzer.prove(ir.GE(*ir.match_types(low, 0))):
-                state.fail("the index map leads to negative indices", code="BW324",
-                           guilty=[block])  # fmt: skip
-        require_elements(state, owner, buffer)
-        fresh = buffer.replace(shape=shape, strides=())
-        edit = Edit(state)
-        for inner in state.tree.blocks:
-            touches = any(r.buffer is buffer for r in (*inner.reads, *inner.writes))
-            if inner is owner or not touches or state.tree.child_blocks(inner):
-                continue
-            known = state.analyzer(inner)
-            for it in inner.iter_vars:
-                known.bind(it.var, it.dom)
-            new = rewrite_accesses(inner, buffer, fresh, lambda i, k=known: mapping.apply(i, k))
-            edit.replace_block(inner, with_regions(new, known))
-        edit.free(owner, buffer)
-        edit.allocate(owner, fresh)
-        edit.refresh_signatures()
-        step = edit.finish()
-        for node in ir.walk(step.func.body):
-            if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer:
-                state.fail(f"{buffer.name} is used outside blocks or beside inner blocks",
-                           code="BW324", guilty=[node],
-                           help="wrap the statement in a block of its own")  # fmt: skip
-        return step
+            places = all_places(mapping.final, mapping.domains(buffer.shape), MOST_COUNTED)
+            sizes = [ir.const_int(n) for n in shape]
+            full = math.prod(n for n in sizes if n is not None) if None not in sizes else -1
+            if places is not None and places[0].size == full:
+                return None
+            state.fail(f"the inverse of the map, which says where padding is, is not known: "
+                       f"{error}", code="BW324", guilty=[block])  # fmt: skip
+        if ir.is_const_int(outside, 0):
+            return None
+        if self.pad_value is None:
+            state.fail(f"the new shape has elements that no element of {buffer.name} is mapped to",
+                       code="BW324", guilty=[block],
+                       help="say what they hold with pad_value, or make the sizes "
+                       "fit")  # fmt: skip
+        if isinstance(self.pad_value, IndexMap):
+            (value,) = self.pad_value.final
+            wrong = len(self.pad_value.initial) != len(shape) or any(
+                isinstance(n, ir.BufferLoad) for n in ir.walk(value))  # fmt: skip
+            if wrong:
+                state.fail(f"pad_value must be a function of the {len(shape)} new indices, which "
+                           "reads no memory", code="BW324", guilty=[block])  # fmt: skip
+        return inverse, outside
 
-
-def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
-    """The buffer that ("read" | "write", position) or a name means."""
-    if isinstance(which, tuple):
-        kind, position = (*cast("tuple[Any, ...]", which), None, None)[:2]
-        if kind in ("read", "write") and isinstance(position, (int, str)):
-            return accessed_buffer(state, block, position, kind)
-    if isinstance(which, str):
-        kind = "write" if any(r.buffer.name == which for r in block.writes) else "read"
-        return accessed_buffer(state, block, which, kind)
-    return state.fail(f"{which!r} names no buffer", code="BW320", guilty=[block],
-                      help='write ("read", 0), ("write", 0) or the name')  # fmt: skip
+    def _pad_values(self, fresh: ir.Buffer) -> IndexMap:
+        """What padding holds, as a function of the new indices."""
+        dtype = fresh.shape[0].dtype
+        if isinstance(self.pad_value, IndexMap):
+            typed = with_index_type(IndexMap(self.pad_value.initial, ()), dtype)
+            pairs = zip(self.pad_value.initial, typed.initial, strict=True)
+            renamed = {a: ir.cast_to(b, a.type) for a, b in pairs}
+            value = ir.substitute(self.pad_value.final[0], renamed)
+            return IndexMap(typed.initial, (ir.cast_to(value, fresh.dtype),))
+        variables = tuple(ir.Var(f"i{k}", dtype) for k in range(fresh.ndim))
+        return IndexMap(variables, (ir.const(cast("float", self.pad_value), fresh.dtype),))

@@ -6,12 +6,14 @@ what would leave no well-formed program.
 """
 
 from blockwright.schedule.record import UnsafePrimitive
+from blockwright.schedule.unsafe.annotate_buffer_access import AnnotateBufferAccess
 from blockwright.schedule.unsafe.assume_independent import AssumeIndependent
 from blockwright.schedule.unsafe.drop_predicate import DropPredicate
 from blockwright.schedule.unsafe.hide_buffer_access import HideBufferAccess
 from blockwright.schedule.unsafe.set_dtype import SetDtype
 
 UNSAFE_PRIMITIVES: tuple[type[UnsafePrimitive], ...] = (
+    AnnotateBufferAccess,
     AssumeIndependent,
     DropPredicate,
     HideBufferAccess,

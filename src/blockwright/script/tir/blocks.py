@@ -20,6 +20,7 @@ from blockwright.script.tir.builder import (
     InitFrame,
     LoopNest,
     LoopSpec,
+    frozen,
 )
 from blockwright.script.tir.values import (
     extent_of,
@@ -234,7 +235,7 @@ def writes(*items: Any) -> None:
 
 
 def block_attr(attrs: Mapping[str, Any]) -> None:
-    current_block("T.block_attr").annotations.update(attrs)
+    current_block("T.block_attr").annotations.update(frozen(dict(attrs)))
 
 
 def init() -> InitFrame:

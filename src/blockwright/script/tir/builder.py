@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from blockwright import ir
 from blockwright.analysis import block_access_regions
@@ -177,13 +177,22 @@ class ScopeFrame(Frame):
         return value
 
 
+def frozen(value: Any) -> Any:
+    """An annotation as it stands in the IR: lists, whatever they are nested in, become tuples."""
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(v) for v in cast("list[Any]", value))
+    if isinstance(value, dict):
+        return {k: frozen(v) for k, v in cast("dict[str, Any]", value).items()}
+    return value
+
+
 class LoopSpec:
     """One loop of a nest before it has a variable."""
 
     def __init__(self, low: Expr, extent: Expr, kind: ForKind, thread: str = "",
                  annotations: Mapping[str, Any] | None = None) -> None:  # fmt: skip
         self.low, self.extent, self.kind, self.thread = low, extent, kind, thread
-        self.annotations = dict(annotations or {})
+        self.annotations = frozen(dict(annotations or {}))
 
 
 class LoopNest(Frame):

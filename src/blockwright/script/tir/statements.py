@@ -30,6 +30,7 @@ from blockwright.script.tir.builder import (
     ScopeFrame,
     StorageFrame,
     Wrap,
+    frozen,
 )
 from blockwright.script.tir.classic import first_element
 from blockwright.script.tir.values import (
@@ -154,7 +155,7 @@ def allocate(
 
     def make(name: str) -> tuple[Buffer, Wrap]:
         buffer = make_buffer(name, shape, dtype, scope=scope, **options)
-        return buffer, lambda body: ir.Allocate(buffer, body, dict(annotations or {}))
+        return buffer, lambda body: ir.Allocate(buffer, body, frozen(dict(annotations or {})))
 
     return ScopeFrame(make, "buffer")
 

@@ -17,6 +17,7 @@ from blockwright.testing.moves import (
     movement,
     overlap,
     reduction,
+    storage,
     threads,
 )
 from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally, check
@@ -29,6 +30,7 @@ MOVES: dict[str, Move] = {
     **overlap.MOVES,
     **reduction.MOVES,
     **threads.MOVES,
+    **storage.MOVES,
 }
 """Method of the schedule → how to try it."""
 

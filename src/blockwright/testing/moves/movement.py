@@ -64,12 +64,19 @@ def _set_scope(p: Player) -> None:
     p.sch.set_scope(block, at, p.chance.choice(["local", "global"]))
 
 
+def _pad_value(p: Player, rank: int) -> float | IndexMap | None:
+    """A number or a function of the new indices; sometimes nothing."""
+    if p.likely(0.3):
+        return IndexMap.from_func(lambda *i: (i[0] * 2,), rank)
+    return p.chance.choice([None, 0, 1.5])
+
+
 def _transform_layout(p: Player) -> None:
     kind = p.chance.choice(["read", "write"])
     block, at, buffer = p.region(kind)
     together = buffer.ndim == 2 and p.chance.random() < 0.3
     index_map = flat(buffer.shape[1]) if together else map_of(buffer.ndim, p.chance)
-    p.sch.transform_layout(block, (kind, at), index_map)
+    p.sch.transform_layout(block, (kind, at), index_map, _pad_value(p, len(index_map.final)))
 
 
 def _transform_block_layout(p: Player) -> None:

@@ -1,0 +1,107 @@
+"""Whether an index map sends no two indices to one place, by iterator maps or by counting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.arith import Analyzer, IterMapError, eval_set, require_iter_map
+
+Array = np.ndarray[Any, Any]
+
+MOST_COUNTED = 1 << 22
+"""Points up to which a map with constant ranges may be tried on every one of them."""
+
+
+def why_not_injective(
+    indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer,
+    most: int = 1 << 16,
+) -> str:  # fmt: skip
+    """Why two points may have the same indices; empty when they surely have not.
+
+    A map that iterator maps say nothing of is tried on every point, if there are at most `most`.
+    """
+    try:
+        require_iter_map(indices, domains, None, analyzer, "bijective", pad=True)
+    except IterMapError as error:
+        counted = all_places(indices, domains, most)
+        if counted is None:
+            return str(error)
+        places = np.stack([np.broadcast_to(c, counted[0].shape).ravel() for c in counted], axis=1)
+        if len(np.unique(places, axis=0)) < len(places):
+            return str(error)
+    return ""
+
+
+def spans(
+    indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
+) -> list[tuple[ir.Expr, ir.Expr] | None]:
+    """The least and greatest value of each index; None where that is not known."""
+    counted = None
+    found: list[tuple[ir.Expr, ir.Expr] | None] = []
+    for position, index in enumerate(indices):
+        ends = eval_set(index, domains, analyzer)
+        if ends.min is not None and ends.max is not None:
+            found.append((ends.min, ends.max))
+            continue
+        counted = counted or all_places(indices, domains, MOST_COUNTED)
+        if counted is None:
+            found.append(None)
+        else:
+            low, high = int(counted[position].min()), int(counted[position].max())
+            found.append((ir.const(low, index.dtype), ir.const(high, index.dtype)))
+    return found
+
+
+def all_places(
+    indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], most: int
+) -> list[Array] | None:
+    """The indices of every point; None where ranges are no constants or an operation is unknown."""
+    ranges = [(v, ir.const_int(r.min), ir.const_int(r.extent)) for v, r in domains.items()]
+    sizes = [n for _, _, n in ranges if n is not None]
+    if len(sizes) < len(ranges) or not sizes or math.prod(sizes) > most:
+        return None
+    grids = np.meshgrid(*(np.arange(n) for n in sizes), indexing="ij")
+    values = {v: grid + (low or 0) for (v, low, _), grid in zip(ranges, grids, strict=True)}
+    if any(low is None for _, low, _ in ranges) or any(n == 0 for n in sizes):
+        return None
+    found = [_value(index, values) for index in indices]
+    known = [np.asarray(f) for f in found if f is not None]
+    if len(known) < len(found):
+        return None
+    return [np.broadcast_to(k, grids[0].shape) for k in known]
+
+
+def _value(expr: ir.Expr, values: Mapping[ir.Var, Array]) -> Any:
+    """An integer expression on all points at once; None for an operation that is not known."""
+    if isinstance(expr, ir.IntImm):
+        return expr.value
+    if isinstance(expr, ir.Var):
+        return values.get(expr)
+    if isinstance(expr, ir.Cast) and expr.dtype.is_int:
+        return _value(expr.value, values)
+    operands: tuple[ir.Expr, ...] = ()
+    name: Any = type(expr)
+    if isinstance(expr, ir.Call):
+        operands, name = expr.args, expr.op
+    elif isinstance(expr, ir.BinaryOp):
+        operands = (expr.a, expr.b)
+    function = _FUNCTIONS.get(name)
+    found = [_value(e, values) for e in operands]
+    if function is None or len(found) != 2 or any(f is None for f in found):
+        return None
+    if name in (ir.FloorDiv, ir.FloorMod) and np.any(np.equal(found[1], 0)):
+        return None
+    return function(*found)
+
+
+_FUNCTIONS: dict[Any, Any] = {
+    ir.Add: np.add, ir.Sub: np.subtract, ir.Mul: np.multiply, ir.FloorDiv: np.floor_divide,
+    ir.FloorMod: np.mod, ir.Min: np.minimum, ir.Max: np.maximum, "bitwise_xor": np.bitwise_xor,
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "shift_left": np.left_shift,
+    "shift_right": np.right_shift,
+}  # fmt: skip

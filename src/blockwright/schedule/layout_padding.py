@@ -1,0 +1,121 @@
+"""Padding that a layout brings with it: who writes the elements that no old index reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.analysis import BlockKind
+from blockwright.arith import IndexMap
+from blockwright.schedule.buffers import (
+    fresh_name,
+    nest_of,
+    outermost,
+    own_loops,
+    with_regions,
+    writers,
+)
+from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.state import State, Step
+
+
+class LayoutPadding:
+    """Writes the padding of a buffer whose layout has just changed."""
+
+    def __init__(
+        self, state: State, owner: ir.Block, buffer: ir.Buffer, inverse: IndexMap,
+        outside: ir.Expr, value: IndexMap, filled_by: dict[ir.Var, int],
+    ) -> None:  # fmt: skip
+        self.state, self.owner, self.buffer = state, owner, buffer
+        self.inverse, self.outside, self.value = inverse, outside, value
+        self.filled_by = filled_by
+        self.analyzer = state.analyzer(owner.body)
+
+    def step(self) -> Step:
+        state = self.state
+        makers = writers(state, self.owner, self.buffer)
+        edit = Edit(state)
+        if len(makers) == 1 and self._folded(edit, makers[0]):
+            return edit.finish()
+        nest = self._nest()
+        if makers:
+            edit.insert_after(outermost(state, makers[-1], self.owner), nest)
+        else:
+            body = self.owner.body
+            edit.insert_before(body.seq[0] if isinstance(body, ir.SeqStmt) else body, nest)
+        return edit.finish()
+
+    def _axes(self) -> tuple[list[tuple[ir.Var, ir.Expr]], list[ir.IterVar]]:
+        """Loops and iterators over the new shape."""
+        loops = [(ir.Var(f"ax{k}", n.dtype), n) for k, n in enumerate(self.buffer.shape)]
+        iters = [ir.IterVar(ir.Var(f"v{k}", n.dtype), ir.Range(ir.const(0, n.dtype), n))
+                 for k, n in enumerate(self.buffer.shape)]  # fmt: skip
+        return loops, iters
+
+    def _at(
+        self, exprs: tuple[ir.Expr, ...], initial: tuple[ir.Var, ...], at: Sequence[ir.Var]
+    ) -> list[ir.Expr]:
+        mapping = dict(zip(initial, at, strict=True))
+        known = self.analyzer.copy()
+        for var, size in zip(at, self.buffer.shape, strict=True):
+            known.bind(var, ir.Range(ir.const(0, size.dtype), size))
+        return [known.simplify(ir.substitute(e, mapping)) for e in exprs]
+
+    def _nest(self) -> ir.Stmt:
+        """A block that writes the padding and nothing else."""
+        loops, iters = self._axes()
+        places = tuple(it.var for it in iters)
+        value = self._at(self.value.final, self.value.initial, places)[0]
+        store = ir.BufferStore(self.buffer, value, places)
+        name = fresh_name(self.state, f"{self.buffer.name}_pad")
+        block = with_regions(ir.Block(name, tuple(iters), (), (), store), self.analyzer)
+        variables = tuple(v for v, _ in loops)
+        outside = self._at((self.outside,), self.inverse.initial, variables)[0]
+        return wrap_loops(ir.BlockRealize(variables, outside, block), loops)
+
+    def _folded(self, edit: Edit, block: ir.Block) -> bool:
+        """Let the block that filled the old buffer, an iterator per dimension, fill the new one."""
+        state, store = self.state, block.body
+        if not self.filled_by or not isinstance(store, ir.BufferStore):
+            return False
+        loops, why, _ = own_loops(state, block)
+        if why or state.data_flow(self.owner).kind(block) is not BlockKind.COMPLETE:
+            return False
+        fresh, iters = self._axes()
+        places = tuple(it.var for it in iters)
+        old = self._at(self.inverse.final, self.inverse.initial, places)
+        values = {var: ir.cast_to(old[dim], var.type) for var, dim in self.filled_by.items()}
+        pad = self._at(self.value.final, self.value.initial, places)[0]
+        outside = self._at((self.outside,), self.inverse.initial, places)[0]
+        value = ir.if_then_else(outside, pad, ir.substitute(store.value, values))
+        body = ir.BufferStore(self.buffer, value, places)
+        new = with_regions(block.replace(iter_vars=tuple(iters), body=body), self.analyzer)
+        edit.forward[block] = new
+        realize = ir.BlockRealize(tuple(v for v, _ in fresh), ir.const(True, "bool"), new)
+        edit.replace(nest_of(state, block, loops), wrap_loops(realize, fresh))
+        edit.refresh_signatures()
+        return True
+
+
+def filling(state: State, owner: ir.Block, buffer: ir.Buffer) -> dict[ir.Var, int]:
+    """The dimension that each iterator of a buffer's only writer runs through, where the writer
+    does nothing but fill the buffer so; else nothing."""
+    makers = writers(state, owner, buffer)
+    block = makers[0] if len(makers) == 1 else None
+    if block is None or len(block.writes) != 1 or block.match_buffers or block.init is not None:
+        return {}
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or store.predicate is not None:
+        return {}
+    extents = {it.var: it.dom.extent for it in block.iter_vars}
+    found: dict[ir.Var, int] = {}
+    analyzer = state.analyzer(block)
+    for dim, (index, size) in enumerate(zip(store.indices, buffer.shape, strict=True)):
+        extent = extents.get(index) if isinstance(index, ir.Var) else None
+        if extent is None or index in found or not analyzer.prove_equal(
+            *ir.match_types(extent, size)
+        ):  # fmt: skip
+            return {}
+        assert isinstance(index, ir.Var)
+        found[index] = dim
+    return found if len(found) == len(extents) else {}

@@ -1,0 +1,140 @@
+"""annotate_buffer_access: a block states more of a buffer than its body reads."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.analysis import block_access_regions, clip_region
+from blockwright.arith import Analyzer, covers
+from blockwright.schedule.buffers import accessed_buffer, region_of, with_index_type
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import NewRanges, Primitive
+from blockwright.schedule.state import State, Step
+
+
+class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
+    """State the region of a buffer in a block's signature by hand.
+
+    It holds until a later step changes the body of the block. A region that leaves something out,
+    or claims writes that do not happen, can make later steps change what the program means; it
+    takes the method of the same name in the `unsafe` namespace.
+
+    Args:
+        block: the block.
+        buffer_index: position of the region, or the buffer's name.
+        buf_type: "read" or "write".
+        gen_new_ranges: from the block's iterators to one entry per dimension: an index, or a pair
+            of start and end. In the flat form of a trace each dimension is `..., start, end`.
+
+    Requires:
+    - the function takes each iterator and gives an entry per dimension (BW304);
+    - read: the region holds all that the body reads (BW328);
+    - written: the region holds exactly what the body may write (BW328).
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+            for i in range(14):
+                with T.block("B"):
+                    vi = T.axis.spatial(14, i)
+                    B[vi] = A[vi] + A[vi + 2]
+
+    Steps::
+
+        sch.annotate_buffer_access(sch.get_block("B"), 0, "read", lambda i: ((i, i + 5),))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+            for i in range(14):
+                with T.block("B"):
+                    vi = T.axis.spatial(14, i)
+                    T.reads(A[vi:vi + 5])
+                    T.writes(B[vi])
+                    B[vi] = A[vi] + A[vi + 2]
+    """
+
+    method: ClassVar[str] = "annotate_buffer_access"
+
+    block: BlockRV
+    buffer_index: int | str
+    buf_type: str
+    gen_new_ranges: NewRanges
+
+    def apply(self, state: State) -> Step:
+        block, region = self.new_region(state)
+        found = block_access_regions(block, state.analyzer(block))
+        stated = found[self.buf_type == "write"]
+        if not any(r.buffer is region.buffer for r in stated):
+            state.fail(f"the body of block {block.name} does not {self.buf_type} "
+                       f"{region.buffer.name} itself, its signature says so", code="BW328",
+                       guilty=[block], help="vouch for the ranges in the unsafe "
+                       "namespace")  # fmt: skip
+        real = region_of(stated, region.buffer)
+        known = state.analyzer(block)
+        for it in block.iter_vars:
+            known.bind(it.var, it.dom)
+        if not _holds(region, real, known):
+            state.fail(f"block {block.name} {self.buf_type}s more of {region.buffer.name} than the "
+                       "ranges hold", code="BW328", guilty=[real, block],
+                       help="widen them, or vouch for them in the unsafe "
+                       "namespace")  # fmt: skip
+        if self.buf_type == "write" and not _holds(real, region, known):
+            state.fail(f"the ranges claim elements of {region.buffer.name} that block {block.name} "
+                       "does not write", code="BW328", guilty=[real, block],
+                       help="narrow them, or vouch for them in the unsafe "
+                       "namespace")  # fmt: skip
+        return with_region(state, block, region, self.buf_type)
+
+    def new_region(self, state: State) -> tuple[ir.Block, ir.BufferRegion]:
+        """The block, and the region that it shall state."""
+        block = state.block(self.block)
+        state.realize(block)
+        if self.buf_type not in ("read", "write"):
+            state.fail(f"buf_type must be 'read' or 'write', got {self.buf_type!r}", code="BW304")
+        buffer = accessed_buffer(state, block, self.buffer_index, self.buf_type)
+        given = self.gen_new_ranges
+        dims = len(given.final) // 2
+        if len(given.initial) != len(block.iter_vars) or dims != buffer.ndim:
+            state.fail(f"gen_new_ranges takes {len(given.initial)} iterators and gives {dims} "
+                       f"ranges; block {block.name} has {len(block.iter_vars)} iterators, "
+                       f"{buffer.name} {buffer.ndim} dimensions", code="BW304",
+                       guilty=[block])  # fmt: skip
+        dtype = block.iter_vars[0].var.type if block.iter_vars else ir.dtype_of("int64")
+        mapping = with_index_type(given, dtype)
+        known = state.analyzer(block)
+        for it in block.iter_vars:
+            known.bind(it.var, it.dom)
+        ends = mapping.apply([it.var for it in block.iter_vars], known)
+        ranges = tuple(
+            ir.Range(start, known.simplify(ir.sub(*ir.match_types(end, start))))
+            for start, end in zip(ends[::2], ends[1::2], strict=True)
+        )
+        return block, ir.BufferRegion(buffer, ranges)
+
+
+def _holds(outer: ir.BufferRegion, inner: ir.BufferRegion, known: Analyzer) -> bool:
+    """Whether a region holds another, or the part of it inside the buffer."""
+    wanted = (inner.region, clip_region(inner, known).region)
+    return any(covers(outer.region, box, known) for box in wanted)
+
+
+def with_region(state: State, block: ir.Block, region: ir.BufferRegion, kind: str) -> Step:
+    """The step that puts a region in place of the one of the same buffer."""
+
+    def replaced(regions: tuple[ir.BufferRegion, ...]) -> tuple[ir.BufferRegion, ...]:
+        return tuple(region if r.buffer is region.buffer else r for r in regions)
+
+    edit = Edit(state)
+    edit.replace_block(
+        block,
+        block.replace(reads=replaced(block.reads))
+        if kind == "read"
+        else block.replace(writes=replaced(block.writes)),
+    )
+    edit.refresh_signatures()
+    return edit.finish()

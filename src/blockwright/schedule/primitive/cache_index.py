@@ -1,0 +1,219 @@
+"""cache_index: index computations of a block looked up in buffers filled beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.buffers import (
+    copy_nest,
+    fresh_name,
+    outermost,
+    require_scope_name,
+    visible_outside,
+    with_regions,
+)
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class CacheIndex(Primitive, frozen=True, eq=False):
+    """Compute the indices at which a block reads once, into buffers, and look them up.
+
+    Indices that are an iterator or a constant stay, as do those of writes, and those that read
+    memory or divide by something else than a constant.
+
+    Args:
+        block: the block, without blocks inside.
+        storage_scope: scope of the buffers.
+        cse_thresh: 0 takes whole indices; n > 0 takes the largest parts of indices that occur more
+            than n times.
+
+    Requires:
+    - the block has no inner blocks (BW325);
+    - the threshold is not negative (BW304);
+    - iterators that the indices use start at 0 (BW325).
+
+    Returns: the blocks that fill the buffers; none when no index is computed.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((32, 32), "float32")):
+            for i, j in T.grid(32, 32):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi // 4, (vi + vj) % 8]
+
+    Steps::
+
+        sch.cache_index(sch.get_block("B"), "global")
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((32, 32), "float32")):
+            index_var_0 = T.alloc_buffer((32,), "int32")
+            index_var_1 = T.alloc_buffer((32, 32), "int32")
+            for ax0 in range(32):
+                with T.block("index_0"):
+                    v0 = T.axis.spatial(32, ax0)
+                    index_var_0[v0] = v0 // 4
+            for ax0, ax1 in T.grid(32, 32):
+                with T.block("index_1"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    index_var_1[v0, v1] = (v0 + v1) % 8
+            for i, j in T.grid(32, 32):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[index_var_0[vi], index_var_1[vi, vj]]
+    """
+
+    method: ClassVar[str] = "cache_index"
+    returns: ClassVar[Returns] = "blocks"
+
+    block: BlockRV
+    storage_scope: str
+    cse_thresh: int = 0
+
+    def apply(self, state: State) -> Step:
+        require_scope_name(state, self.storage_scope)
+        block = state.block(self.block)
+        state.realize(block)
+        if self.cse_thresh < 0:
+            state.fail(f"cse_thresh must not be negative, got {self.cse_thresh}", code="BW304")
+        if state.tree.child_blocks(block):
+            state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
+                       code="BW325", guilty=[block], help="name one of them")  # fmt: skip
+        chosen = self._chosen(block, visible_outside(state, block))
+        scope = state.scope(block)
+        edit = Edit(state)
+        at = outermost(state, block, scope)
+        made: list[ir.Block] = []
+        found: list[tuple[ir.Expr, ir.Expr]] = []
+        for number, expr in enumerate(chosen):
+            lookup, fill = self._cached(state, edit, block, expr, number, at)
+            found.append((expr, lookup))
+            made.append(fill)
+        if not made:
+            return Step(state.func)
+        new = _replaced(block, found)
+        edit.replace_block(block, with_regions(new, state.analyzer(block)))
+        edit.refresh_signatures()
+        return edit.finish(*made)
+
+    def _chosen(self, block: ir.Block, outside: set[ir.Var]) -> list[ir.Expr]:
+        """Expressions to keep, each once, in order of occurrence."""
+        iters = {it.var for it in block.iter_vars}
+        counts: list[tuple[ir.Expr, int]] = []
+        for whole in _read_indices(block):
+            parts = [whole] if self.cse_thresh == 0 else list(_parts(whole))
+            for part in parts:
+                if not _is_computed(part, iters, outside):
+                    continue
+                for k, (known, count) in enumerate(counts):
+                    if ir.structural_equal(known, part):
+                        counts[k] = (known, count + 1)
+                        break
+                else:
+                    counts.append((part, 1))
+        often = [e for e, count in counts if count > self.cse_thresh]
+        if self.cse_thresh == 0:
+            return often
+        # A part that only occurs inside another chosen part as often is no entry of its own.
+        inner = [p for e in often for p in list(_parts(e))[1:]]
+        count_of = {id(e): count for e, count in counts}
+        return [
+            e
+            for e in often
+            if not any(ir.structural_equal(e, p) for p in inner) or _outnumbers(e, often, count_of)
+        ]
+
+    def _cached(
+        self, state: State, edit: Edit, block: ir.Block, expr: ir.Expr, number: int, at: ir.Stmt
+    ) -> tuple[ir.Expr, ir.Block]:
+        """The look-up that stands for an index, and the block that computes it beforehand."""
+        used = [it for it in block.iter_vars if ir.uses_var(expr, it.var)]
+        for it in used:
+            if not ir.is_const_int(it.dom.min, 0):
+                state.fail(f"iterator {it.var.name} of {block.name} does not start at 0",
+                           code="BW325", guilty=[it, block])  # fmt: skip
+        name = fresh_name(state, f"index_var_{number}")
+        buffer = ir.Buffer(name, expr.dtype, tuple(it.dom.extent for it in used),
+                           scope=self.storage_scope)  # fmt: skip
+        variables = [it.var for it in used]
+        nest, made = copy_nest(
+            fresh_name(state, f"index_{number}"), buffer, lambda v: v,
+            lambda v: ir.substitute(expr, dict(zip(variables, v, strict=True))),
+            [it.dom for it in used], state.analyzer(block),
+        )  # fmt: skip
+        edit.allocate(state.scope(block), buffer)
+        edit.insert_before(at, nest)
+        return ir.BufferLoad(buffer, tuple(variables)), made
+
+
+def _outnumbers(expr: ir.Expr, often: list[ir.Expr], count_of: dict[int, int]) -> bool:
+    """Whether an expression occurs more often than within the chosen ones that hold it."""
+    inside = 0
+    for other in often:
+        if other is not expr:
+            holds = sum(ir.structural_equal(expr, p) for p in list(_parts(other))[1:])
+            inside += holds * count_of[id(other)]
+    return count_of[id(expr)] > inside
+
+
+def _read_indices(block: ir.Block) -> Iterator[ir.Expr]:
+    """Indices of the loads in a block, as often as they occur."""
+    stack: list[ir.Node] = [block.body]
+    while stack:
+        node = stack.pop(0)
+        if isinstance(node, ir.BufferLoad):
+            yield from node.indices
+        stack = [c for c in node.children() if not isinstance(c, ir.Buffer)] + stack
+
+
+def _parts(expr: ir.Expr) -> Iterator[ir.Expr]:
+    """An expression and all it is made of, the largest first."""
+    yield expr
+    for child in expr.children():
+        if isinstance(child, ir.Expr):
+            yield from _parts(child)
+
+
+def _is_computed(expr: ir.Expr, iters: set[ir.Var], outside: set[ir.Var]) -> bool:
+    """Whether an index is worth a buffer, and can be computed apart from the block's body."""
+    plain = isinstance(expr, (ir.Var, ir.IntImm)) or (
+        isinstance(expr, ir.Cast) and isinstance(expr.value, (ir.Var, ir.IntImm))
+    )
+    if plain or not expr.dtype.is_int or not expr.dtype.is_scalar:
+        return False
+    used = set(ir.free_vars(expr))
+    if not used & iters or used - iters - outside:
+        return False
+    divides = (ir.Div, ir.Mod, ir.FloorDiv, ir.FloorMod)
+    for node in ir.walk(expr):
+        unknown = isinstance(node, divides) and not (ir.const_int(node.b) or 0) > 0
+        if unknown or isinstance(node, (ir.BufferLoad, ir.Call)):
+            return False
+    return True
+
+
+def _replaced(block: ir.Block, found: list[tuple[ir.Expr, ir.Expr]]) -> ir.Block:
+    """The block with expressions in the indices of its loads replaced."""
+
+    def looked_up(index: ir.Expr) -> ir.Expr:
+        for expr, lookup in found:
+            if ir.structural_equal(index, expr):
+                return lookup
+        return index.map_children(lambda c: looked_up(c) if isinstance(c, ir.Expr) else c)
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, ir.BufferLoad):
+            return node.replace(indices=tuple(looked_up(i) for i in node.indices))
+        return None
+
+    body = ir.rewrite_bottom_up(block.body, change)
+    return block.replace(body=body)

@@ -1,0 +1,149 @@
+"""cache_inplace: a block updates a copy of a buffer, which is read before and stored afterwards."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.buffers import (
+    accessed_buffer,
+    copy_nest,
+    fresh_name,
+    home,
+    readers,
+    region_of,
+    require_in_blocks,
+    require_scope_name,
+    whole_box,
+    writers,
+)
+from blockwright.schedule.copies import accessed_box, anchor, copied_nest
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class CacheInplace(Primitive, frozen=True, eq=False):
+    """Let a block that changes a buffer in place work on a copy in another storage scope.
+
+    Args:
+        block: a block that reads and writes the buffer.
+        read_buffer_index: position among its read regions, or the buffer's name.
+        storage_scope: scope of the copy.
+
+    Requires:
+    - the block reads and writes the buffer, which is used in blocks only (BW313, BW320);
+    - what the block touches, in one iteration of the loops that it shares with other users of the
+      buffer, has been written before it, unless the buffer is a parameter that nobody wrote
+      (BW323);
+    - these loops are serial, or the block fills the box that it writes (BW317).
+
+    Returns: the block that reads into the copy, and the block that stores it.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((64, 64), "float32")):
+            for i, j in T.grid(64, 64):
+                with T.block("A"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    A[vi, vj] = A[vi, vj] * 2.0
+
+    Steps::
+
+        sch.cache_inplace(sch.get_block("A"), 0, "local")
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((64, 64), "float32")):
+            A_local = T.alloc_buffer((64, 64), "float32", scope="local")
+            for ax0, ax1 in T.grid(64, 64):
+                with T.block("A_local"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    A_local[v0, v1] = A[v0, v1]
+            for i, j in T.grid(64, 64):
+                with T.block("A"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    A_local[vi, vj] = A_local[vi, vj] * 2.0
+            for ax0, ax1 in T.grid(64, 64):
+                with T.block("A_local_back"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    A[v0, v1] = A_local[v0, v1]
+    """
+
+    method: ClassVar[str] = "cache_inplace"
+    returns: ClassVar[Returns] = "blocks"
+
+    block: BlockRV
+    read_buffer_index: int | str
+    storage_scope: str
+
+    def apply(self, state: State) -> Step:
+        require_scope_name(state, self.storage_scope)
+        block = state.block(self.block)
+        buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
+        if not any(r.buffer is buffer for r in block.writes):
+            state.fail(f"block {block.name} does not write {buffer.name}", code="BW320",
+                       guilty=[block], help="use cache_read")  # fmt: skip
+        scope = state.scope(block)
+        require_in_blocks(state, scope, buffer)
+        users = [*writers(state, scope, buffer), *readers(state, scope, buffer)]
+        others = [b for b in dict.fromkeys(users) if b is not block]
+        at = anchor(state, state.realize(block), scope, map(state.realize, others))
+        name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
+        cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
+        edit = Edit(state)
+        first = self._read(state, edit, block, at, cache)
+        second = self._store(state, edit, block, at, cache)
+        edit.replace_block(block, edit.substitute(block, {buffer: cache}))
+        edit.allocate(scope, cache)
+        edit.refresh_signatures()
+        return edit.finish(first, second)
+
+    def _read(
+        self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
+    ) -> ir.Block:
+        """The copy of all that the block touches, so that storing it changes nothing else."""
+        buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
+        scope = state.scope(block)
+        needs = [(block, region_of(r, buffer)) for r in (block.reads, block.writes)]
+        order = state.tree.order
+        makers = [(b, region_of(b.writes, buffer)) for b in writers(state, scope, buffer)
+                  if order[b] < order[block]]  # fmt: skip
+        if not makers and home(state, buffer) is scope:
+            state.fail(f"nothing writes {buffer.name} before block {block.name} reads it",
+                       code="BW323", guilty=[state.realize(block)])  # fmt: skip
+        box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))
+        whole, made = copy_nest(
+            cache.name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), box,
+            state.analyzer(block),
+        )  # fmt: skip
+        nest = copied_nest(state, scope, at, made, whole, box, needs, makers)
+        edit.insert_before(at, nest)
+        return made
+
+    def _store(
+        self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
+    ) -> ir.Block:
+        """The copy back of the box that the block writes."""
+        buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
+        scope = state.scope(block)
+        own = [(block, region_of(block.writes, buffer))]
+        together = [n for n in state.tree.loops_above(at) if n.kind is not ir.ForKind.SERIAL]
+        flow = state.data_flow(scope)
+        fixed = state.tree.loops_above(at)
+        if together and not flow.is_exact(fixed, *own[0], state.analyzer(at)):
+            state.fail(f"block {block.name} does not fill the box of {buffer.name} that would be "
+                       f"stored, while iterations of {together[0].loop_var.name} run at the same "
+                       "time", code="BW317", guilty=[state.realize(block), together[0]],
+                       help="cache before loops are parallel")  # fmt: skip
+        box = accessed_box(state, scope, own, whole_box(state, scope, buffer, "write"))
+        name = fresh_name(state, f"{cache.name}_back")
+        whole, made = copy_nest(
+            name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), box,
+            state.analyzer(block),
+        )  # fmt: skip
+        edit.insert_after(at, copied_nest(state, scope, at, made, whole, box, own, []))
+        return made

@@ -1,0 +1,127 @@
+"""read_at: in each iteration of a loop, one block copies what the loop's body reads of a buffer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.schedule.buffers import (
+    accessed_buffer,
+    fresh_name,
+    region_of,
+    require_in_blocks,
+    require_scope_name,
+)
+from blockwright.schedule.copies import box_at, box_block, fail_unwritten, is_held
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.move import body_parts
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class ReadAt(Primitive, frozen=True, eq=False):
+    """Copy what a loop's body reads of a buffer at the start of the body, in one block.
+
+    The block moves a whole box; how it does so is left to a later step on its inner loops, which
+    the annotation `auto_copy` invites.
+
+    Args:
+        loop: where the copy is made.
+        block: a consumer below the loop.
+        read_buffer_index: position among its read regions, or the buffer's name.
+        storage_scope: scope of the copy.
+
+    Requires:
+    - the block stands below the loop, in the same scope (BW310);
+    - no block below the loop writes the buffer, and blocks before it have written the box that is
+      read in one iteration (BW323);
+    - the extents of the loops around do not depend on one another (BW312);
+    - the buffer is used in blocks only (BW313).
+
+    Returns: the copying block. All blocks below the loop read the copy.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), B: T.Buffer((128, 64), "float32")):
+            for i0, i1, j in T.grid(16, 8, 64):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i0 * 8 + i1)
+                    vj = T.axis.spatial(64, j)
+                    B[vi, vj] = A[vi, vj] * 2.0
+
+    Steps::
+
+        block = sch.get_block("B")
+        sch.read_at(sch.get_loops(block)[0], block, 0, "local")
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), B: T.Buffer((128, 64), "float32")):
+            A_local = T.alloc_buffer((128, 64), "float32", scope="local")
+            for i0 in range(16):
+                with T.block("A_local"):
+                    T.block_attr({"auto_copy": 1})
+                    v0 = T.axis.spatial(16, i0)
+                    for ax0, ax1 in T.grid(8, 64):
+                        A_local[v0 * 8 + ax0, ax1] = A[v0 * 8 + ax0, ax1]
+                for i1, j in T.grid(8, 64):
+                    with T.block("B"):
+                        vi = T.axis.spatial(128, i0 * 8 + i1)
+                        vj = T.axis.spatial(64, j)
+                        B[vi, vj] = A_local[vi, vj] * 2.0
+    """
+
+    method: ClassVar[str] = "read_at"
+    returns: ClassVar[Returns] = "block"
+
+    loop: LoopRV
+    block: BlockRV
+    read_buffer_index: int | str
+    storage_scope: str
+
+    def apply(self, state: State) -> Step:
+        require_scope_name(state, self.storage_scope)
+        loop, block = state.loop(self.loop), state.block(self.block)
+        buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
+        scope = state.scope(block)
+        below = blocks_below(state, loop, block)
+        require_in_blocks(state, scope, buffer)
+        consumers = [b for b in below if any(r.buffer is buffer for r in b.reads)]
+        rivals = [b for b in below if any(r.buffer is buffer for r in b.writes)]
+        if rivals:
+            state.fail(f"block {rivals[0].name} below loop {loop.loop_var.name} writes "
+                       f"{buffer.name}: a copy would not follow", code="BW323",
+                       guilty=[state.realize(rivals[0]), loop],
+                       help="choose a loop further inside, or cache_inplace")  # fmt: skip
+        fixed = [*state.tree.loops_above(loop), loop]
+        needs = [(b, region_of(b.reads, buffer)) for b in consumers]
+        box = box_at(state, scope, fixed, needs)
+        order = state.tree.order
+        makers = [b for b in state.data_flow(scope).writers.get(buffer, ())
+                  if order[b] < order[loop]]  # fmt: skip
+        own = [(b, region_of(b.writes, buffer)) for b in makers]
+        analyzer = state.analyzer(loop.body)
+        if not is_held(state, scope, fixed, box, own, needs, ir.const(True, "bool"), analyzer):
+            fail_unwritten(state, own)
+        name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
+        cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
+        realize, made = box_block(state, name, cache, buffer, box, fixed)
+        edit = Edit(state)
+        for consumer in consumers:
+            edit.replace_block(consumer, edit.substitute(consumer, {buffer: cache}))
+        edit.allocate(scope, cache)
+        edit.insert_before(body_parts(loop)[0], realize)
+        edit.refresh_signatures()
+        return edit.finish(made)
+
+
+def blocks_below(state: State, loop: ir.For, block: ir.Block) -> list[ir.Block]:
+    """The blocks of a loop's scope below it, of which the given one is one."""
+    below = state.tree.child_blocks(loop)
+    if block not in below:
+        state.fail(f"block {block.name} does not stand below loop {loop.loop_var.name}",
+                   code="BW310", guilty=[state.realize(block), loop])  # fmt: skip
+    return below

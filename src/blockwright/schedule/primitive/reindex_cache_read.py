@@ -1,0 +1,79 @@
+"""reindex_cache_read: a copy of what a block reads, in a layout given by its iterators."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.buffers import accessed_buffer, require_scope_name
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.primitive.reindex import reindexed
+from blockwright.schedule.record import AnyIndexMap, Primitive, Returns
+from blockwright.schedule.state import State, Step
+
+
+class ReindexCacheRead(Primitive, frozen=True, eq=False):
+    """Read a buffer through a copy laid out as a function of the block's iterators says.
+
+    Args:
+        block: a block that reads one element of the buffer per instance.
+        read_buffer_index: position among its read regions, or the buffer's name.
+        storage_scope: scope of the copy.
+        index_map: from all iterators of the block to the indices of the copy; it uses only those
+            that choose the element.
+
+    Requires:
+    - the block reads the buffer element by element (BW324), always at the same indices, which
+      depend on its iterators and sizes only; these iterators start at 0, and there are no inner
+      blocks (BW325);
+    - the map takes each iterator, uses none that does not choose the element, is one to one, and
+      leads to no negative index (BW324);
+    - the outermost loop around the block holds no block that writes the buffer (BW323);
+    - the indices are inside the buffer on the whole domain, and what they name has been written;
+      this needs proof when the block does not run on its whole domain, or reads under a condition
+      (BW325).
+
+    Returns: the copying block, before the block; its iterators are those of the block that choose
+    the element, in their order.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+            for i, j in T.grid(16, 8):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+
+    Steps::
+
+        sch.reindex_cache_read(sch.get_block("B"), 0, "shared", lambda i, j: (j, i // 4, i % 4))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+            A_shared = T.alloc_buffer((8, 4, 4), "float32", scope="shared")
+            for ax0, ax1 in T.grid(16, 8):
+                with T.block("A_shared"):
+                    v0, v1 = T.axis.remap("SS", [ax0, ax1])
+                    A_shared[v1, v0 // 4, v0 % 4] = A[v0, v1]
+            for i, j in T.grid(16, 8):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A_shared[vj, vi // 4, vi % 4] * 2.0
+    """
+
+    method: ClassVar[str] = "reindex_cache_read"
+    returns: ClassVar[Returns] = "block"
+
+    block: BlockRV
+    read_buffer_index: int | str
+    storage_scope: str
+    index_map: AnyIndexMap
+
+    def apply(self, state: State) -> Step:
+        require_scope_name(state, self.storage_scope)
+        block = state.block(self.block)
+        buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
+        name = f"{buffer.name}_{self.storage_scope.replace('.', '_')}"
+        return reindexed(state, block, buffer, "read", name, self.storage_scope, self.index_map)

@@ -1,0 +1,88 @@
+"""set_axis_separator: where a buffer's dimensions are grouped into physical axes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, ClassVar
+
+from blockwright import ir
+from blockwright.schedule.buffers import home, named_buffer
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class SetAxisSeparator(Primitive, frozen=True, eq=False):
+    """State before which dimensions of a buffer a new physical axis starts.
+
+    A target whose memory has several axes (a texture) addresses each group of dimensions on its
+    own; where memory has one axis, the groups follow one another row-major and nothing changes.
+
+    Args:
+        block: a block that reads or writes the buffer.
+        buffer: ("read" | "write", position) or a name.
+        axis_separators: increasing positions between 1 and the number of dimensions less 1; empty
+            means one axis.
+
+    Requires: the positions are such (BW304).
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), C: T.Buffer((128, 64), "float32")):
+            B = T.alloc_buffer((128, 64), "float32")
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+            for i, j in T.grid(128, 64):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi, vj] + 1.0
+
+    Steps::
+
+        sch.set_axis_separator(sch.get_block("B"), ("write", 0), [1])
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128, 64), "float32"), C: T.Buffer((128, 64), "float32")):
+            B = T.alloc_buffer((128, 64), "float32", axis_separators=[1])
+            for i, j in T.grid(128, 64):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * 2.0
+            for i, j in T.grid(128, 64):
+                with T.block("C"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    C[vi, vj] = B[vi, vj] + 1.0
+    """
+
+    method: ClassVar[str] = "set_axis_separator"
+
+    block: BlockRV
+    buffer: Any
+    axis_separators: tuple[int, ...]
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        buffer = named_buffer(state, block, self.buffer)
+        bounds = (0, *self.axis_separators, buffer.ndim)
+        if any(a >= b for a, b in itertools.pairwise(bounds)):
+            state.fail(f"{list(self.axis_separators)} are no increasing positions inside the "
+                       f"{buffer.ndim} dimensions of {buffer.name}", code="BW304",
+                       guilty=[block], help="such as [1] for a matrix")  # fmt: skip
+        if buffer.axis_separators == self.axis_separators:
+            return Step(state.func)
+        fresh: ir.Buffer = buffer.replace(axis_separators=self.axis_separators)
+        edit = Edit(state)
+        owner = home(state, buffer)
+        top = state.func.root if owner is None else owner
+        edit.replace_block(top, edit.substitute(top, {buffer: fresh}))
+        step = edit.finish()
+        if owner is not None:
+            return step
+        params = tuple((v, fresh if b is buffer else b) for v, b in state.func.buffer_map)
+        return Step(step.func.replace(buffer_map=params), step.forward, step.results)

@@ -1,0 +1,94 @@
+"""storage_align: rows of a buffer start at chosen distances."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.analysis import DIM_ALIGN
+from blockwright.schedule.buffers import accessed_buffer, require_home, require_layout_free
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.primitive.annotate import with_annotations
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class StorageAlign(Primitive, frozen=True, eq=False):
+    """Make the stride of a dimension `offset` modulo `factor`, with gaps where they are needed.
+
+    The demand stands in the annotation `buffer_dim_align` of the block and holds for the buffer as
+    it is when memory is laid out, after it has shrunk to the part that is used.
+
+    Args:
+        block: a block that writes the buffer.
+        buffer_index: position among its write regions, or the buffer's name.
+        axis: dimension whose stride is aligned; negative counts from the last.
+        factor: elements of which the stride is a multiple, apart from the offset; at least 1.
+        offset: what is added to the multiple, such as 1 against conflicts between memory banks.
+
+    Requires:
+    - the buffer is allocated in the program, not a parameter (BW321), and states no strides
+      (BW328);
+    - the axis exists, the factor is at least 1 (BW304);
+    - the buffer is not handed to calls by its address, nor viewed with fixed strides, where the
+      distance between rows is agreed with someone else (BW328).
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((32, 32), "float32"), B: T.Buffer((32, 32), "float32")):
+            A_shared = T.alloc_buffer((32, 32), "float32", scope="shared")
+            for i, j in T.grid(32, 32):
+                with T.block("A_shared"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    A_shared[vi, vj] = A[vi, vj]
+            for i, j in T.grid(32, 32):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A_shared[vj, vi]
+
+    Steps::
+
+        sch.storage_align(sch.get_block("A_shared"), 0, axis=0, factor=32, offset=1)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((32, 32), "float32"), B: T.Buffer((32, 32), "float32")):
+            A_shared = T.alloc_buffer((32, 32), "float32", scope="shared")
+            for i, j in T.grid(32, 32):
+                with T.block("A_shared"):
+                    T.block_attr({"buffer_dim_align": [[0, 0, 32, 1]]})
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    A_shared[vi, vj] = A[vi, vj]
+            for i, j in T.grid(32, 32):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A_shared[vj, vi]
+    """
+
+    method: ClassVar[str] = "storage_align"
+
+    block: BlockRV
+    buffer_index: int | str
+    axis: int
+    factor: int
+    offset: int
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        buffer = accessed_buffer(state, block, self.buffer_index, "write")
+        owner = require_home(state, block, buffer)
+        if not -buffer.ndim <= self.axis < buffer.ndim:
+            state.fail(f"{buffer.name} has {buffer.ndim} dimensions, there is no axis {self.axis}",
+                       code="BW304", guilty=[block])  # fmt: skip
+        if self.factor < 1:
+            state.fail(f"factor must be at least 1, got {self.factor}", code="BW304",
+                       guilty=[block])  # fmt: skip
+        require_layout_free(state, owner, buffer)
+        index = next(k for k, r in enumerate(block.writes) if r.buffer is buffer)
+        axis = self.axis % buffer.ndim
+        kept = [
+            row for row in block.annotations.get(DIM_ALIGN, ()) if tuple(row[:2]) != (index, axis)
+        ]
+        rows = (*(tuple(r) for r in kept), (index, axis, self.factor, self.offset))
+        return with_annotations(state, block, {**block.annotations, DIM_ALIGN: rows})

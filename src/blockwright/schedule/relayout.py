@@ -1,0 +1,72 @@
+"""Every use of a buffer rewritten to a buffer of another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.state import State
+
+Moved = Callable[[tuple[ir.Expr, ...], Analyzer], tuple[ir.Expr, ...]]
+"""Old indices of an element, and what is known there → new indices."""
+
+
+def relayout(
+    state: State, edit: Edit, owner: ir.Block, old: ir.Buffer, new: ir.Buffer, moved: Moved
+) -> ir.Block:
+    """The block that allocates `old` with accesses in it moved to `new`, which it allocates; blocks
+    inside are forwarded. `old` must be used by elements only."""
+    return _Relayout(state, edit, owner, old, new, moved)(owner)
+
+
+class _Relayout(ir.Mutator):
+    def __init__(
+        self, state: State, edit: Edit, owner: ir.Block, old: ir.Buffer, new: ir.Buffer,
+        moved: Moved,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.state, self.edit, self.owner = state, edit, owner
+        self.old, self.new, self.moved = old, new, moved
+        self.known = state.analyzer(owner)
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        outer, self.known = self.known, self.known.copy()
+        for it in node.iter_vars:
+            self.known.bind(it.var, it.dom)
+        result = self.descend(node)
+        if result is not node:
+            if node is self.owner:
+                allocs = tuple(self.new if b is self.old else b for b in node.alloc_buffers)
+                result = result.replace(alloc_buffers=allocs)
+            elif any(r.buffer is self.old for r in (*node.reads, *node.writes)):
+                result = with_signature(result, outer)
+            self.edit.forward[node] = result
+        self.known = outer
+        return result
+
+    def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
+        return node if node.buffer is self.old else self.descend(node)
+
+    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+        return node
+
+    def rewrite_For(self, node: ir.For) -> ir.For:
+        outer, self.known = self.known, self.known.copy()
+        self.known.bind(node.loop_var, ir.Range(node.min, node.extent))
+        result = self.descend(node)
+        self.known = outer
+        return result
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.BufferLoad:
+        result = self.descend(node)
+        if node.buffer is not self.old:
+            return result
+        return result.replace(buffer=self.new, indices=self.moved(result.indices, self.known))
+
+    def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.BufferStore:
+        result = self.descend(node)
+        if node.buffer is not self.old:
+            return result
+        return result.replace(buffer=self.new, indices=self.moved(result.indices, self.known))

@@ -1,0 +1,364 @@
+"""Copies at loops, layouts with padding, alignment, regions by hand: what is refused and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from blockwright import ir
+from blockwright.schedule import BlockRV, LoopRV, Schedule, ScheduleError
+from blockwright.script.ir import from_source
+
+HEAD = """
+@T.prim_func
+def main(A: T.Buffer((32, 32), "float32"), B: T.Buffer((32, 32), "float32")):
+"""
+CHAIN = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi, vj] + 1.0
+"""
+SHARED = """
+C = T.alloc_buffer((32, 32), "float32")
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] * 2.0
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi, vj] + 1.0
+"""
+GUARDED = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(20, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = T.if_then_else(vi < 20, C[vi, vj], T.float32(0))
+"""
+SUM = """
+C = T.alloc_buffer((32,), "float32")
+for k in range(32):
+    for i in range(32):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = T.float32(0)
+            C[vi] = C[vi] + A[vi, vk]
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] - C[vi]
+"""
+SUM_WITH_OTHER = SUM.replace(
+    "for i, j in",
+    """for i in range(1):
+    with T.block("more"):
+        vi = T.axis.spatial(1, i)
+        C[vi] = T.float32(1)
+for i, j in""",
+)
+TRIANGLE = """
+for i in range(32):
+    for j in range(i + 1):
+        for k in range(1):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj]
+"""
+LANES = """
+for i in range(32):
+    for j in T.vectorized(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj]
+"""
+EVERY_SECOND = """
+for i in T.parallel(16):
+    for j in range(16):
+        with T.block("A"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            A[vi, vj * 2] = A[vi, vj * 2] * 2.0
+    for j in range(16):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj]
+"""
+UNWRITTEN = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = C[vi, vj] + A[vi, vj]
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi, vj]
+"""
+OUTER = """
+for i in range(32):
+    with T.block("row"):
+        vi = T.axis.spatial(32, i)
+        T.reads(A[vi, 0:32])
+        T.writes(B[vi, 0:32])
+        for j in range(32):
+            with T.block("B"):
+                vj = T.axis.spatial(32, j)
+                B[vi, vj] = A[vi, (vj + 1) // 2]
+"""
+LATE = """
+for i, j in T.grid(32, 15):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        vj = T.axis.spatial((2, 17), j + 2)
+        B[vi, vj] = A[vi, vj * 2 - 4]
+"""
+VIEW = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        T.reads(C[vi, 0:32])
+        T.writes(B[vi, 0:32])
+        row = T.match_buffer(C[vi, 0:32], (1, 32), "float32", strides=(32, 1))
+        for j in range(32):
+            B[vi, j] = row[0, j]
+"""
+PAD = """
+C = T.alloc_buffer((34, 32), "float32")
+for i, j in T.grid(34, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = T.if_then_else(vi < 32, A[vi, vj], T.float32(0))
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi + 2, vj]
+"""
+DATA_PAD = PAD.replace("vi < 32, A", "A[vi % 32, 0] > 0.5, A").replace(
+    "A[vi, vj]", "A[vi % 32, vj]"
+)
+EARLY_USE = """
+C = T.alloc_buffer((34, 32), "float32")
+for t in range(34):
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [t, j])
+            B[vi % 32, vj] = C[33 - vi, vj]
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [t, j])
+            C[vi, vj] = T.if_then_else(vi < 32, A[vi, vj], T.float32(0))
+"""
+
+
+def function(text: str) -> ir.PrimFunc:
+    lines = "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
+    return from_source(HEAD + lines)
+
+
+def block(sch: Schedule, name: str) -> BlockRV:
+    return sch.get_block(name)
+
+
+def loop(sch: Schedule, name: str, position: int) -> LoopRV:
+    return sch.get_loops(sch.get_block(name))[position]
+
+
+def guarded_sum(sch: Schedule) -> None:
+    """`C` adds up over two loops; another block writes it in between."""
+    sch.write_at(loop(sch, "C", 1), block(sch, "C"), 0, "local")
+
+
+Case = tuple[str, Callable[[Schedule], object], str, str]
+AT: dict[str, Case] = {
+    "read_at: block elsewhere": (
+        CHAIN, lambda s: s.read_at(loop(s, "B", 0), block(s, "C"), 0, "local"), "BW310",
+        "does not stand below loop"),
+    "read_at: no name": (
+        CHAIN, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), 0, "a b"), "BW304",
+        "no name of a storage scope"),
+    "read_at: written in the loop": (
+        SHARED, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), "C", "local"), "BW323",
+        "block C below loop i writes C"),
+    "read_at: not all is written": (
+        GUARDED, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), "C", "local"), "BW323",
+        "does not write every element"),
+    "read_at: triangle": (
+        TRIANGLE, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW312",
+        "depends on another loop"),
+    "read_at: lanes": (
+        LANES, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW317",
+        "lanes of loop j would share the copy"),
+    "write_at: block elsewhere": (
+        CHAIN, lambda s: s.write_at(loop(s, "B", 0), block(s, "C"), 0, "local"), "BW310",
+        "does not stand below loop"),
+    "write_at: no such region": (
+        CHAIN, lambda s: s.write_at(loop(s, "B", 0), block(s, "B"), 1, "local"), "BW320",
+        "there is no number 1"),
+    "write_at: another block writes between the sums": (
+        SUM_WITH_OTHER, guarded_sum, "BW323", "adds to C in more than one iteration"),
+    "write_at: earlier values": (
+        EVERY_SECOND, lambda s: s.write_at(loop(s, "A", 0), block(s, "A"), 0, "local"), "BW323",
+        "would not hold the earlier values"),
+}  # fmt: skip
+IN_PLACE: dict[str, Case] = {
+    "cache_inplace: only read": (
+        CHAIN, lambda s: s.cache_inplace(block(s, "B"), 0, "local"), "BW320", "does not write C"),
+    "cache_inplace: no such region": (
+        CHAIN, lambda s: s.cache_inplace(block(s, "B"), "A", "local"), "BW320",
+        "reads no single buffer called 'A'"),
+    "cache_inplace: gaps under a parallel loop": (
+        EVERY_SECOND, lambda s: s.cache_inplace(block(s, "A"), 0, "local"), "BW317",
+        "does not fill the box of A"),
+    "cache_inplace: nothing there yet": (
+        UNWRITTEN, lambda s: s.cache_inplace(block(s, "C"), "C", "local"), "BW323",
+        "nothing writes C before"),
+    "cache_index: the root": (
+        CHAIN, lambda s: s.cache_index(block(s, "root"), "local"), "BW311", "root block"),
+    "cache_index: blocks inside": (
+        OUTER, lambda s: s.cache_index(block(s, "row"), "local"), "BW325", "has blocks inside"),
+    "cache_index: threshold": (
+        CHAIN, lambda s: s.cache_index(block(s, "B"), "local", -1), "BW304",
+        "must not be negative"),
+    "cache_index: domain": (
+        LATE, lambda s: s.cache_index(block(s, "B"), "local"), "BW325", "does not start at 0"),
+}  # fmt: skip
+REINDEX: dict[str, Case] = {
+    "reindex_cache_read: number of iterators": (
+        CHAIN, lambda s: s.reindex_cache_read(block(s, "B"), 0, "local", lambda i: (i,)), "BW324",
+        "takes 1 iterators, B has 2"),
+    "reindex_cache_read: overlapping": (
+        CHAIN, lambda s: s.reindex_cache_read(block(s, "B"), 0, "local", lambda i, j: (i + j,)),
+        "BW324", "not one to one"),
+    "reindex_cache_read: negative": (
+        CHAIN, lambda s: s.reindex_cache_read(block(s, "B"), 0, "local", lambda i, j: (i - 1, j)),
+        "BW324", "negative indices"),
+    "reindex_cache_read: iterator that does not choose": (
+        SUM, lambda s: s.reindex_cache_read(block(s, "B"), "C", "local", lambda i, j: (i, j)),
+        "BW324", "the map uses iterator vj"),
+    "reindex_cache_read: changed in place": (
+        UNWRITTEN, lambda s: s.reindex_cache_read(block(s, "C"), "C", "local",
+                                                  lambda i, j: (i, j)), "BW323",
+        "the copy would not follow"),
+    "reindex_cache_write: reduction iterator": (
+        SUM, lambda s: s.reindex_cache_write(block(s, "C"), 0, "local", lambda i, k: (i, k)),
+        "BW324", "the map uses iterator vk"),
+    "reindex_cache_write: earlier values": (
+        UNWRITTEN, lambda s: s.reindex_cache_write(block(s, "C"), 0, "local",
+                                                   lambda i, j: (i, j)), "BW323",
+        "would not hold the earlier values"),
+}  # fmt: skip
+LAYOUT: dict[str, Case] = {
+    "storage_align: parameter": (
+        CHAIN, lambda s: s.storage_align(block(s, "B"), 0, 0, 8, 0), "BW321", "is a parameter"),
+    "storage_align: axis": (
+        CHAIN, lambda s: s.storage_align(block(s, "C"), 0, 2, 8, 0), "BW304", "there is no axis 2"),
+    "storage_align: factor": (
+        CHAIN, lambda s: s.storage_align(block(s, "C"), 0, 0, 0, 0), "BW304", "at least 1, got 0"),
+    "storage_align: view with fixed strides": (
+        VIEW, lambda s: s.storage_align(block(s, "C"), 0, 0, 8, 0), "BW328",
+        "a view with fixed strides"),
+    "storage_align: strides stated": (
+        CHAIN.replace('(32, 32), "float32")', '(32, 32), "float32", strides=(40, 1))', 1),
+        lambda s: s.storage_align(block(s, "C"), 0, 0, 8, 0), "BW328", "states its strides"),
+    "transform_layout: alignment stated before": (
+        CHAIN, lambda s: (s.storage_align(block(s, "C"), 0, 0, 8, 0),
+                          s.transform_layout(block(s, "C"), "C", lambda i, j: (j, i))), "BW328",
+        "alignment of C's strides is stated"),
+    "transform_layout: padding without a value": (
+        CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j // 5, j % 5)),
+        "BW324", "elements that no element of C is mapped to"),
+    "transform_layout: value of other indices": (
+        CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j // 5, j % 5),
+                                            pad_value=lambda i: i), "BW324",
+        "a function of the 3 new indices"),
+    "transform_layout: value of another kind": (
+        CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j // 5, j % 5),
+                                            pad_value="zero"), "BW304",
+        "expected a number or a function"),
+    "transform_layout: padding of a parameter": (
+        CHAIN, lambda s: s.transform_layout(block(s, "C"), "A", lambda i, j: (i, j + 1),
+                                            pad_value=0), "BW321", "is a parameter"),
+    "transform_layout: assumed and wrong": (
+        CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j & i),
+                                            assume_injective_transform=True), "BW324",
+        "not one to one"),
+    "set_axis_separator: order": (
+        CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "C", [1, 1]), "BW304",
+        "no increasing positions"),
+    "set_axis_separator: end": (
+        CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "C", [2]), "BW304",
+        "no increasing positions"),
+    "set_axis_separator: buffer": (
+        CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "B", [1]), "BW320",
+        "no single buffer called 'B'"),
+}  # fmt: skip
+PADDING: dict[str, Case] = {
+    "decompose_padding: loop elsewhere": (
+        PAD, lambda s: s.decompose_padding(block(s, "C"), loop(s, "B", 0)), "BW333",
+        "is not above C"),
+    "decompose_padding: no choice": (
+        CHAIN, lambda s: s.decompose_padding(block(s, "C"), loop(s, "C", 0)), "BW333",
+        "no single store of if_then_else"),
+    "decompose_padding: condition from memory": (
+        DATA_PAD, lambda s: s.decompose_padding(block(s, "C"), loop(s, "C", 0)), "BW333",
+        "depends on memory"),
+    "decompose_padding: the constant would show": (
+        EARLY_USE, lambda s: s.decompose_padding(block(s, "C"), loop(s, "C", 0)), "BW314|BW323",
+        "where the constant would show"),
+    "decompose_padding: twice": (
+        PAD, lambda s: (s.decompose_padding(block(s, "C"), loop(s, "C", 0)),
+                        s.decompose_padding(block(s, "C"), loop(s, "C", 0))), "BW333",
+        "no single store"),
+    "pad_einsum: reduction over a window": (
+        PAD.replace("C[vi + 2, vj]", "C[vi + 2, vj]"),
+        lambda s: s.pad_einsum(block(s, "B"), [5]), "BW326", "one number of at least 1"),
+}  # fmt: skip
+REGIONS: dict[str, Case] = {
+    "annotate_buffer_access: less than is read": (
+        CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read",
+                                                  lambda i, j: (i, (0, 16))), "BW328",
+        "reads more of C than the ranges hold"),
+    "annotate_buffer_access: writes that do not happen": (
+        CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "write",
+                                                  lambda i, j: (i, (0, 32))), "BW328",
+        "claim elements of B"),
+    "annotate_buffer_access: dimensions": (
+        CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read", lambda i, j: (i,)),
+        "BW304", "gives 1 ranges"),
+    "annotate_buffer_access: kind": (
+        CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "reads", lambda i, j: (i, j)),
+        "BW304", "must be 'read' or 'write'"),
+    "annotate_buffer_access: no function": (
+        CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read", 3), "BW304",
+        "expected a function from iterators to ranges"),
+}  # fmt: skip
+CASES = {**AT, **IN_PLACE, **REINDEX, **LAYOUT, **PADDING, **REGIONS}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_step_is_refused(name: str) -> None:
+    text, step, codes, words = CASES[name]
+    sch = Schedule(function(text), verify="full")
+    with pytest.raises(ScheduleError, match=words) as caught:
+        step(sch)
+    assert caught.value.code in codes.split("|"), str(caught.value)
+    assert caught.value.message.startswith(name.split(":")[0])
+    assert ir.blocks(sch.func)  # the program is still whole
