@@ -187,6 +187,10 @@ def test_work_that_depends_on_the_member_cannot_be_shared_out() -> None:
     sch.bind(i, "threadIdx.x")
     refused("BW381", lambda: sch.bind(j, "threadIdx.x"))
     sch.bind(j, "threadIdx.y")
+    other = schedule(PAIR)
+    i, j = other.get_loops(other.get_block("B"))
+    other.bind(j, "threadIdx.x")  # the other way round
+    refused("BW381", lambda: other.bind(i, "threadIdx.x"))
     assert_same_meaning(from_source(PAIR), sch.func, exact=True)
 
 
