@@ -103,7 +103,7 @@ def test_demands_that_do_not_hold(
     with pytest.raises(ScheduleError) as caught:
         tensorized(intrinsic(demands, where), cache)
     error = caught.value
-    assert error.code == "BW383"
+    assert error.code == "BW373"
     assert "operand A" in error.message
     assert demand in error.message
     assert known in error.message

@@ -21,15 +21,9 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         block: the update, as `decompose_reduction` leaves it.
 
     Requires:
-<<<<<<< HEAD
-    - the block has no initial value of its own (BW382): of many threads, none is the first;
-    - its one statement combines an element with something else by +, *, min, max, and, or (BW382);
-    - the type has the operation, and other threads see the buffer (BW382).
-=======
     - the block has no initial value of its own (BW338): of many threads, none is the first;
     - its one statement combines an element with something else by +, *, min, max, and, or (BW338);
     - the type has the operation, and other threads see the buffer (BW338).
->>>>>>> main
 
     Float sums may then differ from run to run, as the order of their terms does; the step stands in
     the trace, and so the program has asked for it.
@@ -79,11 +73,7 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         state.realize(block)
         if block.init is not None:
-<<<<<<< HEAD
-            state.fail(f"block {block.name} sets the initial value itself", code="BW382",
-=======
             state.fail(f"block {block.name} sets the initial value itself", code="BW338",
->>>>>>> main
                        guilty=[block], help="decompose_reduction first")  # fmt: skip
         call = _atomic(state, block)
         edit = Edit(state)
@@ -101,29 +91,13 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
     """The atomic operation that means the same as the block's store."""
     found = find_update(block)
     store = block.body
-<<<<<<< HEAD
     combines = (ir.BinaryOp, ir.And, ir.Or)
     if not isinstance(store, ir.BufferStore) or not isinstance(store.value, combines):
-        state.fail(f"block {block.name} is not one update of an element", code="BW382",
-=======
-    if isinstance(found, NoReduction) or not isinstance(store, ir.BufferStore):
-        why = found.why if isinstance(found, NoReduction) else "it is more than one store"
-        state.fail(f"block {block.name} is not one update of an element: {why}", code="BW338",
->>>>>>> main
+        state.fail(f"block {block.name} is not one update of an element", code="BW338",
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
     buffer, name = store.buffer, _OPERATIONS.get(found.name)
     if name is None or store.predicate is not None:
         state.fail(f"the update of {buffer.name} in block {block.name} does not combine the "
-<<<<<<< HEAD
-                   "element with something else by +, *, min, max, and, or", code="BW382",
-                   guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
-    problem = atomic_misfit(name, buffer.dtype)
-    if problem is not None:
-        state.fail(problem, code="BW382", guilty=[block])
-    if buffer.scope in PRIVATE_SCOPES:
-        state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
-                   code="BW382", guilty=[block], help="update it where all threads see it"
-=======
                    "element with something else by +, *, min, max, and, or", code="BW338",
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
     problem = atomic_misfit(name, buffer.dtype)
@@ -132,6 +106,5 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
     if buffer.scope in PRIVATE_SCOPES:
         state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
                    code="BW338", guilty=[block], help="update it where all threads see it"
->>>>>>> main
                    )  # fmt: skip
     return ir.Call(name, (found.elements[0], found.terms[0]), buffer.dtype)

@@ -32,7 +32,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
     - the nest can be blockized;
     - its one store matches the meaning: same expression, each access the meaning's access shifted;
     - no predicate restricts the tile;
-    - every operand has what the buffers of the intrinsic state (BW383): element type; scope, where
+    - every operand has what the buffers of the intrinsic state (BW373): element type; scope, where
       one other than "global" is named; strides and element offset that are numbers; an offset that
       is a multiple of `offset_factor`; an address that is one of `align` bytes. It is proved here,
       and again when the program is built. A stride that is a name is bound to whatever it is.
@@ -156,7 +156,7 @@ def _require_demands(
                          f"{known}")  # fmt: skip
             helps[remedy] = None
     if found:
-        state.fail(f"{intrin.name} does not fit its operands: " + "; ".join(found), code="BW383",
+        state.fail(f"{intrin.name} does not fit its operands: " + "; ".join(found), code="BW373",
                    guilty=[guilty], help="; ".join(helps))  # fmt: skip
 
 
