@@ -7,8 +7,8 @@ at which it fails (what is neither is accepted; the interpreter checks it at eve
 - iterators vary independently: `v1 = i // 4, v2 = i % 4` runs through all pairs, `v1 = i, v2 = 2 i`
   does not (BW233). Conditions are not counted against this: they may cut any shape out of the box.
   Several loops may give one iterator the same value: then its instances are computed again;
-- a block with an initial value sets it before the first term of every element, and adds no term
-  twice (BW234).
+- a block with an initial value sets it before the first term of every element, unless other blocks
+  write there too, and adds no term twice (BW234).
 
 Iterators declared opaque, and values that depend on memory, are not judged.
 """
@@ -46,16 +46,21 @@ _SIMULATED = 1 << 11  # instances of a reduction that are run through one by one
 
 def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Problem]:
     """Violations in all blocks of a function."""
+    writers: dict[ir.Buffer, int] = {}
+    for visit in found:
+        for region in visit.block.writes:
+            writers[region.buffer] = writers.get(region.buffer, 0) + 1
     for visit in found:
         if visit.block.iter_vars:
-            yield from _Nest(tree, visit).problems()
+            alone = all(writers[r.buffer] == 1 for r in visit.block.writes)
+            yield from _Nest(tree, visit, alone).problems()
 
 
 class _Nest:
     """One block in the loops of its scope."""
 
-    def __init__(self, tree: Tree, visit: Visit) -> None:
-        self.tree, self.visit = tree, visit
+    def __init__(self, tree: Tree, visit: Visit, alone: bool) -> None:
+        self.tree, self.visit, self.alone = tree, visit, alone
         self.block, self.realize = visit.block, visit.realize
         same = _one_variable_per_axis(visit)
         self.values = [ir.substitute(v, same) for v in self.realize.iter_values]
@@ -297,7 +302,7 @@ class _Nest:
                 at = rows.at(k)
                 if first[k]:
                     known.clear()
-                elif not known:
+                elif not known and self.alone:
                     return f"at {shown(at, at)} a term comes before the initial value"
                 if term in known:
                     return f"at {shown(at, at)} a term comes a second time"

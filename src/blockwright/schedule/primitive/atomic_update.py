@@ -91,9 +91,9 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
     """The atomic operation that means the same as the block's store."""
     found = find_update(block)
     store = block.body
-    combines = (ir.BinaryOp, ir.And, ir.Or)
-    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, combines):
-        state.fail(f"block {block.name} is not one update of an element", code="BW338",
+    if isinstance(found, NoReduction) or not isinstance(store, ir.BufferStore):
+        why = found.why if isinstance(found, NoReduction) else "it is more than one store"
+        state.fail(f"block {block.name} is not one update of an element: {why}", code="BW338",
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
     buffer, name = store.buffer, _OPERATIONS.get(found.name)
     if name is None or store.predicate is not None:

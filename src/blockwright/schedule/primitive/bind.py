@@ -121,9 +121,10 @@ def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) ->
         realize = state.tree.realize(block)
         values = [*realize.iter_values, realize.predicate]
         if _depends(state, block, values, outer.loop_var):
-            state.fail(f"block {block.name} depends on loop {outer.loop_var.name} and stands in loop "
-                       f"{loop.loop_var.name}: with both on {tag}, a member of the axis cannot do "
-                       "another one's part", code="BW381", guilty=[loop, outer, realize],
+            names = f"loop {outer.loop_var.name} and stands in loop {loop.loop_var.name}"
+            state.fail(f"block {block.name} depends on {names}: with both on {tag}, a member of "
+                       "the axis cannot do another one's part", code="BW381",
+                       guilty=[loop, outer, realize],
                        help="bind the loops to different axes")  # fmt: skip
         for region in block.writes:
             if not shares(region.buffer.scope, tag):
