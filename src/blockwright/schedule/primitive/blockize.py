@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
+<<<<<<< HEAD
+from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
+=======
 from blockwright.arith import Analyzer
+>>>>>>> main
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.checks import require_known_kind, require_once, require_only_blocks
 from blockwright.schedule.division import (
@@ -133,6 +137,124 @@ def blockized(
     return result, outer
 
 
+<<<<<<< HEAD
+def _divide(state: State, block: ir.Block, loop: ir.For) -> SubspaceDivision:
+    realize = state.tree.realize(block)
+    loops = state.tree.loops_above(block)
+    inside = loops[loops.index(loop) :]
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+    base = state.analyzer(loops[0])
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    found = subspace_divide(
+        realize.iter_values, domains, {f.loop_var for f in inside}, predicate, base
+    )
+    if found is None:
+        state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
+                   f"part inside loop {loop.loop_var.name}", code="BW315",
+                   guilty=[loop, realize],
+                   help="inner loops must drive the low digits of the bindings")  # fmt: skip
+    return found
+
+
+def _iterators(
+    block: ir.Block,
+    division: SubspaceDivision,
+    preserve_unit: bool,
+    analyzer: Analyzer,
+    running: set[ir.Var],
+) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
+    """Outer and inner iterators with their values, and each old iterator in terms of them."""
+    outer: list[ir.IterVar] = []
+    outer_values: list[ir.Expr] = []
+    inner: list[ir.IterVar] = []
+    inner_values: list[ir.Expr] = []
+    mapping: dict[ir.Var, ir.Expr] = {}
+    for it, pair in zip(block.iter_vars, division.pairs, strict=True):
+        dtype = it.var.type
+        zero = ir.const(0, dtype)
+        value: ir.Expr = zero
+        single = analyzer.prove_equal(pair.outer_extent, ir.const(1, dtype))
+        constant = single and not ir.uses_var(pair.outer, running)
+        fixed = constant and not ir.is_const_int(pair.outer, 0)  # a place, not a digit from 0 on
+        if (preserve_unit and not fixed) or not constant:
+            var = ir.Var(f"{it.var.name}_o", dtype)
+            outer.append(ir.IterVar(var, _outer_domain(it, pair, analyzer), it.iter_type))
+            outer_values.append(pair.outer)
+            value = ir.mul(var, pair.inner_extent)
+        else:
+            value = ir.mul(pair.outer, pair.inner_extent)
+        if not analyzer.prove_equal(pair.inner_extent, ir.const(1, dtype)):
+            var = ir.Var(f"{it.var.name}_i", dtype)
+            inner.append(ir.IterVar(var, ir.Range(zero, pair.inner_extent), it.iter_type))
+            inner_values.append(pair.inner)
+            value = value + var
+        mapping[it.var] = value
+    return outer, outer_values, inner, inner_values, mapping
+
+
+def _outer_domain(it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer) -> ir.Range:
+    """Values of an outer iterator; the old domain where the binding does not count from 0, as in
+    a loop that runs through a part of it."""
+    counted = ir.Range(ir.const(0, it.var.type), pair.outer_extent)
+    inside = analyzer.prove(ir.LT(*ir.match_types(pair.outer, pair.outer_extent)))
+    alone = analyzer.prove_equal(pair.inner_extent, ir.const(1, it.var.type))
+    return it.dom if alone and not inside else counted
+
+
+def _bounds(
+    state: State, block: ir.Block, division: SubspaceDivision
+) -> list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]]:
+    """Conditions on inner loops as comparisons of an iterator with something fixed."""
+    realize = state.tree.realize(block)
+    analyzer = state.analyzer(realize)
+    loops = {f.loop_var for f in state.tree.loops_above(block)}
+    kept: list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]] = []
+    for condition in conjuncts(division.inner_predicate):
+        if ir.is_const_int(condition, 1):
+            continue
+        found = False
+        if isinstance(condition, ir.CompareOp) and not ir.uses_var(condition.b, loops):
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+                if not found and analyzer.prove_equal(condition.a, value):
+                    kept.append((it, type(condition), condition.b))
+                    found = True
+        if not found:
+            state.fail("a condition of the predicate concerns no single iterator", code="BW320",
+                       guilty=[realize])  # fmt: skip
+    return kept
+
+
+def _predicate(
+    bounds: list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]], values: dict[ir.Var, ir.Expr]
+) -> ir.Expr:
+    """The comparisons with the iterators put in terms of something else."""
+    return ir.all_of(
+        compare(*ir.match_types(values[it.var], limit)) for it, compare, limit in bounds
+    )
+
+
+def _simplified(block: ir.Block, analyzer: Analyzer) -> ir.Block:
+    """The block with simplified indices."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
+            return node.replace(indices=tuple(analyzer.simplify(i) for i in node.indices))
+        return None
+
+    return block.replace(body=ir.rewrite_bottom_up(block.body, change))
+
+
+def _rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
+    """`node` with `old`, somewhere below it, replaced."""
+    if node is old:
+        return new
+    if isinstance(node, ir.Block):
+        return node
+    return node.map_children(lambda c: _rebuild(c, old, new) if isinstance(c, ir.Stmt) else c)
+
+
+=======
+>>>>>>> main
 def _outer_init(
     block: ir.Block,
     mapping: dict[ir.Var, ir.Expr],

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import BlockKind
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, is_bijective
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.edit import Edit
@@ -33,7 +33,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
     Requires:
     - the loop is above the block, with nothing but loops and statement lists between (BW333);
     - the block is one store of a choice between a value and one that reads no memory, on a
-      condition over its iterators and sizes (BW333);
+      condition over its iterators and sizes, each instance to an element of its own (BW333);
     - the block is complete (BW314), and no block before it in the loop uses its result (BW323).
 
     Returns: the block that writes the constant.
@@ -85,6 +85,12 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
             why = flow.why_other(block) or "it is a reduction"
             state.fail(f"block {block.name} is not complete: {why}", code="BW314",
                        guilty=[realize])  # fmt: skip
+        domains = {it.var: it.dom for it in block.iter_vars}
+        if not is_bijective(store.indices, domains, None, state.analyzer(realize)):
+            state.fail(f"instances of block {block.name} write the same elements of "
+                       f"{store.buffer.name} one after the other", code="BW333",
+                       guilty=[realize, store],
+                       help="do this before rolling_buffer")  # fmt: skip
         inside = above[above.index(loop) :]
         straight = _require_straight(state, block, loop, inside)
         fill, made = _filled(state, block, store.replace(value=constant), inside)
