@@ -70,7 +70,7 @@ def test_the_initial_value_must_stand_elsewhere() -> None:
 def test_the_update_must_combine() -> None:
     sch, block = schedule(update="B[vi] - A[vi, vk]")
     sch.decompose_reduction(block, sch.get_loops(block)[0])
-    refused(sch, block, "does not combine the element")
+    refused(sch, block, "is not one update of an element")
 
 
 def test_other_threads_must_see_the_buffer() -> None:
