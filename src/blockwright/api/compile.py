@@ -101,7 +101,7 @@ def import_model(
 
 def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any) -> Any:
     if example_inputs is None:
-        raise OptionError("a torch module needs example_inputs to be exported", code="BW903",
+        raise OptionError("a torch module needs example_inputs to be exported", code="BW908",
                           help="bw.compile(model, (x, mask), dynamic_shapes=...)")  # fmt: skip
     import torch
 

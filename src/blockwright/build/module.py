@@ -93,7 +93,7 @@ class Module:
         """Calls the only function."""
         names = self.names()
         if len(names) != 1:
-            raise BuildError(f"the module has {len(names)} functions", code="BW603",
+            raise BuildError(f"the module has {len(names)} functions", code="BW607",
                              help='call one by name: module["name"](…)')  # fmt: skip
         return self[names[0]](*args)
 

@@ -67,10 +67,10 @@ def _split(
         raise OptionError(f"{option} {text!r} is malformed", code="BW920",
                           help=f"write {option} {usage}")  # fmt: skip
     if name not in known:
-        raise OptionError(f"the model has no argument {name!r}", code="BW920",
+        raise OptionError(f"the model has no argument {name!r}", code="BW924",
                           help=f"arguments: {', '.join(known) or 'none'}")  # fmt: skip
     if name in taken:
-        raise OptionError(f"argument {name!r} is given twice", code="BW920",
+        raise OptionError(f"argument {name!r} is given twice", code="BW924",
                           help="give each argument once")  # fmt: skip
     return name, value
 

@@ -135,7 +135,7 @@ def _guarded(action: Callable[[], Made], what: str) -> Made:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise OptionError(
             f"{what}: {type(error).__name__}: {error}",
-            code="BW912",
+            code="BW918",
             notes=[f"raised at {last.filename}:{last.lineno}"],
             help="--debug shows the whole traceback",
         ) from error

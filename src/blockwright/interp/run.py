@@ -192,7 +192,7 @@ def interpret(
             help="lower a graph function first; of a schedule pass its .func",
         )
     if order is not None and order != "reverse" and not isinstance(order, int):
-        raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW702")
+        raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW760")
     compiled = program_of(func)
     state = State(module, vectorize=vectorize, races=races, order=order,
                   packed={**_packed, **(packed or {})})  # fmt: skip
@@ -266,7 +266,7 @@ def _match_arguments(
     known = {v.name: v for v in (*compiled.scalars, *compiled.symbols)}
     for name, value in scalars.items():
         if name not in known:
-            raise InterpretError(f"{func.name} has no scalar {name!r}", code="BW702")
+            raise InterpretError(f"{func.name} has no scalar {name!r}", code="BW701")
         values[known[name]] = _scalar(func, known[name], value)
     return arrays, values
 
@@ -347,7 +347,7 @@ def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> se
     names = {b.name: b for b in func.buffers}
     unknown = [n for n in outputs if n not in names]
     if unknown:
-        raise InterpretError(f"{func.name} has no buffer parameter {unknown[0]!r}", code="BW702",
+        raise InterpretError(f"{func.name} has no buffer parameter {unknown[0]!r}", code="BW701",
                              help=f"buffers: {', '.join(names)}")  # fmt: skip
     return {names[n] for n in outputs}
 

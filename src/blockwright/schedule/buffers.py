@@ -101,7 +101,7 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
         if view or wide or address:
             what = "a view" if view else "vectors" if wide else "its address"
             state.fail(f"{buffer.name} is used through {what}, not element by element",
-                       code="BW324", guilty=[stmt],
+                       code="BW359", guilty=[stmt],
                        help="do this before blockize, tensorize and calls")  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def require_reached(state: State, block: ir.Block) -> None:
     """The loops run the block at every point of its domain."""
     if not reached(state, block):
         state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
-                   code="BW325", guilty=[state.realize(block)],
+                   code="BW361", guilty=[state.realize(block)],
                    help="state the domain that is run in T.axis")  # fmt: skip
 
 

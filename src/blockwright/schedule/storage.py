@@ -32,7 +32,7 @@ def require_owned(
         state.fail(f"{buffer.name} is a parameter of the function", code="BW321",
                    guilty=[state.realize(block)], help="cache_write it first")  # fmt: skip
     if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
-        state.fail(f"{buffer.name} has a layout of its own", code="BW321",
+        state.fail(f"{buffer.name} has a layout of its own", code="BW328",
                    guilty=[state.realize(block)])  # fmt: skip
     if len(accesses_to(owner.body, buffer)) != len(accesses_to(scope.body, buffer)):
         state.fail(f"{buffer.name} is used outside of block {scope.name} too", code="BW322",

@@ -87,7 +87,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
             state.fail(f"cse_thresh must not be negative, got {self.cse_thresh}", code="BW304")
         if state.tree.child_blocks(block):
             state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
-                       code="BW325", guilty=[block], help="name one of them")  # fmt: skip
+                       code="BW362", guilty=[block], help="name one of them")  # fmt: skip
         chosen = self._chosen(block, visible_outside(state, block))
         scope = state.scope(block)
         edit = Edit(state)
@@ -140,7 +140,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         for it in used:
             if not ir.is_const_int(it.dom.min, 0):
                 state.fail(f"iterator {it.var.name} of {block.name} does not start at 0",
-                           code="BW325", guilty=[it, block])  # fmt: skip
+                           code="BW350", guilty=[it, block])  # fmt: skip
         name = fresh_name(state, f"index_var_{number}")
         buffer = ir.Buffer(name, expr.dtype, tuple(it.dom.extent for it in used),
                            scope=self.storage_scope)  # fmt: skip

@@ -99,7 +99,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
                            guilty=[state.realize(consumer)],
                            help="name the other consumers, or use cache_inplace")  # fmt: skip
         if not consumers:
-            state.fail(f"no block would read the copy of {buffer.name}", code="BW323",
+            state.fail(f"no block would read the copy of {buffer.name}", code="BW322",
                        guilty=[block])  # fmt: skip
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
@@ -146,7 +146,7 @@ def require_all_in(
         if block not in readers:
             names = ", ".join(b.name for b in readers) or "none"
             state.fail(f"block {block.name} does not read {buffer.name} in this scope",
-                       code="BW323", guilty=[block], help=f"blocks that do: {names}")  # fmt: skip
+                       code="BW322", guilty=[block], help=f"blocks that do: {names}")  # fmt: skip
 
 
 def buffer_name(consumers: list[ir.Block], producers: list[ir.Block]) -> str:

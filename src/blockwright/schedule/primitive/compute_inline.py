@@ -204,7 +204,7 @@ def _inverse(
 def single_store(state: State, block: ir.Block) -> ir.BufferStore:
     """The store that is the whole body of a block."""
     if not isinstance(block.body, ir.BufferStore) or block.init is not None:
-        state.fail(f"the body of block {block.name} is not a single store", code="BW324",
+        state.fail(f"the body of block {block.name} is not a single store", code="BW360",
                    guilty=[state.tree.realize(block)])  # fmt: skip
     return block.body
 
@@ -219,7 +219,7 @@ def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> 
             isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)  # fmt: skip
         if through_view or wide or address:
             state.fail(f"block {reader.name} uses {buffer.name} as a whole, not element by "
-                       "element", code="BW324", guilty=[state.tree.realize(reader)])  # fmt: skip
+                       "element", code="BW359", guilty=[state.tree.realize(reader)])  # fmt: skip
 
 
 class _Inline(ir.Mutator):

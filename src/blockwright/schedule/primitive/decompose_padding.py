@@ -77,7 +77,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         realize = state.realize(block)
         above = state.tree.loops_above(block)
         if loop not in set(above):
-            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW333",
+            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
                        guilty=[loop, block])  # fmt: skip
         store, condition, value, constant = _choice(state, block)
         flow = state.data_flow(state.scope(block))
@@ -159,12 +159,12 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[
             break
         if not isinstance(node, (ir.For, ir.SeqStmt)):
             state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                       "decides what runs", code="BW333", guilty=[node])  # fmt: skip
+                       "decides what runs", code="BW351", guilty=[node])  # fmt: skip
     variables = {f.loop_var for f in state.tree.loops_above(block)}
     for inner in inside:
         if any(ir.uses_var(e, variables) for e in (inner.min, inner.extent)):
             state.fail(f"the extent of loop {inner.loop_var.name} depends on another loop",
-                       code="BW333", guilty=[inner])  # fmt: skip
+                       code="BW350", guilty=[inner])  # fmt: skip
     written = block.writes[0].buffer
     below = state.tree.child_blocks(loop)
     for other in below[: below.index(block)]:

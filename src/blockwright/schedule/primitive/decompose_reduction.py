@@ -79,7 +79,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                        help="it may have been decomposed already")  # fmt: skip
         loops = state.tree.loops_above(block)
         if all(above is not loop for above in loops):
-            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW331",
+            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
                        guilty=[loop, block])  # fmt: skip
         position = next(k for k, above in enumerate(loops) if above is loop)
         outside, inside = loops[:position], loops[position:]
@@ -161,7 +161,7 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
         }
         if kinds == {True, False}:
             state.fail(f"loop {loop.loop_var.name} binds spatial and reduction iterators",
-                       code="BW331", guilty=[loop, block])  # fmt: skip
+                       code="BW364", guilty=[loop, block])  # fmt: skip
         if kinds == {True}:
             reducing.append(loop)
     return reducing
@@ -183,7 +183,7 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
             return
         if not isinstance(node, (ir.For, ir.SeqStmt)):
             state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                       "decides what runs", code="BW331", guilty=[node])  # fmt: skip
+                       "decides what runs", code="BW351", guilty=[node])  # fmt: skip
 
 
 def _require_separate(
@@ -196,11 +196,11 @@ def _require_separate(
         spatial = loop.loop_var in kept
         if spatial and any(ir.uses_var(e, gone) for e in (loop.min, loop.extent)):
             state.fail(f"the extent of loop {loop.loop_var.name} depends on a reduction loop",
-                       code="BW331", guilty=[loop, block])  # fmt: skip
+                       code="BW350", guilty=[loop, block])  # fmt: skip
     for condition in conditions_of(state.realize(block).predicate):
         if ir.uses_var(condition, gone) and ir.uses_var(condition, kept):
             state.fail("a condition of the predicate mixes spatial and reduction loops",
-                       code="BW331", guilty=[condition, block],
+                       code="BW364", guilty=[condition, block],
                        help="split the loops separately")  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
                 b = ir.substitute(b, renamed)
                 if not analyzer.prove_equal(a, b):
                     state.fail(f"loops {mine.loop_var.name} and {theirs.loop_var.name} do not "
-                               "have the same bounds", code="BW318", guilty=[mine, theirs],
+                               "have the same bounds", code="BW355", guilty=[mine, theirs],
                                help="split or pad the longer one")  # fmt: skip
             renamed[theirs.loop_var] = ir.cast_to(mine.loop_var, theirs.loop_var.type)
 

@@ -127,14 +127,14 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             state.fail(
                 f"padding needs one number of at least 1 for each of the "
                 f"{len(block.iter_vars)} iterators",
-                code="BW326",
+                code="BW304",
                 guilty=[block],
             )
         if self.mode not in ("zero", "clamp"):
-            state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW326")
+            state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW304")
         store = block.body
         if len(block.writes) != 1 or not isinstance(store, ir.BufferStore) or block.match_buffers:
-            state.fail(f"{block.name} is more than one update of one buffer", code="BW326",
+            state.fail(f"{block.name} is more than one update of one buffer", code="BW360",
                        guilty=[block])  # fmt: skip
         require_no_readback(state, block, store.buffer)
         if self.mode == "zero" and any(_may_trap(n) for n in ir.walk(store.value)):

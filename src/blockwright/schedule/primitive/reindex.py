@@ -204,14 +204,14 @@ def _extents(
 
 def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
     if state.tree.child_blocks(block):
-        state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW325",
+        state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW362",
                    guilty=[block], help="name one of them")  # fmt: skip
     require_elements(state, block, buffer)
     found = accesses_to(block.body, buffer)
     if block.init is not None:
         found += accesses_to(block.init, buffer)
     if not found:
-        state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW320",
+        state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW359",
                    guilty=[block])  # fmt: skip
     first = found[0].indices
     if any(not ir.structural_equal(other.indices, first) for other in found[1:]):
@@ -226,7 +226,7 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
                        code="BW325", guilty=[block])  # fmt: skip
     for it in block.iter_vars:
         if any(ir.uses_var(i, it.var) for i in first) and not ir.is_const_int(it.dom.min, 0):
-            state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW325",
+            state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW350",
                        guilty=[it, block])  # fmt: skip
     return first
 
@@ -277,7 +277,7 @@ def _require_readable(
         low = ir.GE(*ir.match_types(index, 0))
         if not analyzer.prove(low) or not analyzer.prove(ir.LT(*ir.match_types(index, size))):
             state.fail(f"block {block.name} guards its reads of {buffer.name}: without the "
-                       "guard an index may lie outside it", code="BW325",
+                       "guard an index may lie outside it", code="BW363",
                        guilty=[block])  # fmt: skip
     scope = state.scope(block)
     flow = state.data_flow(scope)
@@ -291,7 +291,7 @@ def _require_readable(
     stated = whole_box(state, scope, buffer, "read")
     if not held or not (makers or covers(stated, clip_box(box, buffer.shape, beside), beside)):
         state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "
-                   "everywhere", code="BW325", guilty=[block, *makers])  # fmt: skip
+                   "everywhere", code="BW363", guilty=[block, *makers])  # fmt: skip
 
 
 _CHOICES = (ir.IfThenElse, ir.Select, ir.And, ir.Or)

@@ -167,7 +167,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                             state.fail(
                                 f"which instances of block {block.name} an iteration of loop "
                                 f"{loop.loop_var.name} can run does not follow from its index of "
-                                f"{read.buffer.name}", code="BW323",
+                                f"{read.buffer.name}", code="BW358",
                                 guilty=[state.tree.realize(block), loop],
                                 help="choose a loop in which the whole dimension is "
                                 "produced")  # fmt: skip

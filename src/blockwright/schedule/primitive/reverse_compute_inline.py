@@ -170,7 +170,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         for other in loads[1:]:
             if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
                 state.fail(f"block {block.name} reads {made.buffer.name} at several indices",
-                           code="BW324", guilty=[state.tree.realize(block)])  # fmt: skip
+                           code="BW325", guilty=[state.tree.realize(block)])  # fmt: skip
         return iterators_of(state, block, loads[0], loads[0].indices, made.indices)
 
     @staticmethod
@@ -189,7 +189,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             fits = all(covers(wanted.region, box, analyzer) for box in have)
         if not fits or not flow.covers(producers, block, read):
             names = " and ".join(p.name for p in producers)
-            state.fail(f"block {names} does not run where block {block.name} does", code="BW324",
+            state.fail(f"block {names} does not run where block {block.name} does", code="BW358",
                        guilty=[state.tree.realize(x) for x in (*producers, block)],
                        help="inline the producer instead")  # fmt: skip
 

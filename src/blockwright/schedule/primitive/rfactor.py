@@ -91,7 +91,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
         loop = state.loop(self.loop)
         below = state.tree.child_blocks(loop)
         if len(below) != 1:
-            state.fail("there must be exactly one block below the loop", code="BW332",
+            state.fail("there must be exactly one block below the loop", code="BW310",
                        guilty=[loop, *below])  # fmt: skip
         block = below[0]
         reduction = reduction_of(state, block)
@@ -114,7 +114,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
                        "new axis has no common place", code="BW332", guilty=[block])  # fmt: skip
         (rank,) = ranks
         if not -rank <= self.factor_axis < rank:
-            state.fail(f"factor_axis must be between {-rank} and {rank - 1}", code="BW332",
+            state.fail(f"factor_axis must be between {-rank} and {rank - 1}", code="BW304",
                        guilty=[block])  # fmt: skip
         return self.factor_axis % rank
 
@@ -129,18 +129,18 @@ class _Rfactor:
         self.realize = state.realize(block)
         self.own = _own_chain(loops, self.realize)
         if loop not in self.own:
-            state.fail("other statements share the loop's body", code="BW332", guilty=[loop])
+            state.fail("other statements share the loop's body", code="BW310", guilty=[loop])
         shared = [n for n in reducing if n not in self.own]
         if shared:
             state.fail(f"other statements share the body of reduction loop "
-                       f"{shared[0].loop_var.name}", code="BW332", guilty=[*shared, block],
+                       f"{shared[0].loop_var.name}", code="BW310", guilty=[*shared, block],
                        help="rfactor before blocks move into the loop")  # fmt: skip
         self.own = _from_first_reduction(self.own, reducing)
         running = {n.loop_var for n in loops}
         for each in self.own:
             if any(ir.uses_var(e, running) for e in (each.min, each.extent)):
                 state.fail(f"the extent of loop {each.loop_var.name} depends on another loop",
-                           code="BW332", guilty=[each, block])  # fmt: skip
+                           code="BW350", guilty=[each, block])  # fmt: skip
         require_once(state, block, self.own, "that are factored")
         self.reducing = reducing
         self.analyzer = state.analyzer(block)

@@ -115,7 +115,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         require_idempotent(state, flow, block)
         if not has_implied_predicate(state, block):
             state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                       code="BW320", guilty=[realize])  # fmt: skip
+                       code="BW356", guilty=[realize])  # fmt: skip
         window = self._window(state, flow, block, buffer, readers)
         users_below(state, flow, buffer, window.loop)
         _require_steady(state, flow, block, window.loop)
@@ -127,7 +127,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         """The readers, each of which finds in its iteration what it reads."""
         others = [w for w in flow.writers[buffer] if w is not block]
         if others:
-            state.fail(f"block {others[0].name} writes {buffer.name} too", code="BW324",
+            state.fail(f"block {others[0].name} writes {buffer.name} too", code="BW322",
                        guilty=[state.tree.realize(b) for b in (block, *others)])  # fmt: skip
         readers = flow.readers.get(buffer, [])
         if not readers:
@@ -243,7 +243,7 @@ def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
         ranges = (inner.min, inner.extent)
         if inner is not loop and any(ir.uses_var(e, loop.loop_var) for e in ranges):
             state.fail(f"the range of loop {inner.loop_var.name} changes with "
-                       f"{loop.loop_var.name}", code="BW312", guilty=[inner, loop])  # fmt: skip
+                       f"{loop.loop_var.name}", code="BW350", guilty=[inner, loop])  # fmt: skip
 
 
 def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For]) -> None:

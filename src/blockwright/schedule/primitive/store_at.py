@@ -143,7 +143,7 @@ def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]
         bound = loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None
         if bound and loop.thread is not None and shares(buffer.scope, loop.thread.thread_tag):
             state.fail(f"{buffer.name} in {buffer.scope} memory is shared by the threads of loop "
-                       f"{loop.loop_var.name}", code="BW312", guilty=[loop],
+                       f"{loop.loop_var.name}", code="BW352", guilty=[loop],
                        help="choose a loop outside of it, or another storage scope")  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.F
             continue
         if any(ir.uses_var(e, outer) for e in (each.min, each.extent)):
             state.fail(f"the range of loop {var.name} depends on another loop, so no iterator can "
-                       "stand for it", code="BW312", guilty=[each])  # fmt: skip
+                       "stand for it", code="BW350", guilty=[each])  # fmt: skip
         kinds = {it.iter_type for r in inside
                  for it, value in zip(r.block.iter_vars, r.iter_values, strict=True)
                  if ir.uses_var(value, var)}  # fmt: skip

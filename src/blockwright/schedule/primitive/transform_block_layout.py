@@ -128,7 +128,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
             used = {kind_of[v] for v in ir.free_vars(index) if v in kind_of}
             if len(used) > 1:
                 state.fail("a new iterator would mix spatial and reduction iterators",
-                           code="BW324", guilty=[block])  # fmt: skip
+                           code="BW364", guilty=[block])  # fmt: skip
             kinds.append(used.pop() if used else ir.IterType.SPATIAL)
         return kinds
 
