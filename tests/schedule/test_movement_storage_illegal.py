@@ -201,7 +201,7 @@ AT: dict[str, Case] = {
         GUARDED, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), "C", "local"), "BW323",
         "does not write every element"),
     "read_at: triangle": (
-        TRIANGLE, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW312",
+        TRIANGLE, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW350",
         "depends on another loop"),
     "read_at: lanes": (
         LANES, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW317",
@@ -228,17 +228,17 @@ IN_PLACE: dict[str, Case] = {
         EVERY_SECOND, lambda s: s.cache_inplace(block(s, "A"), 0, "local"), "BW317",
         "does not fill the box of A"),
     "cache_inplace: nothing there yet": (
-        UNWRITTEN, lambda s: s.cache_inplace(block(s, "C"), "C", "local"), "BW323",
+        UNWRITTEN, lambda s: s.cache_inplace(block(s, "C"), "C", "local"), "BW322",
         "nothing writes C before"),
     "cache_index: the root": (
         CHAIN, lambda s: s.cache_index(block(s, "root"), "local"), "BW311", "root block"),
     "cache_index: blocks inside": (
-        OUTER, lambda s: s.cache_index(block(s, "row"), "local"), "BW325", "has blocks inside"),
+        OUTER, lambda s: s.cache_index(block(s, "row"), "local"), "BW362", "has blocks inside"),
     "cache_index: threshold": (
         CHAIN, lambda s: s.cache_index(block(s, "B"), "local", -1), "BW304",
         "must not be negative"),
     "cache_index: domain": (
-        LATE, lambda s: s.cache_index(block(s, "B"), "local"), "BW325", "does not start at 0"),
+        LATE, lambda s: s.cache_index(block(s, "B"), "local"), "BW350", "does not start at 0"),
 }  # fmt: skip
 REINDEX: dict[str, Case] = {
     "reindex_cache_read: number of iterators": (
@@ -312,7 +312,7 @@ LAYOUT: dict[str, Case] = {
 }  # fmt: skip
 PADDING: dict[str, Case] = {
     "decompose_padding: loop elsewhere": (
-        PAD, lambda s: s.decompose_padding(block(s, "C"), loop(s, "B", 0)), "BW333",
+        PAD, lambda s: s.decompose_padding(block(s, "C"), loop(s, "B", 0)), "BW310",
         "is not above C"),
     "decompose_padding: no choice": (
         CHAIN, lambda s: s.decompose_padding(block(s, "C"), loop(s, "C", 0)), "BW333",
@@ -329,16 +329,16 @@ PADDING: dict[str, Case] = {
         "no single store"),
     "pad_einsum: reduction over a window": (
         PAD.replace("C[vi + 2, vj]", "C[vi + 2, vj]"),
-        lambda s: s.pad_einsum(block(s, "B"), [5]), "BW326", "one number of at least 1"),
+        lambda s: s.pad_einsum(block(s, "B"), [5]), "BW304", "one number of at least 1"),
 }  # fmt: skip
 REGIONS: dict[str, Case] = {
     "annotate_buffer_access: less than is read": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read",
-                                                  lambda i, j: (i, (0, 16))), "BW328",
+                                                  lambda i, j: (i, (0, 16))), "BW366",
         "reads more of C than the ranges hold"),
     "annotate_buffer_access: writes that do not happen": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "write",
-                                                  lambda i, j: (i, (0, 32))), "BW328",
+                                                  lambda i, j: (i, (0, 32))), "BW366",
         "claim elements of B"),
     "annotate_buffer_access: dimensions": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read", lambda i, j: (i,)),

@@ -51,8 +51,8 @@ def compile(
 
     Raises:
         ImporterError: operators that are not covered, all at once.
-        OptionError: BW901 unknown effort, BW902 a model of another kind, BW903 and BW908 a torch
-            module without a sequence of example inputs.
+        OptionError: BW901 unknown effort, BW902 a model of another kind, BW908 a torch module
+            without a sequence of example inputs.
     """
     if effort not in EFFORTS:
         raise OptionError(f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}",

@@ -177,7 +177,7 @@ def build(
     Raises:
         ValidationError: BW2xx, all problems of the program; see `bw.validate`.
         BuildError: BW6xx, naming the function and the rule.
-        OptionError: BW910 for an unknown sanitizer.
+        OptionError: BW917 for an unknown sanitizer.
     """
     module = as_module(program)
     chosen = Target(target)

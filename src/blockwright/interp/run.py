@@ -180,7 +180,7 @@ def interpret(
     Raises InterpretError: BW701–BW709 for arguments as in a compiled call, BW751 out of bounds,
     BW752 read of an element nobody wrote, BW753 failed assertion, BW754 division by zero,
     BW755 iterator outside its domain, BW756 race, BW757 what the interpreter cannot run,
-    BW758 view that does not fit, BW759 shift amount.
+    BW758 view that does not fit, BW759 shift amount, BW760 an `order` that is none.
     """
     module = program if isinstance(program, IRModule) else None
     func = module[entry] if module is not None else program

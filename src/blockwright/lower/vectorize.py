@@ -50,7 +50,7 @@ from blockwright.support import BuildError
 def vectorize_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function without vectorized loops.
 
-    Raises BuildError BW610 where the number of lanes is not a constant, BW611 for a reduction over
+    Raises BuildError BW630 where the number of lanes is not a constant, BW632 for a reduction over
     the lanes that is not a sum, product-free minimum or maximum of the stored element.
     """
     return func.replace(body=_Loops(context, function_analyzer(func))(func.body))

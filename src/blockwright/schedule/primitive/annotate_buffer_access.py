@@ -30,8 +30,8 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
 
     Requires:
     - the function takes each iterator and gives an entry per dimension (BW304);
-    - read: the region holds all that the body reads (BW328);
-    - written: the region holds exactly what the body may write (BW328).
+    - read: the region holds all that the body reads (BW366);
+    - written: the region holds exactly what the body may write (BW366).
 
     Before::
 

@@ -33,9 +33,9 @@ class CacheIndex(Primitive, frozen=True, eq=False):
             than n times.
 
     Requires:
-    - the block has no inner blocks (BW325);
+    - the block has no inner blocks (BW362);
     - the threshold is not negative (BW304);
-    - iterators that the indices use start at 0 (BW325).
+    - iterators that the indices use start at 0 (BW350).
 
     Returns: the blocks that fill the buffers; none when no index is computed.
 

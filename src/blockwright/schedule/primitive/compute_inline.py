@@ -32,11 +32,11 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         block: the producer.
 
     Requires:
-    - the block is complete and its body is one store (BW314, BW324); its predicate only keeps
-      iterators in their domains (BW320);
+    - the block is complete and its body is one store (BW314, BW360); its predicate only keeps
+      iterators in their domains (BW356);
     - the element says which instance wrote it: the indices of the store are a one-to-one map of
       the iterators, such as the iterators themselves, or `vi // 8, vi % 8` (BW324);
-    - what it writes lives in the scope (BW322), and is read element by element (BW324), later
+    - what it writes lives in the scope (BW322), and is read element by element (BW359), later
       (BW316), and only where the block has written (BW323);
     - where other blocks write parts of the same buffer, each consumer reads nothing but what this
       block writes, or nothing of it (BW322);

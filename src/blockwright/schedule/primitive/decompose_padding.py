@@ -31,7 +31,8 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         loop: one above it, before which the constant is written.
 
     Requires:
-    - the loop is above the block, with nothing but loops and statement lists between (BW333);
+    - the loop is above the block, with nothing but loops and statement lists between (BW310,
+      BW351);
     - the block is one store of a choice between a value and one that reads no memory, on a
       condition over its iterators and sizes (BW333);
     - the block is complete (BW314), and no block before it in the loop uses its result (BW323).

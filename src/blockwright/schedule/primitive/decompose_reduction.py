@@ -22,12 +22,12 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         loop: a loop above it.
 
     Requires:
-    - the block has an initial value and is a reduction; the loop stands above it (BW331);
+    - the block has an initial value and is a reduction; the loop stands above it (BW331, BW310);
     - no loop outside of `loop` binds a reduction iterator, and none from it on binds both kinds
-      (BW331);
+      (BW331, BW364);
     - each instance runs once (BW315);
-    - from the loop to the block there are only loops; their extents, and the conditions of the
-      predicate, do not mix spatial loops with reduction loops (BW331);
+    - from the loop to the block there are only loops (BW351); their extents, and the conditions
+      of the predicate, do not mix spatial loops with reduction loops (BW350, BW364);
     - no block in `loop` reads the result before the block (BW323).
 
     The loops above the initial value are serial copies without annotations. A reduction that runs

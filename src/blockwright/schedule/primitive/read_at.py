@@ -36,7 +36,7 @@ class ReadAt(Primitive, frozen=True, eq=False):
     - the block stands below the loop, in the same scope (BW310);
     - no block below the loop writes the buffer, and blocks before it have written the box that is
       read in one iteration (BW323);
-    - the extents of the loops around do not depend on one another (BW312);
+    - the extents of the loops around do not depend on one another (BW350);
     - the buffer is used in blocks only (BW313).
 
     Returns: the copying block. All blocks below the loop read the copy.

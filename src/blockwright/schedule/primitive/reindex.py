@@ -44,16 +44,17 @@ class Reindex(Primitive, frozen=True, eq=False):
         buffer: ("read" | "write", position) or a name.
 
     Requires:
-    - the block accesses the buffer element by element (BW324), always at the same indices, which
+    - the block accesses the buffer element by element (BW359), always at the same indices, which
       depend on its iterators and sizes only; these iterators start at 0, and there are no inner
-      blocks (BW325);
+      blocks (BW325, BW350, BW362);
     - the outermost loop around the block holds no other block that writes the buffer, nor, when
       the block writes it, one that reads it (BW323);
     - read: the indices are inside the buffer on the whole domain, and what they name has been
       written; this needs proof when the block does not run on its whole domain, or reads under a
-      condition (BW325);
+      condition (BW361, BW363);
     - written: the indices are one to one in the spatial iterators, the block runs on its whole
-      domain (BW325), is the only writer in the scope, and does not read the buffer (BW323).
+      domain (BW325, BW361), is the only writer in the scope, and does not read the buffer
+      (BW323).
 
     Returns: the copying block, before (read) or behind (write) the block.
 

@@ -37,13 +37,13 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         block: the consumer.
 
     Requires:
-    - the block and its producers are complete, each with one store as body (BW314, BW324): a
+    - the block and its producers are complete, each with one store as body (BW314, BW360): a
       reduction would apply the expression to each partial sum;
-    - the block reads the producer's result at one index, a one-to-one map of its iterators, such
-      as the iterators themselves in any order, or `vi // 8, vi % 8` (BW324);
+    - the block reads the producer's result at one index (BW325), a one-to-one map of its iterators,
+      such as the iterators themselves in any order, or `vi // 8, vi % 8` (BW324);
     - nobody else reads that result, and it lives in the scope (BW322);
-    - the loops reach the whole domain of the block (BW325), and the producers make all that it
-      reads (BW324), each read being of an element that exists (BW323);
+    - the loops reach the whole domain of the block (BW361), and the producers make all that it
+      reads (BW358), each read being of an element that exists (BW358);
     - nothing between the two places uses what the block writes, or writes what it reads (BW316).
 
     Before::

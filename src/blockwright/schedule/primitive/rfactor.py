@@ -29,12 +29,12 @@ class Rfactor(Primitive, frozen=True, eq=False):
 
     Requires:
     - the block is the only one below the loop, the loop starts at 0 and binds reduction iterators
-      (BW332);
+      (BW310, BW332);
     - the block is a reduction by a builtin reducer, or by the one that it declares, of one
       element or of a tuple (BW330), and each instance runs once (BW315);
     - the initial value combined with itself is itself, for each partial result starts from it; a
       minimum may start anywhere, a sum only from 0 (BW330);
-    - all reduction loops hold the block alone, with extents free of loops (BW332);
+    - all reduction loops hold the block alone, with extents free of loops (BW310, BW350);
     - conditions on reduction loops use other loops only where an iterator equals them (BW332).
 
     The order of floating-point additions changes. A predicate on the reduction becomes a choice

@@ -47,10 +47,10 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         buffer_index: position among the block's write regions, or the buffer's name.
 
     Requires:
-    - the buffer is allocated in the program with the layout of its shape (BW321), used element by
-      element in blocks (BW324, BW313), and written by this block alone (BW324);
+    - the buffer is allocated in the program with the layout of its shape (BW321, BW328), used element
+      by element in blocks (BW359, BW313), and written by this block alone (BW322);
     - the block is idempotent (BW314, BW315), its predicate only keeps iterators in their domains
-      (BW320), and what it reads stays as it is while the loop runs (BW316);
+      (BW356), and what it reads stays as it is while the loop runs (BW316);
     - there is a serial loop (BW312) whose iterations need windows of a fixed size that move by a
       fixed smaller step in one dimension, in which the block writes single elements (BW345);
     - all readers are in that loop (BW322), and each finds what it reads in the iteration (BW316).

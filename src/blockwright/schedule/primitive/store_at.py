@@ -39,12 +39,12 @@ class StoreAt(Primitive, frozen=True, eq=False):
     Returns: the block that allocates the buffer.
 
     Requires:
-    - the buffer is allocated in the program, with the layout of its shape (BW321), and used element
-      by element in blocks (BW324, BW313), all of them inside the loop (BW322);
+    - the buffer is allocated in the program, with the layout of its shape (BW321, BW328), and used
+      element by element in blocks (BW359, BW313), all of them inside the loop (BW322);
     - no value crosses iterations of the loop: it drives no reduction into the buffer, and whatever
       is read has been written before in the same iteration of the loops shared (BW316);
-    - extents of the loops above depend on no loop, and none of these is an axis of threads that
-      share the buffer's memory (BW312).
+    - extents of the loops above depend on no loop (BW350), and none of these is an axis of threads
+      that share the buffer's memory (BW352).
 
     Take it after `compute_at` and its like, for outer loops before inner ones: the loop's body
     becomes a scope of its own, and blocks do not move from one scope to another.

@@ -39,7 +39,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
       there find what they read (BW323);
     - no block outside the loop writes the buffer, unless those in the loop never look at it again
       (BW323);
-    - the extents of the loops around do not depend on one another (BW312);
+    - the extents of the loops around do not depend on one another (BW350);
     - the buffer is used in blocks only (BW313).
 
     Returns: the block that stores. All blocks below the loop use the copy.
