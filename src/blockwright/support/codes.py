@@ -279,5 +279,6 @@ CODES: dict[str, str] = {
     "BW922": "There is no such element type.",
     "BW923": "Arguments of the model are missing on the command line.",
     "BW924": "An argument on the command line is none of the model's, or is given twice.",
+    "BW925": "There is no such error code.",
 }
 """The rule that each code stands for, in the order of the codes."""
