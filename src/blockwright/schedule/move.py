@@ -181,6 +181,15 @@ def place(
     return edit.finish()
 
 
+def require_kinds(state: State, step: Step) -> None:
+    """Loops above a block that a step made may still run at the same time where they do."""
+    made = step.results[0]
+    assert isinstance(made, ir.Block)
+    after = State(step.func, lambda _: made, state.step_name, state.memo)
+    for loop in after.tree.loops_above(made):
+        require_kind(after, loop)
+
+
 def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable[ir.Block]) -> None:
     """Check the moved program: consumers covered, concurrent loops still concurrent."""
     after = State(step.func, lambda _: block, state.step_name, state.memo)
