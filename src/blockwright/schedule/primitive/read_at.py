@@ -15,7 +15,8 @@ from blockwright.schedule.buffers import (
 from blockwright.schedule.copies import box_at, box_block, fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.move import body_parts, require_kinds
+from blockwright.schedule.move import body_parts
+from blockwright.schedule.order import require_kinds
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 

@@ -17,7 +17,8 @@ from blockwright.schedule.buffers import (
 from blockwright.schedule.copies import box_at, box_block, fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.move import body_parts, require_kinds
+from blockwright.schedule.move import body_parts
+from blockwright.schedule.order import require_kinds
 from blockwright.schedule.primitive.cache_write import require_own_values, require_written
 from blockwright.schedule.primitive.read_at import blocks_below
 from blockwright.schedule.record import Primitive, Returns
