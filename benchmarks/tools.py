@@ -81,9 +81,9 @@ def _round(programs: list[PrimFunc]) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {}
 
     class Timed(Schedule):
-        def _take(self, record: Any) -> Any:
+        def _run(self, record: Any) -> Any:
             start = time.perf_counter()
-            outputs = super()._take(record)
+            outputs = super()._run(record)
             times.setdefault(record.method, []).append(time.perf_counter() - start)
             return outputs
 

@@ -55,8 +55,8 @@ def row_of_its_own(x: T.Buffer((4, 8), "float32"), out: T.Buffer((4, 8), "float3
         for i in T.parallel(4):
             for k in range(2):
                 with T.block("row"):
-                    vk = T.axis.spatial(2, k)
-                    row[vk] = x[i, half * 2 + vk] * T.float32(2)
+                    vi, vh, vk = T.axis.remap("SSS", [i, half, k])
+                    row[vk] = x[vi, vh * 2 + vk] * T.float32(2)
             for k in range(2):
                 with T.block("out"):
                     vi, vh, vk = T.axis.remap("SSS", [i, half, k])

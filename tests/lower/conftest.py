@@ -143,6 +143,8 @@ class Evaluator:
                     self.stmt(node.then_case)
                 elif node.else_case is not None:
                     self.stmt(node.else_case)
+            case S.AttrStmt():
+                self.stmt(node.body)
             case S.LetStmt():
                 self.env[node.var] = self.expr(node.value)
                 self.stmt(node.body)

@@ -1,5 +1,6 @@
-"""Facts about tensor programs: regions, dependence, well-formedness, compute patterns."""
+"""Facts about tensor programs: regions, dependence, validity, compute patterns."""
 
+from blockwright.analysis.atomics import atomic_misfit, is_atomic_update, updated_atomically
 from blockwright.analysis.empty_reductions import define_empty_reductions
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
@@ -11,6 +12,7 @@ from blockwright.analysis.regions import (
 from blockwright.analysis.scope import BlockKind, FlowMemo, Scope, facts_at
 from blockwright.analysis.storage import DIM_ALIGN, AlignRow, aligned_strides, alignments
 from blockwright.analysis.tree import Tree, child_stmts
+from blockwright.analysis.validation import find_violations
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "Tree",
     "aligned_strides",
     "alignments",
+    "atomic_misfit",
     "block_access_regions",
     "block_pattern",
     "check_well_formed",
@@ -32,7 +35,10 @@ __all__ = [
     "define_empty_reductions",
     "facts_at",
     "find_problems",
+    "find_violations",
+    "is_atomic_update",
     "relax_region",
     "symbol_facts",
     "symbols_of",
+    "updated_atomically",
 ]

@@ -19,6 +19,14 @@ def symbols_of(func: ir.PrimFunc) -> list[ir.Var]:
     return list(found)
 
 
+def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
+    """The least value of a size (1 unless stated: there is something to run), and the largest."""
+    lowers: Mapping[str, Any] = func.attrs.get("tir_var_lower_bound", {})
+    uppers: Mapping[str, Any] = func.attrs.get("tir_var_upper_bound", {})
+    low = _optional(lowers.get(var.name))
+    return (1 if low is None else max(low, 1)), _optional(uppers.get(var.name))
+
+
 def symbol_facts(func: ir.PrimFunc) -> Analyzer:
     """An analyzer that knows the stated bounds of sizes; a shape variable is never negative."""
     analyzer = Analyzer()

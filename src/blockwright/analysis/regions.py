@@ -108,6 +108,8 @@ class _Walker:
             if isinstance(node, ir.DeclBuffer):
                 self.visit(node.source)
             self.visit(node.body)
+        elif ir.is_atomic(node):
+            self._atomic(node)
         elif isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
             target = node.args[0]
             if isinstance(target, ir.BufferLoad):
@@ -117,6 +119,16 @@ class _Walker:
         elif not isinstance(node, ir.Buffer):
             for child in node.children():
                 self.visit(child)
+
+    def _atomic(self, node: ir.Call) -> None:
+        """An atomic update reads and writes its element and no other."""
+        place = ir.atomic_place(node)
+        if place is None:
+            self.visit(node.args[0])
+        else:
+            self.visit(place)
+            self._touch(self.writes, place.buffer, place.indices)
+        self.visit(node.args[1])
 
     def _inner_block(self, node: ir.BlockRealize) -> None:
         block = node.block

@@ -3,7 +3,7 @@
 - every variable, buffer and block is defined once, and used only where its definition holds;
 - a block uses its own iterators, never the loops around it, and binds each iterator once;
 - a block's signature covers what its body touches;
-- accesses have one index per dimension;
+- accesses have one index per dimension; atomic updates an element of a type that has them;
 - the body of a function with blocks is the root block, which has no iterators;
 - symbolic sizes of a function have different names.
 """
@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.analysis.atomics import atomic_problem
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.arith import Analyzer, covers
@@ -227,6 +228,10 @@ class _Checker:
             else:
                 if isinstance(here, ir.BufferLoad):
                     self.access(here)
+                elif ir.is_atomic(here):
+                    problem = atomic_problem(here)
+                    if problem is not None:
+                        self.report("BW217", problem, here)
                 stack.extend(here.children())
 
     def use_var(self, var: ir.Var) -> None:

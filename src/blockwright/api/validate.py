@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from blockwright import ir
-from blockwright.analysis import find_problems
+from blockwright.analysis import find_violations
 from blockwright.graph import check_graph
 from blockwright.schedule.prefetch import with_pipelines
 from blockwright.support import Diagnostic, OptionError, ScheduleError, ValidationError
@@ -16,11 +14,17 @@ def validate(
     func_or_module: ir.PrimFunc | ir.GraphFunction | ir.IRModule,
     target: str | Target | None = None,
 ) -> None:
-    """Check that a program is well formed, and with `target` that the machine offers what it names.
+    """Check everything that must hold of a program; `build` does so before it builds.
+
+    It is well formed; loop nests bind block iterators soundly; what is read has been written;
+    iterations that run at the same time do not meet; kernels are consistent, their threads see
+    what they read; views keep what they demand; the machine offers what the program names and asks
+    for. See the modules of `analysis` for each rule. A rule that can neither be proved nor refuted
+    for a program is taken to hold, except demands on layout.
 
     Arguments:
         func_or_module: a tensor program, a graph function, or a module of both.
-        target: a `Target` or its name; its storage scopes and thread axes are then checked too.
+        target: a `Target` or its name; without it what depends on the machine is left out.
 
     Raises:
         ValidationError: lists all problems of all functions.
@@ -35,9 +39,7 @@ def validate(
     problems: list[Diagnostic] = []
     for function in functions:
         if isinstance(function, ir.PrimFunc):
-            problems += find_problems(function) or _pipelines(function)
-            if machine is not None:
-                problems += _missing(function, machine)
+            problems += find_violations(function, machine) or _pipelines(function)
         elif isinstance(function, ir.GraphFunction):
             try:
                 check_graph(function, module)
@@ -60,25 +62,3 @@ def _pipelines(function: ir.PrimFunc) -> list[Diagnostic]:
     except ScheduleError as error:
         return list(error.diagnostics)
     return []
-
-
-def _missing(function: ir.PrimFunc, target: Target) -> Iterator[Diagnostic]:
-    """Storage scopes and thread axes that a program names and a machine does not have."""
-    scopes = [scope.name for scope in target.memory_scopes]
-    seen: set[ir.Buffer] = set()
-    for block in ir.collect(function.body, ir.Block):
-        seen.update(block.alloc_buffers)
-    for allocation in ir.collect(function.body, ir.Allocate):
-        seen.add(allocation.buffer)
-    for buffer in sorted(seen, key=lambda b: b.name):
-        if buffer.scope not in scopes:
-            yield Diagnostic("BW230", f"buffer {buffer.name} lives in {buffer.scope!r}, which "
-                             f"{target} does not have", buffer.span,
-                             f"its scopes: {', '.join(scopes)}")  # fmt: skip
-    tags = [tag for scope in target.execution_scopes for tag in scope.thread_tags]
-    for loop in ir.collect(function.body, ir.For):
-        if loop.thread is not None and loop.thread.thread_tag not in tags:
-            yield Diagnostic("BW231", f"loop {loop.loop_var.name} is bound to "
-                             f"{loop.thread.thread_tag}, which {target} does not have", loop.span,
-                             f"its axes: {', '.join(tags)}" if tags else
-                             "use parallel and vectorize")  # fmt: skip

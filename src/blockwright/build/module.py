@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from blockwright.analysis import find_violations
 from blockwright.build.compile import Compiled, compile_lowered
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.codegen import llvm
@@ -19,7 +20,7 @@ from blockwright.lower import LowerOptions, OnPass, lower
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata
 from blockwright.runtime.library import load_image
-from blockwright.support import BuildError
+from blockwright.support import BuildError, ValidationError
 from blockwright.target import Target
 
 
@@ -174,12 +175,17 @@ def build(
             BLOCKWRIGHT_DUMP_DIR set, the programs are written there too (see `dump`).
 
     Raises:
+        ValidationError: BW2xx, all problems of the program; see `bw.validate`.
         BuildError: BW6xx, naming the function and the rule.
         OptionError: BW910 for an unknown sanitizer.
     """
     module = as_module(program)
     chosen = Target(target)
     options = LowerOptions(tuple(sanitize))
+    problems = [p for f in module.functions.values() if isinstance(f, PrimFunc)
+                for p in find_violations(f, chosen)]  # fmt: skip
+    if problems:
+        raise ValidationError.collect(problems)
     directory = dump_directory()
     functions: dict[str, Any] = {}
     for name, func in module.functions.items():

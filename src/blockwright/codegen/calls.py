@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from blockwright.codegen import access, integers, mathlib, packed, types
+from blockwright.codegen import access, atomics, integers, mathlib, packed, types
 from blockwright.codegen.real import Real
 from blockwright.codegen.values import Value, element_of, int_const, lanes_of, suffix, vector
 from blockwright.ir import (
@@ -18,6 +18,7 @@ from blockwright.ir import (
     OpRow,
     StringImm,
     const,
+    is_atomic,
     register_op,
 )
 from blockwright.ir import expr as E
@@ -38,6 +39,8 @@ def call(c: ExprCompiler, expr: Call) -> Value:
     method = _METHODS.get(expr.op)
     if method is not None:
         return method(c, expr)
+    if is_atomic(expr):
+        return atomics.update(c, expr, _place_of(c, expr.args[0]))
     if expr.op in mathlib.NAMES:
         return _elementwise(c, expr)
     raise BuildError(f"operation {expr.op!r} has no code on this target", code="BW601",
@@ -227,21 +230,6 @@ def _prefetch(c: ExprCompiler, expr: Call) -> Value:
     return int_const(0, "i32")
 
 
-def _atomic_add(c: ExprCompiler, expr: Call) -> Value:
-    """Adds to memory and gives the old value; order with other memory is not implied."""
-    pointer, value = _place_of(c, expr.args[0]), c.value(expr.args[1])
-    dtype = expr.args[1].dtype
-    if types.is_narrow(dtype) or dtype.lanes > 1 or dtype.is_bool:
-        raise BuildError(f"atomic_add of {dtype}", code="BW611",
-                         help="use an integer, float32 or float64 scalar")  # fmt: skip
-    op = "fadd" if dtype.is_float else "add"
-    old = c.e.emit(
-        value.type,
-        f"atomicrmw {op} {pointer.typed}, {value.typed} monotonic, align {dtype.nbytes}",
-    )
-    return old if expr.dtype is dtype else int_const(0, types.value_type(expr.dtype))
-
-
 def _constant_data(c: ExprCompiler, expr: Call) -> Value:
     symbol = constant_symbol(_text(expr.args[0]))
     c.e.module.external_data(symbol)
@@ -360,7 +348,7 @@ _METHODS: dict[str, Callable[[ExprCompiler, Call], Value]] = {
     "popcount": _popcount, "clz": _clz, "likely": _likely, "if_then_else": _if_then_else,
     "reinterpret": _reinterpret, "vector_reduce_add": _reduce, "vector_reduce_min": _reduce,
     "vector_reduce_max": _reduce, "address_of": _address_of, "prefetch": _prefetch,
-    "atomic_add": _atomic_add, "constant_data": _constant_data, "call_extern": _call_extern,
+    "constant_data": _constant_data, "call_extern": _call_extern,
     "call_pure_extern": _call_extern, "call_llvm_pure_intrin": _call_llvm,
     "call_llvm_intrin": _call_llvm, "call_global": _call_global, "call_packed": _call_packed,
     "assume": _assume, "undef": _undef, "print": _print, "ret": _ret, "break": _jump,

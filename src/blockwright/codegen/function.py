@@ -27,6 +27,7 @@ from blockwright.ir import (
     IRModule,
     PrimFunc,
     StringImm,
+    is_atomic,
     walk,
 )
 from blockwright.support import BuildError
@@ -161,7 +162,9 @@ def _written(func: PrimFunc, callee_writes: Callable[[str], frozenset[int]],
                     root[node.buffer] = root[place.buffer]
         elif isinstance(node, BufferStore) and node.buffer in root:
             out.add(root[node.buffer])
-        elif isinstance(node, Call) and node.op in ("call_extern", "call_packed", "atomic_add"):
+        elif is_atomic(node):
+            touch(node.args[0])
+        elif isinstance(node, Call) and node.op in ("call_extern", "call_packed"):
             for arg in node.args:
                 touch(arg)
         elif isinstance(node, Call) and node.op == "call_global":

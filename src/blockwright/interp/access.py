@@ -8,14 +8,29 @@ import numpy as np
 
 from blockwright.interp.expr import ExprCompiler
 from blockwright.interp.lanes import Env, Fn, Site, pick, same
-from blockwright.interp.memory import Pointer, View, record
-from blockwright.ir import Buffer, BufferLoad, BufferStore, Call, Expr
-from blockwright.ir import add as add_expr
+from blockwright.interp.memory import Pointer, Touch, View, record
+from blockwright.ir import (
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    Expr,
+    Var,
+    atomic_place,
+    atomic_value,
+)
 from blockwright.support import InterpretError
 
 
 class AccessCompiler(ExprCompiler):
-    """Adds memory to expressions."""
+    """Adds memory to expressions.
+
+    `exchanged`: buffers through which threads of a block may hand values over.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exchanged: set[Buffer] = set()
 
     def position(self, buffer: Buffer, indices: tuple[Expr, ...], site: Site | None) -> Fn:
         """Where in the view's data the elements are; without a site, bounds are not checked."""
@@ -99,6 +114,7 @@ class AccessCompiler(ExprCompiler):
             return self._masked_load(expr, slot, site)
         at = self.position(buffer, expr.indices, site)
         name, lanes = buffer.name, expr.dtype.lanes
+        handed_over = buffer in self.exchanged
 
         def load(env: Env) -> Any:
             view: View = env[slot]
@@ -107,9 +123,11 @@ class AccessCompiler(ExprCompiler):
             if shadow is not None:
                 seen = shadow[where]
                 if (seen.min(initial=view.ones) if type(seen) is np.ndarray else seen) < view.ones:
+                    if handed_over and any(level.threads for level in env[1].levels):
+                        raise _exchange(env, site, name, "one reads what it has not written")
                     raise _unwritten(env, site, name, view, where, seen, lanes)
             if env[1].levels:
-                _note(env, site, name, view, where, False)
+                _note(env, site, name, view, where, "read")
             return view.data[where]
 
         return load
@@ -127,7 +145,7 @@ class AccessCompiler(ExprCompiler):
                 if seen.min(initial=view.ones) < view.ones:
                     raise _unwritten(env, site, name, view, where, seen, lanes)
             if env[1].levels:
-                _note(env, site, name, view, where, False)
+                _note(env, site, name, view, where, "read")
             result = np.zeros(mask.shape, kind)
             result[mask] = view.data[where]
             return result
@@ -184,7 +202,7 @@ class AccessCompiler(ExprCompiler):
                 if np.ndim(where) < new.ndim:  # the same element in every lane: the last one stays
                     new = new[-1]
             if env[1].levels:
-                _note(env, site, name, view, where, True)
+                _note(env, site, name, view, where, "write")
             if view.shadow is not None:
                 view.shadow[where] = view.ones
             view.data[where] = new
@@ -203,7 +221,7 @@ class AccessCompiler(ExprCompiler):
             if type(new) is np.ndarray and scalar:
                 new = new[:, None]
             if env[1].levels:
-                _note(env, site, name, view, where, True)
+                _note(env, site, name, view, where, "write")
             if view.shadow is not None:
                 view.shadow[where] = view.ones
             view.data[where] = np.broadcast_to(new, mask.shape)[mask]
@@ -228,21 +246,26 @@ class AccessCompiler(ExprCompiler):
 
         return address
 
-    def atomic_add(self, expr: Call) -> Fn:
-        """Adds to an element and gives the old value; exempt from race detection."""
-        place = expr.args[0]
-        if isinstance(place, Call) and place.op == "address_of":
-            place = place.args[0]
-        if not isinstance(place, BufferLoad):
-            raise InterpretError("atomic_add takes the address of a buffer element", code="BW757",
+    def atomic(self, expr: Call) -> Fn:
+        """Replaces an element and gives the old value; races with accesses that are not atomic."""
+        place = atomic_place(expr)
+        if place is None:
+            raise InterpretError(f"{expr.op} takes the address of a buffer element", code="BW757",
                                  span=expr.span)  # fmt: skip
-        total = BufferStore(
-            place.buffer, add_expr(place, expr.args[1]), place.indices, span=expr.span
-        )
-        read, write = self._load(place), self.store(total)
+        slot, site, name = self._known(place.buffer), self.site(expr), place.buffer.name
+        at = self.position(place.buffer, place.indices, site)
+        operand = Var("operand", expr.args[1].dtype)
+        value, held = self.value(expr.args[1]), self.define(operand, is_value=True)
+        new = atomic_value(expr.replace(args=(expr.args[0], operand)), place)
+        update = BufferStore(place.buffer, new, place.indices, span=expr.span)
+        read, write = self._load(place), self.store(update)
 
-        def add(env: Env) -> Any:
-            levels, env[1].levels = env[1].levels, []
+        def apply(env: Env) -> Any:
+            env[held] = value(env)
+            levels = env[1].levels
+            if levels:
+                _note(env, site, name, env[slot], at(env), "atomic")
+            env[1].levels = []
             try:
                 old = read(env)
                 write(env)
@@ -250,7 +273,7 @@ class AccessCompiler(ExprCompiler):
                 env[1].levels = levels
             return old
 
-        return add
+        return apply
 
 
 def _inside(index: Any, extent: int) -> bool:
@@ -322,10 +345,20 @@ def _coordinates(flat: int, view: View) -> str:
     return ", ".join(out)
 
 
-def _note(env: Env, site: Site, name: str, view: View, where: Any, writing: bool) -> None:
-    level = record(env[1].levels, view, where, writing)
+def _exchange(env: Env, site: Site, name: str, what: str) -> InterpretError:
+    return site.error(env, "BW757", f"threads exchange values through {name}: {what}; the "
+                      "interpreter runs threads one after another", help="interpret the program "
+                      "before its loops are bound; lanes and barriers are not simulated"
+                      )  # fmt: skip
+
+
+def _note(env: Env, site: Site, name: str, view: View, where: Any, how: Touch) -> None:
+    level = record(env[1].levels, view, where, how)
     if level is not None:
-        what = "written" if writing else "read"
+        what = {"read": "read", "write": "written", "atomic": "updated"}[how]
+        if level.threads:
+            raise _exchange(env, site, name, f"an element of {name} is {what} by one thread of "
+                            f"loop {level.name} and touched by another")  # fmt: skip
         raise site.error(env, "BW756", f"race: an element of {name} is {what} here while another "
                          f"iteration of the parallel loop {level.name} touches it too",
                          help="make the iterations independent, run the loop serially, or use "

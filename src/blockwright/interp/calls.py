@@ -14,7 +14,16 @@ from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, State, pi
 from blockwright.interp.memory import Array, Pointer, Storage, View
 from blockwright.interp.numeric import is_array
 from blockwright.interp.private import Privates
-from blockwright.ir import Buffer, BufferLoad, Call, Evaluate, Expr, Stmt, StringImm
+from blockwright.ir import (
+    Buffer,
+    BufferLoad,
+    Call,
+    Evaluate,
+    Expr,
+    Stmt,
+    StringImm,
+    is_atomic,
+)
 from blockwright.support import InterpretError
 
 Run = Callable[[Env], None]
@@ -43,14 +52,14 @@ class CallCompiler(AccessCompiler):
     def _effect(self, expr: Call) -> Fn:
         methods: dict[str, Callable[[Call], Fn]] = {
             "call_global": self._call_global, "call_packed": self._call_packed,
-            "atomic_add": self.atomic_add, "print": self._print, "address_of": self.pointer,
+            "print": self._print, "address_of": self.pointer,
             "constant_data": self._constant, "tensor": self._tensor,
             "checked_index": self._checked, "assume": self._assume,
         }  # fmt: skip
-        method = methods.get(expr.op)
+        method = self.atomic if is_atomic(expr) else methods.get(expr.op)
         if method is not None:
             return method(expr)
-        if expr.op in ("prefetch", "undef"):
+        if expr.op in ("prefetch", "tvm_storage_sync", "undef"):  # see interp.threads for barriers
             return lambda env: 0
         jump = {"break": Break, "continue": Continue, "ret": Return}.get(expr.op)
         if jump is None:

@@ -18,7 +18,6 @@ from blockwright.ir import (
     Evaluate,
     Expr,
     For,
-    ForKind,
     IfThenElse,
     Let,
     LetStmt,
@@ -141,8 +140,6 @@ class Collector:
             self.expr(expr)
 
     def _loop(self, node: For) -> None:
-        if node.kind is ForKind.THREAD_BINDING:
-            raise Opaque
         self.expr(node.min)
         self.expr(node.extent)
         self.inner.add(node.loop_var)

@@ -21,7 +21,7 @@ from blockwright.support import InterpretError, Span
 Env = list[Any]
 Fn = Callable[[Env], Any]
 MAX_LANES = 1 << 18
-UNORDERED = (ForKind.PARALLEL, ForKind.VECTORIZED)
+UNORDERED = (ForKind.PARALLEL, ForKind.VECTORIZED, ForKind.THREAD_BINDING)
 
 
 class Site:
@@ -85,17 +85,19 @@ class State:
 class Loop:
     """A compiled loop header."""
 
-    __slots__ = ("extent", "jumps", "kind", "low", "name", "slot")
+    __slots__ = ("extent", "jumps", "kind", "low", "name", "slot", "threads")
 
     def __init__(
-        self, name: str, slot: int, low: Fn, extent: Fn, kind: ForKind, jumps: bool
-    ) -> None:
+        self, name: str, slot: int, low: Fn, extent: Fn, kind: ForKind, jumps: bool,
+        threads: bool = False,
+    ) -> None:  # fmt: skip
         self.name = name
         self.slot = slot
         self.low = low
         self.extent = extent
         self.kind = kind
         self.jumps = jumps
+        self.threads = threads
 
 
 class Break(Exception):
@@ -183,9 +185,9 @@ def run_loop(env: Env, loop: Loop, body: Fn) -> None:
         _run_ragged(env, loop, body, low, count)
         return
     unordered = loop.kind in UNORDERED
-    tracked = unordered and state.races and count > 1
+    tracked = unordered and (state.races or loop.threads) and count > 1
     if tracked:
-        level = Level(loop.name, state.next_id)
+        level = Level(loop.name, state.next_id, loop.threads)
         state.next_id += count
         state.levels.append(level)
         base = level.base
@@ -224,8 +226,8 @@ def _run_ragged(env: Env, loop: Loop, body: Fn, low: Any, count: Any) -> None:
     number as in the plain case.
     """
     state: State = env[1]
-    tracked = loop.kind in UNORDERED and state.races
-    level = Level(loop.name, state.next_id)
+    tracked = loop.kind in UNORDERED and (state.races or loop.threads)
+    level = Level(loop.name, state.next_id, loop.threads)
     top = int(count.max(initial=0))
     state.next_id += max(top, 0)
     if tracked:

@@ -2,19 +2,21 @@
 
 Every storage carries a shadow byte per byte that says whether it has been written; a view reads the
 shadow through an integer type of its own element's size, so that one gather answers for a whole
-element whatever types look at the same bytes. Races are found with three more shadows per parallel
-loop: last writer, last reader, and whether several iterations have read.
+element whatever types look at the same bytes. Races are found with five more shadows per parallel
+loop: last writer, last reader, last to update atomically, and for both of the latter whether there
+were several.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from blockwright.ir import DType
 
 Array = np.ndarray[Any, Any]
+Touch = Literal["read", "write", "atomic"]
 _ONES = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
 
@@ -86,25 +88,59 @@ class Storage:
 class RaceShadow:
     """Who touched each granule in one nesting depth of parallel loops; 0 is nobody."""
 
-    __slots__ = ("readers", "shared", "writers")
+    __slots__ = ("readers", "shared", "updated", "updaters", "writers")
 
     def __init__(self, count: int) -> None:
-        self.writers = np.zeros(count, np.int64)
-        self.readers = np.zeros(count, np.int64)
-        self.shared = np.zeros(count, np.int64)
+        for name in self.__slots__:
+            setattr(self, name, np.zeros(count, np.int64))
+
+    writers: Array
+    readers: Array
+    shared: Array
+    updaters: Array
+    updated: Array
 
     def repeat(self, times: int) -> None:
-        self.writers = np.repeat(self.writers, times)
-        self.readers = np.repeat(self.readers, times)
-        self.shared = np.repeat(self.shared, times)
+        for name in self.__slots__:
+            setattr(self, name, np.repeat(getattr(self, name), times))
+
+    def conflicts(self, cells: Any, level: Level, how: Touch) -> bool:
+        """Whether a touch meets one of another iteration; atomic updates do not meet each other."""
+        base, me = level.base, level.current
+        met = _others(self.writers[cells], base, me)
+        if how != "atomic":
+            met = met | _others(self.updaters[cells], base, me) | (self.updated[cells] == base)
+        if how != "read":
+            met = met | _others(self.readers[cells], base, me) | (self.shared[cells] == base)
+        return bool(np.any(met))
+
+    def note(self, cells: Any, level: Level, how: Touch) -> None:
+        """Remember a touch."""
+        base, me = level.base, level.current
+        if how == "write":
+            self.writers[cells] = me
+            return
+        last, several = (
+            (self.readers, self.shared) if how == "read" else (self.updaters, self.updated)
+        )
+        several[cells] = np.where(_others(last[cells], base, me), base, several[cells])
+        last[cells] = me
+
+
+def _others(who: Any, base: int, me: int) -> Any:
+    return (who >= base) & (who != me)
 
 
 class Level:
-    """One open parallel loop: ids from `base` on belong to it; `current` is the iteration."""
+    """One open parallel loop: ids from `base` on belong to it; `current` is the iteration.
 
-    __slots__ = ("base", "current", "name")
+    `threads`: the iterations are threads of one block, which could meet at a barrier.
+    """
 
-    def __init__(self, name: str, base: int) -> None:
+    __slots__ = ("base", "current", "name", "threads")
+
+    def __init__(self, name: str, base: int, threads: bool = False) -> None:
+        self.threads = threads
         self.name = name
         self.base = base
         self.current = base
@@ -180,7 +216,7 @@ def granules(view: View, at: Any) -> Any:
     return (start[..., None] + np.arange(count)).reshape(-1)
 
 
-def record(levels: list[Level], view: View, at: Any, writing: bool) -> Level | None:
+def record(levels: list[Level], view: View, at: Any, how: Touch) -> Level | None:
     """Note an access in every open parallel loop; the loop whose iterations race, if any."""
     storage = view.storage
     if storage.level >= len(levels):
@@ -188,17 +224,7 @@ def record(levels: list[Level], view: View, at: Any, writing: bool) -> Level | N
     cells = granules(view, at)
     for depth in range(storage.level, len(levels)):
         level, shadow = levels[depth], storage.race_shadow(depth)
-        base, me = level.base, level.current
-        writers = shadow.writers[cells]
-        if np.any((writers >= base) & (writers != me)):
+        if shadow.conflicts(cells, level, how):
             return level
-        readers = shadow.readers[cells]
-        others = (readers >= base) & (readers != me)
-        if writing:
-            if np.any(others | (shadow.shared[cells] == base)):
-                return level
-            shadow.writers[cells] = me
-        else:
-            shadow.shared[cells] = np.where(others, base, shadow.shared[cells])
-            shadow.readers[cells] = me
+        shadow.note(cells, level, how)
     return None

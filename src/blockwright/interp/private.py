@@ -13,16 +13,20 @@ life of the buffer, and an iteration does not begin with a write of its own, as 
 Such a buffer is shared, and the check for races sees that iterations keep to their own elements.
 Lowering proves for each loop where an allocation may stand; this rule looks at the place of the
 accesses alone, and lets the check for uninitialised reads find an iteration that relies on others.
+Loops bound to a thread axis own the buffers in scopes that the members of the axis do not share.
 """
 
 from __future__ import annotations
 
+from blockwright.analysis.kernels import shares
+from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     AttrStmt,
     Block,
     BlockRealize,
     Buffer,
     BufferStore,
+    Expr,
     For,
     ForKind,
     IfThenElse,
@@ -34,6 +38,7 @@ from blockwright.ir import (
     Var,
     While,
     blocks,
+    structural_equal,
     uses_var,
     walk,
 )
@@ -59,13 +64,20 @@ def _owner(buffer: Buffer, within: Path) -> For | None:
     """The innermost parallel loop whose iterations own the buffer, of the loops around all uses."""
     for depth in reversed(range(len(within))):
         loop = within[depth]
-        if not isinstance(loop, For) or loop.kind is not ForKind.PARALLEL:
+        if not isinstance(loop, For) or not _owns(loop, buffer):
             continue
         again = [n for n in within[:depth] if isinstance(n, While) or n.kind is not loop.kind]
         rounds = {n.loop_var for n in again if isinstance(n, For)}
-        if not again or _begins_with_write(loop.body, buffer, rounds):
+        if not again or _begins_with_write(loop.body, buffer, rounds, loop.body):
             return loop
     return None
+
+
+def _owns(loop: For, buffer: Buffer) -> bool:
+    """Whether iterations of a loop may have the buffer for themselves."""
+    if loop.kind is ForKind.THREAD_BINDING and loop.thread is not None:
+        return not shares(buffer.scope, loop.thread.thread_tag)
+    return loop.kind is ForKind.PARALLEL
 
 
 class _Finder:
@@ -99,29 +111,36 @@ class _Finder:
                 self.visit(child, path)
 
 
-def _begins_with_write(stmt: Stmt, buffer: Buffer, rounds: set[Var]) -> bool:
-    """Whether the first access of the buffer is a write that happens in every round alike."""
+def _begins_with_write(stmt: Stmt, buffer: Buffer, rounds: set[Var], whole: Stmt) -> bool:
+    """Whether the first access of the buffer is a write that happens in every round alike.
+
+    `whole`: the body of the parallel loop. A condition on the round is no matter where it stands on
+    every use of the buffer.
+    """
     match stmt:
         case SeqStmt():
             first = next((part for part in stmt.seq if _uses(part, buffer)), None)
-            return first is not None and _begins_with_write(first, buffer, rounds)
+            return first is not None and _begins_with_write(first, buffer, rounds, whole)
         case For():
             bounds = _uses(stmt.min, buffer) or _uses(stmt.extent, buffer)
-            return not bounds and _begins_with_write(stmt.body, buffer, rounds)
+            return not bounds and _begins_with_write(stmt.body, buffer, rounds, whole)
         case IfThenElse():
             if uses_var(stmt.condition, rounds) or _uses(stmt.condition, buffer):
                 return False
             one_sided = stmt.else_case is None or not _uses(stmt.else_case, buffer)
-            return one_sided and _begins_with_write(stmt.then_case, buffer, rounds)
+            return one_sided and _begins_with_write(stmt.then_case, buffer, rounds, whole)
         case LetStmt():
-            return not _uses(stmt.value, buffer) and _begins_with_write(stmt.body, buffer, rounds)
+            if _uses(stmt.value, buffer):
+                return False
+            return _begins_with_write(stmt.body, buffer, rounds, whole)
         case AttrStmt():
-            return _begins_with_write(stmt.body, buffer, rounds)
+            return _begins_with_write(stmt.body, buffer, rounds, whole)
         case BlockRealize():
-            if uses_var(stmt.predicate, rounds):
+            if not all(_everywhere(c, buffer, whole) for c in conjuncts(stmt.predicate)
+                       if uses_var(c, rounds)):  # fmt: skip
                 return False
             if blocks(stmt.block.body):
-                return _begins_with_write(stmt.block.body, buffer, rounds)
+                return _begins_with_write(stmt.block.body, buffer, rounds, whole)
             return _block_begins_with_write(stmt, buffer, rounds)
         case BufferStore():
             return not any(_uses(part, buffer) for part in (stmt.value, *stmt.indices))
@@ -138,6 +157,13 @@ def _block_begins_with_write(node: BlockRealize, buffer: Buffer, rounds: set[Var
             for it, value in zip(block.iter_vars, node.iter_values, strict=True)
         )
     return all(region.buffer is not buffer for region in block.reads)
+
+
+def _everywhere(condition: Expr, buffer: Buffer, whole: Stmt) -> bool:
+    """Whether all blocks that use the buffer run under the condition."""
+    users = [n for n in walk(whole) if isinstance(n, BlockRealize) and _uses(n.block, buffer)]
+    return all(any(structural_equal(c, condition) for c in conjuncts(n.predicate))
+               for n in users)  # fmt: skip
 
 
 def _uses(root: Node, buffer: Buffer) -> bool:

@@ -14,6 +14,7 @@ from blockwright.interp.lanes import Env, Fn, Return, State
 from blockwright.interp.memory import Pointer, Storage
 from blockwright.interp.private import private_buffers
 from blockwright.interp.stmt import StmtCompiler
+from blockwright.interp.threads import check_owned, exchanged, in_sequence
 from blockwright.ir import (
     Block,
     Buffer,
@@ -25,7 +26,9 @@ from blockwright.ir import (
     PrimFunc,
     StringImm,
     Var,
+    atomic_place,
     collect,
+    is_atomic,
     walk,
 )
 from blockwright.support import InterpretError
@@ -65,8 +68,10 @@ class Program:
             compiler.define(handle)
             self.slots[handle] = compiler.slot(handle)
             compiler.slot(buffer)
-        body = define_empty_reductions(func).body
+        body = define_empty_reductions(in_sequence(func)).body
         compiler.privates = private_buffers(body)
+        check_owned(body, compiler.privates)
+        compiler.exchanged = exchanged(body)
         compiler.alignment = alignments(body)
         self.body = compiler.stmt(body)
         self.count = compiler.count
@@ -121,7 +126,9 @@ def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:
             written.add(node.buffer)
         elif isinstance(node, Block):
             aliases |= {m.buffer: m.source.buffer for m in node.match_buffers}
-        elif isinstance(node, Call) and node.op in ("call_global", "call_packed", "atomic_add"):
+        elif is_atomic(node):
+            written |= {p.buffer for p in (atomic_place(node),) if p is not None}
+        elif isinstance(node, Call) and node.op in ("call_global", "call_packed"):
             written |= _written_by(node, module)
         elif isinstance(node, DeclBuffer):
             for load in collect(node.source, BufferLoad):

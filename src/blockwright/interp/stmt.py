@@ -20,6 +20,7 @@ from blockwright.interp.lanes import (
     run_loop,
 )
 from blockwright.interp.nest import chain_of, plan_nest
+from blockwright.interp.threads import is_thread_loop
 from blockwright.ir import (
     AssertStmt,
     AttrStmt,
@@ -29,7 +30,6 @@ from blockwright.ir import (
     DeclBuffer,
     Evaluate,
     For,
-    ForKind,
     IfThenElse,
     LetStmt,
     SeqStmt,
@@ -73,19 +73,14 @@ class StmtCompiler(BlockCompiler):
         return seq
 
     def _for(self, node: For) -> Run:
-        if node.kind is ForKind.THREAD_BINDING:
-            tag = node.thread.thread_tag if node.thread is not None else "a thread axis"
-            raise InterpretError(
-                f"loop {node.loop_var.name} is bound to {tag}: the interpreter runs no "
-                "thread-bound programs", code="BW757", span=node.span,
-                help="interpret the program before its loops are bound")  # fmt: skip
         loops, inner = chain_of(node, self.privates)
         headers: list[Loop] = []
         for loop in loops:
             low, extent = self.index(loop.min), self.index(loop.extent)
             slot = self.define(loop.loop_var)
             self.visible.append((loop.loop_var.name, slot))
-            headers.append(Loop(loop.loop_var.name, slot, low, extent, kind_of(loop), _jumps(loop)))
+            headers.append(Loop(loop.loop_var.name, slot, low, extent, kind_of(loop), _jumps(loop),
+                                is_thread_loop(loop)))  # fmt: skip
         owned = [self.new_buffer(b) for b in self.privates.get(loops[-1], ())]
         body = self._seq_of([*owned, self.stmt(inner)])
         run = body
@@ -157,9 +152,6 @@ class StmtCompiler(BlockCompiler):
         return let
 
     def _attr(self, node: AttrStmt) -> Run:
-        if node.key in ("thread_extent", "virtual_thread"):
-            raise InterpretError("the interpreter runs no thread-bound programs", code="BW757",
-                                 span=node.span)  # fmt: skip
         return self.stmt(node.body)
 
     def _assert(self, node: AssertStmt) -> Run:

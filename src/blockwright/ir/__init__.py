@@ -6,6 +6,7 @@ Submodules: `dtype`, `node`, `expr`, `buffer`, `stmt`, `function`, `graph` (node
 
 import importlib
 
+from blockwright.ir.atomic import atomic_name, atomic_place, atomic_value, is_atomic
 from blockwright.ir.buffer import (
     Buffer,
     BufferRegion,
@@ -246,6 +247,9 @@ __all__ = [
     "all_of",
     "as_expr",
     "assert_structural_equal",
+    "atomic_name",
+    "atomic_place",
+    "atomic_value",
     "binary",
     "blocks",
     "call",
@@ -261,6 +265,7 @@ __all__ = [
     "free_vars",
     "full_region",
     "if_then_else",
+    "is_atomic",
     "is_const_int",
     "load",
     "logical_and",

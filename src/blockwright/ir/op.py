@@ -53,7 +53,11 @@ def _rows() -> dict[str, OpRow]:
         OpRow("vector_reduce_max", "pure", 1, result="given"),
         OpRow("address_of", "read", 1, result="given"),
         OpRow("prefetch", "effect", -1, result="given"),
-        OpRow("atomic_add", "effect", 2, result="given"),
+        *(
+            OpRow(f"atomic_{how}", "effect", 2, result="given")
+            for how in ("add", "mul", "min", "max", "and", "or")
+        ),
+        OpRow("tvm_storage_sync", "effect", 1, result="given"),  # a barrier
         OpRow("call_packed", "effect", -1, result="given"),
         OpRow("call_extern", "effect", -1, result="given"),
         OpRow("call_pure_extern", "pure", -1, result="given"),

@@ -25,8 +25,10 @@ from blockwright.ir import (
     Var,
     add,
     all_of,
+    atomic_place,
     const,
     full_region,
+    is_atomic,
     logical_not,
     structural_equal,
     substitute,
@@ -143,6 +145,8 @@ class _Finder:
                         self.visit(child)
                 if node.buffer is self.buffer:
                     self._add(node.indices, writes=False)
+            case Call() if is_atomic(node):
+                self._update(node)
             case Call(op="address_of" | "tensor") if self._is_own(node.args[0]):
                 self._address(node)
             case S.AttrStmt():
@@ -155,6 +159,14 @@ class _Finder:
             case _:
                 for child in node.children():
                     self.visit(child)
+
+    def _update(self, node: Call) -> None:
+        """An atomic update reads its element and writes it."""
+        place = atomic_place(node)
+        self.visit(node.args[0] if place is None else place)
+        self.visit(node.args[1])
+        if place is not None and place.buffer is self.buffer:
+            self._add(place.indices, writes=True)
 
     def _branches(self, condition: Expr, yes: Node, no: Node | None) -> None:
         self.visit(condition)

@@ -119,7 +119,7 @@ class _Blocks(Mutator):
     # ------------------------------------------------------------------------------------- views
 
     def _match(self, match: MatchBufferRegion) -> MatchBufferRegion | None:
-        """Record a view; the match itself when its strides or offset are yet to be bound."""
+        """Record a view; the match itself when strides or offset are yet to be bound or checked."""
         source = self._resolve(match.source)
         view = match.buffer
         extra = len(source.region) - view.ndim
@@ -142,8 +142,8 @@ class _Blocks(Mutator):
                     help="give the view the shape of the region")  # fmt: skip
         self.views[view] = source
         self._memo[view] = view
-        unbound = [*view.strides, view.elem_offset]
-        if any(isinstance(value, Var) for value in unbound):
+        demands = view.strides or view.elem_offset is not None or view.offset_factor > 1
+        if demands or view.data_alignment > view.dtype.nbytes:
             return MatchBufferRegion(view, source)
         return None
 

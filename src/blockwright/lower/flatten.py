@@ -23,9 +23,12 @@ import functools
 import math
 
 from blockwright.analysis import DIM_ALIGN
+from blockwright.analysis.layout import buffer_strides, unmet_demands
+from blockwright.arith import Analyzer
 from blockwright.ir import (
     Buffer,
     BufferLoad,
+    BufferRegion,
     BufferStore,
     Call,
     DeclBuffer,
@@ -34,13 +37,13 @@ from blockwright.ir import (
     Mutator,
     Node,
     PrimFunc,
+    Range,
     Stmt,
     Var,
     add,
     cast_to,
     const,
     const_int,
-    floormod,
     mul,
     sub,
 )
@@ -48,15 +51,16 @@ from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.dtype import HANDLE, INT64
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import fold, mentions, vector_binary, walk_code
+from blockwright.support import BuildError
 
 _LARGEST = (1 << 31) - 1
 
 
 def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function with one-dimensional buffers; parameter buffers get a flat name at the top."""
-    flattener = _Flatten(set(func.buffers))
+    flattener = _Flatten(set(func.buffers), function_analyzer(func))
     body = flattener(func.body)
     for buffer in reversed(func.buffers):
         flat = flattener.flat.get(buffer)
@@ -71,30 +75,10 @@ def address_of(buffer: Buffer) -> Expr:
     return Call("address_of", (BufferLoad(buffer, zeros),), HANDLE)
 
 
-def layout(buffer: Buffer, align: tuple[tuple[int, int, int], ...] = ()) -> tuple[Expr, ...]:
-    """Element strides of a buffer: its own, or compact row-major ones with padding as `align` asks.
-
-    `align` rows are (axis, factor, offset): the stride of `axis` is `offset` modulo `factor`.
-    """
-    if buffer.strides:
-        return buffer.strides
-    rows = {axis % buffer.ndim: (factor, offset) for axis, factor, offset in align}
-    strides: list[Expr] = []
-    stride: Expr = const(1, buffer.shape[-1].dtype if buffer.shape else INT64)
-    for axis in reversed(range(buffer.ndim)):
-        factor, offset = rows.get(axis, (1, 0))
-        if factor > 1:
-            missing = floormod(add(floormod(sub(offset, stride), factor), factor), factor)
-            stride = add(stride, missing)
-        strides.append(stride)
-        stride = mul(stride, buffer.shape[axis])
-    return tuple(reversed(strides))
-
-
 class _Flatten(Mutator):
-    def __init__(self, params: set[Buffer]) -> None:
+    def __init__(self, params: set[Buffer], analyzer: Analyzer) -> None:
         super().__init__()
-        self.params = params
+        self.params, self.analyzer = params, analyzer
         self.flat: dict[Buffer, Buffer] = {}
         self.strides: dict[Buffer, tuple[Expr, ...]] = {}
         self.wide: set[Buffer] = set()
@@ -112,7 +96,7 @@ class _Flatten(Mutator):
             self.wide.add(buffer)
             shaped = shaped.replace(shape=tuple(widen(n) for n in shaped.shape),
                                     strides=tuple(widen(s) for s in shaped.strides))  # fmt: skip
-        strides = layout(shaped, align)
+        strides = buffer_strides(shaped, align)
         one: Expr = const(1, shaped.shape[-1].dtype if shaped.shape else INT64)
         if shaped.strides:
             reach = (mul(sub(n, 1), s) for n, s in zip(shaped.shape, strides, strict=True))
@@ -187,7 +171,8 @@ class _Flatten(Mutator):
         return self.descend(node)
 
     def _bind(self, match: MatchBufferRegion) -> None:
-        """Give a view's stride and offset variables the values of the buffer it looks into."""
+        """Give a view's stride and offset variables the values of the buffer it looks into, now
+        that its layout is final; and see that it keeps what the view demands."""
         view, source = match.buffer, match.source
         self._flat(source.buffer)
         strides = self.strides[source.buffer]
@@ -199,6 +184,12 @@ class _Flatten(Mutator):
             start = tuple(self(rng.min) for rng in source.region)
             offset = self._offset(source.buffer, start)
             self._memo.setdefault(view.elem_offset, cast_to(offset, view.elem_offset.dtype))
+        region = tuple(Range(self(r.min), self(r.extent)) for r in source.region)
+        unmet = unmet_demands(view, BufferRegion(source.buffer, region), strides,
+                              source.buffer not in self.params, self.analyzer)  # fmt: skip
+        for demand, known, remedy in unmet:
+            raise BuildError(f"view {view.name} demands {demand}, but {known}", code="BW613",
+                             help=remedy)  # fmt: skip
 
 
 def _surely_small(buffer: Buffer, align: tuple[tuple[int, int, int], ...]) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope
+from blockwright.analysis import BlockKind, Scope, updated_atomically
+from blockwright.analysis.kernels import shares
 from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.state import State
@@ -24,6 +25,14 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
                    "something else in a loop of another shape", code="BW312", guilty=[loop],
                    help="guard the statements with a condition in place of the jump"
                    )  # fmt: skip
+
+
+def require_unbound(state: State, loop: ir.For) -> None:
+    """The loop is not bound to a thread axis, which decides how it runs."""
+    if loop.kind is ir.ForKind.THREAD_BINDING:
+        tag = "a thread axis" if loop.thread is None else loop.thread.thread_tag
+        state.fail(f"loop {loop.loop_var.name} is bound to {tag} already", code="BW312",
+                   guilty=[loop], help="split it first and bind only one part")  # fmt: skip
 
 
 def require_zero_start(state: State, loop: ir.For) -> None:
@@ -152,10 +161,22 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
     return blocks
 
 
-def require_concurrent(state: State, loop: ir.For, word: str, private: bool) -> None:
+def require_concurrent(
+    state: State,
+    loop: ir.For,
+    word: str,
+    private: Callable[[ir.Buffer], bool] | None = None,
+    atomic: bool = False,
+    redundant: Callable[[ir.Buffer], bool] | None = None,
+) -> None:
     """The iterations of the loop may run in any order and at the same time.
 
-    `private`: a buffer that every iteration writes and that lives in the loop gets a copy each.
+    Args:
+        state, loop: where.
+        word: what the loop becomes, for errors.
+        private: which buffers that only blocks in the loop touch are given to every iteration anew.
+        atomic: whether iterations may meet in atomic updates.
+        redundant: which buffers all iterations may fill with the same values.
     """
     if ir.is_const_int(loop.extent, 1):
         return  # a single iteration meets no other
@@ -164,23 +185,107 @@ def require_concurrent(state: State, loop: ir.For, word: str, private: bool) -> 
     inside = set(blocks)
     for block in blocks:
         realize = state.tree.realize(block)
-        bound = False
         for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-            if not ir.uses_var(value, loop.loop_var):
-                continue
-            bound = True
-            if it.iter_type is not ir.IterType.SPATIAL:
+            drives = ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.SPATIAL
+            if drives and not _all_atomic(block, atomic):
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
-                           help="rfactor the loop, or choose a spatial one")  # fmt: skip
-        if bound and not flow.not_affine(block):
-            continue
+                           help="rfactor the loop, choose a spatial one, or make the update "
+                           "atomic (decompose_reduction, atomic_update)" if atomic else
+                           "rfactor the loop, or choose a spatial one")  # fmt: skip
         for region in block.writes:
-            if not (private and _lives_in(flow, region.buffer, inside)):
-                state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
-                           f"{region.buffer.name} in block {block.name}, so it cannot be {word}",
-                           code="BW317", guilty=[loop, realize])  # fmt: skip
+            buffer = region.buffer
+            if (
+                (atomic and updated_atomically(block, buffer))
+                or (private and private(buffer) and _lives_in(flow, buffer, inside))
+                or (redundant and redundant(buffer) and _repeats(flow, loop, block, inside))
+                or _write_apart(state, loop, block, region)
+            ):
+                continue
+            state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
+                       f"{buffer.name} in block {block.name}, so it cannot be {word}",
+                       code="BW317", guilty=[loop, realize],
+                       help="give each iteration a buffer of its own, or let loops that write "
+                       "different elements run so")  # fmt: skip
+
+
+def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:
+    """Whether different iterations of the loop surely write different elements of a region.
+
+    The corners that move with the loop are looked at as a map of it and the loops below, or of all
+    loops: one to one, no two iterations have a corner in common. Boxes of more elements must lie
+    side by side.
+    """
+    realize = state.tree.realize(block)
+    values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+    above = state.tree.loops_above(block)
+    below = above[above.index(loop) :]
+    analyzer = state.analyzer(loop)
+    corners: list[ir.Expr] = []
+    for rng in region.region:
+        low = ir.substitute(rng.min, values)
+        if not ir.uses_var(low, loop.loop_var):
+            continue
+        if not ir.is_const_int(rng.extent, 1):
+            if not analyzer.prove_equal(ir.floormod(low, rng.extent), ir.const(0, low.dtype)):
+                continue
+            low = analyzer.simplify(ir.floordiv(low, rng.extent))
+        corners.append(low)
+    if not corners:
+        return False
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    for loops, known in ((below, analyzer), (above, state.analyzer(above[0]))):
+        moving = {f.loop_var: ir.Range(f.min, f.extent) for f in loops
+                  if any(ir.uses_var(c, f.loop_var) for c in corners)}  # fmt: skip
+        for condition in dict.fromkeys((None, predicate)):
+            if is_bijective(corners, moving, condition, known):
+                return True
+    return False
+
+
+def require_parallel(state: State, loop: ir.For) -> None:
+    """The iterations of the loop may run on several threads of a processor."""
+    require_concurrent(state, loop, "parallel", private=lambda _: True, atomic=True)
+
+
+def require_members(state: State, loop: ir.For, tag: str) -> None:
+    """The iterations of the loop may be the members of a thread axis.
+
+    What each of them has its own copy of is private. Shared memory may be filled by all of them
+    with the same values, until a loop below is bound to the axis too and they share the work.
+    """
+    require_concurrent(
+        state, loop, f"bound to {tag}", lambda buffer: not shares(buffer.scope, tag), atomic=True,
+        redundant=lambda buffer: buffer.scope.startswith("shared"),
+    )  # fmt: skip
+
+
+def require_kind(state: State, loop: ir.For) -> None:
+    """The loop may run the way its kind says."""
+    if loop.kind is ir.ForKind.PARALLEL:
+        require_parallel(state, loop)
+    elif loop.kind is ir.ForKind.VECTORIZED:
+        require_concurrent(state, loop, "vectorized")
+    elif loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None:
+        require_members(state, loop, loop.thread.thread_tag)
+
+
+def _repeats(flow: Scope, loop: ir.For, block: ir.Block, inside: set[ir.Block]) -> bool:
+    """Whether a block does the same in every iteration: it depends neither on the loop nor on what
+    the loop writes."""
+    realize = flow.tree.realize(block)
+    around = [realize.predicate, *realize.iter_values]
+    for below in flow.tree.loops_above(block):
+        around += [below.min, below.extent]
+    if any(ir.uses_var(e, loop.loop_var) for e in around):
+        return False
+    sources = {w for r in block.reads for w in flow.writers.get(r.buffer, ())}
+    return not sources & inside
+
+
+def _all_atomic(block: ir.Block, atomic: bool) -> bool:
+    return atomic and all(updated_atomically(block, r.buffer) for r in block.writes)
 
 
 def _lives_in(flow: Scope, buffer: ir.Buffer, inside: set[ir.Block]) -> bool:

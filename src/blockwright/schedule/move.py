@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
 from blockwright.arith import Analyzer, IntervalSet, detect_iter_map, union
-from blockwright.schedule.checks import require_concurrent, require_stage_pipeline
+from blockwright.schedule.checks import require_kind, require_stage_pipeline
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.state import State, Step
 
@@ -193,5 +193,4 @@ def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable
     loops = after.tree.loops
     left = [loops[f.loop_var] for f in state.tree.loops_above(block) if f.loop_var in loops]
     for loop in dict.fromkeys([*after.tree.loops_above(block), *left]):  # a buffer may leave too
-        if loop.kind in (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED):
-            require_concurrent(after, loop, loop.kind.value, loop.kind is ir.ForKind.PARALLEL)
+        require_kind(after, loop)

@@ -13,12 +13,10 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis import DIM_ALIGN
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
 from blockwright.schedule.stages import DOUBLE_BUFFER
 from blockwright.schedule.state import State
-
-_DIM_ALIGN = "buffer_dim_align"
-"""Annotation: rows of (write region, dimension, factor, offset)."""
 
 
 class Version(msgspec.Struct, frozen=True, eq=False):
@@ -210,9 +208,9 @@ class UseVersions(ir.Mutator):
     def rewrite_Block(self, node: ir.Block) -> Any:
         new = self.descend(node)
         notes = {k: v for k, v in node.annotations.items() if k != DOUBLE_BUFFER}
-        rows = notes.get(_DIM_ALIGN)
+        rows = notes.get(DIM_ALIGN)
         if rows is not None:
-            notes[_DIM_ALIGN] = tuple(self._aligned(node, tuple(row)) for row in rows)
+            notes[DIM_ALIGN] = tuple(self._aligned(node, tuple(row)) for row in rows)
         if notes != node.annotations:
             new = new.replace(annotations=notes)
         if new is not node:

@@ -6,12 +6,13 @@ except `host_cpu_name` when it is called.
 """
 
 from blockwright.target.host import host_cpu_name
-from blockwright.target.scopes import ExecutionScope, MemoryScope
+from blockwright.target.scopes import ExecutionScope, LaunchLimits, MemoryScope
 from blockwright.target.target import Cache, Target, target_names
 
 __all__ = [
     "Cache",
     "ExecutionScope",
+    "LaunchLimits",
     "MemoryScope",
     "Target",
     "host_cpu_name",

@@ -40,6 +40,34 @@ class ExecutionScope(msgspec.Struct, frozen=True):
     max_size: int = 0
 
 
+class LaunchLimits(msgspec.Struct, frozen=True):
+    """What one launch may ask for.
+
+    Attributes:
+        block_threads: threads per block; block: the same along x, y and z.
+        grid: blocks along x, y and z.
+        warp: threads that run in step.
+        shared_bytes: shared memory per block, of fixed and of dynamic size together.
+        thread_registers: 32-bit registers a thread can have; block_registers: all of a block's.
+        local_bytes: private memory per thread, registers spilled included.
+    """
+
+    block_threads: int
+    block: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    warp: int
+    shared_bytes: int
+    thread_registers: int
+    block_registers: int
+    local_bytes: int
+
+
+def cuda_limits(shared_bytes: int) -> LaunchLimits:
+    """The limits common to all CUDA devices from compute capability 7.0 on."""
+    return LaunchLimits(1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535), 32, shared_bytes,
+                        255, 65536, 512 * 1024)  # fmt: skip
+
+
 CPU_MEMORY: tuple[MemoryScope, ...] = (
     MemoryScope("global", "device"),
     MemoryScope("local", "thread", constant_size=True, max_bytes=32 * 1024),
@@ -63,7 +91,7 @@ def gpu_memory(shared_bytes: int) -> tuple[MemoryScope, ...]:
         MemoryScope("shared", "gpu_block", constant_size=True, max_bytes=48 * 1024),
         MemoryScope("shared.dyn", "gpu_block", max_bytes=shared_bytes),
         MemoryScope("warp", "gpu_warp", constant_size=True),
-        MemoryScope("local", "gpu_thread", constant_size=True, max_bytes=255 * 4),
+        MemoryScope("local", "gpu_thread", constant_size=True, max_bytes=512 * 1024),
         *(MemoryScope(name, "gpu_warp", constant_size=True, fragment=True) for name in _FRAGMENTS),
     )
 

@@ -32,7 +32,9 @@ from blockwright.target.scopes import (
     CPU_MEMORY,
     GPU_EXECUTION,
     ExecutionScope,
+    LaunchLimits,
     MemoryScope,
+    cuda_limits,
     gpu_memory,
 )
 
@@ -73,6 +75,7 @@ class Target:
         fma: whether a fused multiply-add is one instruction.
         caches: data caches, first level first.
         memory_scopes, execution_scopes: see `target.scopes`.
+        launch: what a kernel launch may ask for; None where there are no launches.
 
     Raises:
         TargetError BW650: unknown name; the message lists the known ones.
@@ -93,6 +96,7 @@ class Target:
     caches: tuple[Cache, ...]
     memory_scopes: tuple[MemoryScope, ...]
     execution_scopes: tuple[ExecutionScope, ...]
+    launch: LaunchLimits | None
 
     def __init__(self, name: str | Target = "native", *, num_threads: int | None = None) -> None:
         fields = dict(vars(name)) if isinstance(name, Target) else dict(_describe(name))
@@ -189,6 +193,7 @@ def _cpu(
         "vector_registers": registers, "fma": arch == "aarch64" or "fma" in features,
         "num_threads": allowed_processors(), "caches": caches or _DEFAULT_CACHES,
         "memory_scopes": CPU_MEMORY, "execution_scopes": CPU_EXECUTION,
+        "launch": None,
     }  # fmt: skip
 
 
@@ -200,4 +205,5 @@ def _gpu(name: str, sm: int) -> dict[str, Any]:
         "vector_bits": 128, "vector_registers": 255, "fma": True, "num_threads": 1024,
         "caches": (Cache(shared, 4, 128), Cache(48 << 20, 16, 128, 1)),
         "memory_scopes": gpu_memory(shared), "execution_scopes": GPU_EXECUTION,
+        "launch": cuda_limits(shared),
     }  # fmt: skip

@@ -136,5 +136,5 @@ def _run(
 
 
 def _has_free_order(func: ir.PrimFunc) -> bool:
-    free = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
+    free = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.THREAD_BINDING)
     return any(loop.kind in free for loop in ir.loops(func.body))

@@ -52,6 +52,8 @@ def implied_type(op: str, args: Sequence[Expr]) -> DType | None:
         return result_type(row, args[0].dtype) if args else None
     if op.startswith("vector_reduce_"):
         return args[0].dtype.element
+    if op.startswith("atomic_"):
+        return args[1].dtype if len(args) > 1 else None
     return dtype_of(_STATED_TYPES.get(op, "int32"))
 
 

@@ -3,6 +3,8 @@
 from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop
 from blockwright.schedule.primitive.annotate import Annotate
 from blockwright.schedule.primitive.annotate_buffer_access import AnnotateBufferAccess
+from blockwright.schedule.primitive.atomic_update import AtomicUpdate
+from blockwright.schedule.primitive.bind import Bind
 from blockwright.schedule.primitive.blockize import Blockize
 from blockwright.schedule.primitive.cache_index import CacheIndex
 from blockwright.schedule.primitive.cache_inplace import CacheInplace
@@ -53,6 +55,8 @@ from blockwright.schedule.record import Primitive
 PRIMITIVES: tuple[type[Primitive], ...] = (
     AddUnitLoop,
     Annotate,
+    AtomicUpdate,
+    Bind,
     AnnotateBufferAccess,
     Blockize,
     CacheIndex,

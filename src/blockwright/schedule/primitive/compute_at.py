@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
+from blockwright.analysis.kernels import fills_together
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import (
     Domains,
@@ -112,12 +113,14 @@ class ComputeAt(Primitive, frozen=True, eq=False):
         state: State, flow: Scope, block: ir.Block, loop: ir.For, consumers: list[ir.Block]
     ) -> Domains:
         """What the consumers read in one iteration of the loop, as domains of the iterators."""
-        fixed = [*state.tree.loops_above(loop), loop]
+        around = [*state.tree.loops_above(loop), loop]
         analyzer = state.analyzer(loop.body)
         iters = {it.var for it in block.iter_vars}
         found: Domains = {}
         whole: set[ir.Var] = set()
         for write in block.writes:
+            # What threads share on the chip they fill together: one copy serves all of them.
+            fixed = [f for f in around if not fills_together(f, write.buffer)]
             for consumer in consumers:
                 for read in consumer.reads:
                     if read.buffer is not write.buffer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.checks import require_concurrent
+from blockwright.schedule.checks import require_parallel, require_unbound
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
@@ -19,9 +19,11 @@ class Parallel(Primitive, frozen=True, eq=False):
         loop: the loop.
 
     Requires:
+    - the loop is not bound to a thread axis (BW312);
     - everything below the loop happens in blocks that are complete, reductions or updates;
-    - the loop drives no reduction iterator;
-    - iterations write different elements, or buffers that live inside the loop;
+    - the loop drives no reduction iterator, unless the update is atomic (`atomic_update`);
+    - iterations write different elements, or buffers that live inside the loop, or meet in atomic
+      updates only;
     - no iteration reads what another one writes.
 
     Before::
@@ -54,7 +56,8 @@ class Parallel(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
-        require_concurrent(state, loop, "parallel", private=True)
+        require_unbound(state, loop)
+        require_parallel(state, loop)
         edit = Edit(state)
         edit.replace(loop, loop.replace(kind=ir.ForKind.PARALLEL))
         return edit.finish()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.analysis import updated_atomically
+from blockwright.analysis.atomics import PRIVATE_SCOPES
 from blockwright.schedule.buffers import accessed_buffer, require_home, require_scope_name
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
@@ -69,7 +71,17 @@ class SetScope(Primitive, frozen=True, eq=False):
         owner = require_home(state, block, buffer)
         if buffer.scope == self.storage_scope:
             return Step(state.func)
+        _require_seen(state, owner, buffer, self.storage_scope)
         edit = Edit(state)
         fresh: ir.Buffer = buffer.replace(scope=self.storage_scope)
         edit.replace_block(owner, edit.substitute(owner, {buffer: fresh}))
         return edit.finish()
+
+
+def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
+    """Other threads see what is updated atomically."""
+    for block in ir.blocks(owner) if scope in PRIVATE_SCOPES else ():
+        if block is not owner and updated_atomically(block, buffer):
+            state.fail(f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
+                       "other thread sees it", code="BW372", guilty=[state.tree.realize(block)],
+                       help="set the scope before atomic_update")  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from blockwright import ir
+from blockwright.analysis import alignments
+from blockwright.analysis.layout import buffer_strides, unmet_demands
 from blockwright.arith import is_bijective
 from blockwright.intrin import TensorIntrin
 from blockwright.schedule.edit import Edit
@@ -29,7 +32,12 @@ class Tensorize(Primitive, frozen=True, eq=False):
     - the nest can be blockized;
     - its one store matches the meaning: same expression, each access the meaning's access shifted;
     - no predicate restricts the tile;
-    - the tile is compact where the implementation's buffers say so.
+    - every operand has what the buffers of the intrinsic state (BW373): element type; scope, where
+      one other than "global" is named; strides and element offset that are numbers; an offset that
+      is a multiple of `offset_factor`; an address that is one of `align` bytes. It is proved here,
+      and again when the program is built. A stride that is a name is bound to whatever it is.
+
+    The block gets the execution scope of the implementation's root block.
 
     Before::
 
@@ -71,10 +79,13 @@ class Tensorize(Primitive, frozen=True, eq=False):
             outer, target = node, realize
         inner = self._inner(state, outer, node)
         match = self._match(state, intrin, outer, inner.block, node)
+        _require_demands(state, intrin, match, realize.replace(block=outer), node)
         implementation = intrin.implementation
         body, views, allocs = _placed(implementation, intrin.meaning, match)
         new = outer.replace(body=body, match_buffers=(*outer.match_buffers, *views),
-                            alloc_buffers=(*outer.alloc_buffers, *allocs))  # fmt: skip
+                            alloc_buffers=(*outer.alloc_buffers, *allocs),
+                            exec_scope=implementation.root.exec_scope or outer.exec_scope
+                            )  # fmt: skip
         edit.forward.pop(inner.block, None)
         for old, became in list(edit.forward.items()):
             if became is inner.block:
@@ -121,6 +132,46 @@ class Tensorize(Primitive, frozen=True, eq=False):
         return match
 
 
+def _require_demands(
+    state: State, intrin: TensorIntrin, match: Match, realize: ir.BlockRealize, guilty: ir.Node
+) -> None:
+    """What the intrinsic's buffers state about their memory holds for the operands."""
+    align, outer = alignments(state.func.body), realize.block
+    analyzer = state.analyzer(guilty if isinstance(guilty, ir.Stmt) else None)
+    for it in outer.iter_vars:
+        analyzer.bind(it.var, it.dom)
+    values = {it.var: v for it, v in zip(outer.iter_vars, realize.iter_values, strict=True)}
+    found: list[str] = []
+    helps: dict[str, None] = {}
+    pairs = zip(intrin.meaning.buffers, intrin.implementation.buffers, strict=True)
+    for mine, formal in pairs:
+        region = match.regions[mine]
+        allocated = region.buffer not in set(state.func.buffers)
+        strides = buffer_strides(region.buffer, align.get(region.buffer, ()))
+        for demand, known, remedy in unmet_demands(
+            _demanding(mine, formal), region, strides, allocated, analyzer,
+            lambda e: ir.substitute(e, values),
+        ):  # fmt: skip
+            found.append(f"operand {mine.name} ({region.buffer.name}) must have {demand}, but "
+                         f"{known}")  # fmt: skip
+            helps[remedy] = None
+    if found:
+        state.fail(f"{intrin.name} does not fit its operands: " + "; ".join(found), code="BW373",
+                   guilty=[guilty], help="; ".join(helps))  # fmt: skip
+
+
+def _demanding(meaning: ir.Buffer, implementation: ir.Buffer) -> ir.Buffer:
+    """One buffer that demands what either program of an intrinsic does."""
+    a, b = meaning, implementation
+    return b.replace(
+        strides=b.strides or a.strides,
+        elem_offset=a.elem_offset if b.elem_offset is None else b.elem_offset,
+        scope=a.scope if b.scope == "global" else b.scope,
+        data_alignment=math.lcm(max(a.data_alignment, 1), max(b.data_alignment, 1)),
+        offset_factor=math.lcm(max(a.offset_factor, 1), max(b.offset_factor, 1)),
+    )
+
+
 def _placed(
     implementation: ir.PrimFunc, meaning: ir.PrimFunc, match: Match
 ) -> tuple[ir.Stmt, list[ir.MatchBufferRegion], tuple[ir.Buffer, ...]]:
@@ -129,12 +180,12 @@ def _placed(
     views: list[ir.MatchBufferRegion] = []
     mapping: dict[Any, ir.Node] = {}
     for mine, formal in zip(meaning.buffers, implementation.buffers, strict=True):
-        region = match.regions[mine]
-        symbols = {v: ir.Var(v.name, v.type) for e in (*formal.strides, formal.elem_offset)
+        region, demanding = match.regions[mine], _demanding(mine, formal)
+        symbols = {v: ir.Var(v.name, v.type) for e in (*demanding.strides, demanding.elem_offset)
                    if e is not None for v in ir.free_vars(e)}  # fmt: skip
         scope = region.buffer.scope
         name = f"{region.buffer.name}_tile"
-        view = ir.substitute(formal, symbols).replace(name=name, scope=scope)
+        view = ir.substitute(demanding, symbols).replace(name=name, scope=scope)
         mapping.update(symbols)
         mapping[formal] = view
         views.append(ir.MatchBufferRegion(view, region))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.schedule.checks import require_unbound
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
@@ -18,6 +19,7 @@ class Unroll(Primitive, frozen=True, eq=False):
         loop: the loop.
 
     Requires:
+    - the loop is not bound to a thread axis (BW312);
     - the extent is a constant.
 
     Before::
@@ -50,6 +52,7 @@ class Unroll(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
+        require_unbound(state, loop)
         if not ir.is_const_int(loop.extent):
             state.fail(
                 f"loop {loop.loop_var.name} has no constant extent",

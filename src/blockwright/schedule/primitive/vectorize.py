@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.checks import require_concurrent
+from blockwright.schedule.checks import require_concurrent, require_unbound
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
@@ -20,6 +20,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
         loop: the loop.
 
     Requires:
+    - the loop is not bound to a thread axis (BW312);
     - the extent is a constant;
     - everything below the loop happens in blocks that are complete, reductions or updates;
     - the loop drives no reduction iterator, and iterations write different elements; or it is the
@@ -57,12 +58,13 @@ class Vectorize(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
+        require_unbound(state, loop)
         if not ir.is_const_int(loop.extent):
             state.fail(f"loop {loop.loop_var.name} has no constant extent", code="BW318",
                        guilty=[loop], help="split a constant factor off and vectorize "
                        "that")  # fmt: skip
         if not combines_lanes(state, loop):
-            require_concurrent(state, loop, "vectorized", private=False)
+            require_concurrent(state, loop, "vectorized")
         edit = Edit(state)
         edit.replace(loop, loop.replace(kind=ir.ForKind.VECTORIZED))
         return edit.finish()

@@ -18,6 +18,7 @@ from blockwright.testing.moves import (
     overlap,
     reduction,
     storage,
+    threads,
 )
 from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally, check
 
@@ -28,6 +29,7 @@ MOVES: dict[str, Move] = {
     **movement.MOVES,
     **overlap.MOVES,
     **reduction.MOVES,
+    **threads.MOVES,
     **storage.MOVES,
 }
 """Method of the schedule → how to try it."""

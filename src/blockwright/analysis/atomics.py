@@ -1,0 +1,70 @@
+"""What an atomic update may be applied to."""
+
+from __future__ import annotations
+
+from blockwright import ir
+
+PRIVATE_SCOPES = ("local", "warp")
+"""Scopes whose elements one thread, or the lanes of one warp, have for themselves."""
+
+
+def atomic_problem(call: ir.Call) -> str | None:
+    """Why an atomic update has no meaning; None when it has one."""
+    if len(call.args) != 2:
+        return f"{call.op} takes an element and a value, got {len(call.args)} arguments"
+    place, value = ir.atomic_place(call), call.args[1]
+    if place is None:
+        pointer = call.args[0].dtype.is_handle
+        return None if pointer else f"{call.op} takes an element such as B[i], or its address"
+    held = place.buffer.dtype
+    if place.predicate is not None or place.dtype.lanes > 1:
+        return f"{call.op} takes one element of {place.buffer.name}, not a vector"
+    if value.dtype is not held:
+        return f"{call.op} combines a {value.dtype} with an element of {held}"
+    return atomic_misfit(call.op, held) or _unshared(call, place.buffer)
+
+
+def atomic_misfit(name: str, dtype: ir.DType) -> str | None:
+    """Why elements of a type cannot be updated by an operation; None when they can."""
+    logical = name in ("atomic_and", "atomic_or")
+    if dtype.is_handle or dtype.lanes > 1 or (dtype.is_int and dtype.bits < 8):
+        return f"{name} of {dtype}: only single elements of whole bytes can be updated"
+    if logical and dtype.is_float:
+        return f"{name} of {dtype}: only integers and booleans have it"
+    if dtype.is_bool and not logical:
+        return f"{name} of {dtype}: booleans have atomic_and and atomic_or"
+    return None
+
+
+def _unshared(call: ir.Call, buffer: ir.Buffer) -> str | None:
+    if buffer.scope in PRIVATE_SCOPES or "." in buffer.scope.removesuffix(".dyn"):
+        return f"{call.op} updates {buffer.name} in {buffer.scope!r}, which no other thread sees"
+    return None
+
+
+def is_atomic_update(block: ir.Block) -> bool:
+    """Whether everything a block does is one atomic update."""
+    body = block.body
+    return block.init is None and isinstance(body, ir.Evaluate) and ir.is_atomic(body.value)
+
+
+def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:
+    """Whether a block changes a buffer through atomic updates alone, and reads it in no other way.
+
+    Blocks inside count; a buffer whose address is taken, or a view of it, does not qualify.
+    """
+    inside: set[ir.Node] = set()
+    found = False
+    for node in ir.walk(block):
+        if isinstance(node, ir.BufferStore) and node.buffer is buffer:
+            return False
+        if isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer:
+            return False
+        if ir.is_atomic(node):
+            place = ir.atomic_place(node)
+            if place is not None and place.buffer is buffer:
+                inside.update((place, node.args[0]))
+                found = True
+        elif isinstance(node, ir.BufferLoad) and node.buffer is buffer and node not in inside:
+            return False
+    return found

@@ -1,0 +1,322 @@
+"""Loop nests: the values that loops give to the iterators of a block (TensorIR paper, section 3.3).
+
+Three rules, each proved by iterator maps and bounds where possible, and refuted only by an instance
+at which it fails (what is neither is accepted; the interpreter checks it at every run):
+
+- every value lies in the iterator's domain (BW232);
+- iterators vary independently: `v1 = i // 4, v2 = i % 4` runs through all pairs, `v1 = i, v2 = 2 i`
+  does not (BW233). Conditions are not counted against this: they may cut any shape out of the box.
+  Several loops may give one iterator the same value: then its instances are computed again;
+- a block with an initial value sets it before the first term of every element, and adds no term
+  twice (BW234).
+
+Iterators declared opaque, and values that depend on memory, are not judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.analysis.enumerate import (
+    Array,
+    Env,
+    Instances,
+    Span,
+    Unknown,
+    instances,
+    shown,
+    sizes_to_try,
+    value_of,
+)
+from blockwright.analysis.kernels import axis_of
+from blockwright.analysis.problems import Problem
+from blockwright.analysis.scope import facts_at
+from blockwright.analysis.tree import Tree
+from blockwright.analysis.visits import Visit
+from blockwright.arith import Analyzer, detect_iter_map, is_bijective
+from blockwright.arith.condition import conjuncts
+
+_OPAQUE = (ir.IterType.OPAQUE, ir.IterType.SCAN)
+_SIMULATED = 1 << 11  # instances of a reduction that are run through one by one
+
+
+def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Problem]:
+    """Violations in all blocks of a function."""
+    for visit in found:
+        if visit.block.iter_vars:
+            yield from _Nest(tree, visit).problems()
+
+
+class _Nest:
+    """One block in the loops of its scope."""
+
+    def __init__(self, tree: Tree, visit: Visit) -> None:
+        self.tree, self.visit = tree, visit
+        self.block, self.realize = visit.block, visit.realize
+        same = _one_variable_per_axis(visit)
+        self.values = [ir.substitute(v, same) for v in self.realize.iter_values]
+        self.predicate = ir.substitute(self.realize.predicate, same)
+        self.loops = [f for f in tree.loops_above(self.block) if f.loop_var not in same]
+        self.domains = {f.loop_var: ir.Range(f.min, f.extent) for f in self.loops}
+
+    def problems(self) -> Iterator[Problem]:
+        if self._plain():
+            return
+        judged = [
+            (it, value)
+            for it, value in zip(self.block.iter_vars, self.values, strict=True)
+            if it.iter_type not in _OPAQUE and not _depends_on_memory(value)
+        ]
+        first = self.loops[0] if self.loops else self.realize
+        analyzer = facts_at(self.tree, first)
+        yield from self._outside(judged, analyzer)
+        yield from self._dependent(judged, analyzer)
+        if self.block.init is not None and len(judged) == len(self.values):
+            yield from self._repeated(analyzer)
+
+    def _plain(self) -> bool:
+        """Whether each iterator simply is a loop of its own with the same extent."""
+        seen: set[ir.Node] = set()
+        for it, value in zip(self.block.iter_vars, self.values, strict=True):
+            domain = self.domains.get(value) if isinstance(value, ir.Var) else None
+            if domain is None or value in seen or not _same_range(domain, it.dom):
+                return False
+            seen.add(value)
+        bound = all(f.loop_var in seen for f in self.loops) or self.block.init is None
+        return bound and ir.is_const_int(self.predicate, 1)
+
+    # ------------------------------------------------------------------ domains
+    def _outside(
+        self, judged: list[tuple[ir.IterVar, ir.Expr]], analyzer: Analyzer
+    ) -> Iterator[Problem]:
+        inside = analyzer.copy()
+        for loop in self.loops:
+            inside.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+        for condition in conjuncts(self.predicate):
+            inside.learn(condition)
+        for it, value in judged:
+            low, end = it.dom.min, ir.add(it.dom.min, it.dom.extent)
+            fits = ir.logical_and(ir.compare(ir.GE, value, low), ir.compare(ir.LT, value, end))
+            if inside.prove(fits):
+                continue
+            where = self._out_of_domain(it)
+            if where is not None:
+                yield Problem(
+                    "BW232",
+                    f"iterator {it.var.name} of block {self.block.name} leaves its domain: {where}",
+                    (it, value),
+                    "guard the block with T.where, or give the iterator a domain that holds all "
+                    "its values",
+                )
+
+    def _out_of_domain(self, it: ir.IterVar) -> str | None:
+        """An instance at which an iterator lies outside its domain."""
+        low, extent = self.visit.resolved(it.dom.min), self.visit.resolved(it.dom.extent)
+        for rows in self._runs():
+            try:
+                value = self._column(it.var, rows)
+                start = value_of(low, rows.env)
+                bad = (value < start) | (value >= start + value_of(extent, rows.env))
+            except Unknown:
+                return None
+            hits = np.flatnonzero(bad)
+            if len(hits):
+                at = rows.at(int(hits[0]))
+                return f"at {shown(at, at)} it is {int(value[hits[0]])}"
+        return None
+
+    def _runs(self) -> Iterator[Instances]:
+        """Instances of the block that run, for several sizes."""
+        for sizes in sizes_to_try(self.tree.func):
+            try:
+                rows = instances([level.span for level in self.visit.path], sizes)
+                for guard in self.visit.guards:
+                    rows = rows.where(value_of(guard, rows.env))
+            except Unknown:
+                return
+            if rows.rows:
+                yield rows
+
+    def _column(self, var: ir.Var, rows: Instances) -> Array:
+        """What an iterator of this or an enclosing block is at every instance."""
+        found = value_of(self.visit.values[var], rows.env)
+        return np.broadcast_to(np.asarray(found), (rows.rows,))
+
+    # ------------------------------------------------------------------ independence
+    def _dependent(
+        self, judged: list[tuple[ir.IterVar, ir.Expr]], analyzer: Analyzer
+    ) -> Iterator[Problem]:
+        values = [value for _, value in judged]
+        if detect_iter_map(values, self.domains, None, analyzer, "independent", pad=True).ok:
+            return
+        for group in self._sharing(judged):
+            loops = [f for f in self.loops
+                     if any(ir.uses_var(v, f.loop_var) for _, v in group)]  # fmt: skip
+            domains = {f.loop_var: self.domains[f.loop_var] for f in loops}
+            values = [value for _, value in group]
+            if detect_iter_map(values, domains, None, analyzer, "independent", pad=True).ok:
+                continue
+            why = self._missing_combination([it for it, _ in group], loops)
+            if why is not None:
+                names = ", ".join(it.var.name for it, _ in group)
+                yield Problem(
+                    "BW233",
+                    f"iterators {names} of block {self.block.name} are not independent: {why}",
+                    tuple(node for pair in group for node in pair),
+                    "bind them to different loops, or to quotient and remainder of one "
+                    "(i // 4, i % 4); declare them opaque if the block is meant to run so",
+                )
+
+    def _sharing(
+        self, judged: list[tuple[ir.IterVar, ir.Expr]]
+    ) -> list[list[tuple[ir.IterVar, ir.Expr]]]:
+        """Iterators joined by loops they share; groups of one depend on nothing."""
+        groups: list[tuple[set[ir.Var], list[tuple[ir.IterVar, ir.Expr]]]] = []
+        for it, value in judged:
+            used = {v for v in ir.free_vars(value) if v in self.domains}
+            mine: list[tuple[ir.IterVar, ir.Expr]] = []
+            for other in [g for g in groups if g[0] & used]:
+                groups.remove(other)
+                used |= other[0]
+                mine = [*other[1], *mine]
+            groups.append((used, [*mine, (it, value)]))
+        return [members for _, members in groups if len(members) > 1]
+
+    def _missing_combination(
+        self, group: Sequence[ir.IterVar], loops: Sequence[ir.For]
+    ) -> str | None:
+        """Values that the iterators take, but not together; None when none is found."""
+        moving = {f.loop_var for f in loops}
+        others = [level.span for level in self.visit.path if level.var not in moving]
+        spans = [level.span for level in self.visit.path if level.var in moving]
+        for sizes in sizes_to_try(self.tree.func):
+            try:
+                fixed = instances(others, sizes, 1)
+                if not fixed.rows:
+                    continue
+                known = fixed.at(0)
+                kinds = [self._at_least(it.var, spans, known) for it in group]
+                total = _count(spans, known)
+                if math.prod(kinds) > total:
+                    return (f"they take {' × '.join(map(str, kinds))} values or more, the loops "
+                            f"have {total} iterations")  # fmt: skip
+                rows = instances(spans, known)
+                columns = np.stack([self._column(it.var, rows) for it in group])
+            except Unknown:
+                return None
+            box = math.prod(len(np.unique(column)) for column in columns)
+            ran = np.unique(columns, axis=1).shape[1]
+            if rows.complete and ran < box:
+                return f"of the {box} combinations of their values {ran} run"
+        return None
+
+    def _at_least(self, var: ir.Var, spans: Sequence[Span], known: Env) -> int:
+        """A number of values that an iterator surely takes: one loop runs, the others stand."""
+        most = 1
+        for moving in spans:
+            first = {**known, **{s.var: int(value_of(s.low, known)) for s in spans}}
+            count = min(_SIMULATED, int(value_of(moving.extent, known)))
+            env = {**first, moving.var: first[moving.var] + np.arange(count)}
+            found = value_of(self.visit.values[var], env)
+            most = max(most, len(np.unique(np.asarray(found))))
+        return most
+
+    # ------------------------------------------------------------------ reductions
+    def _repeated(self, analyzer: Analyzer) -> Iterator[Problem]:
+        reduced = [it.iter_type is ir.IterType.REDUCE for it in self.block.iter_vars]
+        if not any(reduced):
+            return
+        predicate = None if ir.is_const_int(self.predicate, 1) else self.predicate
+        once = is_bijective(self.values, self.domains, predicate, analyzer)
+        if once and self._starts_first(reduced, analyzer):
+            return
+        why = self._simulated(reduced)
+        if why is not None:
+            yield Problem(
+                "BW234", f"block {self.block.name} does not reduce every element once: {why}",
+                (self.realize,),
+                "let every reduction iterator run through its domain from its first value, once "
+                "for each element",
+            )  # fmt: skip
+
+    def _starts_first(self, reduced: Sequence[bool], analyzer: Analyzer) -> bool:
+        """Whether the first iteration of the loops over the terms is the first term, and runs."""
+        pairs = zip(self.block.iter_vars, self.values, reduced, strict=True)
+        terms = [(it.dom.min, v) for it, v, is_term in pairs if is_term]
+        starts = {f.loop_var: f.min for f in self.loops
+                  if any(ir.uses_var(v, f.loop_var) for _, v in terms)}  # fmt: skip
+        known = analyzer.copy()
+        for loop in self.loops:
+            known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+        first = (ir.cast_to(ir.substitute(v, starts), low.dtype) for low, v in terms)
+        return all(
+            known.prove_equal(x, low) for x, (low, _) in zip(first, terms, strict=True)
+        ) and all(
+            not ir.uses_var(c, set(starts)) or known.prove(ir.substitute(c, starts))
+            for c in conjuncts(self.predicate)
+        )
+
+    def _simulated(self, reduced: Sequence[bool]) -> str | None:
+        """What goes wrong first when the instances run one by one."""
+        mine = {it.var: is_term for it, is_term in zip(self.block.iter_vars, reduced, strict=True)}
+        for rows in self._runs():
+            if not rows.complete or rows.rows > _SIMULATED:
+                continue
+            try:
+                keys = [self._column(v, rows) for v in self.visit.values if not mine.get(v)]
+                terms = [self._column(v, rows) for v, is_term in mine.items() if is_term]
+                starts = [np.broadcast_to(value_of(self.visit.resolved(it.dom.min), rows.env),
+                                          (rows.rows,))
+                          for it in self.block.iter_vars if mine[it.var]]  # fmt: skip
+            except Unknown:
+                return None
+            first = np.all(np.stack(terms) == np.stack(starts), axis=0)
+            seen: dict[bytes, set[bytes]] = {}
+            for k in range(rows.rows):
+                key = np.array([c[k] for c in keys], np.int64).tobytes()
+                term = np.array([c[k] for c in terms], np.int64).tobytes()
+                known = seen.setdefault(key, set())
+                at = rows.at(k)
+                if first[k]:
+                    known.clear()
+                elif not known:
+                    return f"at {shown(at, at)} a term comes before the initial value"
+                if term in known:
+                    return f"at {shown(at, at)} a term comes a second time"
+                known.add(term)
+        return None
+
+
+def _one_variable_per_axis(visit: Visit) -> dict[ir.Var, ir.Expr]:
+    """Loops bound to an axis that a loop around them is bound to, by that loop's variable."""
+    outer: dict[str, ir.Var] = {}
+    same: dict[ir.Var, ir.Expr] = {}
+    for stmt in visit.around:
+        axis = axis_of(stmt)
+        if axis is not None and outer.setdefault(axis.tag, axis.var) is not axis.var:
+            same[axis.var] = outer[axis.tag]
+    return same
+
+
+def _depends_on_memory(value: ir.Expr) -> bool:
+    return any(isinstance(n, ir.BufferLoad) for n in ir.walk(value))
+
+
+def _same_range(a: ir.Range, b: ir.Range) -> bool:
+    return _same(a.min, b.min) and _same(a.extent, b.extent)
+
+
+def _same(a: ir.Expr, b: ir.Expr) -> bool:
+    return a is b or (ir.is_const_int(a) and ir.is_const_int(b, ir.const_int(a) or 0))
+
+
+def _count(spans: Sequence[Span], env: Env) -> int:
+    """The number of iterations of loops whose extents do not depend on one another."""
+    total = 1
+    for span in spans:
+        total *= max(0, int(value_of(span.extent, env)))
+    return total

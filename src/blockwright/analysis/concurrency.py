@@ -1,0 +1,214 @@
+"""Iterations that run at the same time do not meet, except in atomic updates (BW240).
+
+Looked at are parallel and thread-bound loops; two of their iterations are taken, with whatever is
+around at its first value, and what they surely touch is compared element by element. A reduction
+whose iterator such a loop drives is the common case and named as such. Buffers that each iteration
+has for itself do not count: those allocated inside, those that only one parallel loop touches, and
+those in a scope that the members of the thread axis do not share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.analysis.atomics import updated_atomically
+from blockwright.analysis.enumerate import (
+    Env,
+    Span,
+    Unknown,
+    instances,
+    sizes_to_try,
+    value_of,
+)
+from blockwright.analysis.kernels import BLOCK_AXES, shares
+from blockwright.analysis.problems import Problem
+from blockwright.analysis.visits import Level, Touch, Visit, touches
+
+_FEW = 1 << 8  # instances of what is inside the loop that are looked at
+Place = tuple[int, ...]
+
+
+def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
+    """Violations in all parallel and thread-bound loops of a function."""
+    below: dict[tuple[ir.Var, bool], tuple[Level, list[Visit]]] = {}
+    leaves = _leaves(found)
+    for visit in leaves:
+        for level in visit.path:
+            bound = bool(level.tag)
+            parallel = isinstance(level.stmt, ir.For) and level.stmt.kind is ir.ForKind.PARALLEL
+            if bound or parallel:
+                below.setdefault((level.var, bound), (level, []))[1].append(visit)
+    if not below:
+        return
+    allocated = _allocations(func)
+    for level, inside in below.values():
+        loop = _Loop(func, level, inside, leaves, allocated)
+        reductions = list(loop.reductions())
+        yield from reductions
+        if not reductions:
+            yield from loop.races()
+
+
+def _leaves(found: Sequence[Visit]) -> list[Visit]:
+    outer = {s for visit in found for s in visit.around if isinstance(s, ir.Block)}
+    return [visit for visit in found if visit.block not in outer]
+
+
+def _allocations(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Block]:
+    return {b: block for block in ir.blocks(func.body) for b in block.alloc_buffers}
+
+
+class _Loop:
+    """A loop whose iterations run at the same time, with the blocks in it."""
+
+    def __init__(
+        self, func: ir.PrimFunc, level: Level, inside: list[Visit], leaves: Sequence[Visit],
+        allocated: dict[ir.Buffer, ir.Block],
+    ) -> None:  # fmt: skip
+        self.func, self.level, self.inside = func, level, inside
+        self.leaves, self.allocated = leaves, allocated
+        self._followed: list[tuple[Visit, Touch]] | None = None
+
+    def reductions(self) -> Iterator[Problem]:
+        """Reduction iterators that the loop drives, unless the update is atomic."""
+        if ir.is_const_int(self.level.extent, 1):
+            return
+        for visit in self.inside:
+            driven = [
+                it for outer in (*visit.around, visit.block) if isinstance(outer, ir.Block)
+                for it in outer.iter_vars
+                if it.iter_type is ir.IterType.REDUCE
+                and ir.uses_var(visit.values[it.var], self.level.var)
+            ]  # fmt: skip
+            written = [_root(visit, r.buffer) for r in visit.block.writes]
+            shared = [b for b in written if not self._private(b, visit)]
+            if driven and any(not updated_atomically(visit.block, b) for b in shared):
+                names = ", ".join(it.var.name for it in driven)
+                yield Problem(
+                    "BW240",
+                    f"{self._name()} runs reduction iterator {names} of block {visit.block.name} "
+                    "at the same time, and the update is not atomic",
+                    (self.level.stmt, visit.realize),
+                    "rfactor the loop, or decompose_reduction and atomic_update the block",
+                )
+
+    def races(self) -> Iterator[Problem]:
+        """An element that two iterations touch, one of them writing."""
+        for sizes in sizes_to_try(self.func)[:2]:
+            try:
+                count = int(value_of(self.level.extent, {**sizes, **_zeros(self.inside)}))
+                low = int(value_of(self.level.low, {**sizes, **_zeros(self.inside)}))
+            except Unknown:
+                return
+            if count < 2:
+                continue
+            first = self._touched({**sizes, self.level.var: low})
+            for other in {low + 1, low + count - 1}:
+                second = self._touched({**sizes, self.level.var: other})
+                met = self._meeting(first, second) or self._meeting(second, first)
+                if met is not None:
+                    buffer, place, visits = met
+                    at = ", ".join(map(str, place))
+                    yield Problem(
+                        "BW240",
+                        f"iterations {low} and {other} of {self._name()} run at the same time and "
+                        f"both touch {buffer.name}[{at}], not only reading",
+                        (self.level.stmt, *dict.fromkeys(v.realize for v in visits)),
+                        "let iterations touch different elements, run the loop serially, give "
+                        "each its own buffer, or use atomic updates",
+                    )
+                    return
+
+    def _name(self) -> str:
+        kind = self.level.tag or "parallel"
+        return f"loop {self.level.var.name} ({kind})"
+
+    def _private(self, buffer: ir.Buffer, visit: Visit) -> bool:
+        """Whether each iteration has the buffer for itself."""
+        owner = self.allocated.get(buffer)
+        if owner is None:
+            return False
+        stmts = [*visit.around, visit.block]
+        mine = next(x.stmt for x in visit.path if x.var is self.level.var)
+        if owner in stmts and stmts.index(owner) > stmts.index(mine):
+            return True
+        if self.level.tag:
+            return not shares(buffer.scope, self.level.tag)
+        users = [v for v in self.leaves
+                 if any(r.buffer is buffer for r in (*v.block.reads, *v.block.writes))]  # fmt: skip
+        return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
+
+    def _touched(self, known: Env) -> dict[tuple[ir.Buffer, Place], dict[str, Visit]]:
+        """Element → how it is surely touched and by which block, for one iteration."""
+        found: dict[tuple[ir.Buffer, Place], dict[str, Visit]] = {}
+        if self._followed is None:
+            self._followed = [
+                (visit, touch) for visit in self.inside for touch in touches(visit)
+                if _root(visit, touch.buffer) is touch.buffer
+                and not self._private(touch.buffer, visit)
+            ]  # fmt: skip
+        for visit, touch in self._followed:
+            for place in self._places(visit, touch, known):
+                found.setdefault((touch.buffer, place), {}).setdefault(touch.how, visit)
+        return found
+
+    def _meeting(
+        self, first: dict[tuple[ir.Buffer, Place], dict[str, Visit]],
+        second: dict[tuple[ir.Buffer, Place], dict[str, Visit]],
+    ) -> tuple[ir.Buffer, Place, tuple[Visit, Visit]] | None:  # fmt: skip
+        """An element that one iteration changes and the other touches otherwise than atomically.
+
+        Between blocks that the threads of one block run, there are barriers.
+        """
+        waits = self.level.tag not in ("", *BLOCK_AXES)
+        for (buffer, place), mine in first.items():
+            for how, visit in mine.items():
+                for other, partner in second.get((buffer, place), {}).items():
+                    if waits and visit is not partner:
+                        continue
+                    if how == "write" or (how == "atomic" and other != "atomic"):
+                        return buffer, place, (visit, partner)
+        return None
+
+    def _places(self, visit: Visit, touch: Touch, known: Env) -> list[Place]:
+        own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
+        spans: list[Span] = []
+        for k, level in enumerate(visit.path):
+            if level.var is self.level.var:
+                continue
+            free = k > own or bool(level.tag and self.level.tag)
+            count = level.extent if free and not _same_launch(level, self.level) else ir.const(
+                1, level.low.dtype)  # fmt: skip
+            spans.append(Span(level.var, level.low, count))
+        try:
+            rows = instances([*spans, *touch.spans], known, _FEW)
+            for guard in (*visit.guards, *touch.guards):
+                rows = rows.where(value_of(guard, rows.env))
+            columns = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in touch.indices]
+        except Unknown:
+            return []
+        if not columns:
+            return [()] if rows.rows else []
+        return [tuple(int(x) for x in row) for row in np.unique(np.stack(columns), axis=1).T]
+
+
+def _same_launch(level: Level, loop: Level) -> bool:
+    """Another axis of the same launch: its first member stands for all."""
+    return bool(level.tag and loop.tag) and level.stmt is not loop.stmt
+
+
+def _zeros(inside: Sequence[Visit]) -> Env:
+    return {x.var: 0 for visit in inside for x in visit.path}
+
+
+def _root(visit: Visit, buffer: ir.Buffer) -> ir.Buffer:
+    """The buffer behind a view."""
+    for block in (visit.block, *reversed(visit.around)):
+        if isinstance(block, ir.Block):
+            for match in block.match_buffers:
+                if match.buffer is buffer:
+                    buffer = match.source.buffer
+    return buffer

@@ -1,0 +1,307 @@
+"""Producers cover consumers: what is read from an allocated buffer has been written before.
+
+A violation is shown by an instance that reads an element which nobody can have written by then
+(BW235). The instance is one of the first iteration of the loops that the reader shares with
+writers, so that only writers that stand before it in the program have run; what they may have
+written is bounded from above by the boxes of their signatures. What is not refuted is accepted: the
+interpreter and a sanitizer build find the rest. Reads that hang on a condition count where the
+condition holds, reads at positions that depend on memory do not count.
+
+For threads the same question is asked per copy of the buffer. All threads that share a copy have
+written their part, as a barrier between writer and reader guarantees; threads with another copy
+have written nothing into this one (BW238). A barrier needs all threads of the block: it cannot
+stand where only some of them arrive (BW239).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.analysis.enumerate import (
+    Array,
+    Env,
+    Instances,
+    Span,
+    Unknown,
+    instances,
+    shown,
+    sizes_to_try,
+    value_of,
+)
+from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.kernels import BLOCK_AXES, shares
+from blockwright.analysis.problems import Problem
+from blockwright.analysis.regions import relax_region
+from blockwright.analysis.visits import Level, Touch, Visit, touches
+from blockwright.arith import Analyzer, is_bijective
+
+
+def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
+    """Violations for all allocated buffers of a function."""
+    buffers = {b for block in ir.blocks(func.body) for b in block.alloc_buffers}
+    if not buffers or _accesses_outside_blocks(func.body, buffers):
+        return
+    analyzer = symbol_facts(func)
+    parents = {inner for visit in found for inner in visit.around if isinstance(inner, ir.Block)}
+    writers: dict[ir.Buffer, list[_Writer]] = {}
+    for visit in found:
+        for region in visit.block.writes:
+            if region.buffer in buffers and not _delegates(visit, region.buffer, found):
+                writers.setdefault(region.buffer, []).append(_Writer(visit, region))
+    for visit in found:
+        if visit.block in parents:
+            continue
+        told: set[ir.Buffer] = set()
+        for touch in touches(visit):
+            wanted = touch.buffer in buffers and touch.how != "write"
+            own = visit.block.init is not None and any(
+                r.buffer is touch.buffer for r in visit.block.writes
+            )
+            if wanted and not own and touch.buffer not in told:
+                problem = _Read(func, visit, touch, writers.get(touch.buffer, []), analyzer).check()
+                if problem is not None:
+                    told.add(touch.buffer)
+                    yield problem
+
+
+@dataclasses.dataclass(eq=False)
+class _Writer:
+    visit: Visit
+    region: ir.BufferRegion
+
+
+def _delegates(visit: Visit, buffer: ir.Buffer, found: Sequence[Visit]) -> bool:
+    """Whether a block inside states the writes of this one more exactly."""
+    if any(m.source.buffer is buffer for m in visit.block.match_buffers):
+        return False
+    return any(visit.block in other.around and any(r.buffer is buffer for r in other.block.writes)
+               for other in found[visit.order + 1 :])  # fmt: skip
+
+
+def _accesses_outside_blocks(body: ir.Stmt, buffers: set[ir.Buffer]) -> bool:
+    """Whether statements of the root block touch buffers themselves: no signature tells how."""
+    stack: list[ir.Node] = [body.block.body] if isinstance(body, ir.BlockRealize) else [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ir.BufferStore, ir.BufferLoad)) and node.buffer in buffers:
+            return True
+        if isinstance(node, ir.BlockRealize):
+            stack += [*node.iter_values, node.predicate]
+        else:
+            stack += node.children()
+    return False
+
+
+class _Read:
+    """One access that reads, and those who may have written what it reads."""
+
+    def __init__(
+        self, func: ir.PrimFunc, visit: Visit, touch: Touch, writers: Sequence[_Writer],
+        analyzer: Analyzer,
+    ) -> None:  # fmt: skip
+        self.func, self.visit, self.touch = func, visit, touch
+        self.writers, self.analyzer = writers, analyzer
+
+    def check(self) -> Problem | None:
+        name, reader = self.touch.buffer.name, self.visit.block.name
+        if not self.writers:
+            return Problem(
+                "BW235", f"block {reader} reads {name}, which no block writes",
+                (self.visit.realize,), "fill the buffer before it is read",
+            )  # fmt: skip
+        where = self._refuted()
+        if where is None:
+            return self._barrier()
+        lonely = self._refuted(everyone=True) is None
+        guilty = (self.visit.realize, *(w.visit.realize for w in self.writers))
+        if lonely:
+            return Problem(
+                "BW238", f"block {reader} reads {where}, which another {self._member()} writes: "
+                + self._apart(), guilty,
+                "let each read what it wrote, or give the buffer a scope that they share",
+            )  # fmt: skip
+        return Problem(
+            "BW235", f"block {reader} reads {where}, which nobody has written by then", guilty,
+            "let the producer write all that is read, before it is read and in every iteration of "
+            "the loops they share",
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ counterexamples
+    def _refuted(self, everyone: bool = False, alone: bool = False) -> str | None:
+        """An instance that reads what no writer can have written, in words.
+
+        `everyone`: as if all threads shared one copy; `alone`: as if each had its own.
+        """
+        first = self._shared_loops()
+        boxes = [self._box(w, everyone, alone) for w in self.writers
+                 if w.visit.order < self.visit.order and self._may_meet(w, everyone)]  # fmt: skip
+        for sizes in sizes_to_try(self.func):
+            try:
+                rows = self._instances(sizes, first)
+                if rows.rows:
+                    read = [np.broadcast_to(value_of(i, rows.env), (rows.rows,))
+                            for i in self.touch.indices]  # fmt: skip
+                    missed: Array = np.ones(rows.rows, bool)
+                    for box in boxes:
+                        missed &= ~_inside(read, box, rows)
+                    hits = np.flatnonzero(missed)
+                    if len(hits):
+                        at = rows.at(int(hits[0]))
+                        element = ", ".join(str(int(c[hits[0]])) for c in read)
+                        place = f"{self.touch.buffer.name}[{element}]"
+                        known = shown(at, at)
+                        return f"{place} at {known}" if known else place
+            except Unknown:
+                return None
+        return None
+
+    def _instances(self, sizes: Env, first: set[ir.Var]) -> Instances:
+        """Instances of the read that happen in the first iteration of the shared loops."""
+        spans: list[Span] = []
+        for level in self.visit.path:
+            span = level.span
+            if level.var in first:
+                span = span._replace(extent=ir.const(1, span.low.dtype))
+                if np.any(value_of(level.extent, {**sizes, **_starts(self.visit.path)}) < 1):
+                    raise Unknown
+            spans.append(span)
+        rows = instances([*spans, *self.touch.spans], sizes)
+        for guard in (*self.visit.guards, *self.touch.guards):
+            rows = rows.where(value_of(guard, rows.env))
+        return rows
+
+    def _shared_loops(self) -> set[ir.Var]:
+        """Loops that order the read after writes of earlier iterations."""
+        mine = {level.stmt: level.var for level in self.visit.path if not level.tag}
+        spatial = self._own_elements()
+        return {mine[level.stmt] for w in self.writers for level in w.visit.path
+                if level.stmt in mine
+                and not (w.visit is self.visit and level.var in spatial)}  # fmt: skip
+
+    def _own_elements(self) -> set[ir.Var]:
+        """Loops that take an update to elements which it has not touched before.
+
+        Those are the loops of its scope that drive spatial iterators alone, where the loops number
+        the instances one to one and the element read is the one written.
+        """
+        block, realize = self.visit.block, self.visit.realize
+        own = any(t.buffer is self.touch.buffer and t.how != "read"
+                  and ir.structural_equal(t.indices, self.touch.indices)
+                  for t in touches(self.visit))  # fmt: skip
+        last = max((k for k, s in enumerate(self.visit.around) if isinstance(s, ir.Block)),
+                   default=0)  # fmt: skip
+        loops = [s for s in self.visit.around[last:] if isinstance(s, ir.For)]
+        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+        pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+        terms = [v for it, v in pairs if it.iter_type is not ir.IterType.SPATIAL]
+        if not own or not is_bijective([v for _, v in pairs], domains, None, self.analyzer):
+            return set()
+        return {v for v in domains if not any(ir.uses_var(t, v) for t in terms)}
+
+    def _may_meet(self, writer: _Writer, everyone: bool) -> bool:
+        """Whether a writer's copy can be the reader's: on-chip memory ends with its kernel."""
+        same = writer.visit.kernel is self.visit.kernel
+        return same or everyone or self.touch.buffer.scope == "global"
+
+    def _box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
+        """What a writer has at most written, in terms of what it has in common with the reader."""
+        fixed = {level.var for level in self.visit.path
+                 if self._in_step(level, writer, everyone, alone)}  # fmt: skip
+        domains = {level.var: ir.Range(level.low, level.extent) for level in writer.visit.path
+                   if level.var not in fixed}  # fmt: skip
+        region = ir.BufferRegion(writer.region.buffer,
+                                 tuple(ir.substitute(r, writer.visit.values)
+                                       for r in writer.region.region))  # fmt: skip
+        guards = ir.all_of(writer.visit.guards)
+        predicate = None if ir.is_const_int(guards) else guards
+        known = self.analyzer.copy()
+        for level in self.visit.path:
+            if level.var in fixed:
+                known.bind(level.var, ir.Range(level.low, level.extent))
+        return relax_region(region, domains, known, predicate).region
+
+    def _in_step(self, level: Level, writer: _Writer, everyone: bool, alone: bool) -> bool:
+        """Whether the writes that can be seen at a level are those of the same iteration."""
+        around = [w for w in writer.visit.path if w.var is level.var]
+        if not around:
+            return False
+        if not level.tag:
+            return around[0].stmt is level.stmt
+        if everyone or writer.visit.kernel is not self.visit.kernel:
+            return False
+        if alone and level.tag not in BLOCK_AXES:
+            return True
+        scope = self.touch.buffer.scope
+        return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
+
+    def _member(self) -> str:
+        """Between whom the buffer is not shared."""
+        if any(w.visit.kernel is not self.visit.kernel for w in self.writers):
+            return "kernel"
+        return {"local": "thread", "warp": "warp"}.get(self.touch.buffer.scope, "block")
+
+    def _apart(self) -> str:
+        buffer, member = self.touch.buffer, self._member()
+        if buffer.scope == "global":
+            return "blocks of one kernel do not wait for one another"
+        if member == "kernel":
+            return f"{buffer.name} lies in {buffer.scope!r}, which ends with its kernel"
+        return f"{buffer.name} lies in {buffer.scope!r}, of which every {member} has its own copy"
+
+    # ------------------------------------------------------------------ barriers
+    def _barrier(self) -> Problem | None:
+        """A barrier that would have to stand where not all threads of a block arrive."""
+        kernel = self.visit.kernel
+        if kernel is None or self.touch.buffer.scope == "local":
+            return None
+        for writer in self.writers:
+            if writer.visit.kernel is not kernel:
+                continue
+            condition = _divergent(writer.visit, self.visit)
+            if condition is None or self._refuted(alone=True) is None:
+                continue
+            return Problem(
+                "BW239",
+                f"block {self.visit.block.name} reads what other threads write to "
+                f"{self.touch.buffer.name}, under a condition that not all threads fulfil: no "
+                "barrier can stand between them",
+                (self.visit.realize, writer.visit.realize, condition),
+                "put the condition on the blocks themselves, not on what is around both",
+            )
+        return None
+
+
+def _divergent(a: Visit, b: Visit) -> ir.Node | None:
+    """A condition around two blocks that differs between threads of a block."""
+    lanes = {level.var for level in b.path if level.tag and level.tag not in BLOCK_AXES}
+    for x, y in zip(a.around, b.around, strict=False):
+        if x is not y:
+            return None
+        condition: ir.Expr | None = None
+        if isinstance(x, ir.IfThenElse):
+            condition = x.condition
+        elif isinstance(x, ir.BlockRealize):
+            condition = x.predicate
+        elif isinstance(x, ir.For):
+            condition = x.extent
+        if condition is not None and ir.uses_var(b.resolved(condition), lanes):
+            return condition
+    return None
+
+
+def _starts(path: Sequence[Level]) -> Env:
+    """Loops from zero at their first iteration; others are left out."""
+    return {level.var: 0 for level in path if ir.is_const_int(level.low, 0)}
+
+
+def _inside(read: Sequence[Array], box: tuple[ir.Range, ...], rows: Instances) -> Array:
+    """Which reads lie in a box."""
+    inside: Array = np.ones(rows.rows, bool)
+    for column, rng in zip(read, box, strict=True):
+        low = value_of(rng.min, rows.env)
+        inside &= (column >= low) & (column < low + value_of(rng.extent, rows.env))
+    return inside

@@ -1,0 +1,153 @@
+"""Thread axes and kernels: which loops are bound, which belong to one launch, who shares what.
+
+A kernel is launched by the outermost thread-bound loop. Nests without a `blockIdx` axis that touch
+the same on-chip buffer belong to one kernel of a single block; lowering puts barriers between them.
+All loops of a kernel that are bound to one axis stand for the same thread, also when one is inside
+another: then the inner one does not run anew, its variable is the outer one's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from blockwright import ir
+from blockwright.analysis.tree import Tree, child_stmts
+
+BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+VIRTUAL_AXES = ("vthread", "vthread.x", "vthread.y", "vthread.z")
+AXES = (*BLOCK_AXES, *THREAD_AXES, *VIRTUAL_AXES)
+
+
+class Axis(NamedTuple):
+    """A statement that binds a variable to a thread axis."""
+
+    tag: str
+    var: ir.Var
+    low: ir.Expr
+    extent: ir.Expr
+    stmt: ir.Stmt
+
+
+@dataclasses.dataclass(eq=False)
+class Kernel:
+    """One launch: the nests it is made of and its axes by tag, in program order."""
+
+    nests: list[ir.Stmt]
+    axes: dict[str, list[Axis]]
+
+    def canonical(self, axis: Axis) -> ir.Var:
+        """The variable that stands for an axis everywhere in the kernel."""
+        return self.axes[axis.tag][0].var
+
+    def extent(self, tag: str) -> ir.Expr | None:
+        """The number of members along an axis; None where the kernel does not use it."""
+        found = self.axes.get(tag)
+        return found[0].extent if found else None
+
+
+def axis_of(stmt: ir.Stmt) -> Axis | None:
+    """The axis a statement binds: a thread-bound loop, or `T.launch_thread`."""
+    if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD_BINDING:
+        tag = "" if stmt.thread is None else stmt.thread.thread_tag
+        return Axis(tag, stmt.loop_var, stmt.min, stmt.extent, stmt)
+    if isinstance(stmt, ir.AttrStmt) and stmt.key in ("thread_extent", "virtual_thread"):
+        axis = stmt.node
+        if isinstance(axis, ir.IterVar):
+            low = ir.const(0, axis.var.dtype)
+            return Axis(axis.thread_tag, axis.var, low, stmt.value, stmt)
+    return None
+
+
+def shares(scope: str, tag: str) -> bool:
+    """Whether the members along an axis see one copy of a buffer in a storage scope.
+
+    Registers belong to a thread, fragments and "warp" to the 32 threads along `threadIdx.x`,
+    shared memory to a block. A virtual thread is a thread.
+    """
+    if scope == "global":
+        return True
+    if scope.startswith("shared"):
+        return tag not in BLOCK_AXES
+    return scope != "local" and tag == "threadIdx.x"
+
+
+def fills_together(loop: ir.For, buffer: ir.Buffer) -> bool:
+    """Whether the iterations of a loop are threads that share one on-chip copy of a buffer."""
+    tag = "" if loop.thread is None else loop.thread.thread_tag
+    return bool(tag) and buffer.scope != "global" and shares(buffer.scope, tag)
+
+
+def kernels(func: ir.PrimFunc) -> list[Kernel]:
+    """The kernels of a function in program order; none in a program without thread axes."""
+    found: list[Kernel] = []
+    _outermost(func.body, found)
+    return _joined(found)
+
+
+def _outermost(stmt: ir.Stmt, found: list[Kernel]) -> None:
+    stack = [stmt]
+    while stack:
+        here = stack.pop()
+        if axis_of(here) is None:
+            stack.extend(reversed(list(child_stmts(here))))
+            continue
+        axes: dict[str, list[Axis]] = {}
+        for inner in statements(here):
+            axis = axis_of(inner)
+            if axis is not None:
+                axes.setdefault(axis.tag, []).append(axis)
+        found.append(Kernel([here], axes))
+
+
+def statements(root: ir.Stmt) -> list[ir.Stmt]:
+    """A statement and all below it, in program order."""
+    out: list[ir.Stmt] = []
+    stack = [root]
+    while stack:
+        here = stack.pop()
+        out.append(here)
+        stack.extend(reversed(list(child_stmts(here))))
+    return out
+
+
+def _joined(found: Sequence[Kernel]) -> list[Kernel]:
+    """Single-block nests that share an on-chip buffer as one kernel each."""
+    result: list[Kernel] = []
+    owners: dict[ir.Buffer, Kernel] = {}
+    for kernel in found:
+        target = kernel
+        if not any(tag in kernel.axes for tag in BLOCK_AXES):
+            chip = _on_chip(kernel.nests[0])
+            target = next((owners[b] for b in chip if b in owners), kernel)
+            if target is not kernel:
+                target.nests += kernel.nests
+                for tag, axes in kernel.axes.items():
+                    target.axes.setdefault(tag, []).extend(axes)
+            owners.update(dict.fromkeys(chip, target))
+        if target is kernel:
+            result.append(kernel)
+    return result
+
+
+def _on_chip(stmt: ir.Stmt) -> list[ir.Buffer]:
+    """Buffers outside global memory that a nest touches and does not allocate itself."""
+    own: set[ir.Buffer] = set()
+    used: dict[ir.Buffer, None] = {}
+    for node in ir.walk(stmt):
+        if isinstance(node, ir.Block):
+            own.update(node.alloc_buffers)
+            own.update(m.buffer for m in node.match_buffers)
+        elif isinstance(node, ir.Buffer) and node.scope != "global":
+            used[node] = None
+    return [b for b in used if b not in own]
+
+
+def kernel_at(found: Sequence[Kernel], tree: Tree, stmt: ir.Stmt) -> Kernel | None:
+    """The kernel a statement stands in."""
+    for kernel in found:
+        if any(stmt is nest or tree.is_below(stmt, nest) for nest in kernel.nests):
+            return kernel
+    return None

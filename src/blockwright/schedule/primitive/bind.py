@@ -1,0 +1,165 @@
+"""bind: iterations of a loop become the members of a thread axis."""
+
+from __future__ import annotations
+
+import difflib
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.analysis.kernels import AXES, VIRTUAL_AXES, kernel_at, kernels, shares
+from blockwright.schedule.checks import (
+    require_compact_flow,
+    require_members,
+    require_plain_loop,
+    require_zero_start,
+)
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class Bind(Primitive, frozen=True, eq=False):
+    """Let the iterations of a loop be run by the threads or blocks along an axis.
+
+    Args:
+        loop: the loop.
+        thread_axis: blockIdx.x, .y or .z, threadIdx.x, .y or .z, or vthread.x, .y or .z.
+
+    Requires:
+    - the axis exists (BW304); the loop is serial, without annotations, from 0 (BW312);
+    - other loops of the same kernel on this axis have the same extent (BW370);
+    - everything below the loop happens in blocks that are complete, reductions or updates (BW314);
+    - the loop drives no reduction iterator, unless the update is atomic (BW317);
+    - iterations write different elements (BW317), or buffers in a scope of which each member of the
+      axis has its own copy ("local" for threads, "shared" for blocks), or meet in atomic updates;
+    - no iteration reads what another one writes (BW316);
+    - inside a loop on the same axis, whose members then share the work: the blocks in the loop do
+      not depend on that outer loop, and write only buffers that the members share (BW371).
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i, j in T.grid(4, 32):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i * 32 + j)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        i, j = sch.get_loops(sch.get_block("B"))
+        sch.bind(i, "blockIdx.x")
+        sch.bind(j, "threadIdx.x")
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i in T.thread_binding(4, thread="blockIdx.x"):
+                for j in T.thread_binding(32, thread="threadIdx.x"):
+                    with T.block("B"):
+                        vi = T.axis.spatial(128, i * 32 + j)
+                        B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "bind"
+
+    loop: LoopRV
+    thread_axis: str
+
+    def apply(self, state: State) -> Step:
+        loop, tag = state.loop(self.loop), self.thread_axis
+        if tag not in AXES:
+            close = difflib.get_close_matches(tag, AXES, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            state.fail(f"there is no thread axis {tag!r}", code="BW304", guilty=[loop],
+                       help=f"{hint}axes: {', '.join(AXES)}")  # fmt: skip
+        require_plain_loop(state, loop)
+        require_zero_start(state, loop)
+        outer = _same_axis_above(state, loop, tag)
+        if outer is None:
+            require_members(state, loop, tag)
+        else:
+            _require_shared_work(state, loop, outer, tag)
+        domain = ir.Range(loop.min, loop.extent)
+        thread = ir.IterVar(ir.Var(tag, loop.loop_var.type), domain, thread_tag=tag)
+        bound = loop.replace(kind=ir.ForKind.THREAD_BINDING, thread=thread)
+        edit = Edit(state)
+        edit.replace(loop, bound)
+        step = edit.finish()
+        _require_one_extent(state, step.func, loop, tag)
+        return step
+
+
+def _same_axis_above(state: State, loop: ir.For, tag: str) -> ir.For | None:
+    """The loop around this one that is bound to the axis already; virtual threads may nest."""
+    if tag in VIRTUAL_AXES:
+        return None
+    for above in state.tree.ancestors(loop):
+        if (
+            isinstance(above, ir.For)
+            and above.thread is not None
+            and (above.thread.thread_tag == tag)
+        ):
+            return above
+    return None
+
+
+def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) -> None:
+    """Every member of the axis did all iterations; now each does one, and all see the results."""
+    for block in require_compact_flow(state, loop):
+        realize = state.tree.realize(block)
+        values = [*realize.iter_values, realize.predicate]
+        if _depends(state, block, values, outer.loop_var):
+            state.fail(f"block {block.name} depends on loop {outer.loop_var.name}, which is bound "
+                       f"to {tag} already: a member of the axis cannot do another one's part",
+                       code="BW371", guilty=[loop, outer, realize],
+                       help="bind the loop to another axis")  # fmt: skip
+        for region in block.writes:
+            if not shares(region.buffer.scope, tag):
+                state.fail(f"block {block.name} writes {region.buffer.name} in "
+                           f"{region.buffer.scope!r}, of which each member of {tag} has its own "
+                           f"copy; loop {outer.loop_var.name} around it is bound to {tag} already",
+                           code="BW371", guilty=[loop, outer, realize],
+                           help="set_scope it to shared, or leave the loop serial")  # fmt: skip
+    drives = [it for block in state.tree.child_blocks(loop)
+              for it, value in zip(block.iter_vars, state.tree.realize(block).iter_values,
+                                   strict=True)
+              if ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.SPATIAL
+              ]  # fmt: skip
+    if drives:
+        state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
+                   f"{drives[0].var.name}, so it cannot be bound to {tag}", code="BW317",
+                   guilty=[loop, drives[0]], help="choose a spatial loop")  # fmt: skip
+
+
+def _depends(state: State, block: ir.Block, values: list[ir.Expr], var: ir.Var) -> bool:
+    """Whether a block's instances depend on a loop, also through iterators of blocks around it."""
+    wanted: set[ir.Var] = {var}
+    above = [s for s in state.tree.ancestors(block) if isinstance(s, ir.BlockRealize)]
+    for realize in reversed(above[1:]):
+        for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+            if ir.uses_var(value, wanted):
+                wanted.add(it.var)
+    return any(ir.uses_var(value, wanted) for value in values)
+
+
+def _require_one_extent(state: State, func: ir.PrimFunc, loop: ir.For, tag: str) -> None:
+    """All loops of the kernel on one axis agree, once this one is bound."""
+    if tag in VIRTUAL_AXES:
+        return
+    after = State(func, state._resolve, state.step_name)  # pyright: ignore[reportPrivateUsage]
+    bound = after.tree.loops[loop.loop_var]
+    kernel = kernel_at(kernels(func), after.tree, bound)
+    assert kernel is not None
+    analyzer = after.analyzer()
+    for axis in kernel.axes[tag]:
+        same = analyzer.prove_equal(ir.cast_to(axis.extent, loop.extent.dtype), loop.extent)
+        if not same and axis.stmt is not bound:
+            state.fail(f"loop {axis.var.name} of the same kernel is bound to {tag} with extent "
+                       f"{axis.extent!r}, loop {loop.loop_var.name} has {loop.extent!r}",
+                       code="BW370",
+                       guilty=[loop, state.tree.loops.get(axis.var, loop)],
+                       help="split or fuse the loops to one extent, or use another axis"
+                       )  # fmt: skip

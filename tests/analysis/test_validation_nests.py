@@ -1,0 +1,305 @@
+"""What `bw.validate` says about loop nests and about producers and consumers."""
+
+from __future__ import annotations
+
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+
+
+def program(body: str, n: int = 32, allocate: str = "") -> ir.PrimFunc:
+    lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
+    return bw.from_source(
+        f"""
+@T.prim_func
+def main(A: T.Buffer(({n}, {n}), "float32"), B: T.Buffer(({n}, {n}), "float32")):
+    {allocate or "pass"}
+{lines}
+"""
+    )
+
+
+def codes(func: ir.PrimFunc, target: str | None = None) -> list[str]:
+    """The codes of all problems, in order; none for a valid program."""
+    try:
+        bw.validate(func, target)
+    except bw.ValidationError as error:
+        return [d.code for d in error.diagnostics]
+    return []
+
+
+def message(func: ir.PrimFunc) -> str:
+    with pytest.raises(bw.ValidationError) as caught:
+        bw.validate(func)
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------------------ loop nests
+def bound(extent: str, v1: str, v2: str, condition: str = "True") -> ir.PrimFunc:
+    """One loop that gives values to two iterators (TensorIR paper, section 3.3)."""
+    return bw.from_source(f"""
+@T.prim_func
+def main(h: T.handle):
+    n = T.int64()
+    B = T.match_buffer(h, (4 * n, 4 * n), "float32")
+    for i in range({extent}):
+        with T.block("B"):
+            v1 = T.axis.{v1}
+            v2 = T.axis.{v2}
+            T.where({condition})
+            T.reads()
+            T.writes(B[0:4 * n, 0:4 * n])
+            B[v1 % n, v2 % n] = T.float32(1)
+""")
+
+
+@pytest.mark.parametrize("extent", ["16", "1000000", "n"])
+def test_two_iterators_on_one_loop_are_not_independent(extent: str) -> None:
+    func = bound(extent, f"spatial({extent}, i)", f"spatial(2 * {extent}, i * 2)")
+    assert codes(func) == ["BW233"]
+
+
+@pytest.mark.parametrize(
+    ("extent", "v1", "v2", "condition"),
+    [
+        ("16", "spatial(4, i // 4)", "spatial(4, i % 4)", "True"),
+        ("n * 4", "spatial(n, i // 4)", "spatial(4, i % 4)", "True"),
+        ("n * 4", "spatial(4, i // n)", "spatial(n, i % n)", "True"),
+        ("18", "spatial(5, i // 4)", "spatial(4, i % 4)", "True"),  # the last row is shorter
+        ("20", "spatial(5, i // 4)", "spatial(4, i % 4)", "i < 18"),
+        ("16", "spatial(8, i // 4 + 2)", "spatial(9, i % 4 + 5)", "True"),
+        ("16", "opaque(16, i)", "opaque(32, i * 2)", "True"),  # declared not to be looked at
+    ],
+)  # fmt: skip
+def test_quotients_and_remainders_are_independent(
+    extent: str, v1: str, v2: str, condition: str
+) -> None:
+    assert codes(bound(extent, v1, v2, condition)) == []
+
+
+def test_combinations_that_never_run_are_counted() -> None:
+    """i % 4 and i % 6 have the same parity."""
+    text = message(bound("24", "spatial(4, i % 4)", "spatial(6, i % 6)"))
+    assert "of the 24 combinations of their values 12 run" in text
+
+
+def test_a_value_outside_its_domain_is_shown() -> None:
+    text = message(bound("18", "spatial(4, i // 4)", "spatial(4, i % 4)"))
+    assert "BW232" in text
+    assert "i = 16 it is 4" in text
+    assert codes(bound("18", "spatial(4, i // 4)", "spatial(4, i % 4)", "i < 16")) == []
+
+
+def test_conditions_may_cut_any_shape() -> None:
+    """A triangle is no product, and a fine thing to compute."""
+    assert codes(program("""
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.where(i <= j)
+        B[vi, vj] = A[vi, vj]
+""")) == []  # fmt: skip
+
+
+def test_positions_read_from_memory_are_not_judged() -> None:
+    func = bw.from_source("""
+@T.prim_func
+def main(P: T.Buffer((8,), "int32"), B: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, P[i])
+            T.reads()
+            T.writes(B[0:8])
+            B[vi] = T.float32(1)
+""")
+    assert codes(func) == []
+
+
+SUM = """
+for {loops}:
+    with T.block("B"):
+        vi = T.axis.spatial(32, {i})
+        vk = T.axis.reduce(32, {k})
+        T.where({where})
+        with T.init():
+            B[vi, 0] = T.float32(0)
+        B[vi, 0] = B[vi, 0] + A[vi, vk]
+"""
+
+
+@pytest.mark.parametrize(
+    ("loops", "i", "k", "where"),
+    [
+        ("i, k in T.grid(32, 32)", "i", "k", "True"),
+        ("k, i in T.grid(32, 32)", "i", "k", "True"),
+        ("i, k in T.grid(32, 32)", "i", "k", "k <= i"),  # causal: fewer terms, never none
+        ("i, u, k in T.grid(32, 2, 32)", "i", "k", "True"),  # all of it once more
+        ("i, ki, ko in T.grid(32, 5, 7)", "i", "ko * 5 + ki", "ko * 5 + ki < 32"),
+        ("io, ii, k in T.grid(8, 6, 32)", "io * 4 + ii", "k", "io * 4 + ii < 32"),  # overlapping
+    ],
+)
+def test_reductions_that_add_every_term_once(loops: str, i: str, k: str, where: str) -> None:
+    assert codes(program(SUM.format(loops=loops, i=i, k=k, where=where))) == []
+
+
+@pytest.mark.parametrize(
+    ("loops", "i", "k", "where", "why"),
+    [
+        ("i, k, u in T.grid(32, 32, 2)", "i", "k", "True", "a second time"),
+        ("i, k in T.grid(32, 32)", "i", "31 - k", "True", "before the initial value"),
+        ("i, k in T.grid(32, 31)", "i", "k + 1", "True", "before the initial value"),
+        ("i, k in T.grid(32, 32)", "i", "k", "k > 0", "before the initial value"),
+    ],
+)
+def test_reductions_that_do_not(loops: str, i: str, k: str, where: str, why: str) -> None:
+    text = message(program(SUM.format(loops=loops, i=i, k=k, where=where)))
+    assert "BW234" in text
+    assert why in text
+
+
+# ------------------------------------------------------------------------------ coverage
+ALLOCATED = 'C = T.alloc_buffer((32, 32), "float32")'
+
+
+def chain(first: str, second: str, value: str, where: str = "True") -> ir.PrimFunc:
+    """A producer of C and a consumer."""
+    return program(
+        f"""
+for i, j in T.grid({first}):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.where({where})
+        C[vi, vj] = A[vi, vj] * T.float32(2)
+for i, j in T.grid({second}):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = {value}
+""",
+        allocate=ALLOCATED,
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value", "where"),
+    [
+        ("32, 32", "32, 32", "C[vi, vj]", "True"),
+        ("32, 32", "32, 32", "C[31 - vi, 31 - vj]", "True"),
+        ("32, 32", "20, 32", "C[vi, vj]", "i < 20"),
+        ("20, 32", "32, 32", "T.if_then_else(vi < 20, C[vi, vj], T.float32(0))", "True"),
+        ("32, 32", "31, 32", "C[vi + 1, vj]", "i > 0"),
+    ],
+)
+def test_producers_that_cover(first: str, second: str, value: str, where: str) -> None:
+    assert codes(chain(first, second, value, where)) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value", "where", "element"),
+    [
+        ("20, 32", "32, 32", "C[vi, vj]", "True", "C[20, 0]"),
+        ("32, 32", "32, 32", "C[vi, vj]", "i < 20", "C[20, 0]"),
+        ("32, 16", "32, 32", "T.if_then_else(vi < 20, C[vi, vj], T.float32(0))", "True",
+         "C[0, 16]"),
+    ],
+)  # fmt: skip
+def test_producers_that_do_not(
+    first: str, second: str, value: str, where: str, element: str
+) -> None:
+    text = message(chain(first, second, value, where))
+    assert "BW235" in text
+    assert f"reads {element}" in text
+
+
+def test_what_nobody_writes_cannot_be_read() -> None:
+    func = program("""
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi, vj]
+""", allocate=ALLOCATED)  # fmt: skip
+    assert "which no block writes" in message(func)
+
+
+def test_in_shared_loops_the_first_iteration_decides() -> None:
+    """The next column is written one iteration too late; a whole row before is soon enough."""
+    shared = """
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj]
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi, {column}]
+"""
+    assert codes(program(shared.format(column="vj"), allocate=ALLOCATED)) == []
+    skewed = program(shared.format(column="T.min(vj + 1, 31)"), allocate=ALLOCATED)
+    assert codes(skewed) == ["BW235"]
+
+
+def test_an_update_needs_its_initial_value() -> None:
+    update = """
+for i, k in T.grid(32, 32):
+    with T.block("C"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        C[vi, 0] = C[vi, 0] + A[vi, vk]
+"""
+    first = """
+for i in range({rows}):
+    with T.block("first"):
+        vi = T.axis.spatial(32, i)
+        C[vi, 0] = T.float32(0)
+"""
+    assert codes(program(first.format(rows=32) + update, allocate=ALLOCATED)) == []
+    assert codes(program(first.format(rows=31) + update, allocate=ALLOCATED)) == ["BW235"]
+    assert codes(program(update, allocate=ALLOCATED)) == ["BW235"]
+
+
+def test_symbolic_sizes_and_blocks_inside_blocks() -> None:
+    text = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n * 4,), "float32")
+    B = T.match_buffer(b, (n * 4,), "float32")
+    C = T.alloc_buffer((n * 4,), "float32")
+    for i in range(n):
+        with T.block("tile"):
+            vi = T.axis.spatial(n, i)
+            for j in range({count}):
+                with T.block("C"):
+                    vj = T.axis.spatial(4, j)
+                    C[vi * 4 + vj] = A[vi * 4 + vj]
+    for i in range(n * 4):
+        with T.block("B"):
+            vi = T.axis.spatial(n * 4, i)
+            B[vi] = C[vi]
+"""
+    assert codes(bw.from_source(text.format(count=4))) == []
+    assert codes(bw.from_source(text.format(count=3))) == ["BW235"]
+    short = text.replace("for i in range(n):", "for i in range(n - 1):")
+    assert codes(bw.from_source(short.format(count=4))) == ["BW235"]
+
+
+# ------------------------------------------------------------------------------ one error for all
+def test_all_problems_come_at_once_with_the_program_marked() -> None:
+    func = program("""
+for i in range(32):
+    with T.block("first"):
+        v1 = T.axis.spatial(32, i)
+        v2 = T.axis.spatial(64, i * 2)
+        T.reads()
+        T.writes(B[0:32, 0:32])
+        B[v1, v2 % 32] = T.float32(1)
+for i in range(33):
+    with T.block("second"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = C[vi, 0]
+""", allocate=ALLOCATED)  # fmt: skip
+    assert codes(func) == ["BW233", "BW232", "BW235"]
+    text = message(func)
+    assert text.count("def main(") == 1
+    assert "^" * 4 in text.split("def main(")[1]
+    with pytest.raises(bw.ValidationError):
+        bw.build(func)
