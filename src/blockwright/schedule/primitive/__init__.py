@@ -55,9 +55,9 @@ from blockwright.schedule.record import Primitive
 PRIMITIVES: tuple[type[Primitive], ...] = (
     AddUnitLoop,
     Annotate,
+    AnnotateBufferAccess,
     AtomicUpdate,
     Bind,
-    AnnotateBufferAccess,
     Blockize,
     CacheIndex,
     CacheInplace,
