@@ -300,6 +300,10 @@ LAYOUT: dict[str, Case] = {
         CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j & i),
                                             assume_injective_transform=True), "BW324",
         "not one to one"),
+    "set_scope: threads would not see it": (
+        CHAIN, lambda s: (s.bind(loop(s, "C", 0), "threadIdx.x"),
+                          s.set_scope(block(s, "C"), 0, "local")), "BW317",
+        "each member bound to threadIdx.x would have a C of its own"),
     "set_axis_separator: order": (
         CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "C", [1, 1]), "BW304",
         "no increasing positions"),
