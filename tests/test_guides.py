@@ -5,19 +5,27 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from blockwright import ir
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-def run_page(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the page's blocks print when they are run as one file."""
+def load_page(name: str, folder: Path) -> dict[str, Any]:
+    """The names that the page's blocks define when they are run as one file."""
     text = (DOCS / name).read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     path = folder / (Path(name).stem.replace("-", "_") + ".py")
     path.write_text("\n\n".join(blocks), encoding="utf-8")
-    runpy.run_path(str(path))
+    return runpy.run_path(str(path))
+
+
+def run_page(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the page's blocks print."""
+    load_page(name, folder)
     return capsys.readouterr().out
 
 
@@ -38,3 +46,22 @@ def test_overlapping_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     printed = run_page("overlapping-work.md", tmp_path, capsys)
     assert "tile = T.alloc_buffer((2, 1, 64)" in printed
     assert "error[BW370]" in printed
+
+
+def test_scheduling_a_matrix_product(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every step of the page runs; its schedules are those that `make bench` measures."""
+    from examples.gemm.steps import STEPS
+
+    page = load_page("scheduling.md", tmp_path)
+    printed = capsys.readouterr().out
+    assert "error[BW317]" in printed
+    assert "decompose_reduction" in printed  # the difference, and the trace
+    for name in ("vectorized", "in_registers", "packed", "parallel"):
+        ir.assert_structural_equal(page[name]().func, STEPS[name]().func)
+
+
+def test_the_measured_steps_are_all_steps() -> None:
+    from benchmarks.gemm import STEP_NAMES
+    from examples.gemm.steps import STEPS
+
+    assert tuple(STEPS) == STEP_NAMES

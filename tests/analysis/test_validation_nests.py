@@ -303,3 +303,21 @@ for i in range(33):
     assert "^" * 4 in text.split("def main(")[1]
     with pytest.raises(bw.ValidationError):
         bw.build(func)
+
+
+def test_fused_and_split_again_with_a_remainder() -> None:
+    """The last row of the split loop is cut off by the condition, not by the loops."""
+    assert codes(program("""
+for o, m, j in T.grid(3, 3, 7):
+    with T.block("B"):
+        vi = T.axis.spatial(8, ((o * 3 + m) * 7 + j) // 7)
+        vj = T.axis.spatial(7, ((o * 3 + m) * 7 + j) % 7)
+        T.where((o * 3 + m) * 7 + j < 56)
+        B[vi, vj] = A[vi, vj]
+for o, j in T.grid(15, 4):
+    with T.block("A"):
+        vi = T.axis.spatial(8, (o * 4 + j) // 7)
+        vj = T.axis.spatial(7, (o * 4 + j) % 7)
+        T.where(o * 4 + j < 56)
+        B[vi, 8 + vj] = A[vi, vj]
+""")) == []  # fmt: skip

@@ -232,3 +232,57 @@ def test_a_bounded_fusion_below_an_outer_loop_leaves_a_gap() -> None:
 def test_a_base_goes_where_it_divides() -> None:
     bindings: list[Expr] = [I0 * 4 + J + 8]
     assert divided(bindings, loops(i=3, j=4), [J]) == [("i + 2", "3", "j", "4")]
+
+
+# ------------------------------------------------------------------------------ symbolic digits
+def sizes() -> Analyzer:
+    known = Analyzer()
+    for var in (N, M, K):
+        known.bind_bounds(var, 1, None)
+    return known
+
+
+def test_digits_counted_in_tiles_of_unknown_size() -> None:
+    """A loop over tiles of two axes, `ceildiv` of them each, is taken apart again."""
+    tiles = (N - 1) // M + 1
+    iters = loops(i=K * tiles, j=M)
+    indices = [I0 // tiles, (I0 % tiles) * M + J]
+    assert detect_iter_map(indices, iters, None, sizes(), "bijective").ok
+    assert not detect_iter_map([I0 // tiles, I0 // tiles * M + J], iters, None, sizes()).ok
+
+
+def test_products_of_symbols_are_mixed_radix() -> None:
+    whole = I0 * (N * M) + J * M + F
+    iters = loops(i=K, j=N, f=M)
+    assert detect_iter_map([whole], iters, None, sizes(), "bijective").ok
+    digits = [whole // (N * M), whole // M % N, whole % M]
+    assert detect_iter_map(digits, iters, None, sizes(), "bijective").ok
+    known = sizes()
+    for var, domain in iters.items():
+        known.bind(var, domain)
+    assert [known.simplify(d) for d in digits] == [I0, J, F]
+
+
+def test_a_factor_of_symbols_is_part_of_the_scale() -> None:
+    """`i * (n % 4 + 1)` moves with i, in steps that the symbols decide."""
+    found = detect_iter_map([I0 * (N % 4 + 1)], loops(i=3), None, sizes(), "independent")
+    assert found.ok
+    assert expr_text(iter_expr(found.indices[0])) == "i * ((n % 4) + 1)"
+    assert not detect_iter_map([I0 * (N % 4)], loops(i=3), None, sizes(), "independent").ok
+
+
+@pytest.mark.parametrize(
+    ("index", "apart"),
+    [(I0 * 2, True), (I0 * 4 + J, True), (I0 // 2, False), (I0 * 2 + J, False)],
+)
+def test_injective_maps_may_leave_gaps(index: Expr, apart: bool) -> None:
+    iters = loops(i=4, j=3) if ir.uses_var(index, J) else loops(i=4)
+    assert accepted([index], iters, level="injective") is apart
+
+
+def test_which_loops_the_points_tell_apart() -> None:
+    result = detect_iter_map([I0 // 2, J], loops(i=8, j=3, k=5), None, Analyzer())
+    assert result.told_apart == {J}
+    fused = I0 * 6 + J
+    result = detect_iter_map([fused // 4], loops(i=2, j=6), None, Analyzer())
+    assert result.told_apart == frozenset()

@@ -220,3 +220,44 @@ def test_a_checked_index_lies_in_its_extent(analyzer: Analyzer) -> None:
     assert analyzer.const_bounds(ir.call("checked_index", X, const(9))) == (0, 8)
     assert analyzer.simplify(ir.call("checked_index", I0, const(16))) is I0
     assert not analyzer.prove_equal(inside, X)
+
+
+# ------------------------------------------------------------------------------ divisibility
+def test_a_symbol_that_divides_a_size() -> None:
+    n, t, u = (ir.var(name, "int64") for name in ("n", "t", "u"))
+    known = Analyzer()
+    for var in (n, t, u):
+        known.bind_bounds(var, 1, None)
+    known.learn(ir.EQ(n % t, ir.const(0, "int64")))
+    cases = [
+        (t * (n // t), "n"),
+        (n % t, "0"),
+        ((n + t - 1) // t, "n // t"),
+        ((n - 1) // t, "(n // t) - 1"),
+        (n * u // t, "u * (n // t)"),
+        (u * t * (n // t), "n * u"),
+    ]
+    for expr, text in cases:
+        assert expr_text(known.simplify(expr)) == text
+
+
+def test_a_symbol_that_divides_a_number() -> None:
+    t = ir.var("t", "int64")
+    whole = ir.const(128, "int64")
+    known = Analyzer()
+    known.bind_bounds(t, 1, None)
+    known.learn(ir.EQ(whole % t, ir.const(0, "int64")))
+    assert known.prove_equal(t * (whole // t), whole)
+    assert expr_text(known.simplify(ir.ceildiv(whole, t))) == "128 // t"
+    assert not known.prove_equal(t * ((whole + 1) // t), whole + 1)
+
+
+def test_remainders_by_a_number_of_tiles_are_seen() -> None:
+    n, t, i = (ir.var(name, "int64") for name in ("n", "t", "i"))
+    known = Analyzer()
+    for var in (n, t):
+        known.bind_bounds(var, 1, None)
+    tiles = (n - 1) // t + 1
+    assert expr_text(known.simplify(t * (i % tiles))) == "t * (i % (((n - 1) // t) + 1))"
+    assert expr_text(known.simplify(i // tiles * tiles + i % tiles)) == "i"
+    assert expr_text(known.simplify((i // tiles) // t - i // (tiles * t))) == "0"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from blockwright.arith import (
 )
 from blockwright.arith.text import expr_text
 from blockwright.ir import Expr, Range, Var
+from blockwright.testing.points import Points
 
 FULL = os.environ.get("BLOCKWRIGHT_FUZZ") == "1"
 SEED = 1000 * int(os.environ.get("BLOCKWRIGHT_FUZZ_SEED", "0"))
@@ -36,44 +36,6 @@ EXPRESSIONS = 6_000 if FULL else 120
 MAPS = 6_000 if FULL else 120
 
 pytestmark = pytest.mark.fuzz
-
-
-# ------------------------------------------------------------------------------ evaluation
-@dataclass
-class Points:
-    """Every point of a box; `valid` marks those where nothing undefined was computed."""
-
-    values: dict[Var, np.ndarray]
-    valid: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.valid = np.ones(len(next(iter(self.values.values()))), dtype=bool)
-
-    def eval(self, node: Expr) -> np.ndarray:
-        if isinstance(node, Var):
-            return self.values[node]
-        if isinstance(node, ir.IntImm):
-            return np.full(len(self.valid), node.value, dtype=np.int64)
-        if isinstance(node, ir.Not):
-            return ~self.eval(node.a).astype(bool)
-        if isinstance(node, ir.Select):
-            c, a, b = (self.eval(e) for e in (node.condition, node.true_value, node.false_value))
-            return np.where(c.astype(bool), a, b)
-        if isinstance(node, ir.Cast):
-            return self.eval(node.value)
-        a, b = self.eval(node.a), self.eval(node.b)
-        if isinstance(node, (ir.FloorDiv, ir.FloorMod)):
-            self.valid &= b != 0
-            b = np.where(b == 0, 1, b)
-        return _OPS[type(node)](a, b)
-
-
-_OPS = {
-    ir.Add: np.add, ir.Sub: np.subtract, ir.Mul: np.multiply, ir.FloorDiv: np.floor_divide,
-    ir.FloorMod: np.mod, ir.Min: np.minimum, ir.Max: np.maximum, ir.EQ: np.equal,
-    ir.NE: np.not_equal, ir.LT: np.less, ir.LE: np.less_equal, ir.GT: np.greater,
-    ir.GE: np.greater_equal, ir.And: np.logical_and, ir.Or: np.logical_or,
-}  # fmt: skip
 
 
 class World:
@@ -122,7 +84,13 @@ class World:
 
     def factor(self) -> Expr:
         choices = [const(c) for c in (2, 3, 4, 4, 6, 8, 14)]
-        return self.rng.choice([*choices, self.n, self.m])
+        tiles = (self.n - 1) // self.m + 1  # a divisor of several terms
+        return self.rng.choice([*choices, self.n, self.m, tiles])
+
+    def divisibility(self) -> Expr:
+        """A size divides another one, or a number."""
+        whole = self.rng.choice([self.n, self.n * 2, const(12), const(8)])
+        return ir.EQ(whole % self.m, const(0))
 
     def expr(self, depth: int) -> Expr:
         rng = self.rng
@@ -192,6 +160,8 @@ def test_conditions_proved_hold_and_most_true_ones_are_proved() -> None:
             continue
         analyzer = world.analyzer()
         assumption = world.condition(1) if rng.random() < 0.3 else None
+        if rng.random() < 0.15:
+            assumption = world.divisibility()
         condition = world.likely_true() if rng.random() < 0.6 else world.condition(1)
         points = Points(world.values)
         holds = points.eval(condition).astype(bool)
@@ -393,6 +363,7 @@ def test_iterator_maps_are_what_they_are_said_to_be() -> None:
             "independent": len(distinct) == int(np.prod(values)),
             "surjective": len(distinct) == int(np.prod(spans)),
         }
+        truth["injective"] = truth["independent"] and len(distinct) == len(images)
         truth["bijective"] = truth["surjective"] and len(distinct) == len(images)
         for level, real in truth.items():
             result = detect_iter_map(indices, iters, bound, Analyzer(), level)  # type: ignore[arg-type]
@@ -400,6 +371,9 @@ def test_iterator_maps_are_what_they_are_said_to_be() -> None:
                 pytest.fail(f"{[expr_text(e) for e in indices]} is not {level} over "
                             f"{ {v.name: e for v, e in loops.items()} } given "
                             f"{None if bound is None else expr_text(bound)}")  # fmt: skip
+            for var in result.told_apart:  # equal points, equal values
+                known = np.column_stack([images, points.values[var]])
+                assert len(np.unique(known, axis=0)) == len(distinct), var.name
             for item, column in zip(result.indices, images.T, strict=bool(result.indices)):
                 assert (points.eval(iter_expr(item)) == column).all()
             if level == "bijective" and real:

@@ -25,19 +25,19 @@ def main(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64, 64), "float32"),
 """
 
 
-COLUMNS = """
+HALO = """
 @T.prim_func
-def main(A: T.Buffer((32, 8), "float32"), B: T.Buffer((32, 8), "float32")):
-    C = T.alloc_buffer((8,), "float32")
-    for i in range(32):
-        for j in range(8):
+def main(A: T.Buffer((33,), "float32"), B: T.Buffer((32,), "float32")):
+    C = T.alloc_buffer((33,), "float32")
+    for i in range(8):
+        for j in range(5):
             with T.block("C"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                C[vj] = A[vi, vj] * T.float32(2)
-        for j in range(8):
+                vj = T.axis.spatial(33, i * 4 + j)
+                C[vj] = A[vj] * T.float32(2)
+        for j in range(4):
             with T.block("B"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                B[vi, vj] = C[7 - vj]
+                vj = T.axis.spatial(32, i * 4 + j)
+                B[vj] = C[vj] + C[vj + 1]
 """
 
 
@@ -97,17 +97,14 @@ def test_without_the_fetch_it_computes_the_same() -> None:
 
 
 def test_each_member_has_its_own_copy_of_private_memory() -> None:
-    """All threads sum into the same places of a local buffer; of a global one they must not."""
-    for scope in ("local", "global"):
-        sch = schedule(COLUMNS)
-        i, _ = sch.get_loops(sch.get_block("B"))
-        if scope == "global":
-            refused("BW317", lambda sch=sch, i=i: sch.bind(i, "threadIdx.x"))
-            continue
-        sch.set_scope(sch.get_block("C"), 0, scope)
-        sch.bind(i, "threadIdx.x")
-        assert_same_meaning(from_source(COLUMNS), sch.func, exact=True)
-        bw.validate(sch.func, "cuda-sm_80")
+    """Two threads fill one element of the halo: of their own copies, not of one for all."""
+    sch = schedule(HALO)
+    i, _ = sch.get_loops(sch.get_block("B"))
+    refused("BW317", lambda: sch.bind(i, "threadIdx.x"))
+    sch.set_scope(sch.get_block("C"), 0, "local")
+    sch.bind(i, "threadIdx.x")
+    assert_same_meaning(from_source(HALO), sch.func, exact=True)
+    bw.validate(sch.func, "cuda-sm_80")
 
 
 # ------------------------------------------------------------------------------ refusals
@@ -167,7 +164,7 @@ def test_one_axis_has_one_extent_in_a_kernel() -> None:
     sch.bind(ti, "threadIdx.x")
     copy = sch.cache_read(c, 1, "shared")
     sch.compute_at(copy, j)
-    refused("BW370", lambda: sch.bind(sch.get_loops(copy)[-1], "threadIdx.x"))
+    refused("BW380", lambda: sch.bind(sch.get_loops(copy)[-1], "threadIdx.x"))
 
 
 PAIR = """
@@ -185,8 +182,12 @@ def test_work_that_depends_on_the_member_cannot_be_shared_out() -> None:
     sch = schedule(PAIR)
     i, j = sch.get_loops(sch.get_block("B"))
     sch.bind(i, "threadIdx.x")
-    refused("BW371", lambda: sch.bind(j, "threadIdx.x"))
+    refused("BW381", lambda: sch.bind(j, "threadIdx.x"))
     sch.bind(j, "threadIdx.y")
+    other = schedule(PAIR)
+    i, j = other.get_loops(other.get_block("B"))
+    other.bind(j, "threadIdx.x")  # the other way round
+    refused("BW381", lambda: other.bind(i, "threadIdx.x"))
     assert_same_meaning(from_source(PAIR), sch.func, exact=True)
 
 
@@ -197,4 +198,4 @@ def test_private_memory_cannot_be_filled_together() -> None:
     sch.bind(i, "threadIdx.x")
     copy = sch.cache_read(c, 1, "local")
     sch.compute_at(copy, j)
-    refused("BW371", lambda: sch.bind(sch.get_loops(copy)[-1], "threadIdx.x"))
+    refused("BW381", lambda: sch.bind(sch.get_loops(copy)[-1], "threadIdx.x"))

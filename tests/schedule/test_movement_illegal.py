@@ -411,20 +411,16 @@ REDUCTION: dict[str, Case] = {
         SHARED, lambda s: s.rfactor(loop(s, "C", 0), 0), "BW332", "exactly one block below"),
     "rfactor: initial value that counts": (
         SUM.replace("T.float32(0)", "T.float32(1)"), lambda s: s.rfactor(loop(s, "C", 1), 0),
-        "BW330", "is not neutral for the update"),
-    "rfactor: finite start of a maximum": (
-        SUM.replace("T.float32(0)", "T.float32(-1e30)")
-        .replace("C[vi] + A[vi, vk]", "T.max(C[vi], A[vi, vk])"),
-        lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "is not neutral for the update"),
+        "BW330", "is not neutral and would count again"),
     "rfactor: difference": (
         SUM.replace("C[vi] + A[vi, vk]", "C[vi] - A[vi, vk]"),
         lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "no sum, product"),
     "rfactor: term reads the result": (
         SUM.replace("C[vi] + A[vi, vk]", "C[vi] + A[vi, vk] * C[vi]"),
-        lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "combine the element with something"),
+        lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "a term free of it"),
     "rfactor: decomposed": (
         SUM, lambda s: (s.decompose_reduction(block(s, "C"), loop(s, "C", 1)),
-                        s.rfactor(loop(s, "C", 1), 0)), "BW330", "with an initial value"),
+                        s.rfactor(loop(s, "C", 1), 0)), "BW330", "no initial value"),
     "rfactor: condition on a split loop": (
         COUPLED,
         lambda s: (s.split(loop(s, "C", 0), [None, 8]), s.rfactor(loop(s, "C", 2), 0)),

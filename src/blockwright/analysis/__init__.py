@@ -4,6 +4,19 @@ from blockwright.analysis.atomics import atomic_misfit, is_atomic_update, update
 from blockwright.analysis.empty_reductions import define_empty_reductions
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
+from blockwright.analysis.reducer import (
+    REDUCER_KEY,
+    NoReduction,
+    Reduction,
+    builtin_name,
+    declare_reducer,
+    find_reduction,
+    find_update,
+    law_broken_by,
+)
+from blockwright.analysis.reducer_match import match_all
+from blockwright.analysis.reducer_step import step, stores
+from blockwright.analysis.reducer_table import BUILTIN, builtin_reducer, components, make_reducer
 from blockwright.analysis.regions import (
     block_access_regions,
     clip_region,
@@ -16,11 +29,15 @@ from blockwright.analysis.validation import find_violations
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 
 __all__ = [
+    "BUILTIN",
     "DIM_ALIGN",
+    "REDUCER_KEY",
     "AlignRow",
     "BlockKind",
     "FlowMemo",
+    "NoReduction",
     "Pattern",
+    "Reduction",
     "Scope",
     "Tree",
     "aligned_strides",
@@ -28,16 +45,27 @@ __all__ = [
     "atomic_misfit",
     "block_access_regions",
     "block_pattern",
+    "builtin_name",
+    "builtin_reducer",
     "check_well_formed",
     "child_stmts",
     "clip_region",
+    "components",
     "compute_pattern",
+    "declare_reducer",
     "define_empty_reductions",
     "facts_at",
     "find_problems",
+    "find_reduction",
+    "find_update",
     "find_violations",
     "is_atomic_update",
+    "law_broken_by",
+    "make_reducer",
+    "match_all",
     "relax_region",
+    "step",
+    "stores",
     "symbol_facts",
     "symbols_of",
     "updated_atomically",

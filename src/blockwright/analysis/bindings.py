@@ -7,8 +7,8 @@ at which it fails (what is neither is accepted; the interpreter checks it at eve
 - iterators vary independently: `v1 = i // 4, v2 = i % 4` runs through all pairs, `v1 = i, v2 = 2 i`
   does not (BW233). Conditions are not counted against this: they may cut any shape out of the box.
   Several loops may give one iterator the same value: then its instances are computed again;
-- a block with an initial value sets it before the first term of every element, and adds no term
-  twice (BW234).
+- a block with an initial value sets it before the first term of every element, unless other blocks
+  write there too, and adds no term twice (BW234).
 
 Iterators declared opaque, and values that depend on memory, are not judged.
 """
@@ -46,16 +46,21 @@ _SIMULATED = 1 << 11  # instances of a reduction that are run through one by one
 
 def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Problem]:
     """Violations in all blocks of a function."""
+    writers: dict[ir.Buffer, int] = {}
+    for visit in found:
+        for region in visit.block.writes:
+            writers[region.buffer] = writers.get(region.buffer, 0) + 1
     for visit in found:
         if visit.block.iter_vars:
-            yield from _Nest(tree, visit).problems()
+            alone = all(writers[r.buffer] == 1 for r in visit.block.writes)
+            yield from _Nest(tree, visit, alone).problems()
 
 
 class _Nest:
     """One block in the loops of its scope."""
 
-    def __init__(self, tree: Tree, visit: Visit) -> None:
-        self.tree, self.visit = tree, visit
+    def __init__(self, tree: Tree, visit: Visit, alone: bool) -> None:
+        self.tree, self.visit, self.alone = tree, visit, alone
         self.block, self.realize = visit.block, visit.realize
         same = _one_variable_per_axis(visit)
         self.values = [ir.substitute(v, same) for v in self.realize.iter_values]
@@ -201,18 +206,32 @@ class _Nest:
                 known = fixed.at(0)
                 kinds = [self._at_least(it.var, spans, known) for it in group]
                 total = _count(spans, known)
-                if math.prod(kinds) > total:
-                    return (f"they take {' × '.join(map(str, kinds))} values or more, the loops "
-                            f"have {total} iterations")  # fmt: skip
                 rows = instances(spans, known)
-                columns = np.stack([self._column(it.var, rows) for it in group])
+                running = self._running(rows)
             except Unknown:
                 return None
-            box = math.prod(len(np.unique(column)) for column in columns)
-            ran = np.unique(columns, axis=1).shape[1]
-            if rows.complete and ran < box:
+            sets = [self._combinations(group, part) for part in (rows, running) if part is not None]
+            if rows.complete and all(ran < box for ran, box in sets):
+                ran, box = sets[-1]
                 return f"of the {box} combinations of their values {ran} run"
+            if not self.visit.guards and math.prod(kinds) > total:
+                return (f"they take {' × '.join(map(str, kinds))} values or more, the loops have "
+                        f"{total} iterations")  # fmt: skip
         return None
+
+    def _running(self, rows: Instances) -> Instances | None:
+        """The instances that no condition keeps from running; None where all of them run."""
+        if not self.visit.guards:
+            return None
+        for guard in self.visit.guards:
+            rows = rows.where(value_of(guard, rows.env))
+        return rows
+
+    def _combinations(self, group: Sequence[ir.IterVar], rows: Instances) -> tuple[int, int]:
+        """How many combinations of values occur, and how many there are of the values."""
+        columns = np.stack([self._column(it.var, rows) for it in group])
+        box = math.prod(len(np.unique(column)) for column in columns)
+        return np.unique(columns, axis=1).shape[1], box
 
     def _at_least(self, var: ir.Var, spans: Sequence[Span], known: Env) -> int:
         """A number of values that an iterator surely takes: one loop runs, the others stand."""
@@ -283,7 +302,7 @@ class _Nest:
                 at = rows.at(k)
                 if first[k]:
                     known.clear()
-                elif not known:
+                elif not known and self.alone:
                     return f"at {shown(at, at)} a term comes before the initial value"
                 if term in known:
                     return f"at {shown(at, at)} a term comes a second time"

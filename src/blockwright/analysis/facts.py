@@ -40,7 +40,36 @@ def symbol_facts(func: ir.PrimFunc) -> Analyzer:
         analyzer.bind_bounds(
             var, None if low is None else _int(low), _optional(uppers.get(var.name))
         )
+    for condition in stated_conditions(func):
+        analyzer.learn(condition)
     return analyzer
+
+
+def stated_conditions(func: ir.PrimFunc) -> list[ir.Expr]:
+    """What assertions and assumptions at the head of the program say about its sizes.
+
+    `assert n % t == 0, "..."` is checked by every call, and all that follows may rely on it;
+    `T.evaluate(T.assume(n % t == 0))` is the caller's promise.
+    """
+    if not isinstance(func.body, ir.BlockRealize):
+        return []
+    body = func.body.block.body
+    found: list[ir.Expr] = []
+    for stmt in body.seq if isinstance(body, ir.SeqStmt) else ():
+        condition = _stated(stmt)
+        if condition is None:
+            break
+        if not any(isinstance(n, (ir.BufferLoad, ir.Call)) for n in ir.walk(condition)):
+            found.append(condition)
+    return found
+
+
+def _stated(stmt: ir.Stmt) -> ir.Expr | None:
+    """The condition that a statement says holds after it."""
+    if isinstance(stmt, ir.AssertStmt):
+        return stmt.condition
+    call = stmt.value if isinstance(stmt, ir.Evaluate) else None
+    return call.args[0] if isinstance(call, ir.Call) and call.op == "assume" else None
 
 
 def _int(value: Any) -> int:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from itertools import pairwise
 
 from blockwright import ir
+from blockwright.analysis.reducer import Reduction, find_reduction
 
 
 class Pattern(IntEnum):
@@ -54,13 +55,14 @@ def compute_pattern(func: ir.PrimFunc) -> Pattern:
 def block_pattern(block: ir.Block) -> Pattern:
     """The pattern of one leaf block: a single store, or a reduction with its initial value."""
     stores = ir.collect(block.body, ir.BufferStore)
-    if len(stores) != 1 or stores[0] is not block.body:
-        return Pattern.Opaque
-    store = stores[0]
-    loads = ir.collect(store.value, ir.BufferLoad)
     reduce_axes = [it.iter_type is ir.IterType.REDUCE for it in block.iter_vars]
     if any(it.iter_type in (ir.IterType.SCAN, ir.IterType.OPAQUE) for it in block.iter_vars):
         return Pattern.Opaque
+    if len(stores) != 1 or stores[0] is not block.body:
+        tuples = any(reduce_axes) and isinstance(find_reduction(block), Reduction)
+        return _axes_in_order(block) if tuples else Pattern.Opaque
+    store = stores[0]
+    loads = ir.collect(store.value, ir.BufferLoad)
     if any(reduce_axes):
         return _reduction(block, store)
     if any(isinstance(n, ir.Call) and ir.op_row(n.op).kind == "effect" for n in ir.walk(store)):
@@ -125,6 +127,11 @@ def _shape_symbols(access: ir.BufferLoad | ir.BufferStore) -> set[ir.Var]:
 def _reduction(block: ir.Block, store: ir.BufferStore) -> Pattern:
     if _is_multiply_add(store):
         return Pattern.OutputEwiseFusible
+    return _axes_in_order(block)
+
+
+def _axes_in_order(block: ir.Block) -> Pattern:
+    """A reduction, if its reduction axes come last."""
     kinds = [it.iter_type is ir.IterType.REDUCE for it in block.iter_vars]
     if any(a and not b for a, b in pairwise(kinds)):
         return Pattern.Opaque  # a reduction axis before a spatial one

@@ -2,8 +2,8 @@
 
 Loops, inner blocks and lets inside the block are eliminated by interval evaluation, so that the
 result mentions only what is visible outside: the block's iterators and symbolic sizes. Buffers
-that live inside the block are left out. A block with an initial value does not list what it
-updates among its reads (the update belongs to the block, not to a producer).
+that live inside the block are left out. What a block gives an initial value is not among its
+reads (the update belongs to the block, not to a producer).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def block_access_regions(block: ir.Block, analyzer: Analyzer | None = None) -> R
     walker = _Walker(known, block)
     if block.init is not None:
         walker.visit(block.init)
+    begun = set(walker.writes)
     walker.visit(block.body)
     writes = walker.result(walker.writes)
-    written = set(walker.writes) if block.init is not None else set[ir.Buffer]()
-    reads = walker.result({b: r for b, r in walker.reads.items() if b not in written})
+    reads = walker.result({b: r for b, r in walker.reads.items() if b not in begun})
     return reads, writes
 
 

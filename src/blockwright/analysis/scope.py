@@ -4,8 +4,9 @@ Definitions (TensorIR paper, section 3, and the schedule rules built on it):
 
 - a *complete* block has only spatial iterators, does not read what it writes, and is the only
   writer of its buffers in the scope (or one of several that write provably different regions);
-- a *reduction* block has an initial value, spatial and reduction iterators bound by an iterator
-  map, and output indices free of reduction iterators;
+- a *reduction* block gives everything that it updates an initial value (one element or several,
+  as an argmax does), has spatial and reduction iterators bound by an iterator map, and output
+  indices free of reduction iterators;
 - an *update* is a reduction whose initial value another block before it writes;
 - a consumer is *covered* when, in every iteration of the loops it shares with its producers, these
   together have written all that the consumer reads in that iteration.
@@ -23,9 +24,10 @@ from typing import Any, TypeVar
 from blockwright import ir
 from blockwright.analysis.cover import Made, apart, covered_in_cases
 from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.instances import corner, fills, shared_writes
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
-from blockwright.arith import Analyzer, detect_iter_map, jointly_cover
+from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, jointly_cover
 from blockwright.arith.condition import conjuncts
 
 T = TypeVar("T")
@@ -57,6 +59,24 @@ class FlowMemo:
             self._kept.extend(nodes)
             self._answers[key] = find()
         return self._answers[key]
+
+    def facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
+        """What holds at a statement (None: about sizes alone), for proofs about its blocks.
+
+        Answers share what they have worked out. Expressions that go into a program are made by
+        analyzers of their own, so that their form does not depend on what was asked before.
+        """
+        nodes: list[ir.Node] = []
+        for above in () if at is None else tree.ancestors(at):
+            if isinstance(above, ir.For):
+                nodes += (above.loop_var, above.min, above.extent)
+            elif isinstance(above, ir.Block):
+                nodes += above.iter_vars
+        if at is None:
+            known = self.answer("sizes", nodes, lambda: symbol_facts(tree.func))
+        else:
+            known = self.answer("facts", nodes, lambda: facts_at(tree, at))
+        return known.copy()
 
 
 class Scope:
@@ -136,7 +156,7 @@ class Scope:
         types = {it.iter_type for it in block.iter_vars}
         if types - {ir.IterType.SPATIAL, ir.IterType.REDUCE}:
             return BlockKind.OTHER, "it has iterators that are neither spatial nor reductions"
-        other = self._second_writer(block)
+        other = self._second_writer(block) or self._shared_writes(block)
         if other:
             return BlockKind.OTHER, other
         if ir.IterType.REDUCE not in types and block.init is None:
@@ -155,12 +175,23 @@ class Scope:
         problems = self.not_affine(block)
         if problems:
             return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
-        if block.init is not None:
-            return BlockKind.REDUCTION, ""
         written = {r.buffer for r in block.writes}
+        if block.init is not None:
+            missing = [r.buffer.name for r in block.reads if r.buffer in written]
+            if missing:
+                return BlockKind.OTHER, f"it reads {missing[0]}, which it gives no initial value"
+            return BlockKind.REDUCTION, ""
         if all(any(r.buffer is b for r in block.reads) for b in written):
             return BlockKind.UPDATE, ""
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
+
+    def _shared_writes(self, block: ir.Block) -> str:
+        """Why instances that differ in a spatial iterator may write one element, in words."""
+
+        def find() -> str:
+            return shared_writes(block, self.memo.facts(self.tree))
+
+        return self.memo.answer("shared", [block], find)
 
     def _second_writer(self, block: ir.Block) -> str:
         """A conflict with another writer of the same buffer, in words."""
@@ -183,12 +214,19 @@ class Scope:
 
     def _apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
         """Whether two blocks with all their instances touch different parts of a buffer."""
-        analyzer = symbol_facts(self.tree.func)
+        analyzer = self.memo.facts(self.tree)
         boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
         return apart(boxes[0], boxes[1], analyzer)
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""
+        return self._bindings(block).errors
+
+    def separates(self, loop: ir.For, block: ir.Block) -> bool:
+        """Whether iterations of a loop above the block run different instances of it."""
+        return loop.loop_var in self._bindings(block).told_apart
+
+    def _bindings(self, block: ir.Block) -> IterMapResult:
         return self.memo.answer("affine", self._place(block), lambda: self._affinity(block))
 
     def _place(self, block: ir.Block) -> list[ir.Node]:
@@ -198,15 +236,13 @@ class Scope:
             found += (loop.loop_var, loop.min, loop.extent)
         return found
 
-    def _affinity(self, block: ir.Block) -> tuple[str, ...]:
+    def _affinity(self, block: ir.Block) -> IterMapResult:
         realize = self.tree.realize(block)
         loops = self.tree.loops_above(block)
-        analyzer = facts_at(self.tree, loops[0] if loops else realize)
+        analyzer = self.memo.facts(self.tree, loops[0] if loops else realize)
         domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        return detect_iter_map(
-            realize.iter_values, domains, predicate, analyzer, "surjective"
-        ).errors
+        return detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective")
 
     # ------------------------------------------------------------------ coverage
     def uncovered(self, block: ir.Block) -> str:
@@ -243,7 +279,7 @@ class Scope:
         of all shared loops reads must lie in the boxes of the producers that ran before it."""
         shared = [self.tree.common_loops(p, consumer) for p in producers]
         deepest = max(shared, key=len)
-        analyzer = facts_at(self.tree, deepest[-1].body if deepest else self.block.body)
+        analyzer = self.memo.facts(self.tree, deepest[-1].body if deepest else self.block.body)
         made: list[Made] = []
         for producer, common in zip(producers, shared, strict=True):
             written = self._region(producer.writes, read.buffer)
@@ -300,7 +336,7 @@ class Scope:
         if not children:
             return True
         inner = Scope(self.tree, block, self.memo)
-        analyzer = facts_at(self.tree, block.body)
+        analyzer = self.memo.facts(self.tree, block.body)
         made = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
         return jointly_cover(made, clip_region(region, analyzer).region, analyzer)
 
@@ -332,16 +368,16 @@ class Scope:
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
                    if reading or it.var not in reduced}  # fmt: skip
         corners: list[ir.Expr] = []
-        for rng in region.region:
-            low = ir.substitute(rng.min, binding)
-            if not ir.uses_var(low, set(domains)):
+        known = analyzer.copy()
+        for var, domain in domains.items():
+            known.bind(var, domain)
+        for rng, size in zip(region.region, region.buffer.shape, strict=True):
+            box = ir.substitute(rng, binding)
+            if not ir.uses_var(box.min, set(domains)):
                 continue
-            step = rng.extent
-            if not ir.is_const_int(step, 1):
-                whole = analyzer.prove_equal(ir.floormod(low, step), ir.const(0, low.dtype))
-                if not whole:
-                    return False
-                low = analyzer.simplify(ir.floordiv(low, step))
+            low = corner(box, domains, known)
+            if low is None or not fills(box, size, domains, known):
+                return False
             corners.append(low)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
         return (

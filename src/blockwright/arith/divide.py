@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from math import gcd
 
-from blockwright.arith.form import Context, Mono, Poly
+from blockwright.arith.form import Context, Mono, Poly, without
 
 _MAX_MIN_OPERANDS = 8
 
@@ -53,7 +53,7 @@ def _by_sum(ctx: Context, p: Poly, c: Poly) -> Poly:
     high = space.zero
     for _ in range(8):
         for mono, a in p.terms:
-            rest = _remove(mono, lead)
+            rest = without(mono, lead)
             if rest is not None and a % k == 0:
                 part = space.monomial(rest, a // k)
                 low = space.sub(p, space.mul(part, c))
@@ -64,19 +64,11 @@ def _by_sum(ctx: Context, p: Poly, c: Poly) -> Poly:
             break
     if _within(ctx, p, c):
         return high
-    return space.add(high, space.monomial((space.div_atom(p, c).id,)))
-
-
-def _remove(mono: Mono, part: Mono) -> Mono | None:
-    """`mono / part` when `part` divides it."""
-    if not part:
-        return mono
-    rest = list(mono)
-    for a in part:
-        if a not in rest:
-            return None
-        rest.remove(a)
-    return tuple(rest)
+    if _within(ctx, space.add(p, c), c):
+        return space.add(high, space.const(-1))
+    merged = _merge(ctx, p, c)
+    rest = space.monomial((space.div_atom(p, c).id,)) if merged is None else merged
+    return space.add(high, rest)
 
 
 def _within(ctx: Context, p: Poly, c: Poly) -> bool:
@@ -110,7 +102,7 @@ def _by_monomial(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
     high_terms: dict[Mono, int] = {}
     low: dict[Mono, int] = {}
     for m, a in p.terms:
-        rest_mono = _remove(m, mono)
+        rest_mono = without(m, mono)
         if rest_mono is not None and a % k == 0:  # 16 * x stays whole in (16 * x + y) // 12
             high_terms[rest_mono] = a // k
         else:
@@ -133,7 +125,7 @@ def _multiples(ctx: Context, p: Poly, mono: Mono, k: int) -> tuple[Poly, Poly] |
     space = ctx.space
     high, rest = space.zero, p
     for unit in ctx.units(p):
-        outer = _remove(unit.rest, mono)
+        outer = without(unit.rest, mono)
         if unit.kind == "mono" or outer is None or unit.coefficient % k:
             continue
         value = ctx.unit_value(unit)
@@ -154,7 +146,10 @@ def _digits(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
     elif _within(ctx, p, divisor):
         return space.zero
     if not p.terms:
-        return space.monomial((space.div_atom(p, divisor).id,))
+        if _within(ctx, space.add(p, divisor), divisor):  # -1 // t
+            return space.const(-1)
+        known = ctx.whole_quotient(p.const, divisor)
+        return space.monomial((space.div_atom(p, divisor).id,)) if known is None else known
     for part, g in _factors(p, mono, k):
         found = _drop_low(ctx, p, mono, k, part, g)
         if found is not None:
@@ -192,7 +187,7 @@ def _drop_low(ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> 
     high: dict[Mono, int] = {}
     low: dict[Mono, int] = {}
     for m, a in p.terms:
-        rest = _remove(m, part)
+        rest = without(m, part)
         if rest is None or a % g:
             low[m] = a
         else:
@@ -205,7 +200,7 @@ def _drop_low(ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> 
     else:
         high_const, low_const = divmod(const, g)
     high_const += high.pop((), 0)
-    rest_mono = _remove(mono, part)
+    rest_mono = without(mono, part)
     assert rest_mono is not None
     hi = space.make(high, high_const)
     lo = space.make(low, low_const)

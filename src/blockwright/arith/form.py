@@ -21,8 +21,22 @@ from blockwright.ir import Expr, IntImm, Node, Var, walk
 from blockwright.ir.dtype import BOOL, DType
 
 Mono = tuple[int, ...]
+Term = tuple[Mono, int]
+"""A monomial and its coefficient; an empty monomial stands for a number."""
 Bounds = tuple[int | None, int | None]
 UNKNOWN: Bounds = (None, None)
+
+
+def without(mono: Mono, part: Mono) -> Mono | None:
+    """`mono / part` when `part` divides it."""
+    if not part:
+        return mono
+    rest = list(mono)
+    for number in part:
+        if number not in rest:
+            return None
+        rest.remove(number)
+    return tuple(rest)
 
 
 class Atom:
@@ -258,6 +272,7 @@ class Context(Protocol):
     @property
     def space(self) -> Space: ...
     def floordiv(self, p: Poly, c: Poly) -> Poly: ...
+    def whole_quotient(self, k: int, c: Poly) -> Poly | None: ...
     def minimum(self, operands: list[Poly]) -> Poly: ...
     def bounds(self, p: Poly) -> Bounds: ...
     def atom_bounds(self, atom: Atom) -> Bounds: ...
@@ -279,7 +294,7 @@ class Rewriter(Context, Protocol):
     def simplify(self, expr: Expr) -> Expr: ...
     def is_true(self, condition: Expr) -> bool: ...
     def equality(self, var: Var) -> Poly | None: ...
-    def exact_division(self, atom: int) -> tuple[Var, int] | None: ...
+    def exact_division(self, atom: int) -> tuple[Var, Term] | None: ...
 
 
 def is_index(dtype: DType) -> bool:

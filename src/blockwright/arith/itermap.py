@@ -2,8 +2,10 @@
 
 - "independent": the indices are sums of digits of the loops and share no digit, so each index runs
   through its values whatever the others are;
-- "surjective": moreover each index takes every value of an interval;
-- "bijective": moreover every digit of every loop is used, so no two iterations give the same point.
+- "injective": independent, and every digit of every loop is used, so no two iterations give the
+  same point;
+- "surjective": independent, and each index takes every value of an interval;
+- "bijective": injective and surjective.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from blockwright.arith.text import expr_text
 from blockwright.ir import GE, LT, Expr, Range, Var, compare, const, logical_or
 from blockwright.ir.dtype import BOOL
 
-Level = Literal["independent", "surjective", "bijective"]
+Level = Literal["independent", "injective", "surjective", "bijective"]
+_GAPS = ("independent", "injective")  # levels at which an index may skip values
+_ALL_DIGITS = ("injective", "bijective")
 _PASSES = 4
 
 
@@ -68,16 +72,15 @@ def detect_iter_map(
         if parser.periods == periods:
             break
     errors += failed
-    if not errors:
-        _check(parser, sums, indices, level, errors)
+    told_apart = frozenset[Var]() if errors else _check(parser, sums, indices, level, errors)
     padding = const(False, BOOL) if errors or not parser.padding else _padding(parser)
-    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding)
+    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart)
 
 
 def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> IterSum:
     try:
         found = parser.parse(parser.analyzer.exact(index))
-        if level == "independent":
+        if level in _GAPS:
             try:
                 return parser.fuse(found)
             except NotAffine:
@@ -86,7 +89,8 @@ def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> Iter
     except NotAffine as problem:
         errors.append(f"{expr_text(index)}: {problem}")
         return IterSum((), parser.zero)
-    if whole.args and parser.poly(whole.args[0].scale) is not parser.space.one:
+    unit = not whole.args or parser.poly(whole.args[0].scale) is parser.space.one
+    if not unit:
         errors.append(f"{expr_text(index)}: takes only every "
                       f"{expr_text(whole.args[0].scale)}th value")  # fmt: skip
     return whole
@@ -94,8 +98,9 @@ def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> Iter
 
 def _check(
     parser: Parser, sums: list[IterSum], indices: Sequence[Expr], level: Level, errors: list[str]
-) -> None:
-    if level == "independent":
+) -> frozenset[Var]:
+    """Note what is wrong; the iterators whose values the indices tell apart."""
+    if level in _GAPS:
         for item, index in zip(sums, indices, strict=True):
             if not _separate_digits(parser, item):
                 errors.append(f"{expr_text(index)}: its summands overlap")
@@ -106,22 +111,45 @@ def _check(
         if split.source not in uses and isinstance(split.source.source, IterSum):
             work.extend(split.source.source.args)
         uses.setdefault(split.source, []).append(split)
+    partly: list[IterMark] = []
     for mark, splits in uses.items():
-        problem = _chain(parser, mark, splits, level)
+        problem, missing = _chain(parser, mark, splits)
+        if missing is not None:
+            partly.append(mark)
+        if problem is None and level in _ALL_DIGITS:
+            problem = missing
         if problem is not None:
             errors.append(problem)
     _check_constraints(parser, uses, level, errors)
-    if level == "bijective" and not errors:
-        for var, mark in parser.marks.items():
-            if mark not in uses and parser.poly(mark.extent) is not parser.space.one:
+    told_apart = _told_apart(parser, uses, partly)
+    if level in _ALL_DIGITS and not errors:
+        for var in parser.marks:
+            if var not in told_apart:
                 errors.append(f"the loop {var.name} is not used")
+    return frozenset() if errors else told_apart
+
+
+def _told_apart(
+    parser: Parser, uses: dict[IterMark, list[IterSplit]], partly: list[IterMark]
+) -> frozenset[Var]:
+    """Iterators of which every digit is used, also in the fusions they are part of."""
+    lost = set(partly)
+    while partly:
+        mark = partly.pop()
+        if isinstance(mark.source, IterSum):
+            inner = [d.source for d in mark.source.args if d.source not in lost]
+            lost.update(inner)
+            partly.extend(inner)
+    kept = {v for v, mark in parser.marks.items() if mark in uses and mark not in lost}
+    single = {v for v, m in parser.marks.items() if parser.poly(m.extent) is parser.space.one}
+    return frozenset(kept | single)
 
 
 def _check_constraints(
     parser: Parser, uses: dict[IterMark, list[IterSplit]], level: Level, errors: list[str]
 ) -> None:
     """A condition that couples iterators must concern a fusion that the indices use."""
-    if level == "independent":
+    if level in _GAPS:
         return
     for mark in parser.constrained:
         assert isinstance(mark.source, IterSum)
@@ -151,32 +179,33 @@ def _separate_digits(parser: Parser, item: IterSum) -> bool:
     return True
 
 
-def _chain(parser: Parser, mark: IterMark, splits: list[IterSplit], level: Level) -> str | None:
-    """Why the splits of one mark share values or, for a bijection, leave some out."""
+def _chain(
+    parser: Parser, mark: IterMark, splits: list[IterSplit]
+) -> tuple[str | None, str | None]:
+    """Why the splits of one mark share values, and why they leave some out."""
     space = parser.space
     left = [s for s in splits if parser.poly(s.extent) is not space.one]
     expected = space.one
     name = expr_text(mark_expr(mark))
+    missing: str | None = None
     while left:
         found = _lowest_digit(parser, left)
         if found is None:
             return f"the digits used of {name} overlap: " + ", ".join(
                 expr_text(split_expr(s)) for s in splits
-            )
+            ), None
         lower = parser.poly(found.lower_factor)
-        if level == "bijective" and lower is not expected:
-            return f"values of {name} below {expr_text(found.lower_factor)} are not used"
+        if lower is not expected and missing is None:
+            missing = f"values of {name} below {expr_text(found.lower_factor)} are not used"
         left.remove(found)
         expected = space.mul(lower, parser.poly(found.extent))
     whole = parser.poly(mark.extent)
-    if level == "bijective" and not parser.same(expected, whole):
-        return f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart " \
-               f"{parser.text(expected)}"  # fmt: skip
-    return (
-        None
-        if parser.quotient(whole, expected) is not None
-        else (f"{name} does not run through whole periods of {parser.text(expected)}")
-    )
+    if missing is None and not parser.same(expected, whole):
+        missing = f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart " \
+                  f"{parser.text(expected)}"  # fmt: skip
+    if parser.quotient(whole, expected) is None:
+        return f"{name} does not run through whole periods of {parser.text(expected)}", missing
+    return None, missing
 
 
 def _lowest_digit(parser: Parser, splits: list[IterSplit]) -> IterSplit | None:

@@ -72,11 +72,14 @@ class IterMapResult(msgspec.Struct, frozen=True, eq=False):
         errors: why the indices are no map of the required level.
         padding: holds at the points that were added to make extents divisible, as a condition on
             the iterators of padded marks; false when nothing was padded.
+        told_apart: iterators of which every digit is used: two iterations that differ in one of
+            them give different points. Empty when there are errors.
     """
 
     indices: tuple[IterSum, ...]
     errors: tuple[str, ...]
     padding: Expr
+    told_apart: frozenset[Var] = frozenset()
 
     @property
     def ok(self) -> bool:

@@ -95,13 +95,17 @@ class Parser:
             if not moving and not value_moves:
                 base = self.space.add(base, _unit_poly(self.analyzer, unit))
                 continue
-            if len(moving) + value_moves > 1 or unit.kind in ("min", "max"):
+            if len(moving) + value_moves > 1 or (value_moves and unit.kind in ("min", "max")):
                 raise NotAffine(f"{self.text(p)} is not a sum of loop variables times factors")
             rest = list(unit.rest)
             for a in moving:
                 rest.remove(a)
             factor = self.space.monomial(tuple(rest), unit.coefficient)
-            found = self._value(unit, moving)
+            if moving:  # the unit's own value, a remainder or minimum of symbols, is a factor
+                factor = self.space.mul(factor, self.analyzer.unit_value(unit))
+                found = self._atom_value(moving[0])
+            else:
+                found = self._divide(*unit.operands, remainder=True)
             for split in found.args:
                 key = (split.source, self.poly(split.lower_factor), self.poly(split.extent))
                 scale = self.space.mul(self.poly(split.scale), factor)
@@ -117,10 +121,9 @@ class Parser:
     def atom_moves(self, number: int) -> bool:
         return not self.variables.isdisjoint(self.space.atoms[number].variables(self.space))
 
-    def _value(self, unit: Unit, moving: list[int]) -> IterSum:
-        if unit.kind == "mod":
-            return self._divide(*unit.operands, remainder=True)
-        atom = self.space.atoms[moving[0]]
+    def _atom_value(self, number: int) -> IterSum:
+        """A loop variable or a quotient of loop variables."""
+        atom = self.space.atoms[number]
         if atom.kind == "var":
             var = self.atoms[atom.id]
             mark = self.marks[var]

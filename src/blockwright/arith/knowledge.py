@@ -13,7 +13,7 @@ from typing import cast
 from blockwright.arith import bounds as bounds_rules
 from blockwright.arith.condition import conjuncts, inverse, render_test, test_of, without_quotient
 from blockwright.arith.divide import floordiv, minimum
-from blockwright.arith.form import UNKNOWN, Atom, Bounds, Poly, Space, Unit, is_index
+from blockwright.arith.form import UNKNOWN, Atom, Bounds, Poly, Space, Term, Unit, is_index, without
 from blockwright.arith.lift import exact, lift, opaque_bounds
 from blockwright.arith.prove import entails
 from blockwright.arith.quick import nonneg
@@ -77,6 +77,7 @@ class Knowledge:
             entries = state.entries
             fresh = State()
             fresh.equal, fresh.exact, fresh.entries = state.equal, state.exact, entries
+            fresh.whole = state.whole
             self._state = fresh
             for known in entries:
                 self._apply(known)
@@ -166,23 +167,44 @@ class Knowledge:
             divided = self._divisor(rest, var)
             if divided is not None:
                 return self._equate(var, rest, divided)
+        again = self._learn_whole(p)
         self._fact(p)
         self._fact(space.scale(p, -1))
+        return again
+
+    def _learn_whole(self, p: Poly) -> bool:
+        """`n - c * (n // c) == 0` for a number `n` says that `c` divides it; whether it is new."""
+        state = self._state
+        if len(p.terms) != 1:
+            return False
+        mono, k = p.terms[0]
+        for number in mono:
+            atom = self._space.atoms[number]
+            if atom.kind != "div" or abs(k) != 1 or not atom.operands[0].is_const:
+                continue
+            n, c = atom.operands
+            rest = without(mono, (number,))
+            fits = rest is not None and c is self._space.monomial(rest) and n.const == -k * p.const
+            if fits and n.const > state.whole.get(c, 0):
+                state.whole[c] = n.const
+                return True
         return False
 
-    def _divisor(self, p: Poly, var: Var) -> tuple[int, int] | None:
-        """`(atom, c)` when `p` is `c * (var // c)`."""
-        if len(p.terms) != 1 or p.const or len(p.terms[0][0]) != 1:
+    def _divisor(self, p: Poly, var: Var) -> tuple[int, Term] | None:
+        """`(atom, c)` when `p` is `c * (var // c)` for a number or a product of symbols `c`."""
+        if len(p.terms) != 1 or p.const:
             return None
-        number, c = p.terms[0][0][0], p.terms[0][1]
-        atom = self._space.atoms[number]
-        if atom.kind != "div" or c <= 0:
-            return None
-        n, by = atom.operands
-        same = n is self._space.var(var) and not by.terms and by.const == c
-        return (number, c) if same else None
+        mono, k = p.terms[0]
+        for number in mono:
+            atom = self._space.atoms[number]
+            if atom.kind != "div" or atom.operands[0] is not self._space.var(var):
+                continue
+            rest = without(mono, (number,))
+            if rest is not None and k > 0 and atom.operands[1] is self._space.monomial(rest, k):
+                return number, (rest, k)
+        return None
 
-    def _equate(self, var: Var, value: Poly, divided: tuple[int, int] | None = None) -> bool:
+    def _equate(self, var: Var, value: Poly, divided: tuple[int, Term] | None = None) -> bool:
         state, space = self._state, self._space
         if state.equal.get(var) is value or value is space.var(var):
             return False
@@ -221,7 +243,8 @@ class Knowledge:
             atom = space.atoms[mono[0]]
             if atom.kind == "var" and c in (1, -1) and rest.terms:
                 self._limit(atom, rest, c)
-        if len(p.terms) > 1 and p not in state.facts:
+        joint = len(p.terms) > 1 or any(len(mono) > 1 for mono, _ in p.terms)
+        if joint and p not in state.facts:
             state.facts = (*state.facts, p)
         state.bounds.clear()
         state.atom_bounds.clear()
@@ -250,6 +273,22 @@ class Knowledge:
         if found is None:
             found = self._state.quotients[p, c] = floordiv(self, p, c)
         return found
+
+    def whole_quotient(self, k: int, c: Poly) -> Poly | None:
+        """`k // c` in terms of `n // c` for a known `n` that `c` divides, `k` near a multiple."""
+        n = self._state.whole.get(c)
+        if n is None:
+            return None
+        space = self._space
+        whole = space.monomial((space.div_atom(space.const(n), c).id,))
+        times = -(-k // n)
+        below = times * n - k  # k // c is times * (n // c) + -below // c
+        if below == 0:
+            return space.scale(whole, times)
+        gap = space.sub(c, space.const(below))
+        if self.nonneg(gap):
+            return space.add(space.scale(whole, times), space.const(-1))
+        return None
 
     def minimum(self, operands: list[Poly]) -> Poly:
         return minimum(self, operands)
@@ -359,7 +398,7 @@ class Knowledge:
     def equality(self, var: Var) -> Poly | None:
         return self._state.equal.get(var)
 
-    def exact_division(self, atom: int) -> tuple[Var, int] | None:
+    def exact_division(self, atom: int) -> tuple[Var, Term] | None:
         return self._state.exact.get(atom)
 
     def simplify(self, expr: Expr) -> Expr:

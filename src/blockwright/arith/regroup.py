@@ -43,7 +43,12 @@ def _remainders(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
     tops.sort(key=lambda t: _rank(space.atoms[t[0][t[1]]].operands[1]), reverse=True)
     for mono, position in tops:
         a = p.coefficient(mono)
-        family = _family(ctx, p, mono, a, position) if a else None
+        if not a:
+            continue
+        if _is_sum(space.atoms[mono[position]].operands[1]):
+            p = _by_sum(ctx, p, mono, a, position, units)
+            continue
+        family = _family(ctx, p, mono, a, position)
         if family is not None:
             p = _digits(ctx, family, p, units)
     return _pairs(ctx, p, units) if len(tops) > 1 else p
@@ -66,9 +71,37 @@ def _pairs(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
     return p
 
 
+def _is_sum(divisor: Poly) -> bool:
+    return len(divisor.terms) + bool(divisor.const) > 1
+
+
+def _by_sum(ctx: Context, p: Poly, mono: Mono, a: int, position: int, units: list[Unit]) -> Poly:
+    """`k * outer * (n % c)` for a divisor of several terms, such as the number of tiles
+    `(n - 1) // t + 1`: the term of `c` with the most factors tells `k` and `outer`."""
+    space = ctx.space
+    numerator, divisor = space.atoms[mono[position]].operands
+    lead, c = max(divisor.terms, key=lambda t: (len(t[0]), t[0]))
+    left = list(mono[:position] + mono[position + 1 :])
+    for s in lead:
+        if s not in left:
+            return p
+        left.remove(s)
+    if a % c:
+        return p
+    outer, k = tuple(left), -a // c
+    whole = space.sub(numerator, space.mul(divisor, space.monomial((mono[position],))))
+    rest = space.sub(p, space.mul(space.monomial(outer, k), whole))
+    if len(rest.terms) >= len(p.terms):
+        return p
+    units.append(Unit(k, outer, "mod", (numerator, divisor)))
+    return rest
+
+
 def _rank(divisor: Poly) -> tuple[int, int]:
     """Larger divisors first; symbols count more than numbers."""
-    return (len(divisor.terms[0][0]), divisor.terms[0][1]) if divisor.terms else (0, divisor.const)
+    if not divisor.terms:
+        return (0, divisor.const)
+    return max((len(m), c) for m, c in divisor.terms)
 
 
 class _Family:
@@ -89,7 +122,7 @@ def _family(ctx: Context, p: Poly, mono: Mono, a: int, position: int) -> _Family
     """The quotients that belong to the division at `mono[position]`, largest divisor last."""
     space = ctx.space
     numerator, divisor = space.atoms[mono[position]].operands
-    if len(divisor.terms) > 1 or (divisor.terms and divisor.const) or divisor is space.zero:
+    if divisor is space.zero:
         return None
     left = list(mono[:position] + mono[position + 1 :])
     taken: list[int] = []

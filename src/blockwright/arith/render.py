@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from blockwright.arith.form import Mono, Poly, Rewriter, Unit
-from blockwright.ir import Add, Cast, Expr, FloorDiv, FloorMod, Max, Min, Mul, Sub
+from blockwright.arith.form import Mono, Poly, Rewriter, Unit, without
+from blockwright.ir import Add, Cast, Expr, FloorDiv, FloorMod, Max, Min, Mul, Sub, Var
 from blockwright.ir.dtype import DType
 
 
@@ -64,15 +64,20 @@ def _unit(ctx: Rewriter, unit: Unit, coefficient: int, dtype: DType) -> Expr:
 
 
 def _factors(ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType) -> tuple[list[Expr], int]:
-    factors: list[Expr] = []
+    left = list(mono)
+    wholes: list[Var] = []
     for number in mono:
         whole = ctx.exact_division(number)
-        if whole is not None and coefficient % whole[1] == 0:  # (n // 4) * 8 is n * 2 if 4 | n
-            coefficient //= whole[1]
-            factors.append(_typed(ctx, whole[0], dtype))
-        else:
-            factors.append(_atom(ctx, number, dtype))
-    return factors, coefficient
+        if whole is None or coefficient % whole[1][1]:
+            continue
+        var, (symbols, c) = whole  # (n // 4) * 8 is n * 2 where 4 divides n, t * (n // t) is n
+        rest = without(tuple(left), (number, *symbols))
+        if rest is not None:
+            coefficient //= c
+            left = list(rest)
+            wholes.append(var)
+    factors = [_typed(ctx, var, dtype) for var in wholes]
+    return [*factors, *(_atom(ctx, number, dtype) for number in left)], coefficient
 
 
 def _typed(ctx: Rewriter, node: Expr, dtype: DType) -> Expr:

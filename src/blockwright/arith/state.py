@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright.arith.bounds import tighter
-from blockwright.arith.form import UNKNOWN, Bounds, Poly
+from blockwright.arith.form import UNKNOWN, Bounds, Poly, Term
 from blockwright.arith.witness import Witness
 from blockwright.ir import Expr, Var
 
@@ -26,7 +26,8 @@ class State:
         self.known: dict[int, Bounds] = {}  # atom number → bounds beyond what its meaning says
         self.facts: tuple[Poly, ...] = ()  # sums that are not negative
         self.equal: dict[Var, Poly] = {}
-        self.exact: dict[int, tuple[Var, int]] = {}  # atom n // c → (n, c) where c divides n
+        self.exact: dict[int, tuple[Var, Term]] = {}  # atom n // c → (n, c) where c divides n
+        self.whole: dict[Poly, int] = {}  # divisor → a number that it divides
         self.true: set[Expr] = set()
         self.reset()
 
@@ -52,6 +53,7 @@ class State:
         other.facts = self.facts
         other.equal = dict(self.equal)
         other.exact = dict(self.exact)
+        other.whole = dict(self.whole)
         other.true = set(self.true)
         if share_results:
             for name in _RESULTS:

@@ -20,12 +20,14 @@ from blockwright.ir import Expr, Range, Var, all_of, uses_var
 
 
 class SubspacePair(msgspec.Struct, frozen=True, eq=False):
-    """One binding as `outer * inner_extent + inner`, both counted from 0 unless `outer` says so."""
+    """One binding as `outer * inner_extent + inner`, each over `[start, start + extent)`."""
 
     outer: Expr
     outer_extent: Expr
     inner: Expr
     inner_extent: Expr
+    outer_start: Expr
+    inner_start: Expr
 
 
 class SubspaceDivision(msgspec.Struct, frozen=True, eq=False):
@@ -171,11 +173,11 @@ def _pair(analyzer: Analyzer, part: _Part, base: Expr, binding: Expr) -> Subspac
     """The pair with the base in the outer part when it is a multiple, else in the inner one."""
     space, dtype = analyzer.space, binding.dtype
     start = analyzer.exact(base)
-    outer, inner = part.outer, part.inner
     steps = analyzer.floordiv(start, part.inner_extent)
     if space.mul(steps, part.inner_extent) is start:
-        outer = space.add(outer, steps)
+        starts = (steps, space.zero)
     else:
-        inner = space.add(inner, start)
-    sums = (outer, part.outer_extent, inner, part.inner_extent)
+        starts = (space.zero, start)
+    outer, inner = space.add(part.outer, starts[0]), space.add(part.inner, starts[1])
+    sums = (outer, part.outer_extent, inner, part.inner_extent, *starts)
     return SubspacePair(*(analyzer.lower(p, dtype) for p in sums))

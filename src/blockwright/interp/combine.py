@@ -6,6 +6,9 @@
 The lanes do not race: such a loop means the combination of all its terms. The interpreter takes
 them in order; the generated code takes them by halves, which for floating-point sums is another
 rounding, covered by the tolerance that reductions are compared with.
+
+What is such a loop is decided here anew, and not by `analysis.find_update`, which the schedule
+asks: the interpreter judges schedules, and a mistake that both shared would pass.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The intermediate representation of both levels: immutable nodes, constructors, traversal.
 
-Submodules: `dtype`, `node`, `expr`, `buffer`, `stmt`, `function`, `graph` (nodes);
+Submodules: `dtype`, `node`, `expr`, `buffer`, `stmt`, `reducer`, `function`, `graph` (nodes);
 `op` (builtin operations); `build` (constructors); `visit`; `structural`.
 """
 
@@ -114,6 +114,7 @@ from blockwright.ir.graph import (
 )
 from blockwright.ir.node import Node, set_printer, show
 from blockwright.ir.op import OPS, OpRow, op_row, register_op
+from blockwright.ir.reducer import CommReducer
 from blockwright.ir.specialize import specialize
 from blockwright.ir.stmt import (
     Allocate,
@@ -180,6 +181,7 @@ __all__ = [
     "Call",
     "CallableInfo",
     "Cast",
+    "CommReducer",
     "CompareOp",
     "Constant",
     "DType",

@@ -11,7 +11,7 @@ import re
 import sys
 from types import ModuleType
 
-from blockwright.ir import buffer, expr, function, graph, stmt
+from blockwright.ir import buffer, expr, function, graph, reducer, stmt
 from blockwright.ir.node import Node
 from blockwright.ir.op import OPS
 
@@ -19,6 +19,7 @@ _SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Expressions", expr),
     ("Buffers, regions, iterators", buffer),
     ("Statements", stmt),
+    ("Reducers", reducer),
     ("Functions and modules", function),
     ("Graph level", graph),
 )

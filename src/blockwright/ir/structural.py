@@ -29,6 +29,7 @@ from blockwright.ir.graph import (
     symbolic_vars,
 )
 from blockwright.ir.node import Held, Node
+from blockwright.ir.reducer import CommReducer
 from blockwright.ir.stmt import Block, For, LetStmt
 from blockwright.support import IRError
 
@@ -160,6 +161,8 @@ def _definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
         return [(x.var, y.var)]
     if isinstance(x, (LetStmt, E.Let)):
         return [(x.var, y.var)]
+    if isinstance(x, CommReducer):
+        return [*zip(x.lhs, y.lhs, strict=False), *zip(x.rhs, y.rhs, strict=False)]
     if isinstance(x, PrimFunc):
         if len(x.params) != len(y.params) or len(x.buffer_map) != len(y.buffer_map):
             raise _Mismatch(".params", x, y)

@@ -22,7 +22,7 @@ from blockwright.ops.row import (
     known_shape,
     tensor,
 )
-from blockwright.script.compute import COMBINERS, Program, Tensor
+from blockwright.script.compute import Program, Tensor, reducer_of
 
 I64 = ir.dtype_of("int64")
 BOOL = ir.dtype_of("bool")
@@ -134,7 +134,7 @@ def fold(
     A reduction sets its first value at the first visit; over an empty domain there is none.
     """
     if any(ir.is_const_int(extent, 0) for extent in over):
-        identity = COMBINERS[combiner][0](dtype)
+        (identity,) = reducer_of(combiner, [dtype]).identity
         return program.compute(name, shape, lambda *i: identity, dtype, axes=axes[: len(shape)])
     return program.reduce(name, shape, over, body, combiner, dtype, axes=axes)
 

@@ -12,7 +12,6 @@ from blockwright.ops.common import (
     BOOL,
     I64,
     ONE,
-    ZERO,
     accumulator,
     as_dim,
     axes_of,
@@ -195,9 +194,9 @@ def _deduce_position(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> 
 
 
 def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> OpRow:
-    """The first position of an extreme: a reduction for the extreme, one for the smallest index.
+    """The first position of an extreme: one reduction of pairs (element, position).
 
-    NaN counts as the extreme, as in NumPy: then only NaN elements differ from themselves.
+    NaN counts as the extreme, as in NumPy. Over no elements the position is the largest integer.
     """
 
     def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -205,24 +204,19 @@ def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> Op
         program = Program(ctx.name)
         (x,) = inputs(ctx, program, infos)
         what = reduction_of(ctx, x, attrs)
-        best = what.run(program, "best", combiner, lambda *i: x[i], dtype)
+        if not what.axes or any(ir.is_const_int(extent, 0) for extent in what.over):
+            only = as_dim(0) if not what.axes else ir.const(I64.max_value, I64)
+            return program.finish([program.compute("out", what.shape, lambda *_: only, I64)])
 
-        def place(*index: Any) -> Any:
-            spatial: list[Any] = []
-            for axis, position in enumerate(index):
-                if axis not in what.axes:
-                    spatial.append(position)
-                elif what.keepdims:
-                    spatial.append(ZERO)
+        def pair(*indices: Any) -> tuple[ir.Expr, ir.Expr]:
+            index = what.full_index(indices)
             here: Any = as_dim(0)
             for axis in what.axes:
                 here = here * x.shape[axis] + index[axis]
-            hit: ir.Expr = ir.EQ(x[index], best[tuple(spatial)])
-            if dtype.is_float:
-                hit = ir.logical_or(hit, ir.call("isnan", widen(x[index])))
-            return ir.select(hit, here, ir.const(I64.max_value, I64))
+            return x[index], here
 
-        out = what.run(program, "out", "min", place, I64)
+        _, out = program.reduce_tuple(("best", "out"), what.shape, what.over, pair, combiner,
+                                      (dtype, I64))  # fmt: skip
         return program.finish([out])
 
     def oracle(x: Array, *, axis: Any, keepdims: bool) -> Array:
@@ -414,8 +408,8 @@ ROWS: tuple[OpRow, ...] = (
         torch=("aten.all.default", "aten.all.dim", "aten.all.dims"),
         doc="Whether no element is zero.",
     ),
-    _position("argmax", "max", np.argmax, "ArgMax"),
-    _position("argmin", "min", np.argmin, "ArgMin"),
+    _position("argmax", "argmax", np.argmax, "ArgMax"),
+    _position("argmin", "argmin", np.argmin, "ArgMin"),
     OpRow(
         "vector_norm",
         ("x",),

@@ -9,11 +9,14 @@ first-level cache.
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.rules.facts import is_spatial, leaf_blocks
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
+
+_LONG = 64  # vector steps of a reduction from which four at once pay
 
 
 def _spatial_rank(block: ir.Block) -> int:
@@ -25,8 +28,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     reducing = [b for b in found if not is_spatial(b)]
     if not reducing:
         return "no block reduces"
-    if any(not isinstance(b.body, ir.BufferStore) or b.init is None for b in reducing):
-        return "a block is no plain reduction"
+    if any(isinstance(find_reduction(b), NoReduction) for b in reducing):
+        return "a block is no reduction that is known"
     if is_spatial(found[-1]) and _spatial_rank(found[-1]) < max(map(_spatial_rank, reducing)):
         return "the last block has fewer axes than a reduction has rows"
     return ""
@@ -94,6 +97,7 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
 
     A spatial loop below the row (column sums) is the vector axis as it stands. Otherwise the
     reduction loops become one, cut into vectors; `rfactor` gives each lane a partial result.
+    Lanes of sums and extremes are combined by one instruction, others (argmax) one by one.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
@@ -106,13 +110,15 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
         sch.reorder(*others, spatial[-1])
         vectorize_last(sch, handle, spatial[-1], target)
         return
-    store = block.body
-    combines = (ir.Add, ir.Min, ir.Max)
-    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, combines):
-        return  # products and truth values have no combination across lanes
+    found = find_reduction(block)
+    assert isinstance(found, Reduction)
+    if not found.may_restart:
+        return  # the initial value counts once; it cannot start every partial result
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size = extent(sch, fused)
     lanes = lanes_for(block, target)
+    if not found.lanes:
+        lanes *= _vectors_at_once(size, lanes)
     if size is not None and size < 2 * lanes:
         return
     chunk, lane = sch.split(fused, [None, lanes])
@@ -122,10 +128,21 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     sch.vectorize(lane)
     sch.vectorize(inner_loops(sch, init, row)[-1])
     if row is not None:
-        sch.set_scope(init, 0, "local")
-    combine = inner_loops(sch, handle, row)[-1]
-    sch.decompose_reduction(handle, combine)
-    sch.vectorize(combine)
+        for component in range(len(found.elements)):
+            sch.set_scope(init, component, "local")
+    if found.lanes and len(found.elements) == 1:
+        combine = inner_loops(sch, handle, row)[-1]
+        sch.decompose_reduction(handle, combine)
+        sch.vectorize(combine)
+
+
+def _vectors_at_once(size: int | None, lanes: int) -> int:
+    """How many vectors of partial results hide the latency of a combination of several steps.
+
+    Each of them waits for the one before; more of them means more lanes to combine at the end.
+    """
+    steps = _LONG if size is None else size // lanes
+    return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
 
 
 def _reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:

@@ -194,6 +194,8 @@ def require_concurrent(
                            help="rfactor the loop, choose a spatial one, or make the update "
                            "atomic (decompose_reduction, atomic_update)" if atomic else
                            "rfactor the loop, or choose a spatial one")  # fmt: skip
+        if flow.separates(loop, block):
+            continue
         for region in block.writes:
             buffer = region.buffer
             if (

@@ -9,6 +9,7 @@ from blockwright.arith import Analyzer, eval_set
 from blockwright.schedule.buffers import copy_nest, fresh_name, nest_of, with_regions
 from blockwright.schedule.checks import require_alone, require_filled
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.loops import resized
 from blockwright.schedule.state import State, Step
 
 
@@ -71,7 +72,7 @@ class EinsumPadding:
         extent = {value_of[v].loop_var: e for v, (_, e) in self.padded.items()}
         for loop in sorted(variables.values(), key=lambda n: -state.tree.order[n]):
             size = extent.get(loop.loop_var, loop.extent)
-            nest = loop.replace(body=nest, extent=size)
+            nest = resized(loop, loop.min, size, nest)
         self.edit.replace(nest_of(state, block, self.loops), nest)
         if back is not None:
             self.edit.insert_after(outer, back)

@@ -21,6 +21,12 @@ def loop_names(
     return names
 
 
+def resized(loop: ir.For, low: ir.Expr, extent: ir.Expr, body: ir.Stmt) -> ir.For:
+    """The loop with other bounds; a thread axis it is bound to has them too."""
+    thread = loop.thread and loop.thread.replace(dom=ir.Range(low, extent))
+    return loop.replace(min=low, extent=extent, body=body, thread=thread)
+
+
 def guarded(stmt: ir.Stmt, condition: ir.Expr) -> ir.Stmt:
     """`stmt` where `condition` holds: blocks get it as predicate, other statements an `if`."""
     if isinstance(stmt, ir.BlockRealize):
@@ -77,7 +83,7 @@ def moved(stmt: ir.Stmt, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.
         inner = analyzer.copy()
         inner.bind(stmt.loop_var, ir.Range(low, extent))
         body = moved(stmt.body, var, value, inner)
-        return stmt.replace(min=low, extent=extent, body=body)
+        return resized(stmt, low, extent, body)
     if isinstance(stmt, ir.BlockRealize):
         values = tuple(_put(v, var, value, analyzer) for v in stmt.iter_values)
         predicate = ir.substitute(stmt.predicate, {var: value})

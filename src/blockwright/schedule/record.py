@@ -213,6 +213,10 @@ def _annotation(value: Any) -> Any:
     return _instance(bool, int, float, str, ir.Expr)(value)
 
 
+def _loop_or_blocks(value: Any) -> Any:
+    return value if isinstance(value, LoopRV) else _many(_instance(BlockRV))(value)
+
+
 def _number(value: Any) -> Any:
     return _instance(bool, int, float, ir.Expr)(value)
 
@@ -278,6 +282,7 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "BlockRV": ("a block handle or name", _instance(BlockRV)),
     "LoopRV": ("a loop handle", _instance(LoopRV)),
     "BlockRV | LoopRV": ("a block handle or name, or a loop handle", _instance(BlockRV, LoopRV)),
+    "LoopRV | tuple[BlockRV, ...]": ("a loop handle or a list of block handles", _loop_or_blocks),
     "tuple[LoopRV, ...]": ("loop handles", _many(_instance(LoopRV))),
     "tuple[BlockRV, ...]": ("block handles or names", _many(_instance(BlockRV))),
     "tuple[BlockRV, ...] | None": ("block handles or names", _optional(_many(_instance(BlockRV)))),

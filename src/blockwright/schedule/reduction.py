@@ -1,91 +1,98 @@
-"""Recognising reductions: `B[i] = combine(B[i], x)` with an initial value that is neutral."""
+"""Reductions as primitives need them: recognised, or refused with the reason."""
 
 from __future__ import annotations
 
-import math
-from typing import NoReturn
-
-import msgspec
+from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.analysis import NoReduction, Reduction, find_reduction, find_update
+from blockwright.arith import Analyzer
 from blockwright.schedule.state import State
-
-_COMBINERS = (ir.Add, ir.Mul, ir.Max, ir.Min)
-
-
-Combiner = type[ir.Add | ir.Mul | ir.Max | ir.Min | ir.And | ir.Or]
-
-
-class Reduction(msgspec.Struct, frozen=True):
-    """A recognised reduction block.
-
-    Attributes:
-        store: the update.
-        combiner: class of the combining expression (Add, Mul, Max, Min, And, Or).
-        term: what is combined into the element.
-        identity: the neutral initial value.
-    """
-
-    store: ir.BufferStore
-    combiner: Combiner
-    term: ir.Expr
-    identity: ir.Expr
-
-    def combine(self, a: ir.Expr, b: ir.Expr) -> ir.Expr:
-        return self.combiner(a, b)
 
 
 def reduction_of(state: State, block: ir.Block) -> Reduction:
     """The reduction a block computes; fails with the reason when it is none that is known."""
-    store, init = block.body, block.init
-    if not isinstance(store, ir.BufferStore) or not isinstance(init, ir.BufferStore):
-        _refuse(state, block, "it is not one update with an initial value")
-    same = init.buffer is store.buffer and ir.structural_equal(init.indices, store.indices)
-    if not same:
-        _refuse(state, block, "the initial value goes to another element than the update")
-    value = store.value
-    if not isinstance(value, (*_COMBINERS, ir.And, ir.Or)):
-        _refuse(state, block, "the update is no sum, product, minimum, maximum, and, or")
-    for own, term in ((value.a, value.b), (value.b, value.a)):
-        if is_element(own, store) and not touches(term, store.buffer):
-            if not is_neutral(type(value), init.value):
-                _refuse(state, block, f"{init.value!r} is not neutral for the update")
-            return Reduction(store, type(value), term, init.value)
-    return _refuse(state, block, "the update does not combine the element with something else")
+    found = find_reduction(block)
+    if isinstance(found, NoReduction):
+        declare = ("write it as B[i] = B[i] + x with an init, as reducer.step, or declare the "
+                   'combination: T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+        state.fail(f"{block.name} is no reduction that can be split up: {found.why}", code="BW330",
+                   guilty=[block], help=declare if block.init is not None else
+                   "put its initial value back with merge_reduction first")  # fmt: skip
+    return found
 
 
-def is_element(expr: ir.Expr, store: ir.BufferStore) -> bool:
-    """Whether an expression reads the element that a store writes."""
-    return (
-        isinstance(expr, ir.BufferLoad)
-        and expr.buffer is store.buffer
-        and ir.structural_equal(expr.indices, store.indices)
-    )
+def require_restart(state: State, block: ir.Block, reduction: Reduction) -> None:
+    """The initial value may stand in front of every partial result and of their combination."""
+    if not reduction.may_restart:
+        shown = ", ".join(repr(e) for e in reduction.initial)
+        state.fail(f"{block.name} is no reduction that can be split up: every partial result "
+                   f"would start from {shown}, which is not neutral and would count again",
+                   code="BW330", guilty=[block],
+                   help="start from the neutral value and combine the other one in a block "
+                   "behind")  # fmt: skip
 
 
-def touches(expr: ir.Expr, buffer: ir.Buffer) -> bool:
-    """Whether an expression reads a buffer anywhere."""
-    return any(isinstance(n, ir.BufferLoad) and n.buffer is buffer for n in ir.walk(expr))
+def iterators_at(
+    block: ir.Block, indices: Sequence[ir.Expr], values: Sequence[ir.Expr], analyzer: Analyzer
+) -> dict[ir.Var, ir.Expr] | None:
+    """The iterators of a block where `indices` over them have the given values.
+
+    Each iterator must stand alone as one of the indices, or have a single value; the other indices
+    must then have the given values too. None when that is not so.
+    """
+    own = {it.var for it in block.iter_vars}
+    found: dict[ir.Var, ir.Expr] = {}
+    for index, value in zip(indices, values, strict=True):
+        if isinstance(index, ir.Var) and index in own and index not in found:
+            found[index] = ir.cast_to(value, index.type)
+    for it in block.iter_vars:
+        if it.var not in found:
+            if not ir.is_const_int(it.dom.extent, 1):
+                return None
+            found[it.var] = it.dom.min
+    for index, value in zip(indices, values, strict=True):
+        here = ir.substitute(index, found)
+        if here is not value and not analyzer.prove_equal(*ir.match_types(here, value)):
+            return None
+    return found
 
 
-def is_neutral(combiner: Combiner, value: ir.Expr) -> bool:
-    """Whether combining with `value` changes nothing, for every other operand."""
-    if not isinstance(value, (ir.IntImm, ir.FloatImm)):
-        return False
-    number, dtype = value.value, value.dtype
-    if combiner is ir.Add:
-        return number == 0
-    if combiner is ir.Mul:
-        return number == 1
-    if combiner is ir.And:
-        return bool(number)
-    if combiner is ir.Or:
-        return not number
-    low = -math.inf if dtype.is_float else dtype.min_value
-    high = math.inf if dtype.is_float else dtype.max_value
-    return number == (low if combiner is ir.Max else high)
+def outermost_own(state: State, block: ir.Block, other: ir.Block) -> ir.Stmt:
+    """The outermost statement around a block that does not hold the other one."""
+    common = len(state.tree.common_loops(block, other))
+    loops = state.tree.loops_above(block)[common:]
+    return loops[0] if loops else state.tree.realize(block)
 
 
-def _refuse(state: State, block: ir.Block, why: str) -> NoReturn:
-    state.fail(f"{block.name} is no reduction that can be split up: {why}", code="BW330",
-               guilty=[block], help="write it as B[i] = B[i] + x with an init")  # fmt: skip
+def require_any_order(
+    state: State, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
+) -> None:
+    """Where loops that reduce change places among each other, the combination must allow it.
+
+    Calls, inner blocks and vector code are not examined: there the reduction iterators of the
+    block are its promise that the order does not matter.
+    """
+    realize = state.tree.realize(block)
+    values = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+              if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+    reducing = {f for f in before if any(ir.uses_var(v, f.loop_var) for v in values)}
+    if [f for f in before if f in reducing] == [f for f in after if f in reducing]:
+        return
+    found = find_update(block)
+    if isinstance(found, NoReduction) and _is_plain(block.body):
+        state.fail(f"the steps of block {block.name} cannot change places: {found.why}",
+                   code="BW330", guilty=[*reducing, realize],
+                   help="reorder its spatial loops only, or declare the combination: "
+                   'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+
+
+def _is_plain(body: ir.Stmt) -> bool:
+    """Whether a body is made of choices, lets and stores of single elements alone."""
+    plain = (ir.SeqStmt, ir.LetStmt, ir.BufferStore, ir.IfThenElse)
+    for node in ir.walk(body):
+        if isinstance(node, ir.Stmt) and not isinstance(node, plain):
+            return False
+        if isinstance(node, (ir.Ramp, ir.Broadcast)):
+            return False
+    return True

@@ -23,6 +23,7 @@ _ACCEPTED = {
     "int": "int | ir.Expr",
     "tuple[Factor, ...]": "Sequence[int | ir.Expr | None]",
     "tuple[Factor, ...] | None": "Sequence[int | ir.Expr | None] | None",
+    "LoopRV | tuple[BlockRV, ...]": "LoopRV | Sequence[BlockRV | str]",
     "tuple[int, ...] | None": "Sequence[int] | None",
     "tuple[float, ...]": "Sequence[float]",
     "int | None": "int | ir.Expr | None",

@@ -171,7 +171,7 @@ class UseVersions(ir.Mutator):
             if own is None:
                 var = ir.Var("version", self.loop.loop_var.type)
                 dom = ir.Range(ir.const(0, var.type), ir.const(count, var.type))
-                extra.append((ir.IterVar(var, dom), number))
+                extra.append((ir.IterVar(var, dom, ir.IterType.OPAQUE), number))
                 own = var
             self.numbers[count] = own
         for it in (*(it for b in ir.blocks(node.block) for it in b.iter_vars),

@@ -16,7 +16,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis import block_access_regions
+from blockwright.analysis import (
+    REDUCER_KEY,
+    block_access_regions,
+    builtin_name,
+    builtin_reducer,
+    components,
+    declare_reducer,
+    step,
+    stores,
+)
 from blockwright.support import IRError
 
 
@@ -42,25 +51,52 @@ class Tensor:
         return ir.load(self.buffer, *indices)
 
 
-# Combiner name → (identity of a type, combination).
-def _min_of(dtype: ir.DType) -> ir.Expr:
-    return ir.const(float("-inf") if dtype.is_float else dtype.min_value, dtype)
+class Reducer:
+    """A commutative reducer that takes the types of its components from the terms."""
+
+    def __init__(self, combine: Callable[..., Any], identity: Callable[..., Any]) -> None:
+        self._combine, self._identity = combine, identity
+
+    def over(self, dtypes: Sequence[ir.DType]) -> ir.CommReducer:
+        """The reducer over components of these types."""
+        parts = components(self._identity(*dtypes))
+        nothing = [ir.as_expr(e, t) for e, t in zip(parts, dtypes, strict=True)]
+        return declare_reducer(self._combine, nothing)
 
 
-def _max_of(dtype: ir.DType) -> ir.Expr:
-    return ir.const(float("inf") if dtype.is_float else dtype.max_value, dtype)
+def comm_reducer(combine: Callable[..., Any], identity: Callable[..., Any]) -> Reducer:
+    """A reducer of one's own for `Program.reduce`.
+
+        top2 = comm_reducer(lambda x, y: ..., lambda t0, t1: (smallest(t0), smallest(t1)))
+
+    Args:
+        combine: f(x, y); of several components f(x0, …, y0, …), or f(x, y) with tuples.
+        identity: from the types of the components to the value of nothing.
+
+    Raises IRError BW228, with a counter-example, when it is used and is not commutative and
+    associative, or its identity changes something.
+    """
+    return Reducer(combine, identity)
 
 
-COMBINERS: dict[
-    str, tuple[Callable[[ir.DType], ir.Expr], Callable[[ir.Expr, ir.Expr], ir.Expr]]
-] = {
-    "sum": (lambda t: ir.const(0, t), ir.add),
-    "prod": (lambda t: ir.const(1, t), ir.mul),
-    "max": (_min_of, ir.maximum),
-    "min": (_max_of, ir.minimum),
-    "any": (lambda t: ir.const(False, t), ir.logical_or),
-    "all": (lambda t: ir.const(True, t), ir.logical_and),
-}
+AnyReducer = str | Reducer | ir.CommReducer
+"""A builtin reducer's name, or a declared reducer."""
+
+
+def reducer_of(combiner: AnyReducer, dtypes: Sequence[ir.DType]) -> ir.CommReducer:
+    """The reducer over components of the given types."""
+    if isinstance(combiner, str):
+        return builtin_reducer(combiner, dtypes)
+    if isinstance(combiner, Reducer):
+        return combiner.over(dtypes)
+    if combiner.dtypes != tuple(dtypes):
+        raise IRError(f"the reducer combines {_types(combiner.dtypes)}, the terms are "
+                      f"{_types(dtypes)}", code="BW228")  # fmt: skip
+    return combiner
+
+
+def _types(dtypes: Sequence[ir.DType]) -> str:
+    return ", ".join(str(t) for t in dtypes)
 
 
 class Program:
@@ -70,7 +106,7 @@ class Program:
         self.name = name
         self._params: list[ir.Buffer] = []
         self._scalars: list[ir.Var] = []
-        self._made: list[tuple[ir.Buffer, ir.Stmt]] = []
+        self._made: list[tuple[ir.Buffer, ir.Stmt | None]] = []  # a block stands by its first
         self._names: set[str] = set()
 
     def param(self, name: str, shape: Sequence[Any], dtype: str | ir.DType) -> Tensor:
@@ -101,7 +137,7 @@ class Program:
         type_ = ir.dtype_of(dtype) if dtype is not None else value.dtype
         buffer = ir.Buffer(self._fresh(name), type_, extents)
         store = ir.BufferStore(buffer, ir.cast_to(value, type_), tuple(it.var for it in iters))
-        self._add(buffer, iters, loop_vars, store, None, annotations)
+        self._add([buffer], iters, loop_vars, store, None, annotations)
         return Tensor(buffer)
 
     def reduce(
@@ -110,28 +146,63 @@ class Program:
         shape: Sequence[Any],
         over: Sequence[Any],
         body: Callable[..., Any],
-        combiner: str = "sum",
+        combiner: AnyReducer = "sum",
         dtype: str | ir.DType | None = None,
         *,
         axes: Sequence[str] = (),
         annotations: dict[str, Any] | None = None,
     ) -> Tensor:
         """A reduction block: `body(spatial…, reduce…)` combined over the box `over`."""
+        kinds = None if dtype is None else (dtype,)
+        (made,) = self._reduce((name,), shape, over, body, combiner, kinds, axes, annotations)
+        return made
+
+    def reduce_tuple(
+        self,
+        names: Sequence[str],
+        shape: Sequence[Any],
+        over: Sequence[Any],
+        body: Callable[..., Any],
+        combiner: AnyReducer,
+        dtypes: Sequence[str | ir.DType] | None = None,
+        *,
+        axes: Sequence[str] = (),
+        annotations: dict[str, Any] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """A reduction of tuples, one tensor per component: `body` gives a tuple of terms.
+
+        best, at = p.reduce_tuple(("best", "at"), (n,), (m,), lambda i, k: (x[i, k], k),
+                                  "argmax", ("float32", "int64"))
+        """
+        return self._reduce(names, shape, over, body, combiner, dtypes, axes, annotations)
+
+    def _reduce(
+        self, names: Sequence[str], shape: Sequence[Any], over: Sequence[Any],
+        body: Callable[..., Any], combiner: AnyReducer, dtypes: Sequence[str | ir.DType] | None,
+        axes: Sequence[str], annotations: dict[str, Any] | None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         extents, domain = _shape(shape), _shape(over)
         spatial, loops = self._iterators(extents, axes[: len(extents)], ir.IterType.SPATIAL)
         reduced, more = self._iterators(
             domain, axes[len(extents) :], ir.IterType.REDUCE, prefix="k"
         )
-        value = ir.as_expr(body(*(it.var for it in (*spatial, *reduced))))
-        type_ = ir.dtype_of(dtype) if dtype is not None else value.dtype
-        buffer = ir.Buffer(self._fresh(name), type_, extents)
+        parts = components(body(*(it.var for it in (*spatial, *reduced))))
+        if len(parts) != len(names):
+            raise IRError(f"{len(parts)} terms for {len(names)} names", code="BW213")
+        values = [ir.as_expr(part) for part in parts]
+        kinds = [v.dtype for v in values] if dtypes is None else [ir.dtype_of(d) for d in dtypes]
+        reducer = reducer_of(combiner, kinds)
         index = tuple(it.var for it in spatial)
-        identity, combine = COMBINERS[combiner]
-        old = ir.BufferLoad(buffer, index)
-        update = ir.BufferStore(buffer, combine(old, ir.cast_to(value, type_)), index)
-        init = ir.BufferStore(buffer, identity(type_), index)
-        self._add(buffer, [*spatial, *reduced], [*loops, *more], update, init, annotations)
-        return Tensor(buffer)
+        elements = [ir.BufferLoad(ir.Buffer(self._fresh(n), t, extents), index)
+                    for n, t in zip(names, kinds, strict=True)]  # fmt: skip
+        terms = [ir.cast_to(v, t) for v, t in zip(values, kinds, strict=True)]
+        notes = dict(annotations or {})
+        if not builtin_name(reducer):
+            notes[REDUCER_KEY] = reducer
+        update, init = step(reducer, elements, terms), stores(elements, reducer.identity)
+        buffers = [e.buffer for e in elements]
+        self._add(buffers, [*spatial, *reduced], [*loops, *more], update, init, notes)
+        return tuple(Tensor(b) for b in buffers)
 
     def opaque(
         self,
@@ -150,10 +221,10 @@ class Program:
         block = ir.Block(name, (), tuple(map(ir.full_region, reads)),
                          tuple(map(ir.full_region, outs)), body(outs),
                          annotations=annotations or {})  # fmt: skip
-        stmt: ir.Stmt = ir.BlockRealize((), ir.const(True, "bool"), block)
+        stmt: ir.Stmt | None = ir.BlockRealize((), ir.const(True, "bool"), block)
         for buffer in outs:
             self._made.append((buffer, stmt))
-            stmt = ir.seq(())
+            stmt = None
         return [Tensor(buffer) for buffer in outs]
 
     def finish(self, outputs: Sequence[Tensor], attrs: dict[str, Any] | None = None) -> ir.PrimFunc:
@@ -163,7 +234,7 @@ class Program:
             if all(buffer is not made for made, _ in self._made):
                 raise IRError(f"output {buffer.name} is not computed by the program", code="BW213")
         temps = tuple(b for b, _ in self._made if all(b is not o for o in outs))
-        body = ir.seq(stmt for _, stmt in self._made)
+        body = ir.seq(stmt for _, stmt in self._made if stmt is not None)
         root = ir.Block("root", (), (), (), body, alloc_buffers=temps)
         realize = ir.BlockRealize((), ir.const(True, "bool"), root)
         buffers = [*self._params, *outs]
@@ -198,21 +269,21 @@ class Program:
 
     def _add(
         self,
-        buffer: ir.Buffer,
+        buffers: Sequence[ir.Buffer],
         iters: list[ir.IterVar],
         loop_vars: list[ir.Var],
         body: ir.Stmt,
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
     ) -> None:
-        block = ir.Block(buffer.name, tuple(iters), (), (), body, init,
+        block = ir.Block(buffers[0].name, tuple(iters), (), (), body, init,
                          annotations=annotations or {})  # fmt: skip
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
         stmt: ir.Stmt = ir.BlockRealize(tuple(loop_vars), ir.const(True, "bool"), block)
         for var, it in zip(reversed(loop_vars), reversed(iters), strict=True):
             stmt = ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, stmt)
-        self._made.append((buffer, stmt))
+        self._made += [(buffers[0], stmt), *((b, None) for b in buffers[1:])]
 
 
 def _shape(shape: Sequence[Any]) -> tuple[ir.Expr, ...]:

@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis import components
 from blockwright.ir import Buffer, DType, Expr, PrimFunc, Range, Var
-from blockwright.script.compute import Program
+from blockwright.script.compute import AnyReducer, Program, reducer_of
 from blockwright.script.compute import Tensor as Made
+from blockwright.script.compute import comm_reducer as declared
 from blockwright.script.core import NodeFacts, items_of, sequence_of
 from blockwright.script.tir import expressions
 from blockwright.script.tir.builder import Builder, FrameOf
@@ -134,10 +136,10 @@ class _Element:
 
 
 class Reduction:
-    """`te.sum(value, axis)`: the whole value of a computation."""
+    """`te.sum(value, axis)`: the whole value of a computation, one expression per component."""
 
-    def __init__(self, combiner: str, value: Expr, axes: list[Var]) -> None:
-        self.combiner, self.value, self.axes = combiner, value, axes
+    def __init__(self, combiner: AnyReducer, values: list[Expr], axes: list[Var]) -> None:
+        self.combiner, self.values, self.axes = combiner, values, axes
 
     def _nested(self, *_: Any) -> Any:
         raise ScriptError("a reduction is a computation of its own", code="BW107",
@@ -148,37 +150,39 @@ class Reduction:
     __truediv__ = __rtruediv__ = __neg__ = _nested
 
 
-def _reducer(combiner: str) -> Callable[..., Any]:
+def _reducer(combiner: AnyReducer, name: str) -> Callable[..., Any]:
     def reduce(value: Any, axis: Any, where: Any = None) -> Reduction:
         axes = items_of(axis)
         unknown = [a for a in axes if _domains.get(a) is None]
         if unknown or not axes:
-            raise ScriptError(f"te.{combiner} runs over reduction axes", code="BW107",
+            raise ScriptError(f"te.{name} runs over reduction axes", code="BW107",
                               help="make them with te.reduce_axis((0, n), name)")  # fmt: skip
-        node = ir.as_expr(value)
+        nodes = [ir.as_expr(v) for v in components(value)]
         if where is not None:
-            neutral = _NEUTRAL[combiner](node.dtype)
-            node = if_then_else(where, node, neutral)
-        return Reduction(combiner, node, axes)
+            neutral = reducer_of(combiner, [n.dtype for n in nodes]).identity
+            nodes = [if_then_else(where, n, e) for n, e in zip(nodes, neutral, strict=True)]
+        return Reduction(combiner, nodes, axes)
 
-    reduce.__name__ = reduce.__qualname__ = combiner
+    reduce.__name__ = reduce.__qualname__ = name
     return reduce
 
 
-def _lowest(dtype: DType) -> Expr:
-    return ir.const(float("-inf"), dtype) if dtype.is_float else min_value(dtype)
+sum, prod = _reducer("sum", "sum"), _reducer("prod", "prod")
+_max_over, _min_over = _reducer("max", "max"), _reducer("min", "min")
 
 
-def _highest(dtype: DType) -> Expr:
-    return ir.const(float("inf"), dtype) if dtype.is_float else max_value(dtype)
+def comm_reducer(
+    fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
+    """A reducer of one's own, used as `te.sum` is; of a tuple it gives a tensor per component.
 
+        pair = te.comm_reducer(lambda x, y: (x[0] + y[0], x[1] * y[1]),
+                               lambda s, t: (te.const(0, s), te.const(1, t)))
+        S, P = te.compute((m,), lambda i: pair((A[i, k], B[i, k]), axis=k))
 
-_NEUTRAL: dict[str, Callable[[DType], Expr]] = {
-    "sum": lambda t: ir.const(0, t), "prod": lambda t: ir.const(1, t),
-    "max": _lowest, "min": _highest,
-}  # fmt: skip
-sum, prod = _reducer("sum"), _reducer("prod")
-_max_over, _min_over = _reducer("max"), _reducer("min")
+    The combination must be commutative and associative; `bw.IRError` BW228 shows where it is not.
+    """
+    return _reducer(declared(fcombine, fidentity), name)
 
 
 def max(value: Any, axis: Any = None, where: Any = None) -> Any:
@@ -216,12 +220,16 @@ def compute(
     several = sequence_of(found)
     op.values = [_value(v) for v in (found,) if several is None]
     op.values += [_value(v) for v in several or ()]
-    bodies = [v.value if isinstance(v, Reduction) else v for v in op.values]
+    bodies = [e for v in op.values for e in (v.values if isinstance(v, Reduction) else [v])]
+    tuples = [v for v in op.values if isinstance(v, Reduction) and len(v.values) > 1]
+    if tuples and len(op.values) > 1:
+        raise ScriptError("a reduction of a tuple is a computation of its own", code="BW107")
     op.inputs = _Element.mentioned(bodies)
     op.reduce_axis = [a for v in op.values if isinstance(v, Reduction) for a in v.axes]
-    tensors = [Tensor(Buffer(name if several is None else f"{name}_v{k}", b.dtype, extents), op)
+    single = several is None and not tuples
+    tensors = [Tensor(Buffer(name if single else f"{name}_v{k}", b.dtype, extents), op)
                for k, b in enumerate(bodies)]  # fmt: skip
-    return tensors[0] if several is None else tensors
+    return tensors[0] if single else tensors
 
 
 def _value(found: Any) -> Expr | Reduction:
@@ -324,31 +332,42 @@ class _Writer:
         if op.emit is not None:
             self._extern(op)
             return
-        for tensor, value in zip(op.outputs, op.values, strict=True):
-            names = [a.name for a in op.axis]
+        names = [a.name for a in op.axis]
+        outputs = iter(op.outputs)
+        for value in op.values:
             if isinstance(value, Reduction):
-                domains = [d for d in map(_domains.get, value.axes) if d is not None]
-                self.made[tensor] = self.out.reduce(
-                    tensor.name, tensor.shape, [d.extent for d in domains],
-                    self._body(value.value, [*op.axis, *value.axes]), value.combiner, tensor.dtype,
-                    axes=[*names, *(a.name for a in value.axes)], annotations=op.attrs,
-                )  # fmt: skip
-            else:
-                self.made[tensor] = self.out.compute(
-                    tensor.name, tensor.shape, self._body(value, op.axis), tensor.dtype,
-                    axes=names, annotations=op.attrs,
-                )  # fmt: skip
+                self._reduce(op, value, [next(outputs) for _ in value.values])
+                continue
+            tensor = next(outputs)
+            body = self._element(value, op.axis)
+            self.made[tensor] = self.out.compute(
+                tensor.name, tensor.shape, body, tensor.dtype, axes=names, annotations=op.attrs
+            )
 
-    def _body(self, value: Expr, axes: Sequence[Var]) -> Callable[..., Expr]:
-        """The value as a function of the iterators of its block."""
+    def _reduce(self, op: Operation, value: Reduction, outputs: list[Tensor]) -> None:
+        domains = [d for d in map(_domains.get, value.axes) if d is not None]
+        made = self.out.reduce_tuple(
+            [t.name for t in outputs], outputs[0].shape, [d.extent for d in domains],
+            self._body(value.values, [*op.axis, *value.axes]), value.combiner,
+            [t.dtype for t in outputs], axes=[a.name for a in (*op.axis, *value.axes)],
+            annotations=op.attrs,
+        )  # fmt: skip
+        self.made.update(zip(outputs, made, strict=True))
+
+    def _element(self, value: Expr, axes: Sequence[Var]) -> Callable[..., Expr]:
+        body = self._body([value], axes)
+        return lambda *iterators: body(*iterators)[0]
+
+    def _body(self, values: Sequence[Expr], axes: Sequence[Var]) -> Callable[..., list[Expr]]:
+        """The values as a function of the iterators of their block."""
         buffers = {old.buffer: new.buffer for old, new in self.made.items()}
 
-        def at(*iterators: Expr) -> Expr:
+        def at(*iterators: Expr) -> list[Expr]:
             places: dict[Any, Any] = dict(buffers)
             for axis, iterator in zip(axes, iterators, strict=True):
                 domain = _domains.get(axis)
                 places[axis] = iterator if domain is None else ir.add(iterator, domain.min)
-            return ir.substitute(value, places)
+            return [ir.substitute(value, places) for value in values]
 
         return at
 
@@ -374,7 +393,6 @@ _ELSEWHERE = {
     "scan": "write a block with a scan axis: T.axis.scan(n, i)",
     "hybrid": "write @T.prim_func",
     "extern_primfunc": "call the program: te.extern with T.call_global",
-    "comm_reducer": "write a block with T.init(), or T.comm_reducer in a program",
     "tag_scope": "pass tag= to te.compute",
     "thread_axis": "threads are bound by the schedule",
     "gradient": "differentiate the model in its framework before it is imported",
@@ -394,7 +412,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Operation", "Reduction", "Tensor", "all", "any", "compute", "const", "create_prim_func",
-    "extern", "if_then_else", "max", "max_value", "min", "min_value", "placeholder", "power",
-    "prod", "reduce_axis", "size_var", "sum", "var",
+    "Operation", "Reduction", "Tensor", "all", "any", "comm_reducer", "compute", "const",
+    "create_prim_func", "extern", "if_then_else", "max", "max_value", "min", "min_value",
+    "placeholder", "power", "prod", "reduce_axis", "size_var", "sum", "var",
 ]  # fmt: skip

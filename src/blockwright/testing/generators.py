@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.script.compute import Program, Tensor
+from blockwright.script.compute import Program, Tensor, comm_reducer
 
 Array = np.ndarray[Any, Any]
 _INT64 = ir.dtype_of("int64")
@@ -23,7 +23,8 @@ _SIZES = (1, 2, 3, 5, 7, 8, 12, 16)
 _MOST = 9  # largest value drawn for a symbolic size
 
 STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
-          "matmul", "where", "conv", "centre")  # fmt: skip
+          "matmul", "where", "conv", "centre", "extreme",
+          "moments", "epilogue")  # fmt: skip
 
 
 def random_program(
@@ -216,6 +217,39 @@ class _Maker:
             self.name("s"), x.shape[:-1], [x.shape[-1]], lambda *i: x[i], combiner)  # fmt: skip
         return self.compute(x.shape, lambda *i: ir.sub(x[i], statistic[i[:rows]]))
 
+    def _extreme(self) -> Tensor:
+        """The largest or smallest of an input's rows with its position: a reduction of pairs.
+
+        Of an input, because a position jumps where values that are rounded differently cross.
+        """
+        shape = [self.size() for _ in range(self.chance.choice((1, 2)))]
+        x = self.param([*shape, self.size()])
+        self.use(x)
+        names = (self.name("e"), self.name("at"))
+        value, place = self.program.reduce_tuple(
+            names, shape, x.shape[-1:], lambda *i: (x[i], i[-1]),
+            self.chance.choice(("argmax", "argmin")), (x.dtype, "int64"))  # fmt: skip
+        self.unused.append(place)
+        return value
+
+    def _moments(self) -> Tensor:
+        """Sum and sum of squares along the last axis, by a reducer of our own."""
+        x = self.pick(rank=1)
+        names = (self.name("m1"), self.name("m2"))
+        first, second = self.program.reduce_tuple(
+            names, x.shape[:-1], x.shape[-1:], lambda *i: (x[i], ir.mul(x[i], x[i])), _PAIR_SUM
+        )
+        self.made(first)
+        return second
+
+    def _epilogue(self) -> Tensor:
+        """A reduction and what is combined with its result: a bias, a bound, or a ReLU."""
+        total = self._reduce()
+        bias = self.param(list(total.shape))
+        self.use(bias)
+        fn = self.chance.choice((ir.add, ir.maximum, ir.minimum))
+        return self.compute(total.shape, lambda *i: fn(total[i], bias[i]))
+
     def _where(self) -> Tensor:
         x = self.pick(rank=1)
 
@@ -226,6 +260,15 @@ class _Maker:
         return self.compute(x.shape, body)
 
 
+def _add_pairs(a: ir.Expr, b: ir.Expr, c: ir.Expr, d: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    return ir.add(a, c), ir.add(b, d)
+
+
+def _zeros(s: ir.DType, t: ir.DType) -> tuple[ir.Expr, ir.Expr]:
+    return ir.const(0, s), ir.const(0, t)
+
+
+_PAIR_SUM = comm_reducer(_add_pairs, _zeros)
 _UNARY: tuple[Callable[[ir.Expr], ir.Expr], ...] = (
     lambda x: ir.call("tanh", x),
     lambda x: ir.call("sigmoid", x),

@@ -20,6 +20,7 @@ from blockwright.ir.expr import Expr, FloatImm, IntImm, StringImm, Var
 from blockwright.ir.node import Node
 from blockwright.ir.op import OPS, result_type
 from blockwright.ir.printer.writer import Names, Writer, mark
+from blockwright.ir.reducer import CommReducer
 from blockwright.ir.structural import structural_equal
 
 _INFIX: dict[type[Expr], tuple[str, int]] = {
@@ -290,6 +291,8 @@ class ExprPrinter:
             return self.names.of(item.var, item.var.name)
         if isinstance(item, DType):
             return f'T.dtype("{item}")'
+        if isinstance(item, CommReducer):
+            return self.reducer(item)
         if isinstance(item, str):
             return quote(item)
         if isinstance(item, float) and not math.isfinite(item):
@@ -305,6 +308,16 @@ class ExprPrinter:
         if isinstance(item, np.ndarray):
             return f"I.constant({quote(self.array_key(cast('Array', item), 'constant'))})"
         return repr(item)
+
+    def reducer(self, node: CommReducer) -> str:
+        """The declaration of a reducer."""
+        with self.names.scope():
+            names = [self.names.define(v, v.name) for v in (*node.lhs, *node.rhs)]
+            result = self.exprs(node.result)
+            combine = f"({result})" if len(node.result) > 1 else result
+            made = f"lambda {', '.join(names)}: {combine}"
+        identity = ", ".join(self.typed(e) for e in node.identity)
+        return f"T.comm_reducer({made}, [{identity}])"
 
     def _item(self, key: Any, value: Any) -> str:
         if isinstance(value, np.ndarray):

@@ -16,6 +16,7 @@ from blockwright.schedule.primitive.decompose_padding import DecomposePadding
 from blockwright.schedule.primitive.decompose_reduction import DecomposeReduction
 from blockwright.schedule.primitive.double_buffer import DoubleBuffer
 from blockwright.schedule.primitive.fuse import Fuse
+from blockwright.schedule.primitive.fuse_reduction_epilogue import FuseReductionEpilogue
 from blockwright.schedule.primitive.get_block import GetBlock
 from blockwright.schedule.primitive.get_child_blocks import GetChildBlocks
 from blockwright.schedule.primitive.get_consumers import GetConsumers
@@ -23,6 +24,9 @@ from blockwright.schedule.primitive.get_loops import GetLoops
 from blockwright.schedule.primitive.get_output_blocks import GetOutputBlocks
 from blockwright.schedule.primitive.get_producers import GetProducers
 from blockwright.schedule.primitive.horizontal_fuse import HorizontalFuse
+from blockwright.schedule.primitive.loop_partition import LoopPartition
+from blockwright.schedule.primitive.merge import Merge
+from blockwright.schedule.primitive.merge_reduction import MergeReduction
 from blockwright.schedule.primitive.pad_einsum import PadEinsum
 from blockwright.schedule.primitive.parallel import Parallel
 from blockwright.schedule.primitive.read_at import ReadAt
@@ -30,6 +34,7 @@ from blockwright.schedule.primitive.reindex import Reindex
 from blockwright.schedule.primitive.reindex_cache_read import ReindexCacheRead
 from blockwright.schedule.primitive.reindex_cache_write import ReindexCacheWrite
 from blockwright.schedule.primitive.reorder import Reorder
+from blockwright.schedule.primitive.reorder_block_iter_var import ReorderBlockIterVar
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
@@ -69,6 +74,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     DecomposeReduction,
     DoubleBuffer,
     Fuse,
+    FuseReductionEpilogue,
     GetBlock,
     GetChildBlocks,
     GetConsumers,
@@ -76,6 +82,9 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     GetOutputBlocks,
     GetProducers,
     HorizontalFuse,
+    LoopPartition,
+    Merge,
+    MergeReduction,
     PadEinsum,
     Parallel,
     ReadAt,
@@ -83,6 +92,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReindexCacheRead,
     ReindexCacheWrite,
     Reorder,
+    ReorderBlockIterVar,
     ReverseComputeAt,
     ReverseComputeInline,
     Rfactor,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import atomic_misfit
+from blockwright.analysis import NoReduction, atomic_misfit, find_update
 from blockwright.analysis.atomics import PRIVATE_SCOPES
 from blockwright.schedule.buffers import with_regions
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive
-from blockwright.schedule.reduction import is_element, touches
 from blockwright.schedule.state import State, Step
 
 
@@ -22,9 +21,9 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         block: the update, as `decompose_reduction` leaves it.
 
     Requires:
-    - the block has no initial value of its own (BW372): of many threads, none is the first;
-    - its one statement combines an element with something else by +, *, min, max, and, or (BW372);
-    - the type has the operation, and other threads see the buffer (BW372).
+    - the block has no initial value of its own (BW338): of many threads, none is the first;
+    - its one statement combines an element with something else by +, *, min, max, and, or (BW338);
+    - the type has the operation, and other threads see the buffer (BW338).
 
     Float sums may then differ from run to run, as the order of their terms does; the step stands in
     the trace, and so the program has asked for it.
@@ -74,7 +73,7 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         state.realize(block)
         if block.init is not None:
-            state.fail(f"block {block.name} sets the initial value itself", code="BW372",
+            state.fail(f"block {block.name} sets the initial value itself", code="BW338",
                        guilty=[block], help="decompose_reduction first")  # fmt: skip
         call = _atomic(state, block)
         edit = Edit(state)
@@ -83,27 +82,29 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         return edit.finish()
 
 
+_OPERATIONS = {"sum": "atomic_add", "prod": "atomic_mul", "min": "atomic_min",
+               "max": "atomic_max", "any": "atomic_or", "all": "atomic_and"}  # fmt: skip
+"""Builtin reducer → the atomic operation that takes its step."""
+
+
 def _atomic(state: State, block: ir.Block) -> ir.Call:
     """The atomic operation that means the same as the block's store."""
+    found = find_update(block)
     store = block.body
-    combines = (ir.BinaryOp, ir.And, ir.Or)
-    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, combines):
-        state.fail(f"block {block.name} is not one update of an element", code="BW372",
+    if isinstance(found, NoReduction) or not isinstance(store, ir.BufferStore):
+        why = found.why if isinstance(found, NoReduction) else "it is more than one store"
+        state.fail(f"block {block.name} is not one update of an element: {why}", code="BW338",
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
-    value, buffer = store.value, store.buffer
-    pairs = [(value.a, value.b), (value.b, value.a)]
-    term = next((x for own, x in pairs if is_element(own, store) and not touches(x, buffer)), None)
-    name = ir.atomic_name(type(value))
-    if term is None or name is None or store.predicate is not None:
+    buffer, name = store.buffer, _OPERATIONS.get(found.name)
+    if name is None or store.predicate is not None:
         state.fail(f"the update of {buffer.name} in block {block.name} does not combine the "
-                   "element with something else by +, *, min, max, and, or", code="BW372",
+                   "element with something else by +, *, min, max, and, or", code="BW338",
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
     problem = atomic_misfit(name, buffer.dtype)
     if problem is not None:
-        state.fail(problem, code="BW372", guilty=[block])
+        state.fail(problem, code="BW338", guilty=[block])
     if buffer.scope in PRIVATE_SCOPES:
         state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
-                   code="BW372", guilty=[block], help="update it where all threads see it"
+                   code="BW338", guilty=[block], help="update it where all threads see it"
                    )  # fmt: skip
-    place = ir.BufferLoad(buffer, store.indices)
-    return ir.Call(name, (place, term), buffer.dtype)
+    return ir.Call(name, (found.elements[0], found.terms[0]), buffer.dtype)

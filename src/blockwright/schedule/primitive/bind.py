@@ -28,14 +28,14 @@ class Bind(Primitive, frozen=True, eq=False):
 
     Requires:
     - the axis exists (BW304); the loop is serial, without annotations, from 0 (BW312);
-    - other loops of the same kernel on this axis have the same extent (BW370);
+    - other loops of the same kernel on this axis have the same extent (BW380);
     - everything below the loop happens in blocks that are complete, reductions or updates (BW314);
     - the loop drives no reduction iterator, unless the update is atomic (BW317);
     - iterations write different elements (BW317), or buffers in a scope of which each member of the
       axis has its own copy ("local" for threads, "shared" for blocks), or meet in atomic updates;
     - no iteration reads what another one writes (BW316);
-    - inside a loop on the same axis, whose members then share the work: the blocks in the loop do
-      not depend on that outer loop, and write only buffers that the members share (BW371).
+    - of two loops on one axis, one inside the other, whose members share the work: the blocks in
+      the inner one do not depend on the outer, and write only what the members share (BW381).
 
     Before::
 
@@ -78,6 +78,8 @@ class Bind(Primitive, frozen=True, eq=False):
         require_plain_loop(state, loop)
         require_zero_start(state, loop)
         outer = _same_axis_above(state, loop, tag)
+        for inner in _same_axis_below(loop, tag):
+            _require_shared_work(state, inner, loop, tag)
         if outer is None:
             require_members(state, loop, tag)
         else:
@@ -106,22 +108,30 @@ def _same_axis_above(state: State, loop: ir.For, tag: str) -> ir.For | None:
     return None
 
 
+def _same_axis_below(loop: ir.For, tag: str) -> list[ir.For]:
+    """Loops in this one that are bound to the axis already."""
+    if tag in VIRTUAL_AXES:
+        return []
+    return [f for f in ir.loops(loop.body) if f.thread is not None and f.thread.thread_tag == tag]
+
+
 def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) -> None:
     """Every member of the axis did all iterations; now each does one, and all see the results."""
     for block in require_compact_flow(state, loop):
         realize = state.tree.realize(block)
         values = [*realize.iter_values, realize.predicate]
         if _depends(state, block, values, outer.loop_var):
-            state.fail(f"block {block.name} depends on loop {outer.loop_var.name}, which is bound "
-                       f"to {tag} already: a member of the axis cannot do another one's part",
-                       code="BW371", guilty=[loop, outer, realize],
-                       help="bind the loop to another axis")  # fmt: skip
+            names = f"loop {outer.loop_var.name} and stands in loop {loop.loop_var.name}"
+            state.fail(f"block {block.name} depends on {names}: with both on {tag}, a member of "
+                       "the axis cannot do another one's part", code="BW381",
+                       guilty=[loop, outer, realize],
+                       help="bind the loops to different axes")  # fmt: skip
         for region in block.writes:
             if not shares(region.buffer.scope, tag):
                 state.fail(f"block {block.name} writes {region.buffer.name} in "
                            f"{region.buffer.scope!r}, of which each member of {tag} has its own "
-                           f"copy; loop {outer.loop_var.name} around it is bound to {tag} already",
-                           code="BW371", guilty=[loop, outer, realize],
+                           f"copy, in loop {loop.loop_var.name} of loop {outer.loop_var.name}",
+                           code="BW381", guilty=[loop, outer, realize],
                            help="set_scope it to shared, or leave the loop serial")  # fmt: skip
     drives = [it for block in state.tree.child_blocks(loop)
               for it, value in zip(block.iter_vars, state.tree.realize(block).iter_values,
@@ -159,7 +169,7 @@ def _require_one_extent(state: State, func: ir.PrimFunc, loop: ir.For, tag: str)
         if not same and axis.stmt is not bound:
             state.fail(f"loop {axis.var.name} of the same kernel is bound to {tag} with extent "
                        f"{axis.extent!r}, loop {loop.loop_var.name} has {loop.extent!r}",
-                       code="BW370",
+                       code="BW380",
                        guilty=[loop, state.tree.loops.get(axis.var, loop)],
                        help="split or fuse the loops to one extent, or use another axis"
                        )  # fmt: skip

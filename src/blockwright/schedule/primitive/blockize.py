@@ -5,24 +5,39 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.arith import Analyzer, SubspaceDivision, subspace_divide
+from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.checks import require_known_kind, require_once, require_only_blocks
+from blockwright.schedule.division import (
+    Bound,
+    bounds,
+    divide,
+    iterators,
+    predicate,
+    rebuild,
+    shortened,
+    simplified,
+)
 from blockwright.schedule.edit import Edit, with_signature, wrap_loops
-from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.grouping import grouped
+from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
 
 class Blockize(Primitive, frozen=True, eq=False):
-    """Put a loop and all below it into a new block.
+    """Put a loop and all below it, or several blocks with the loops around each, into a new block.
 
     Args:
-        target: the loop; there is one block below it, which becomes the inner block.
+        target: a loop with one block below it, which becomes the inner block; or blocks that stand
+            side by side. Buffers that only the blocks given use move into the new block where each
+            of its instances fills what it reads.
         preserve_unit_iters: keep outer iterators that have one value.
 
     Requires:
     - exactly one block stands below the loop, complete, a reduction or an update;
+    - of several blocks, none other stands between them; those that share an outer loop bind it
+      alike, and a reduction is complete inside the new block;
     - each of its bindings divides into an outer part that the loops outside drive and an inner
       part that the loops inside drive;
     - a condition that involves both concerns one binding.
@@ -59,13 +74,17 @@ class Blockize(Primitive, frozen=True, eq=False):
     method: ClassVar[str] = "blockize"
     returns: ClassVar[Returns] = "block"
 
-    target: LoopRV
+    target: LoopRV | tuple[BlockRV, ...]
     preserve_unit_iters: bool = True
 
     def apply(self, state: State) -> Step:
-        loop = state.loop(self.target)
         edit = Edit(state)
-        _, made = blockized(state, edit, loop, self.preserve_unit_iters)
+        if isinstance(self.target, tuple):
+            blocks = [state.block(handle) for handle in self.target]
+            made = grouped(state, edit, blocks, self.preserve_unit_iters)
+        else:
+            loop = state.loop(self.target)
+            _, made = blockized(state, edit, loop, self.preserve_unit_iters)
         return edit.finish(made)
 
 
@@ -83,24 +102,29 @@ def blockized(
     loops = state.tree.loops_above(block)
     require_once(state, block, loops[loops.index(loop) :], "of the new block")
     analyzer = state.analyzer(loop)
-    division = _divide(state, block, loop)
-    outer_iters, outer_values, inner_iters, inner_values, mapping = _iterators(
+    given = state.tree.realize(block).predicate
+    division = divide(state, block, loops[loops.index(loop) :], given)
+    outer_iters, outer_values, inner_iters, inner_values, mapping = iterators(
         block, division, preserve_unit_iters, analyzer, {f.loop_var for f in loops}
     )
-    bounds = _bounds(state, block, division)
+    limits = bounds(state, block, conjuncts(division.inner_predicate))
     bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
-    predicate = _predicate(bounds, {v: ir.substitute(e, bound) for v, e in mapping.items()})
+    inside = predicate(limits, {v: ir.substitute(e, bound) for v, e in mapping.items()})
+    within = analyzer.copy()
+    for it in outer_iters:
+        within.bind(it.var, it.dom)
+    inner_iters = shortened(inner_iters, limits, mapping, within)
     inner = block.replace(
-        iter_vars=tuple(inner_iters), body=ir.substitute(block.body, mapping), init=None
+        iter_vars=tuple(inner_iters), body=edit.substitute(block.body, mapping), init=None
     )
     known = analyzer.copy()
     for it in (*outer_iters, *inner_iters):
         known.bind(it.var, it.dom)
-    inner = with_signature(_simplified(inner, known), known)
+    inner = with_signature(simplified(inner, known, edit.forward), known)
     edit.forward[block] = inner
-    realize = ir.BlockRealize(tuple(inner_values), predicate, inner)
-    body = _rebuild(loop, state.tree.realize(block), realize)
-    init = _outer_init(block, mapping, inner_iters, bounds, known)
+    realize = ir.BlockRealize(tuple(inner_values), inside, inner)
+    body = rebuild(loop, state.tree.realize(block), realize)
+    init = _outer_init(block, mapping, inner_iters, limits, known)
     outer = ir.Block(f"{block.name}_o", tuple(outer_iters), (), (), body, init)
     outer = with_signature(outer, analyzer)
     result = ir.BlockRealize(tuple(outer_values), division.outer_predicate, outer)
@@ -109,118 +133,11 @@ def blockized(
     return result, outer
 
 
-def _divide(state: State, block: ir.Block, loop: ir.For) -> SubspaceDivision:
-    realize = state.tree.realize(block)
-    loops = state.tree.loops_above(block)
-    inside = loops[loops.index(loop) :]
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
-    base = state.analyzer(loops[0])
-    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-    found = subspace_divide(
-        realize.iter_values, domains, {f.loop_var for f in inside}, predicate, base
-    )
-    if found is None:
-        state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
-                   f"part inside loop {loop.loop_var.name}", code="BW315",
-                   guilty=[loop, realize],
-                   help="inner loops must drive the low digits of the bindings")  # fmt: skip
-    return found
-
-
-def _iterators(
-    block: ir.Block,
-    division: SubspaceDivision,
-    preserve_unit: bool,
-    analyzer: Analyzer,
-    running: set[ir.Var],
-) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
-    """Outer and inner iterators with their values, and each old iterator in terms of them."""
-    outer: list[ir.IterVar] = []
-    outer_values: list[ir.Expr] = []
-    inner: list[ir.IterVar] = []
-    inner_values: list[ir.Expr] = []
-    mapping: dict[ir.Var, ir.Expr] = {}
-    for it, pair in zip(block.iter_vars, division.pairs, strict=True):
-        dtype = it.var.type
-        zero = ir.const(0, dtype)
-        value: ir.Expr = zero
-        single = analyzer.prove_equal(pair.outer_extent, ir.const(1, dtype))
-        constant = single and not ir.uses_var(pair.outer, running)
-        fixed = constant and not ir.is_const_int(pair.outer, 0)  # a place, not a digit from 0 on
-        if (preserve_unit and not fixed) or not constant:
-            var = ir.Var(f"{it.var.name}_o", dtype)
-            extent = pair.outer_extent
-            outer.append(ir.IterVar(var, ir.Range(zero, extent), it.iter_type))
-            outer_values.append(pair.outer)
-            value = ir.mul(var, pair.inner_extent)
-        else:
-            value = ir.mul(pair.outer, pair.inner_extent)
-        if not analyzer.prove_equal(pair.inner_extent, ir.const(1, dtype)):
-            var = ir.Var(f"{it.var.name}_i", dtype)
-            inner.append(ir.IterVar(var, ir.Range(zero, pair.inner_extent), it.iter_type))
-            inner_values.append(pair.inner)
-            value = value + var
-        mapping[it.var] = value
-    return outer, outer_values, inner, inner_values, mapping
-
-
-def _bounds(
-    state: State, block: ir.Block, division: SubspaceDivision
-) -> list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]]:
-    """Conditions on inner loops as comparisons of an iterator with something fixed."""
-    realize = state.tree.realize(block)
-    analyzer = state.analyzer(realize)
-    loops = {f.loop_var for f in state.tree.loops_above(block)}
-    kept: list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]] = []
-    for condition in conjuncts(division.inner_predicate):
-        if ir.is_const_int(condition, 1):
-            continue
-        found = False
-        if isinstance(condition, ir.CompareOp) and not ir.uses_var(condition.b, loops):
-            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-                if not found and analyzer.prove_equal(condition.a, value):
-                    kept.append((it, type(condition), condition.b))
-                    found = True
-        if not found:
-            state.fail("a condition of the predicate concerns no single iterator", code="BW320",
-                       guilty=[realize])  # fmt: skip
-    return kept
-
-
-def _predicate(
-    bounds: list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]], values: dict[ir.Var, ir.Expr]
-) -> ir.Expr:
-    """The comparisons with the iterators put in terms of something else."""
-    return ir.all_of(
-        compare(*ir.match_types(values[it.var], limit)) for it, compare, limit in bounds
-    )
-
-
-def _simplified(block: ir.Block, analyzer: Analyzer) -> ir.Block:
-    """The block with simplified indices."""
-
-    def change(node: ir.Node) -> ir.Node | None:
-        if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
-            return node.replace(indices=tuple(analyzer.simplify(i) for i in node.indices))
-        return None
-
-    return block.replace(body=ir.rewrite_bottom_up(block.body, change))
-
-
-def _rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
-    """`node` with `old`, somewhere below it, replaced."""
-    if node is old:
-        return new
-    if isinstance(node, ir.Block):
-        return node
-    return node.map_children(lambda c: _rebuild(c, old, new) if isinstance(c, ir.Stmt) else c)
-
-
 def _outer_init(
     block: ir.Block,
     mapping: dict[ir.Var, ir.Expr],
     inner: list[ir.IterVar],
-    bounds: list[tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]],
+    limits: list[Bound],
     analyzer: Analyzer,
 ) -> ir.Stmt | None:
     """The initial value over the inner spatial iterators, for the outer block."""
@@ -234,10 +151,10 @@ def _outer_init(
     for it in iters:
         known.bind(it.var, it.dom)
     made = ir.Block(f"{block.name}_init", iters, (), (), ir.substitute(block.init, values))
-    made = with_signature(_simplified(made, known), known)
+    made = with_signature(simplified(made, known, {}), known)
     loops = [(ir.Var(f"{it.var.name}_loop", it.var.type), it.dom.extent) for it in spatial]
-    running = {it.var: var for it, (var, _) in zip(iters, loops, strict=True)}
-    outside = [b for b in bounds if b[0].iter_type is not ir.IterType.REDUCE]
-    predicate = _predicate(outside, {v: ir.substitute(e, running) for v, e in values.items()})
-    realize = ir.BlockRealize(tuple(v for v, _ in loops), predicate, made)
+    running = {it.var: it.dom.min + var for it, (var, _) in zip(iters, loops, strict=True)}
+    outside = [b for b in limits if b[0].iter_type is not ir.IterType.REDUCE]
+    inside = predicate(outside, {v: ir.substitute(e, running) for v, e in values.items()})
+    realize = ir.BlockRealize(tuple(map(known.simplify, running.values())), inside, made)
     return wrap_loops(realize, loops)

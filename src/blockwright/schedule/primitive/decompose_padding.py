@@ -11,6 +11,7 @@ from blockwright.arith.condition import conjuncts
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.loops import resized
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -271,5 +272,5 @@ def _shrunk(
     predicate = ir.all_of([realize.predicate, *(ir.substitute(c, bound) for c in rest)])
     nest: ir.Stmt = ir.BlockRealize(tuple(values), predicate, new)
     for loop in reversed(inside):
-        nest = loop.replace(body=nest, extent=sizes.get(loop.loop_var, loop.extent))
+        nest = resized(loop, loop.min, sizes.get(loop.loop_var, loop.extent), nest)
     return nest

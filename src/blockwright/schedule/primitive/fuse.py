@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.checks import require_chain, require_plain_loop, require_zero_start
+from blockwright.schedule.checks import require_chain, require_plain_loop
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.loops import loop_names, simplified_bindings
@@ -23,8 +23,8 @@ class Fuse(Primitive, frozen=True, eq=False):
 
     Requires:
     - each loop is the only statement of the one before it;
-    - all are serial, start at 0 and carry no annotation;
-    - no extent depends on an outer one of the loops.
+    - all are serial and carry no annotation;
+    - no bound depends on an outer one of the loops.
 
     Before::
 
@@ -65,7 +65,6 @@ class Fuse(Primitive, frozen=True, eq=False):
         loops = [state.loop(handle) for handle in self.loops]
         for loop in loops:
             require_plain_loop(state, loop)
-            require_zero_start(state, loop)
         path = require_chain(state, loops)
         if path != loops:
             state.fail("the loops are not given outermost first, without gaps", code="BW310",
@@ -86,12 +85,13 @@ class Fuse(Primitive, frozen=True, eq=False):
             (name,) = loop_names(state, loops[0], (self.name,), 1)
         fused = ir.Var(name, dtype)
         total: ir.Expr = ir.const(1, dtype)
-        mapping: dict[ir.Var, ir.Expr] = {f.loop_var: ir.const(0, f.loop_var.type) for f in loops}
+        mapping: dict[ir.Var, ir.Expr] = {f.loop_var: f.min for f in loops}
         for k in reversed(parts):
             value = ir.floordiv(fused, total)
             if k != parts[0]:
                 value = ir.floormod(value, sizes[k])
-            mapping[loops[k].loop_var] = ir.cast_to(value, loops[k].loop_var.type)
+            value = ir.cast_to(value, loops[k].loop_var.type)
+            mapping[loops[k].loop_var] = ir.add(loops[k].min, value)
             total = sizes[k] * total
         total = analyzer.simplify(total)
         edit = Edit(state)
@@ -105,7 +105,7 @@ class Fuse(Primitive, frozen=True, eq=False):
     def _independent(state: State, loops: list[ir.For]) -> None:
         seen: set[ir.Var] = set()
         for loop in loops:
-            if seen and ir.uses_var(loop.extent, seen):
-                state.fail(f"the extent of loop {loop.loop_var.name} depends on an outer one",
+            if seen and (ir.uses_var(loop.extent, seen) or ir.uses_var(loop.min, seen)):
+                state.fail(f"a bound of loop {loop.loop_var.name} depends on an outer one",
                            code="BW312", guilty=[loop])  # fmt: skip
             seen.add(loop.loop_var)

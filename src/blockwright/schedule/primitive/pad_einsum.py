@@ -185,8 +185,11 @@ def _beside_indices(block: ir.Block, var: ir.Var) -> bool:
 def _adds_nothing(state: State, block: ir.Block, var: ir.Var) -> bool:
     """Whether zero operands where `var` is padded make a zero term of a sum."""
     reduction = reduction_of(state, block)
+    if reduction.name != "sum" or not reduction.starts_neutral:
+        return False  # from -0.0 a zero term would make 0.0
+    (term,) = reduction.terms
     factors: list[ir.Expr] = []
-    open_ones = [reduction.term]
+    open_ones = [term]
     while open_ones:
         expr = open_ones.pop()
         if isinstance(expr, ir.Mul):
@@ -196,8 +199,8 @@ def _adds_nothing(state: State, block: ir.Block, var: ir.Var) -> bool:
         else:
             factors.append(expr)
     zero = [isinstance(f, ir.BufferLoad) and any(i is var for i in f.indices) for f in factors]
-    exact = all(f.dtype.is_int for f in factors) and reduction.term.dtype.is_int
-    return reduction.combiner is ir.Add and (any(zero) if exact else all(zero))
+    exact = all(f.dtype.is_int for f in factors) and term.dtype.is_int
+    return any(zero) if exact else all(zero)
 
 
 def _repeats(block: ir.Block, var: ir.Var) -> bool:

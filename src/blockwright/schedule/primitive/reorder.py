@@ -14,6 +14,7 @@ from blockwright.schedule.checks import (
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
+from blockwright.schedule.reduction import require_any_order
 from blockwright.schedule.state import State, Step
 
 
@@ -28,7 +29,9 @@ class Reorder(Primitive, frozen=True, eq=False):
     - no bound of a loop uses a loop that would come inside it;
     - every block inside is complete, a reduction or an update, its iterators bound by an iterator
       map, and reads in an iteration only what is written in the same one or before the nest;
-    - the loops run each instance of a reduction with initial value once.
+    - the loops run each instance of a reduction with initial value once;
+    - where loops that reduce change places among each other, the block combines by a builtin
+      reducer or the one it declares (BW330); floating-point sums are then added in another order.
 
     Before::
 
@@ -82,6 +85,7 @@ class Reorder(Primitive, frozen=True, eq=False):
             inside = [f for f in state.tree.loops_above(block)
                       if f is path[0] or state.tree.is_below(f, path[0])]  # fmt: skip
             require_once(state, block, inside, "that change places")
+            require_any_order(state, block, path, order)
         body = path[-1].body
         for loop in reversed(order):
             body = loop.replace(body=body)

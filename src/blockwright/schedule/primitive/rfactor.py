@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.analysis import Reduction, step, stores
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.checks import require_once, require_zero_start
 from blockwright.schedule.edit import Edit
@@ -15,27 +16,31 @@ from blockwright.schedule.primitive.decompose_reduction import (
     require_reduction,
 )
 from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.reduction import Reduction, reduction_of
+from blockwright.schedule.reduction import reduction_of, require_restart
 from blockwright.schedule.state import State, Step
 
 
 class Rfactor(Primitive, frozen=True, eq=False):
-    """Turn one reduction loop into a spatial axis of a buffer of partial results.
+    """Turn one reduction loop into a spatial axis of buffers of partial results.
 
     Args:
         loop: a loop that binds reduction iterators of the only block below it.
-        factor_axis: where the new axis stands in the partial buffer; negative counts from behind.
+        factor_axis: where the new axis stands in the partial buffers; negative counts from behind.
 
     Requires:
     - the block is the only one below the loop, the loop starts at 0 and binds reduction iterators
       (BW332);
-    - the block is a sum, product, minimum, maximum, and, or with a neutral initial value (BW330),
-      and each instance runs once (BW315);
+    - the block is a reduction by a builtin reducer, or by the one that it declares, of one
+      element or of a tuple (BW330), and each instance runs once (BW315);
+    - the initial value combined with itself is itself, for each partial result starts from it; a
+      minimum may start anywhere, a sum only from 0 (BW330);
     - all reduction loops hold the block alone, with extents free of loops (BW332);
     - conditions on reduction loops use other loops only where an iterator equals them (BW332).
 
     The order of floating-point additions changes. A predicate on the reduction becomes a choice
     between the term and the neutral value, so that every partial result is defined.
+
+    A tuple gets one partial buffer per component, with the new axis in the same place.
 
     Returns: the block of partial results; the given block becomes the combination.
 
@@ -97,12 +102,21 @@ class Rfactor(Primitive, frozen=True, eq=False):
         if loop not in reducing:
             state.fail(f"loop {loop.loop_var.name} binds no reduction iterator", code="BW332",
                        guilty=[loop, block])  # fmt: skip
-        rank = len(reduction.store.indices) + 1
+        require_restart(state, block, reduction)
+        axis = self._axis(state, block, reduction)
+        return _Rfactor(state, block, reduction, loop, loops, reducing, axis).step()
+
+    def _axis(self, state: State, block: ir.Block, reduction: Reduction) -> int:
+        """Where the new axis stands, counted from the front."""
+        ranks = {len(element.indices) + 1 for element in reduction.elements}
+        if len(ranks) > 1:
+            state.fail("the components of the reduction have buffers of different rank, so the "
+                       "new axis has no common place", code="BW332", guilty=[block])  # fmt: skip
+        (rank,) = ranks
         if not -rank <= self.factor_axis < rank:
             state.fail(f"factor_axis must be between {-rank} and {rank - 1}", code="BW332",
                        guilty=[block])  # fmt: skip
-        return _Rfactor(state, block, reduction, loop, loops, reducing,
-                        self.factor_axis % rank).step()  # fmt: skip
+        return self.factor_axis % rank
 
 
 class _Rfactor:
@@ -132,11 +146,13 @@ class _Rfactor:
         self.analyzer = state.analyzer(block)
         index_type = loop.loop_var.type
         self.lane = ir.Var(f"v{loop.loop_var.name}", index_type)
-        buffer = reduction.store.buffer
+        self.partials = [self._partial_buffer(e.buffer) for e in reduction.elements]
+
+    def _partial_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         shape = list(buffer.shape)
-        shape.insert(axis, loop.extent)
-        name = fresh_name(state, f"{buffer.name}_rf")
-        self.partial = ir.Buffer(name, buffer.dtype, tuple(shape), scope=buffer.scope)
+        shape.insert(self.axis, self.loop.extent)
+        name = fresh_name(self.state, f"{buffer.name}_rf")
+        return ir.Buffer(name, buffer.dtype, tuple(shape), scope=buffer.scope)
 
     def step(self) -> Step:
         scope = self.state.scope(self.block)
@@ -145,7 +161,7 @@ class _Rfactor:
         edit = Edit(self.state)
         edit.forward[self.block] = final
         edit.replace(self.own[0], ir.seq([partial_nest, final_nest]))
-        edit.allocate(scope, self.partial)
+        edit.allocate(scope, *self.partials)
         edit.refresh_signatures()
         return edit.finish(made)
 
@@ -187,7 +203,7 @@ class _Rfactor:
         for it, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
             if it.iter_type is ir.IterType.REDUCE:
                 renamed[it.var] = ir.substitute(value, by_loop)
-        term = ir.substitute(self.reduction.term, renamed)
+        terms = [ir.substitute(term, renamed) for term in self.reduction.terms]
         outer, inner = self._split_predicate()
         if inner:
             spatial_of = self._loops_to_iters(renamed)
@@ -197,13 +213,13 @@ class _Rfactor:
                                 "iterator equals", code="BW332",
                                 guilty=[*inner, self.block],
                                 help="rfactor before the spatial loop is split")  # fmt: skip
-            term = ir.if_then_else(guard, term, self.reduction.identity)
-        index = self._partial_index(renamed, self.lane)
-        element = ir.BufferLoad(self.partial, index)
-        store = ir.BufferStore(self.partial, self.reduction.combine(element, term), index)
-        init = ir.BufferStore(self.partial, self.reduction.identity, index)
+            starts = self._initial(renamed)
+            terms = [ir.if_then_else(guard, t, e) for t, e in zip(terms, starts, strict=True)]
+        elements = self._partial_elements(renamed, self.lane)
+        body = step(self.reduction.reducer, elements, terms)
+        init = stores(elements, self._initial(renamed))
         name = fresh_name(self.state, f"{self.block.name}_rf")
-        made = ir.Block(name, tuple(iters), (), (), store, init, annotations=self.block.annotations)
+        made = ir.Block(name, tuple(iters), (), (), body, init, annotations=self.block.annotations)
         made = with_regions(made, self.analyzer)
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), made)
         for loop in reversed(self.own):
@@ -218,10 +234,23 @@ class _Rfactor:
                 found[value] = renamed[it.var]
         return found
 
-    def _partial_index(self, renamed: dict[ir.Var, ir.Expr], lane: ir.Expr) -> tuple[ir.Expr, ...]:
-        index = [ir.substitute(i, renamed) for i in self.reduction.store.indices]
-        index.insert(self.axis, lane)
-        return tuple(index)
+    def _initial(self, renamed: dict[ir.Var, ir.Expr]) -> list[ir.Expr]:
+        return [ir.substitute(value, renamed) for value in self.reduction.initial]
+
+    def _elements(self, renamed: dict[ir.Var, ir.Expr]) -> list[ir.BufferLoad]:
+        """The elements of the given block, over other iterators."""
+        return [ir.BufferLoad(e.buffer, tuple(ir.substitute(i, renamed) for i in e.indices))
+                for e in self.reduction.elements]  # fmt: skip
+
+    def _partial_elements(
+        self, renamed: dict[ir.Var, ir.Expr], lane: ir.Expr
+    ) -> list[ir.BufferLoad]:
+        found: list[ir.BufferLoad] = []
+        for partial, element in zip(self.partials, self._elements(renamed), strict=True):
+            index = list(element.indices)
+            index.insert(self.axis, lane)
+            found.append(ir.BufferLoad(partial, tuple(index)))
+        return found
 
     def _final(self) -> tuple[ir.Stmt, ir.Block]:
         """The block that combines the partial results, over the spatial loops and the factor."""
@@ -232,13 +261,10 @@ class _Rfactor:
         loops = [n for n in self.own if n not in self.reducing or n is self.loop]
         fresh = {n.loop_var: ir.Var(n.loop_var.name, n.loop_var.type) for n in loops}
         values = [ir.substitute(v, fresh) for v in [self.loop.loop_var, *values]]
-        index = tuple(ir.substitute(i, renamed) for i in self.reduction.store.indices)
-        buffer = self.reduction.store.buffer
-        term = ir.BufferLoad(self.partial, self._partial_index(renamed, lane))
-        value = self.reduction.combine(ir.BufferLoad(buffer, index), term)
-        store = ir.BufferStore(buffer, value, index)
-        init = ir.BufferStore(buffer, self.reduction.identity, index)
-        final = self.block.replace(iter_vars=tuple(iters), body=store, init=init)
+        elements = self._elements(renamed)
+        body = step(self.reduction.reducer, elements, self._partial_elements(renamed, lane))
+        init = stores(elements, self._initial(renamed))
+        final = self.block.replace(iter_vars=tuple(iters), body=body, init=init)
         final = with_regions(final, self.analyzer)
         outer = [ir.substitute(c, fresh) for c in self._split_predicate()[0]]
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), final)

@@ -89,7 +89,7 @@ def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) 
     for block in ir.blocks(owner) if scope in PRIVATE_SCOPES else ():
         if block is not owner and updated_atomically(block, buffer):
             state.fail(f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
-                       "other thread sees it", code="BW372", guilty=[state.tree.realize(block)],
+                       "other thread sees it", code="BW338", guilty=[state.tree.realize(block)],
                        help="set the scope before atomic_update")  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.analysis.facts import symbols_of
 from blockwright.arith import Analyzer
 from blockwright.schedule.checks import require_plain_loop
 from blockwright.schedule.edit import Edit, wrap_loops
@@ -28,7 +29,10 @@ class Split(Primitive, frozen=True, eq=False):
 
     Requires:
     - the loop is serial and not annotated;
-    - at most one factor is None, symbolic ones are provably positive;
+    - at most one factor is None;
+    - symbolic factors are sizes of the program, provably positive by their stated range
+      (`tir_var_lower_bound`); that one divides an extent is stated by an assertion at the head
+      of the program, such as `assert n % t == 0, "t divides n"`;
     - without None, the product covers the extent.
 
     Before::
@@ -115,23 +119,35 @@ class Split(Primitive, frozen=True, eq=False):
         if not self.factors:
             state.fail("no factors are given", code="BW304", guilty=[loop])
         dtype = loop.loop_var.type
-        given: list[ir.Expr | None] = []
+        given = [None if f is None else self._factor(state, loop, f, analyzer)
+                 for f in self.factors]  # fmt: skip
         product: ir.Expr = ir.const(1, dtype)
-        for factor in self.factors:
-            extent = None if factor is None else ir.cast_to(ir.as_expr(factor, None), dtype)
-            if extent is not None:
-                if not analyzer.prove(ir.GE(extent, ir.const(1, dtype))):
-                    state.fail(
-                        "a symbolic factor is not provably positive",
-                        code="BW318",
-                        guilty=[loop],
-                        help='state its range in "tir_var_lower_bound"',
-                    )
-                product = product * extent
-            given.append(extent)
+        for extent in given:
+            product = product if extent is None else product * extent
         size = ir.cast_to(loop.extent, dtype)
         inferred = analyzer.simplify(ir.ceildiv(size, product))
         return [inferred if extent is None else extent for extent in given]
+
+    @staticmethod
+    def _factor(state: State, loop: ir.For, factor: int | ir.Expr, analyzer: Analyzer) -> ir.Expr:
+        """A factor in the type of the loop."""
+        dtype = loop.loop_var.type
+        value = ir.as_expr(factor, None)
+        known = set(symbols_of(state.func))
+        foreign = [v.name for v in ir.free_vars(value) if v not in known]
+        if foreign:
+            state.fail(f"{foreign[0]} in a factor is no size of the program", code="BW304",
+                       guilty=[loop], help="declare it as a scalar parameter")  # fmt: skip
+        if not analyzer.prove(ir.GE(value, ir.const(1, value.dtype))):
+            state.fail("a symbolic factor is not provably positive", code="BW318", guilty=[loop],
+                       help='state its range in "tir_var_lower_bound"')  # fmt: skip
+        high = analyzer.const_bounds(value)[1]
+        if value.dtype.bits > dtype.bits and (high is None or high > dtype.max_value):
+            state.fail(f"a factor of type {value.dtype} may be too large for loop "
+                       f"{loop.loop_var.name} of type {dtype}", code="BW318", guilty=[loop],
+                       help='state its range in "tir_var_upper_bound", or declare it as '
+                       f"{dtype}")  # fmt: skip
+        return ir.cast_to(value, dtype)
 
 
 def _shifted(value: ir.Expr, low: ir.Expr) -> ir.Expr:

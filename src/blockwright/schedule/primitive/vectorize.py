@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.analysis import NoReduction, find_update
 from blockwright.schedule.checks import require_concurrent, require_unbound
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
-from blockwright.schedule.reduction import is_element, touches
 from blockwright.schedule.state import State, Step
 
 
@@ -79,12 +79,10 @@ def combines_lanes(state: State, loop: ir.For) -> bool:
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         if ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.REDUCE:
             return False
-    store = block.body
-    if not isinstance(store, ir.BufferStore):
+    found = find_update(block)
+    if isinstance(found, NoReduction):
         return False
-    if not isinstance(store.value, (ir.Add, ir.Min, ir.Max)):
-        return False
-    return any(
-        is_element(own, store) and not touches(term, store.buffer)
-        for own, term in ((store.value.a, store.value.b), (store.value.b, store.value.a))
-    )
+    reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+    (element, *more) = found.elements
+    in_place = not any(ir.uses_var(index, reduced) for index in element.indices)
+    return bool(found.lanes) and not more and in_place

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -355,6 +356,9 @@ class Evaluator:
             finally:
                 self.scopes = saved
 
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        call.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
+            [inspect.Parameter(name, kind) for name in names])  # fmt: skip
         return call
 
     def eval_JoinedStr(self, node: ast.JoinedStr) -> Any:

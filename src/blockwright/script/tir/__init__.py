@@ -26,7 +26,7 @@ from blockwright.script.core import (
     decorated_function,
     in_module_class,
 )
-from blockwright.script.tir import blocks, classic, control, expressions, statements
+from blockwright.script.tir import blocks, classic, control, expressions, reducers, statements
 from blockwright.script.tir.blocks import *  # noqa: F403
 from blockwright.script.tir.builder import FuncFrame
 from blockwright.script.tir.classic import *  # noqa: F403
@@ -44,6 +44,7 @@ from blockwright.script.tir.expressions import (
 from blockwright.script.tir.hardware import HARDWARE, hardware_call
 from blockwright.script.tir.macro import Macro, inline, macro
 from blockwright.script.tir.parser import TirParser
+from blockwright.script.tir.reducers import *  # noqa: F403
 from blockwright.script.tir.statements import *  # noqa: F403
 from blockwright.script.tir.statements import Buffer_ as Buffer
 from blockwright.script.tir.values import DTypeFactory
@@ -57,6 +58,7 @@ __all__ += blocks.__all__
 __all__ += classic.__all__
 __all__ += control.__all__
 __all__ += expressions.__all__
+__all__ += reducers.__all__
 __all__ += statements.__all__
 
 _made: dict[str, Callable[..., Any]] = {}

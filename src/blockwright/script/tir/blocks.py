@@ -23,6 +23,7 @@ from blockwright.script.tir.builder import (
     frozen,
 )
 from blockwright.script.tir.values import (
+    NodeValue,
     extent_of,
     number_types,
     regions,
@@ -235,7 +236,8 @@ def writes(*items: Any) -> None:
 
 
 def block_attr(attrs: Mapping[str, Any]) -> None:
-    current_block("T.block_attr").annotations.update(frozen(dict(attrs)))
+    found: dict[str, Any] = {k: v.node if isinstance(v, NodeValue) else v for k, v in attrs.items()}
+    current_block("T.block_attr").annotations.update(frozen(found))
 
 
 def init() -> InitFrame:

@@ -21,12 +21,10 @@ from blockwright.ir import (
     dtype_of,
 )
 from blockwright.script.core import MetaVar, items_of
-from blockwright.script.tir.blocks import current_block
 from blockwright.script.tir.builder import (
     BlockFrame,
     Builder,
     FuncFrame,
-    InitFrame,
     ScopeFrame,
     StorageFrame,
     Wrap,
@@ -348,30 +346,9 @@ def meta_var(value: Any) -> MetaVar:
     return MetaVar(value)
 
 
-class Reducer:
-    """`T.comm_reducer(lambda x, y: x + y, identity)` with the step of early scripts."""
-
-    def __init__(self, combine: Any, identity: Any) -> None:
-        self._combine, self._identity = combine, identity
-
-    def step(self, target: Any, value: Any) -> None:
-        """target = combine(target, value), starting at the identity."""
-        frame = current_block("reducer.step")
-        if not isinstance(target, ir.BufferLoad) or frame.init is not None:
-            raise ScriptError("reducer.step takes an element of a buffer, once in a block",
-                              code="BW107")  # fmt: skip
-        with InitFrame(frame):
-            buffer_store(target.buffer, self._identity, target.indices)
-        buffer_store(target.buffer, self._combine(target, to_expr(value)), target.indices)
-
-
-def comm_reducer(combine: Any, identity: Any) -> Reducer:
-    return Reducer(combine, items_of(identity)[0])
-
-
 Buffer_ = _BufferFactory()
 __all__ = [
     "Assert", "LetStmt", "alloc_buffer", "allocate", "allocate_const", "arg", "attr", "buffer_decl",
-    "buffer_store", "comm_reducer", "decl_buffer", "env_thread", "evaluate", "func_attr",
+    "buffer_store", "decl_buffer", "env_thread", "evaluate", "func_attr",
     "func_name", "launch_thread", "let", "match_buffer", "meta_var",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
-from blockwright.ir import Buffer, BufferRegion, DType, Expr, IntImm, Range, Var
+from blockwright.ir import Buffer, BufferRegion, DType, Expr, IntImm, Node, Range, Var
 from blockwright.script.core import items_of
 from blockwright.support import ScriptError
 
@@ -47,6 +47,13 @@ class BufferSpec:
 
     def __init__(self, shape: Any, dtype: Any, options: dict[str, Any]) -> None:
         self.shape, self.dtype, self.options = shape, dtype, options
+
+
+class NodeValue:
+    """A script value with methods of its own that stands for a node in annotations."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
 
 
 class DTypeFactory:

@@ -11,7 +11,18 @@ def _pad_einsum(p: Player) -> None:
     p.kept(*p.sch.pad_einsum(block, units, p.chance.choice(["zero", "clamp"])))
 
 
+def _blockize(p: Player) -> None:
+    """A loop, or the blocks of one body."""
+    keep = p.chance.random() < 0.7
+    loop = p.loop()
+    below = p.sch.get_child_blocks(loop)
+    if len(below) > 1 or p.chance.random() < 0.2:
+        p.kept(p.sch.blockize(below, preserve_unit_iters=keep))
+    else:
+        p.kept(p.sch.blockize(loop, preserve_unit_iters=keep))
+
+
 MOVES = {
-    "blockize": Move(lambda p: p.kept(p.sch.blockize(p.loop()))),
+    "blockize": Move(_blockize),
     "pad_einsum": Move(_pad_einsum),
 }

@@ -23,7 +23,41 @@ def _rfactor(p: Player) -> None:
     p.kept(p.sch.rfactor(p.chance.choice(p.loops(_reduction(p))), p.chance.choice([0, 1, -1])))
 
 
+def _merge_reduction(p: Player) -> None:
+    """A block without reads, and one that updates the same buffer; mostly decomposed just now."""
+    blocks = p.blocks()
+    pairs = [(a, b) for a in blocks for b in blocks if a != b and _same_target(p, a, b)]
+    if pairs and p.likely():
+        p.sch.merge_reduction(*p.chance.choice(pairs))
+    elif p.likely():
+        block = _reduction(p)
+        init = p.sch.decompose_reduction(block, p.chance.choice(p.loops(block)))
+        p.sch.merge_reduction(init, block)
+    else:
+        p.sch.merge_reduction(p.block(), p.block())
+
+
+def _same_target(p: Player, a: BlockRV, b: BlockRV) -> bool:
+    written = [{r.buffer for r in p.node(x).writes} for x in (a, b)]
+    return bool(written[0] & written[1])
+
+
+def _fuse_reduction_epilogue(p: Player) -> None:
+    """Mostly a block with an initial value and a consumer that has none, or the copy of it."""
+    pairs = [(a, b) for a in p.blocks() if p.node(a).init is not None
+             for b in p.sch.get_consumers(a) if p.node(b).init is None]  # fmt: skip
+    if p.likely(0.3):
+        block = p.block_where(lambda b: b.init is not None)
+        p.sch.fuse_reduction_epilogue(block, p.sch.cache_write(block, 0, "local"))
+    elif pairs and p.likely():
+        p.sch.fuse_reduction_epilogue(*p.chance.choice(pairs))
+    else:
+        p.sch.fuse_reduction_epilogue(p.block(), p.block())
+
+
 MOVES = {
     "decompose_reduction": Move(_decompose_reduction),
+    "fuse_reduction_epilogue": Move(_fuse_reduction_epilogue, reassociates=True),
+    "merge_reduction": Move(_merge_reduction),
     "rfactor": Move(_rfactor, reassociates=True),
 }

@@ -1,0 +1,82 @@
+"""Instances of a block: do two of them ever write the same element?
+
+A data-parallel iterator promises that its instances are independent of one another. The promise is
+kept where the spatial iterators and the elements written determine each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from blockwright import ir
+from blockwright.arith import Analyzer, detect_iter_map, eval_set
+
+
+def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
+    """Why two instances that differ in a spatial iterator may write one element; empty when none.
+
+    Args:
+        analyzer: what is known about sizes.
+    """
+    spatial = {it.var: it.dom for it in block.iter_vars
+               if it.iter_type is ir.IterType.SPATIAL
+               and not ir.is_const_int(it.dom.extent, 1)}  # fmt: skip
+    for region in block.writes if spatial else ():
+        problem = _shared(region, spatial, analyzer)
+        if problem:
+            return f"instances of it may write the same element of {region.buffer.name}: {problem}"
+    return ""
+
+
+def _shared(region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: Analyzer) -> str:
+    plain = {r.min for r in region.region if isinstance(r.min, ir.Var)
+             and ir.is_const_int(r.extent, 1)}  # fmt: skip
+    left = {v: d for v, d in spatial.items() if v not in plain}
+    if not left:
+        return ""
+    known = analyzer.copy()
+    for var, domain in spatial.items():
+        known.bind(var, domain)
+    corners: list[ir.Expr] = []
+    for rng in region.region:
+        if not ir.uses_var(rng.min, set(left)):
+            continue
+        low = corner(rng, spatial, known)
+        if low is not None:
+            corners.append(low)
+    unused = [v.name for v in left if not any(ir.uses_var(c, v) for c in corners)]
+    if unused:
+        return f"no index moves with {', '.join(unused)}"
+    found = detect_iter_map(corners, left, None, known, "injective", pad=True)
+    return "; ".join(found.errors)
+
+
+def corner(rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer) -> ir.Expr | None:
+    """Which of boxes side by side along a dimension this is; None when boxes overlap.
+
+    The last of them may be cut short: `[v * 7, v * 7 + min(7, 64 - v * 7))` is box number `v`.
+    """
+    step: ir.Expr | None = rng.extent
+    if ir.is_const_int(step, 1):
+        return rng.min
+    if ir.uses_var(step, set(domains)):
+        step = eval_set(step, domains, analyzer).max
+    if step is None:
+        return None
+    whole = ir.floormod(rng.min, step)
+    if not analyzer.prove_equal(whole, ir.const(0, whole.dtype)):
+        return None
+    return analyzer.simplify(ir.floordiv(rng.min, step))
+
+
+def fills(
+    rng: ir.Range, size: ir.Expr, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
+) -> bool:
+    """Whether boxes side by side leave no gap: only the end of the buffer cuts one short."""
+    if not ir.uses_var(rng.extent, set(domains)):
+        return True
+    step = eval_set(rng.extent, domains, analyzer).max
+    if step is None:
+        return False
+    end = ir.minimum(rng.min + step, ir.cast_to(size, rng.min.dtype))
+    return analyzer.prove_equal(rng.min + rng.extent, end)

@@ -1,0 +1,175 @@
+"""Dividing the iterators of a block into a part for a new block around it and a part inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from blockwright import ir
+from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
+from blockwright.schedule.state import State
+
+Bound = tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]
+"""A comparison of an iterator with something fixed."""
+
+
+def divide(
+    state: State, block: ir.Block, inside: Sequence[ir.For], predicate: ir.Expr
+) -> SubspaceDivision:
+    """The bindings of a block as an outer part and a part that the loops inside drive.
+
+    Args:
+        predicate: which iterations count; the outer parts stay in their extents where it holds.
+    """
+    realize = state.tree.realize(block)
+    loops = state.tree.loops_above(block)
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+    base = state.analyzer(loops[0] if loops else realize)
+    given = None if ir.is_const_int(predicate) else predicate
+    found = subspace_divide(realize.iter_values, domains, {f.loop_var for f in inside}, given, base)
+    if found is None:
+        state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
+                   "part inside the new block", code="BW315",
+                   guilty=[*inside[:1], realize],
+                   help="inner loops must drive the low digits of the bindings")  # fmt: skip
+    return found
+
+
+def iterators(
+    block: ir.Block,
+    division: SubspaceDivision,
+    preserve_unit: bool,
+    analyzer: Analyzer,
+    running: set[ir.Var],
+) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
+    """Outer and inner iterators with their values, and each old iterator in terms of them."""
+    outer: list[ir.IterVar] = []
+    outer_values: list[ir.Expr] = []
+    inner: list[ir.IterVar] = []
+    inner_values: list[ir.Expr] = []
+    mapping: dict[ir.Var, ir.Expr] = {}
+    for it, pair in zip(block.iter_vars, division.pairs, strict=True):
+        dtype = it.var.type
+        zero = ir.const(0, dtype)
+        value: ir.Expr = zero
+        single = analyzer.prove_equal(pair.outer_extent, ir.const(1, dtype))
+        constant = single and not ir.uses_var(pair.outer, running)
+        if preserve_unit or not constant:
+            var = ir.Var(f"{it.var.name}_o", dtype)
+            domain = ir.Range(pair.outer_start, _extent(pair.outer_extent, it, pair, analyzer))
+            outer.append(ir.IterVar(var, domain, it.iter_type))
+            outer_values.append(pair.outer)
+            value = ir.mul(var, pair.inner_extent)
+        else:
+            value = ir.mul(pair.outer, pair.inner_extent)
+        if not analyzer.prove_equal(pair.inner_extent, ir.const(1, dtype)):
+            var = ir.Var(f"{it.var.name}_i", dtype)
+            domain = ir.Range(pair.inner_start, pair.inner_extent)
+            inner.append(ir.IterVar(var, domain, it.iter_type))
+            inner_values.append(pair.inner)
+            value = value + var
+        else:
+            value = value + pair.inner_start
+        mapping[it.var] = value
+    return outer, outer_values, inner, inner_values, mapping
+
+
+def _extent(extent: ir.Expr, it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer) -> ir.Expr:
+    """The extent of an outer iterator; that of the old iterator where it is the same."""
+    whole = ir.is_const_int(pair.inner_extent, 1) and analyzer.prove_equal(extent, it.dom.extent)
+    return it.dom.extent if whole else extent
+
+
+def bounds(state: State, block: ir.Block, conditions: Iterable[ir.Expr]) -> list[Bound]:
+    """Conditions on loops as comparisons of an iterator with something fixed."""
+    realize = state.tree.realize(block)
+    analyzer = state.analyzer(realize)
+    loops = {f.loop_var for f in state.tree.loops_above(block)}
+    kept: list[Bound] = []
+    for condition in conditions:
+        if ir.is_const_int(condition, 1):
+            continue
+        found = False
+        if isinstance(condition, ir.CompareOp) and not ir.uses_var(condition.b, loops):
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+                if not found and analyzer.prove_equal(condition.a, value):
+                    kept.append((it, type(condition), condition.b))
+                    found = True
+        if not found:
+            state.fail("a condition of the predicate concerns no single iterator", code="BW320",
+                       guilty=[realize])  # fmt: skip
+    return kept
+
+
+def predicate(limits: Iterable[Bound], values: dict[ir.Var, ir.Expr]) -> ir.Expr:
+    """The comparisons with the iterators put in terms of something else."""
+    return ir.all_of(
+        compare(*ir.match_types(values[it.var], limit)) for it, compare, limit in limits
+    )
+
+
+def shortened(
+    iters: list[ir.IterVar],
+    limits: Iterable[Bound],
+    mapping: dict[ir.Var, ir.Expr],
+    analyzer: Analyzer,
+) -> list[ir.IterVar]:
+    """Inner iterators whose domain ends where a limit cuts the tile, as at a ragged border.
+
+    With that the limits only keep iterators inside their domains, and blocks inside a tile can be
+    moved like any others.
+    """
+    result = {it.var: it for it in iters}
+    for it, compare, limit in limits:
+        value = mapping[it.var]
+        own = [v for v in ir.free_vars(value) if v in result]
+        if len(own) != 1 or compare not in (ir.LT, ir.LE):
+            continue
+        inner = result[own[0]]
+        rest = ir.substitute(value, {inner.var: ir.const(0, inner.var.type)})
+        end = ir.cast_to(limit, inner.var.type) + (1 if compare is ir.LE else 0)
+        extent = analyzer.simplify(ir.minimum(inner.dom.extent, end - rest - inner.dom.min))
+        result[inner.var] = inner.replace(dom=ir.Range(inner.dom.min, extent))
+    return list(result.values())
+
+
+class _Simplify(ir.Mutator):
+    """Simplified indices and regions; blocks inside that change are forwarded."""
+
+    def __init__(self, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> None:
+        super().__init__()
+        self.analyzer, self.forward = analyzer, forward
+
+    def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
+        simplify = self.analyzer.simplify
+        ranges = tuple(ir.Range(simplify(r.min), simplify(r.extent)) for r in node.region)
+        same = all(a.min is b.min and a.extent is b.extent
+                   for a, b in zip(ranges, node.region, strict=True))  # fmt: skip
+        return node if same else node.replace(region=ranges)
+
+    def _access(self, node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
+        new = self.descend(node)
+        return new.replace(indices=tuple(self.analyzer.simplify(i) for i in new.indices))
+
+    rewrite_BufferLoad = rewrite_BufferStore = _access
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        new = self.descend(node)
+        if new is not node:
+            self.forward[node] = new
+        return new
+
+
+def simplified(block: ir.Block, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> ir.Block:
+    """The block with simplified indices, also in the blocks inside and their signatures."""
+    simplify = _Simplify(analyzer, forward)
+    init = None if block.init is None else simplify(block.init)
+    return block.replace(body=simplify(block.body), init=init)
+
+
+def rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
+    """`node` with `old`, somewhere below it, replaced."""
+    if node is old:
+        return new
+    if isinstance(node, ir.Block):
+        return node
+    return node.map_children(lambda c: rebuild(c, old, new) if isinstance(c, ir.Stmt) else c)

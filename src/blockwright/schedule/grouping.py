@@ -1,0 +1,220 @@
+"""Grouping neighbouring blocks into one new block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.arith import Analyzer, detect_iter_map
+from blockwright.arith.condition import conjuncts
+from blockwright.schedule.checks import require_known_kind
+from blockwright.schedule.division import (
+    bounds,
+    divide,
+    iterators,
+    predicate,
+    rebuild,
+    shortened,
+    simplified,
+)
+from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.state import State
+
+
+class _Inner(msgspec.Struct, frozen=True, eq=False):
+    """A block as it stands inside the new one, with what it asks of the new one."""
+
+    block: ir.Block
+    realize: ir.BlockRealize
+    iters: list[ir.IterVar]
+    values: list[ir.Expr]
+
+
+def grouped(
+    state: State, edit: Edit, blocks: Sequence[ir.Block], preserve_unit_iters: bool
+) -> ir.Block:
+    """Replace the statements of the blocks by the realize of a new block around them."""
+    parts = _parts(state, blocks)
+    inside = [block for part in parts for block in state.tree.child_blocks(part)]
+    others = [b for b in inside if b not in set(blocks)]
+    if others:
+        state.fail(f"block {others[0].name} stands between the blocks given", code="BW326",
+                   guilty=[state.tree.realize(b) for b in others],
+                   help="give it too, or move it first")  # fmt: skip
+    flow = state.data_flow(state.scope(blocks[0]))
+    for block in inside:
+        require_known_kind(state, flow, block)
+    common = _common_conditions(state, inside)
+    analyzer = state.analyzer(parts[0])
+    outer = _Outer(state, analyzer)
+    body = list(parts)
+    for block in inside:
+        inner = _inner(state, edit, block, parts, common, preserve_unit_iters)
+        known = outer.take(inner)
+        inner = _signed(edit, inner, known)
+        edit.forward[block] = inner.realize.block
+        old = state.tree.realize(block)
+        body = [rebuild(part, old, inner.realize) for part in body]
+    outer.require_map(state.tree.loops_above(inside[0]), parts[0])
+    own = _own_buffers(state, blocks, inside)
+    name = "_".join(block.name for block in inside) + "_o"
+    made = ir.Block(name, tuple(outer.iters), (), (), ir.seq(body), alloc_buffers=tuple(own))
+    made = with_signature(made, analyzer)
+    realize = ir.BlockRealize(tuple(outer.values), ir.all_of(common), made)
+    edit.free(state.scope(blocks[0]), *own)
+    edit.replace(parts[0], realize)
+    for part in parts[1:]:
+        edit.replace(part, None)
+    edit.refresh_signatures()
+    return made
+
+
+def _parts(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
+    """The neighbouring statements that hold the blocks."""
+    if not blocks or len(set(blocks)) < len(blocks):
+        state.fail("no blocks are given, or one of them twice", code="BW304")
+    realizes = [state.realize(block) for block in blocks]
+    paths = [[r, *state.tree.ancestors(r)] for r in realizes]
+    common = next((a for a in paths[0] if all(a in path for path in paths[1:])), None)
+    assert common is not None
+    stops = [n for n in paths[0][: paths[0].index(common) + 1] if isinstance(n, ir.Block)]
+    scopes = {state.scope(block) for block in blocks}
+    if stops or len(scopes) > 1:
+        state.fail("the blocks do not stand in one scope", code="BW310", guilty=realizes)
+    if not isinstance(common, ir.SeqStmt):
+        return [common]
+    tops = [path[path.index(common) - 1] for path in paths]
+    places = [common.seq.index(top) for top in tops]
+    return list(common.seq[min(places) : max(places) + 1])
+
+
+def _common_conditions(state: State, blocks: Sequence[ir.Block]) -> list[ir.Expr]:
+    """Conditions on outer loops under which all of the blocks run."""
+    predicates = [list(conjuncts(state.tree.realize(b).predicate)) for b in blocks]
+    around = set(state.tree.loops_above(blocks[0])).intersection(
+        *(state.tree.loops_above(b) for b in blocks[1:])
+    )
+    inner = {f.loop_var for b in blocks for f in state.tree.loops_above(b) if f not in around}
+    return [
+        c for c in predicates[0]
+        if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)
+        and all(any(ir.structural_equal(c, d) for d in other) for other in predicates[1:])
+    ]  # fmt: skip
+
+
+def _inner(
+    state: State,
+    edit: Edit,
+    block: ir.Block,
+    parts: Sequence[ir.Stmt],
+    common: Sequence[ir.Expr],
+    preserve_unit_iters: bool,
+) -> _Inner:
+    """The block with iterators for the inner loops alone."""
+    inside = [f for f in state.tree.loops_above(block)
+              if f in parts or any(state.tree.is_below(f, p) for p in parts)]  # fmt: skip
+    analyzer = state.analyzer(parts[0])
+    division = divide(state, block, inside, ir.all_of(common))
+    running = {f.loop_var for f in state.tree.loops_above(block)}
+    iters, values, inner_iters, inner_values, mapping = iterators(
+        block, division, preserve_unit_iters, analyzer, running
+    )
+    started = [it for it in iters if it.iter_type is ir.IterType.REDUCE
+               and not ir.is_const_int(it.dom.extent, 1)]  # fmt: skip
+    if block.init is not None and started:
+        state.fail(f"the reduction {block.name} is not complete inside the new block", code="BW326",
+                   guilty=[state.tree.realize(block)],
+                   help="decompose_reduction first")  # fmt: skip
+    bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
+    open_ones = [c for c in conjuncts(state.tree.realize(block).predicate)
+                 if not any(ir.structural_equal(c, d) for d in common)]  # fmt: skip
+    limits = bounds(state, block, open_ones)
+    condition = predicate(limits, {v: ir.substitute(e, bound) for v, e in mapping.items()})
+    within = analyzer.copy()
+    for it in iters:
+        within.bind(it.var, it.dom)
+    inner_iters = shortened(inner_iters, limits, mapping, within)
+    init = None if block.init is None else edit.substitute(block.init, mapping)
+    body = edit.substitute(block.body, mapping)
+    inner = block.replace(iter_vars=tuple(inner_iters), body=body, init=init)
+    return _Inner(inner, ir.BlockRealize(tuple(inner_values), condition, inner), iters, values)
+
+
+def _signed(edit: Edit, inner: _Inner, known: tuple[Analyzer, dict[ir.Var, ir.Expr]]) -> _Inner:
+    """The inner block in terms of the new block's iterators, with its signature."""
+    analyzer, renamed = known
+    analyzer = analyzer.copy()
+    for it in inner.block.iter_vars:
+        analyzer.bind(it.var, it.dom)
+    realize: ir.BlockRealize = edit.substitute(inner.realize, renamed)
+    block = with_signature(simplified(realize.block, analyzer, edit.forward), analyzer)
+    return _Inner(block, realize.replace(block=block), inner.iters, inner.values)
+
+
+class _Outer:
+    """Iterators of the new block, shared by the blocks that bind an outer loop alike."""
+
+    def __init__(self, state: State, analyzer: Analyzer) -> None:
+        self.state = state
+        self.analyzer = analyzer
+        self.iters: list[ir.IterVar] = []
+        self.values: list[ir.Expr] = []
+
+    def take(self, inner: _Inner) -> tuple[Analyzer, dict[ir.Var, ir.Expr]]:
+        """Find or add the iterators a block asks for; what is known inside, and their names."""
+        renamed: dict[ir.Var, ir.Expr] = {}
+        for it, value in zip(inner.iters, inner.values, strict=True):
+            own = self._find(it, value, inner)
+            renamed[it.var] = ir.cast_to(own, it.var.type)
+        known = self.analyzer.copy()
+        for it in self.iters:
+            known.bind(it.var, it.dom)
+        return known, renamed
+
+    def _find(self, it: ir.IterVar, value: ir.Expr, inner: _Inner) -> ir.Expr:
+        prove = self.analyzer.prove_equal
+        for own, mine in zip(self.iters, self.values, strict=True):
+            if prove(mine, value) and prove(own.dom.extent, it.dom.extent):
+                if own.iter_type is it.iter_type or ir.is_const_int(it.dom.extent, 1):
+                    return own.var
+                self.state.fail(
+                    f"an outer loop drives iterators of different kinds, one of them of block "
+                    f"{inner.block.name}",
+                    code="BW326",
+                    guilty=[it],
+                    help="group the blocks further inside",
+                )
+        self.iters.append(it)
+        self.values.append(value)
+        return it.var
+
+    def require_map(self, loops: Sequence[ir.For], at: ir.Stmt) -> None:
+        """The iterators are an iterator map of the outer loops."""
+        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+        analyzer = self.state.analyzer(loops[0] if loops else at)
+        found = detect_iter_map(self.values, domains, None, analyzer)
+        if not found.ok:
+            self.state.fail("the blocks bind outer loops in different ways: "
+                            + "; ".join(found.errors), code="BW315", guilty=[at],
+                            help="group the blocks further inside")  # fmt: skip
+
+
+def _own_buffers(
+    state: State, blocks: Sequence[ir.Block], inside: Sequence[ir.Block]
+) -> list[ir.Buffer]:
+    """Buffers of the scope that an instance of the new block fills before it reads them, and that
+    nothing else uses."""
+    scope = state.scope(blocks[0])
+    flow = state.data_flow(scope)
+    group = set(inside)
+    found: list[ir.Buffer] = []
+    for buffer in scope.alloc_buffers:
+        writers, readers = flow.writers.get(buffer, []), flow.readers.get(buffer, [])
+        if not writers or not readers or not {*writers, *readers} <= group:
+            continue
+        reads = [(b, r) for b in readers for r in b.reads if r.buffer is buffer]
+        if all(flow.covers(flow.writers_before(b, r), b, r) for b, r in reads):
+            found.append(buffer)
+    return found

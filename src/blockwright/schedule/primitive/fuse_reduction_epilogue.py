@@ -1,0 +1,266 @@
+"""fuse_reduction_epilogue: what is combined with a finished reduction becomes its first term."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NoReturn
+
+from blockwright import ir
+from blockwright.analysis import BlockKind, Reduction, Scope, match_all, step, stores
+from blockwright.arith import bound_region, covers
+from blockwright.schedule.buffers import home, require_in_blocks, with_regions
+from blockwright.schedule.checks import require_complete
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.move import require_implied_predicate
+from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.reduction import iterators_at, outermost_own, reduction_of
+from blockwright.schedule.state import State, Step
+
+
+class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
+    """Start a reduction from what an epilogue would combine with its result.
+
+    Args:
+        reduction_block: the reduction.
+        epilogue_block: a block that combines the result with other values, as the reduction
+            combines its terms: a bias added to a sum, a bound of a maximum.
+
+    Requires, else BW337:
+    - the first block is a reduction of one element that starts from the neutral value, and only
+      the epilogue reads its result, which is allocated in the scope and of the epilogue's type;
+    - the epilogue is complete, one store, reads the result at its own iterators, each once, and
+      combines it by the reduction's own combination with values free of it, or copies it;
+    - in every iteration of the loops they share the reduction is finished before the epilogue;
+    - the reduction reaches every element that the epilogue computes;
+    - nothing in between touches what the epilogue writes or changes what it reads.
+
+    Why no other epilogue: `max(a + b, 0)` is not `max(a, 0) + max(b, 0)`, so a function of the
+    result cannot act on partial results; and a factor would have to be distributed over the terms,
+    which changes floats (even by powers of two, where results overflow or are denormal). Such a
+    block stays apart: `reverse_compute_at` brings it to where its element is finished.
+
+    The first term comes first, not last: the order of floating-point additions changes.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), b: T.Buffer((16,), "float32"),
+                 D: T.Buffer((16,), "float32")):
+            C = T.alloc_buffer((16,), "float32")
+            for i, k in T.grid(16, 64):
+                with T.block("C"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        C[vi] = T.float32(0)
+                    C[vi] = C[vi] + A[vi, vk]
+            for i in range(16):
+                with T.block("D"):
+                    vi = T.axis.spatial(16, i)
+                    D[vi] = C[vi] + b[vi]
+
+    Steps::
+
+        sch.fuse_reduction_epilogue(sch.get_block("C"), sch.get_block("D"))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), b: T.Buffer((16,), "float32"),
+                 D: T.Buffer((16,), "float32")):
+            for i, k in T.grid(16, 64):
+                with T.block("C"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        D[vi] = b[vi]
+                    D[vi] = D[vi] + A[vi, vk]
+    """
+
+    method: ClassVar[str] = "fuse_reduction_epilogue"
+
+    reduction_block: BlockRV
+    epilogue_block: BlockRV
+
+    def apply(self, state: State) -> Step:
+        block, epilogue = state.block(self.reduction_block), state.block(self.epilogue_block)
+        scope = state.scope(block)
+        if state.scope(epilogue) is not scope or block is epilogue:
+            state.fail(f"blocks {block.name} and {epilogue.name} are not two blocks of one scope",
+                       code="BW337", guilty=[block, epilogue])  # fmt: skip
+        fuse = _Fuse(state, state.data_flow(scope), block, epilogue)
+        fuse.check_flow()
+        fuse.check_quiet()
+        made, predicate = fuse.fused()
+        edit = Edit(state)
+        old = state.realize(block)
+        edit.forward[block] = made
+        edit.replace(old, old.replace(block=made, predicate=predicate))
+        edit.replace(state.realize(epilogue), None)
+        edit.free(scope, fuse.result.buffer)
+        edit.refresh_signatures()
+        return edit.finish()
+
+
+class _Fuse:
+    def __init__(self, state: State, flow: Scope, block: ir.Block, epilogue: ir.Block) -> None:
+        self.state, self.flow, self.block, self.epilogue = state, flow, block, epilogue
+        self.guilty = [state.realize(b) for b in (block, epilogue)]
+        if flow.kind(block) is not BlockKind.REDUCTION:
+            why = flow.why_other(block) or "it has no initial value"
+            self.fail(f"block {block.name} is no reduction: {why}")
+        self.reduction: Reduction = reduction_of(state, block)
+        self.result, *more = self.reduction.elements
+        if more:
+            self.fail(f"block {block.name} reduces a tuple, of which an epilogue sees parts only")
+        require_complete(state, flow, epilogue)
+        require_implied_predicate(state, epilogue)
+        self.store = single_store(state, epilogue)
+        if self.store.buffer.dtype is not self.result.dtype:
+            self.fail(f"{self.result.buffer.name} holds {self.result.dtype}, the epilogue's "
+                      f"{self.store.buffer.name} {self.store.buffer.dtype}, so partial results "
+                      "would be rounded differently")  # fmt: skip
+        if not self.reduction.starts_neutral:
+            self.fail(f"block {block.name} does not start from the neutral value, which would be "
+                      "lost")  # fmt: skip
+
+    def fail(self, rule: str, help: str | None = None) -> NoReturn:
+        self.state.fail(rule, code="BW337", guilty=self.guilty, help=help)
+
+    # ------------------------------------------------------------------ who sees what, and when
+    def check_flow(self) -> None:
+        """The result goes from the reduction to the epilogue and nowhere else, finished."""
+        buffer = self.result.buffer
+        if home(self.state, buffer) is not self.flow.block:
+            self.fail(f"{buffer.name} outlives the scope", "then both blocks are needed")
+        for other in (*self.flow.readers.get(buffer, ()), *self.flow.writers.get(buffer, ())):
+            if other not in (self.block, self.epilogue):
+                self.guilty.append(self.state.realize(other))
+                self.fail(f"block {other.name} uses {buffer.name} too",
+                          "the result without the epilogue is needed there; keep both")  # fmt: skip
+        require_in_blocks(self.state, self.flow.block, buffer)
+        require_element_reads(self.state, self.epilogue, buffer)
+        if self.flow.position[self.block] > self.flow.position[self.epilogue]:
+            self.fail(f"block {self.epilogue.name} comes before block {self.block.name}")
+        region = next((r for r in self.epilogue.reads if r.buffer is buffer), None)
+        if region is None:
+            self.fail(f"block {self.epilogue.name} does not read {buffer.name}")
+        if not self.flow.covers([self.block], self.epilogue, region):
+            self.fail(f"block {self.epilogue.name} may read {buffer.name} before block "
+                      f"{self.block.name} has finished it")  # fmt: skip
+
+    def check_quiet(self) -> None:
+        """Setting the result, and reading the other operands, may happen earlier."""
+        low, high = (self.flow.position[b] for b in (self.block, self.epilogue))
+        around = [outermost_own(self.state, self.block, self.epilogue),
+                  outermost_own(self.state, self.epilogue, self.block)]  # fmt: skip
+        target = self.store.buffer
+        require_in_blocks(self.state, self.flow.block, target)
+        sources = {r.buffer for r in self.epilogue.reads} - {self.result.buffer}
+        if any(r.buffer is target for r in self.block.reads):
+            self.fail(f"block {self.block.name} reads {target.name}, which it would write")
+        for other in self.flow.blocks:
+            if other in (self.block, self.epilogue):
+                continue
+            here = self.state.tree.realize(other)
+            inside = any(here is s or self.state.tree.is_below(here, s) for s in around)
+            if not inside and not low < self.flow.position[other] < high:
+                continue
+            uses = {r.buffer for r in other.writes} & {*sources, target}
+            early = {r.buffer for r in other.reads} & {target}
+            covered = self.flow.position[other] > high and not self.flow.uncovered(other)
+            if uses or (early and not covered):
+                name = next(iter(uses | early)).name
+                self.guilty.append(here)
+                self.fail(f"block {other.name} touches {name}, which would happen in another order")
+
+    # ------------------------------------------------------------------ the new reduction
+    def fused(self) -> tuple[ir.Block, ir.Expr]:
+        """The reduction that starts from the epilogue's values, and its predicate."""
+        at, predicate = self._iterators()
+        term = self._first_term()
+        first = self.reduction.initial[0] if term is None else ir.substitute(term, at)
+        index = tuple(ir.substitute(i, at) for i in self.store.indices)
+        element = ir.BufferLoad(self.store.buffer, index)
+        body = step(self.reduction.reducer, [element], self.reduction.terms)
+        made = self.block.replace(body=body, init=stores([element], [first]))
+        return with_regions(made, self.state.analyzer(self.block)), predicate
+
+    def _iterators(self) -> tuple[dict[ir.Var, ir.Expr], ir.Expr]:
+        """The epilogue's iterators over those of the reduction; which points have values."""
+        realize = self.state.realize(self.block)
+        analyzer = self.state.analyzer(realize)
+        for it in self.block.iter_vars:
+            analyzer.bind(it.var, it.dom)
+        loads = [n for n in ir.collect(self.store, ir.BufferLoad)
+                 if n.buffer is self.result.buffer]  # fmt: skip
+        same = all(ir.structural_equal(n.indices, loads[0].indices) for n in loads)
+        at = iterators_at(self.epilogue, loads[0].indices, self.result.indices,
+                          analyzer) if same else None  # fmt: skip
+        if at is None:
+            self.fail(f"block {self.epilogue.name} does not read {self.result.buffer.name} at its "
+                      "own iterators, each once")  # fmt: skip
+        points = [ir.Range(at[it.var], ir.const(1, it.var.type)) for it in self.epilogue.iter_vars]
+        domains = {it.var: it.dom for it in self.block.iter_vars}
+        have = bound_region(points, domains, analyzer)
+        whole = covers(have, [it.dom for it in self.epilogue.iter_vars], analyzer)
+        if not whole:
+            self.fail(f"block {self.block.name} does not reach every element that block "
+                      f"{self.epilogue.name} computes")  # fmt: skip
+        values = {it.var: v for it, v in
+                  zip(self.block.iter_vars, realize.iter_values, strict=True)}  # fmt: skip
+        predicate = realize.predicate
+        for it in self.epilogue.iter_vars:
+            low, here = ir.match_types(it.dom.min, at[it.var])
+            for condition in (ir.GE(here, low), ir.LT(*ir.match_types(here, low + it.dom.extent))):
+                if not analyzer.prove(condition):
+                    predicate = ir.logical_and(predicate, ir.substitute(condition, values))
+        return at, predicate
+
+    def _first_term(self) -> ir.Expr | None:
+        """What the epilogue combines with the result, by the combination of the reduction; None
+        when it copies the result."""
+        old = ir.Var("result", self.result.dtype)
+        load = next(n for n in ir.collect(self.store.value, ir.BufferLoad)
+                    if n.buffer is self.result.buffer)  # fmt: skip
+        value = _Replace(load.buffer, old)(self.store.value)
+        found: ir.Expr | None = None
+        reducer = self.reduction.reducer
+        (left,), (right,) = reducer.lhs, reducer.rhs
+        while value is not old:
+            for captured in match_all(reducer.result, [value], {}, ()):
+                rest, term = captured.get(left), captured.get(right)
+                if rest is None or term is None:
+                    continue
+                if ir.uses_var(term, old):
+                    rest, term = term, rest
+                if not ir.uses_var(term, old):
+                    break
+            else:
+                self._refuse()
+            found = term if found is None else ir.substitute(
+                reducer.result[0], reducer.operands([term], [found]))  # fmt: skip
+            value = rest
+        return found
+
+    def _refuse(self) -> NoReturn:
+        name = self.reduction.name or "the declared reducer"
+        scaled = isinstance(self.store.value, (ir.Mul, ir.Div))
+        why = ("a factor would have to be distributed over the terms, which changes the result of "
+               "floats") if scaled else (
+               "it would act on partial results; max(a + b, 0), for one, is not "
+               "max(a, 0) + max(b, 0)")  # fmt: skip
+        self.fail(f"block {self.epilogue.name} does not combine the result by {name}, the "
+                  f"combination of the reduction: {why}",
+                  "keep the block apart, and bring it to where its element is finished: "
+                  "reverse_compute_at(epilogue, the innermost spatial loop)")  # fmt: skip
+
+
+class _Replace(ir.Mutator):
+    """Loads of one buffer become a variable."""
+
+    def __init__(self, buffer: ir.Buffer, variable: ir.Var) -> None:
+        super().__init__()
+        self.buffer, self.variable = buffer, variable
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
+        return self.variable if node.buffer is self.buffer else self.descend(node)

@@ -1,0 +1,165 @@
+"""loop_partition: the range of a loop is cut into pieces, each run by a loop of its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.schedule.checks import require_plain_loop
+from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.loops import simplified_bindings
+from blockwright.schedule.record import Factor, Primitive, Returns
+from blockwright.schedule.renew import copied
+from blockwright.schedule.state import State, Step
+
+
+class LoopPartition(Primitive, frozen=True, eq=False):
+    """Cut the range of a loop into pieces that run one after the other.
+
+    The order of everything stays, so nothing about dependences is asked. Predicates that hold on a
+    whole piece are dropped there; that is what cutting off a border is for. In the pieces that
+    take no first step of a reduction its initial value is left out.
+
+    Args:
+        loop: the loop.
+        factors: how many iterations each piece takes, in order; one may be None and takes what the
+            others leave. Without None, a last piece takes what is left, if that may be something.
+        preserve_unit_iters: keep loops that run once.
+
+    Requires:
+    - the loop is serial and not annotated;
+    - the pieces provably do not take more than there is.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            for i in range(128):
+                with T.block("B"):
+                    vi = T.axis.spatial(128, i)
+                    B[vi] = A[vi] + 1.0
+
+    Steps::
+
+        (i,) = sch.get_loops(sch.get_block("B"))
+        sch.loop_partition(i, factors=[1, None, 1], preserve_unit_iters=False)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+            with T.block("B_i0"):
+                vi = T.axis.spatial(128, 0)
+                B[vi] = A[vi] + 1.0
+            for i1 in range(1, 127):
+                with T.block("B_i1"):
+                    vi = T.axis.spatial(128, i1)
+                    B[vi] = A[vi] + 1.0
+            with T.block("B_i2"):
+                vi = T.axis.spatial(128, 127)
+                B[vi] = A[vi] + 1.0
+    """
+
+    method: ClassVar[str] = "loop_partition"
+    returns: ClassVar[Returns] = "loops"
+
+    loop: LoopRV
+    factors: tuple[Factor, ...]
+    preserve_unit_iters: bool = True
+
+    def apply(self, state: State) -> Step:
+        loop = state.loop(self.loop)
+        require_plain_loop(state, loop)
+        analyzer = state.analyzer(loop)
+        pieces = self._pieces(state, loop, analyzer)
+        made: list[ir.Stmt] = []
+        fresh: list[ir.Var] = []
+        late = False
+        for k, piece in enumerate(pieces):
+            single = analyzer.prove_equal(piece.extent, ir.const(1, piece.extent.dtype))
+            var = ir.Var(f"{loop.loop_var.name}{k}", loop.loop_var.type)
+            known = analyzer.copy()
+            value: ir.Expr = piece.min
+            if self.preserve_unit_iters or not single:
+                known.bind(var, piece)
+                fresh.append(var)
+                value = var
+            body = _named(copied(loop.body), f"_{loop.loop_var.name}{k}")
+            body = ir.substitute(body, {loop.loop_var: value})
+            shortened = _without_late_start(body, known)
+            late, body = late or shortened is not body, shortened
+            used = {var} if value is var else set(ir.free_vars(value))
+            body = simplified_bindings(body, used, known)
+            made.append(
+                loop.replace(loop_var=var, min=piece.min, extent=piece.extent, body=body)
+                if value is var
+                else body
+            )
+        edit = Edit(state)
+        edit.replace(loop, ir.seq(made))
+        if late:  # an update reads what a reduction only writes
+            edit.refresh_signatures()
+        return edit.finish(*fresh)
+
+    def _pieces(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Range]:
+        dtype = loop.loop_var.type
+        taken: ir.Expr = ir.const(0, dtype)
+        if sum(f is None for f in self.factors) > 1:
+            state.fail("more than one factor is None", code="BW304", guilty=[loop])
+        if not self.factors:
+            state.fail("no factors are given", code="BW304", guilty=[loop])
+        sizes = [None if f is None else ir.cast_to(ir.as_expr(f, None), dtype)
+                 for f in self.factors]  # fmt: skip
+        for size in sizes:
+            taken = taken if size is None else taken + size
+            if size is not None and not analyzer.prove(ir.GE(size, ir.const(1, dtype))):
+                state.fail("a symbolic factor is not provably positive", code="BW318",
+                           guilty=[loop],
+                           help='state its range in "tir_var_lower_bound"')  # fmt: skip
+        left = analyzer.simplify(ir.cast_to(loop.extent, dtype) - taken)
+        least = ir.const(1 if None in self.factors else 0, dtype)
+        if not analyzer.prove(ir.GE(left, least)):
+            state.fail(f"the factors may take more iterations than loop {loop.loop_var.name} has",
+                       code="BW318", guilty=[loop], help="give smaller factors, or state a lower "
+                       "bound of the extent")  # fmt: skip
+        if None not in self.factors and not analyzer.prove_equal(left, ir.const(0, dtype)):
+            sizes.append(None)
+        pieces: list[ir.Range] = []
+        start: ir.Expr = ir.cast_to(loop.min, dtype)
+        for size in sizes:
+            extent = left if size is None else size
+            pieces.append(ir.Range(analyzer.simplify(start), extent))
+            start = start + extent
+        return pieces
+
+
+def _named(stmt: ir.Stmt, suffix: str) -> ir.Stmt:
+    """The statement with blocks named after the piece they belong to."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        return node.replace(name=node.name + suffix) if isinstance(node, ir.Block) else None
+
+    return ir.rewrite_bottom_up(stmt, change)
+
+
+def _without_late_start(stmt: ir.Stmt, analyzer: Analyzer) -> ir.Stmt:
+    """The statement with reductions as updates where they never take their first step."""
+    if isinstance(stmt, ir.For):
+        inner = analyzer.copy()
+        inner.bind(stmt.loop_var, ir.Range(stmt.min, stmt.extent))
+        return stmt.replace(body=_without_late_start(stmt.body, inner))
+    if isinstance(stmt, ir.Block):
+        return stmt
+    if not isinstance(stmt, ir.BlockRealize) or stmt.block.init is None:
+        return stmt.map_children(
+            lambda c: _without_late_start(c, analyzer) if isinstance(c, ir.Stmt) else c
+        )
+    block = stmt.block
+    for it, value in zip(block.iter_vars, stmt.iter_values, strict=True):
+        reduces = it.iter_type is ir.IterType.REDUCE
+        if reduces and analyzer.prove(ir.GT(*ir.match_types(value, it.dom.min))):
+            known = analyzer.copy()
+            return stmt.replace(block=with_signature(block.replace(init=None), known))
+    return stmt

@@ -1,0 +1,258 @@
+"""merge_reduction: an initial value that stands in a block of its own goes back into the update."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NoReturn
+
+from blockwright import ir
+from blockwright.analysis import BlockKind, Scope, facts_at
+from blockwright.arith import Analyzer, clip_region, covers, is_bijective
+from blockwright.schedule.buffers import require_in_blocks, with_regions
+from blockwright.schedule.checks import require_complete
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.primitive.decompose_reduction import conditions_of, reduction_loops
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.reduction import iterators_at, outermost_own
+from blockwright.schedule.state import State, Step
+
+
+class MergeReduction(Primitive, frozen=True, eq=False):
+    """Put the initial value that one block sets back into the block that updates it.
+
+    The inverse of `decompose_reduction`.
+
+    Args:
+        init: the block that sets the initial values.
+        update: the block that updates them.
+
+    Requires, else BW336:
+    - both stand in one scope, the first is complete, the second an update without initial value,
+      each in loops alone;
+    - the first stores exactly the elements that the second updates, at its own iterators, in every
+      iteration of the loops they share, which drive no reduction;
+    - the loops of the update reach each of its instances once and in serial order where they
+      reduce, the first step of every element is that of the first values of its reduction
+      iterators, and where there is no step, one of these iterators has an empty domain;
+    - nothing between the two blocks, and nothing else in the own loops of the update, touches the
+      elements or changes what the initial values are made of.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), B: T.Buffer((16,), "float32")):
+            for i in range(16):
+                with T.block("B_init"):
+                    vi = T.axis.spatial(16, i)
+                    B[vi] = T.float32(0)
+            for i, k in T.grid(16, 64):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    B[vi] = B[vi] + A[vi, vk]
+
+    Steps::
+
+        sch.merge_reduction(sch.get_block("B_init"), sch.get_block("B"))
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 64), "float32"), B: T.Buffer((16,), "float32")):
+            for i, k in T.grid(16, 64):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        B[vi] = T.float32(0)
+                    B[vi] = B[vi] + A[vi, vk]
+    """
+
+    method: ClassVar[str] = "merge_reduction"
+
+    init: BlockRV
+    update: BlockRV
+
+    def apply(self, state: State) -> Step:
+        init, update = state.block(self.init), state.block(self.update)
+        scope = state.scope(update)
+        if state.scope(init) is not scope:
+            state.fail(f"blocks {init.name} and {update.name} stand in different scopes",
+                       code="BW336", guilty=[init, update])  # fmt: skip
+        merge = _Merge(state, scope, init, update)
+        value = merge.initial()
+        merge.check_steps()
+        merge.check_same_elements()
+        merge.check_quiet()
+        edit = Edit(state)
+        edit.replace_block(update, with_regions(update.replace(init=value), state.analyzer(update)))
+        edit.replace(state.realize(init), None)
+        edit.refresh_signatures()
+        return edit.finish()
+
+
+class _Merge:
+    def __init__(self, state: State, scope: ir.Block, init: ir.Block, update: ir.Block) -> None:
+        self.state, self.scope, self.init, self.update = state, scope, init, update
+        self.flow: Scope = state.data_flow(scope)
+        self.realize = state.realize(update)
+        if init is update or self.flow.kind(update) is not BlockKind.UPDATE:
+            self.fail(f"block {update.name} is no update whose initial value stands elsewhere",
+                      self.flow.why_other(update))  # fmt: skip
+        require_complete(state, self.flow, init)
+        if self.flow.position[init] > self.flow.position[update]:
+            self.fail(f"block {init.name} comes after block {update.name}")
+        for block in (init, update):
+            self._in_loops_alone(block)
+        self.common = state.tree.common_loops(init, update)
+        self.own = state.tree.loops_above(update)[len(self.common) :]
+        self.reducing = reduction_loops(state, update, state.tree.loops_above(update))
+        self.written = [r.buffer for r in update.writes]
+
+    def fail(self, rule: str, why: str = "", help: str | None = None) -> NoReturn:
+        self.state.fail(rule + (f": {why}" if why else ""), code="BW336",
+                        guilty=[self.state.tree.realize(b) for b in (self.init, self.update)],
+                        help=help)  # fmt: skip
+
+    def _in_loops_alone(self, block: ir.Block) -> None:
+        for node in self.state.tree.ancestors(self.state.realize(block)):
+            if node is self.scope:
+                return
+            if not isinstance(node, (ir.For, ir.SeqStmt)):
+                self.fail(f"block {block.name} stands in a statement that decides what runs")
+
+    def initial(self) -> ir.Stmt:
+        """The stores of the first block over the iterators of the second."""
+        body = self.init.body
+        parts = body.seq if isinstance(body, ir.SeqStmt) else (body,)
+        stores = [s for s in parts if isinstance(s, ir.BufferStore) and s.predicate is None]
+        if len(stores) < len(parts) or {s.buffer for s in stores} != set(self.written):
+            self.fail(f"block {self.init.name} does not set just one initial value for each "
+                      f"element that block {self.update.name} updates")  # fmt: skip
+        analyzer = self.state.analyzer(self.realize)
+        for it in self.update.iter_vars:
+            analyzer.bind(it.var, it.dom)
+        made: list[ir.Stmt] = []
+        for store in stores:
+            place = self._place(store.buffer)
+            at = iterators_at(self.init, store.indices, place, analyzer)
+            if at is None:
+                self.fail(f"the iterators of block {self.init.name} do not follow from the "
+                          f"element of {store.buffer.name} that block {self.update.name} "
+                          "updates", help="index it by plain iterators")  # fmt: skip
+            made.append(ir.BufferStore(store.buffer, ir.substitute(store.value, at), place))
+        return ir.seq(made)
+
+    def _place(self, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
+        """The one element of a buffer that an instance of the update touches."""
+        found = [a for a in ir.accesses(self.update.body) if a.buffer is buffer]
+        iters = {it.var for it in self.update.iter_vars if it.iter_type is not ir.IterType.REDUCE}
+        first = found[0] if found else None
+        if first is None or ir.collect(self.update.body, ir.BlockRealize):
+            self.fail(f"block {self.update.name} is more than an update of elements")
+        known = iters | set(self.flow.tree.func.params) | {
+            v for d in buffer.shape for v in ir.collect(d, ir.Var)}  # fmt: skip
+        plain = all(v in known for i in first.indices for v in ir.free_vars(i))
+        if not plain or not all(ir.structural_equal(a.indices, first.indices) for a in found):
+            self.fail(f"an instance of block {self.update.name} touches several elements of "
+                      f"{buffer.name}")  # fmt: skip
+        return first.indices
+
+    # ------------------------------------------------------------------ when the update begins
+    def check_steps(self) -> None:
+        """Every element sees its reduction from the first step on, once, in serial order."""
+        for loop in self.reducing:
+            name = loop.loop_var.name
+            if any(loop is c for c in self.common):
+                self.fail(f"loop {name} around both blocks reduces, so the initial value is set "
+                          "anew in each of its iterations")  # fmt: skip
+            if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
+                self.fail(f"reduction loop {name} is {loop.kind.value}", help="merge before "
+                          "loops are vectorized or run at the same time")  # fmt: skip
+        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in self.own}
+        predicate = None if ir.is_const_int(self.realize.predicate) else self.realize.predicate
+        around: ir.Stmt = self.own[0] if self.own else self.realize
+        analyzer = self.state.analyzer(around)
+        if domains and not is_bijective(self.realize.iter_values, domains, predicate, analyzer):
+            self.fail(f"the loops run instances of block {self.update.name} more than once")
+        self._check_first(analyzer)
+        self._check_empty(analyzer)
+
+    def _check_first(self, analyzer: Analyzer) -> None:
+        """With all reduction loops at their start, the reduction iterators have first values."""
+        known = analyzer.copy()
+        reducing = {f.loop_var for f in self.reducing}
+        for loop in self.own:
+            if loop.loop_var not in reducing:
+                known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+        start = {f.loop_var: f.min for f in self.reducing}
+        reduced = [it for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE]
+        for extent in (*(f.extent for f in self.reducing), *(it.dom.extent for it in reduced)):
+            known.learn(ir.GT(extent, ir.const(0, extent.dtype)))  # there is a step at all
+        pairs = zip(self.update.iter_vars, self.realize.iter_values, strict=True)
+        for it, value in pairs:
+            if it.iter_type is ir.IterType.REDUCE:
+                at = ir.substitute(value, start)
+                if not known.prove_equal(*ir.match_types(at, it.dom.min)):
+                    self.fail(f"the first step of an element does not have the first value of "
+                              f"iterator {it.var.name}")  # fmt: skip
+        for condition in conditions_of(self.realize.predicate):
+            if ir.uses_var(condition, reducing) and not known.prove(
+                ir.substitute(condition, start)
+            ):
+                self.fail("a condition of the predicate may leave the first step of an element out")
+
+    def _check_empty(self, analyzer: Analyzer) -> None:
+        """Where a reduction loop does not run, the domain of a reduction iterator is empty."""
+        reduced = [it for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE]
+        for loop in self.reducing:
+            empty = analyzer.copy()
+            zero = ir.const(0, loop.extent.dtype)
+            if empty.prove(ir.GT(loop.extent, zero)):
+                continue
+            empty.learn(ir.LE(loop.extent, zero))
+            none = [ir.LE(it.dom.extent, ir.const(0, it.dom.extent.dtype)) for it in reduced]
+            if not any(empty.prove(n) for n in none):
+                self.fail(f"loop {loop.loop_var.name} may not run although no reduction iterator "
+                          "has an empty domain; the initial value would be lost")  # fmt: skip
+
+    # ------------------------------------------------------------------ what is set and updated
+    def check_same_elements(self) -> None:
+        """In every iteration of the common loops both blocks reach the same elements."""
+        at = self.common[-1].body if self.common else self.scope.body
+        analyzer = facts_at(self.state.tree, at)
+        for buffer in self.written:
+            boxes: list[tuple[ir.Range, ...]] = []
+            for block in (self.init, self.update):
+                region = next(r for r in block.writes if r.buffer is buffer)
+                if not self.flow.is_exact(self.common, block, region, analyzer):
+                    self.fail(f"block {block.name} may leave out some of the elements of "
+                              f"{buffer.name} between the first and the last one")  # fmt: skip
+                box = self.flow.region_under(self.common, block, region, analyzer)
+                boxes.append(clip_region(box.region, buffer.shape, analyzer))
+            begun, updated = boxes
+            if not covers(begun, updated, analyzer) or not covers(updated, begun, analyzer):
+                self.fail(f"the two blocks reach different elements of {buffer.name}")
+
+    # ------------------------------------------------------------------ what happens in between
+    def check_quiet(self) -> None:
+        """No other block sees the elements too early, or changes what the value is made of."""
+        low, high = (self.flow.position[b] for b in (self.init, self.update))
+        own = outermost_own(self.state, self.update, self.init)
+        sources = {r.buffer for r in self.init.reads}
+        for buffer in self.written:
+            require_in_blocks(self.state, self.scope, buffer)
+        if sources & set(self.written):
+            self.fail("the initial value is made of what the update changes")
+        for other in self.flow.blocks:
+            if other in (self.init, self.update):
+                continue
+            here = self.state.tree.realize(other)
+            between = low < self.flow.position[other] < high
+            if not between and here is not own and not self.state.tree.is_below(here, own):
+                continue
+            touched = {r.buffer for r in (*other.reads, *other.writes)} & set(self.written)
+            changed = {r.buffer for r in other.writes} & sources
+            if touched or changed:
+                name = next(iter(touched | changed)).name
+                self.state.fail(f"block {other.name} touches {name} before the initial value "
+                                "would be set", code="BW336", guilty=[here, self.realize],
+                                help="move that block away first")  # fmt: skip

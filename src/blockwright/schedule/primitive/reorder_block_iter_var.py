@@ -1,0 +1,66 @@
+"""reorder_block_iter_var: the iterators of a block change places."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+
+
+class ReorderBlockIterVar(Primitive, frozen=True, eq=False):
+    """Put the iterators of a block into another order; what the program computes stays.
+
+    Args:
+        block: the block.
+        new_order: for each new place the number of the iterator that goes there.
+
+    Requires:
+    - `new_order` names each iterator of the block once.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+            for i, j in T.grid(16, 8):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] + 1.0
+
+    Steps::
+
+        sch.reorder_block_iter_var(sch.get_block("B"), new_order=[1, 0])
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+            for i, j in T.grid(16, 8):
+                with T.block("B"):
+                    vj, vi = T.axis.remap("SS", [j, i])
+                    B[vi, vj] = A[vi, vj] + 1.0
+    """
+
+    method: ClassVar[str] = "reorder_block_iter_var"
+
+    block: BlockRV
+    new_order: tuple[int, ...]
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        realize = state.realize(block)
+        count = len(block.iter_vars)
+        if sorted(self.new_order) != list(range(count)):
+            state.fail(f"new_order={list(self.new_order)} does not name each of the {count} "
+                       f"iterators of block {block.name} once", code="BW304", guilty=[realize],
+                       help=f"give the numbers 0 to {count - 1} in the new order")  # fmt: skip
+        if list(self.new_order) == list(range(count)):
+            return Step(state.func)
+        new = block.replace(iter_vars=tuple(block.iter_vars[k] for k in self.new_order))
+        values = tuple(realize.iter_values[k] for k in self.new_order)
+        edit = Edit(state)
+        edit.forward[block] = new
+        edit.replace(realize, realize.replace(iter_values=values, block=new))
+        return edit.finish()

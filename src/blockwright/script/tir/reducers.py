@@ -1,0 +1,71 @@
+"""Commutative reducers of the `T` dialect: declared, and expanded to the loop form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright import ir
+from blockwright.analysis import (
+    REDUCER_KEY,
+    builtin_name,
+    builtin_reducer,
+    declare_reducer,
+    step,
+    stores,
+)
+from blockwright.script.core import items_of
+from blockwright.script.tir.blocks import current_block
+from blockwright.script.tir.builder import Builder
+from blockwright.script.tir.values import NodeValue, to_expr
+from blockwright.support import ScriptError
+
+
+class Reducer(NodeValue):
+    """What `T.comm_reducer` gives: `reducer.step(C[i], x)` combines a term into an element."""
+
+    node: ir.CommReducer
+
+    def step(self, target: Any, value: Any) -> None:
+        """target = combine(target, value), starting at the identity; tuples component by component.
+
+        The block gets its initial value and body from this. A combination that is not a builtin
+        one is kept in the annotation "reducer" of the block.
+        """
+        frame = current_block("reducer.step")
+        builder = Builder.current()
+        targets, values = items_of(target), items_of(value)
+        kinds = self.node.dtypes
+        if frame.init is not None or not all(isinstance(t, ir.BufferLoad) for t in targets):
+            raise ScriptError("reducer.step takes elements of buffers, once in a block",
+                              code="BW107")  # fmt: skip
+        if not len(targets) == len(values) == len(kinds):
+            raise ScriptError(f"the reducer has {len(kinds)} components; reducer.step got "
+                              f"{len(targets)} elements and {len(values)} values",
+                              code="BW106")  # fmt: skip
+        for element, kind in zip(targets, kinds, strict=True):
+            if element.dtype is not kind:
+                raise ScriptError(f"{element.buffer.name} holds {element.dtype}, the reducer "
+                                  f"combines {kind}", code="BW107",
+                                  help="give the identity the type of the buffer")  # fmt: skip
+        terms = [ir.cast_to(to_expr(v, k if isinstance(v, (int, float)) else None), k)
+                 for v, k in zip(values, kinds, strict=True)]  # fmt: skip
+        frame.init = stores(targets, self.node.identity)
+        builder.emit(step(self.node, targets, terms).replace(span=builder.span))
+        if not builtin_name(self.node):
+            frame.annotations[REDUCER_KEY] = self.node
+
+
+def comm_reducer(combine: Any, identity: Any) -> Reducer:
+    """`T.comm_reducer(lambda x, y: x + y, T.float32(0))`: a commutative reducer.
+
+    With a tuple as identity, the combination takes all components of the left operand, then those
+    of the right one (or two tuples), and gives a tuple. `T.comm_reducer("argmax", ["float32",
+    "int64"])` names a builtin reducer and the types of its components.
+    """
+    if isinstance(combine, str):
+        return Reducer(builtin_reducer(combine, items_of(identity)))
+    nothing = [to_expr(e) for e in items_of(identity)]
+    return Reducer(declare_reducer(combine, nothing))
+
+
+__all__ = ["comm_reducer"]
