@@ -230,15 +230,6 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
     return covers(have.region, [it.dom for it in block.iter_vars], analyzer)
 
 
-def require_kinds(state: State, step: Step) -> None:
-    """Loops above a block that a step made may still run at the same time where they do."""
-    made = step.results[0]
-    assert isinstance(made, ir.Block)
-    after = State(step.func, lambda _: made, state.step_name, state.memo)
-    for loop in after.tree.loops_above(made):
-        require_kind(after, loop)
-
-
 def require_sound(
     state: State,
     step: Step,

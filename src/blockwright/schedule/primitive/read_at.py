@@ -12,11 +12,10 @@ from blockwright.schedule.buffers import (
     require_in_blocks,
     require_scope_name,
 )
-from blockwright.schedule.copies import box_at, box_block, fail_unwritten, is_held
+from blockwright.schedule.copies import box_at, box_block, concurrent, fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import body_parts
-from blockwright.schedule.order import require_kinds
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -38,7 +37,7 @@ class ReadAt(Primitive, frozen=True, eq=False):
     - no block below the loop writes the buffer, and blocks before it have written the box that is
       read in one iteration (BW323);
     - the extents of the loops around do not depend on one another (BW312);
-    - loops above that run at the same time still may (BW316, BW317);
+    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
     - the buffer is used in blocks only (BW313).
 
     Returns: the copying block. All blocks below the loop read the copy.
@@ -117,9 +116,7 @@ class ReadAt(Primitive, frozen=True, eq=False):
         edit.allocate(scope, cache)
         edit.insert_before(body_parts(loop)[0], realize)
         edit.refresh_signatures()
-        step = edit.finish(made)
-        require_kinds(state, step)
-        return step
+        return concurrent(state, edit.finish(made))
 
 
 def blocks_below(state: State, loop: ir.For, block: ir.Block) -> list[ir.Block]:
