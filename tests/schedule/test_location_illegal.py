@@ -187,7 +187,7 @@ for i in range(10):
     with T.block("x"):
         vi = T.axis.spatial(10, i)
         S[vi // 2] = A[vi] * 2.0
-""", COPY.replace("8", "5")), step("compute_inline", "x"), "BW324", "no one-to-one map"),
+""", COPY.replace("8", "5")), step("compute_inline", "x"), "BW314", "write the same element"),
     # ---------------------------------------------------------------- reverse_compute_inline
     "a consumer that its loops run in part is not inlined": (
         function(X, COPY.replace("spatial(8", "spatial(10")),

@@ -85,6 +85,12 @@ for i in range(32):
             vi, vj = T.axis.remap("SS", [i, j])
             B[vi, vj] = A[vi, vj]
 """
+FIRST_ROW = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[0, vj]
+"""
 EVERY_SECOND = """
 for i in T.parallel(16):
     for j in range(16):
@@ -206,6 +212,10 @@ AT: dict[str, Case] = {
     "read_at: lanes": (
         LANES, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW317",
         "lanes of loop j would share the copy"),
+    "read_at: thread blocks would fill one copy": (
+        FIRST_ROW, lambda s: (s.bind(loop(s, "B", 0), "blockIdx.x"),
+                              s.read_at(loop(s, "B", 0), block(s, "B"), 0, "global")), "BW317",
+        "may write the same elements of A_global"),
     "write_at: block elsewhere": (
         CHAIN, lambda s: s.write_at(loop(s, "B", 0), block(s, "C"), 0, "local"), "BW310",
         "does not stand below loop"),
@@ -300,6 +310,10 @@ LAYOUT: dict[str, Case] = {
         CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j & i),
                                             assume_injective_transform=True), "BW324",
         "not one to one"),
+    "set_scope: threads would not see it": (
+        CHAIN, lambda s: (s.bind(loop(s, "C", 0), "threadIdx.x"),
+                          s.set_scope(block(s, "C"), 0, "local")), "BW317",
+        "each member bound to threadIdx.x would have a C of its own"),
     "set_axis_separator: order": (
         CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "C", [1, 1]), "BW304",
         "no increasing positions"),

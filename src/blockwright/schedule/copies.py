@@ -12,9 +12,10 @@ from typing import NoReturn
 from blockwright import ir
 from blockwright.analysis import clip_region
 from blockwright.arith import Analyzer, covers, jointly_cover
+from blockwright.schedule.checks import require_kind
 from blockwright.schedule.edit import with_signature, wrap_loops
 from blockwright.schedule.move import Domains, join, merge, nest_for
-from blockwright.schedule.state import State
+from blockwright.schedule.state import State, Step
 
 
 def anchor(state: State, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.Stmt]) -> ir.Stmt:
@@ -102,6 +103,16 @@ def _boxed(
     box = ir.BufferRegion(buffer, tuple(domains[it.var] for it in copy.iter_vars))
     nest = nest_for(state, copy, fixed[-1], domains, False, at)
     return clip_region(box, analyzer), nest
+
+
+def concurrent(state: State, step: Step) -> Step:
+    """The step, if loops around the copies that it made may still run the way their kinds say."""
+    made = [block for block in step.results if isinstance(block, ir.Block)]
+    after = State(step.func, lambda _: made[0], state.step_name, state.memo)
+    for block in made:
+        for loop in after.tree.loops_above(block):
+            require_kind(after, loop)
+    return step
 
 
 def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool:

@@ -17,7 +17,7 @@ from blockwright.schedule.buffers import (
     whole_box,
     writers,
 )
-from blockwright.schedule.copies import accessed_box, anchor, copied_nest
+from blockwright.schedule.copies import accessed_box, anchor, concurrent, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
@@ -37,7 +37,8 @@ class CacheInplace(Primitive, frozen=True, eq=False):
     - what the block touches, in one iteration of the loops that it shares with other users of the
       buffer, has been written before it, unless the buffer is a parameter that nobody wrote
       (BW323);
-    - these loops are serial, or the block fills the box that it writes (BW317).
+    - these loops are serial, or the block fills the box that it writes, and they may run as they
+      do with the copies in them (BW317).
 
     Returns: the block that reads into the copy, and the block that stores it.
 
@@ -100,7 +101,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         edit.replace_block(block, edit.substitute(block, {buffer: cache}))
         edit.allocate(scope, cache)
         edit.refresh_signatures()
-        return edit.finish(first, second)
+        return concurrent(state, edit.finish(first, second))
 
     def _read(
         self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
