@@ -7,7 +7,7 @@ import pytest
 from blockwright.cli.explain import explain
 from blockwright.support.codes import CODES, FAMILIES
 
-from .conftest import Run
+from tests.cli.conftest import Run
 
 
 def test_a_code_is_explained_with_its_rule_and_family(blockwright: Run) -> None:

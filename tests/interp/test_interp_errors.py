@@ -239,7 +239,7 @@ def test_arguments_are_checked_like_those_of_a_call() -> None:
     n = ir.Var("n", I64)
     func, x = copy(n), floats(4)
     fails("BW701", func, x, x)
-    fails("BW702", func, x, [0.0], floats(4))
+    fails("BW701", func, x, [0.0], floats(4))
     fails("BW703", func, x, x.astype(np.float64), floats(4))
     fails("BW704", func, x, floats(4, 1), floats(4))
     fails("BW704", copy(4), floats(3), x, floats(4))

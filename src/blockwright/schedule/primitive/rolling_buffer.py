@@ -47,8 +47,8 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         buffer_index: position among the block's write regions, or the buffer's name.
 
     Requires:
-    - the buffer is allocated in the program with the layout of its shape (BW321, BW328), used element
-      by element in blocks (BW359, BW313), and written by this block alone (BW322);
+    - the buffer is allocated in the program with the layout of its shape (BW321, BW328), used
+      element by element in blocks (BW359, BW313), and written by this block alone (BW322);
     - the block is idempotent (BW314, BW315), its predicate only keeps iterators in their domains
       (BW356), and what it reads stays as it is while the loop runs (BW316);
     - there is a serial loop (BW312) whose iterations need windows of a fixed size that move by a

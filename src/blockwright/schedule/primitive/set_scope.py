@@ -26,7 +26,7 @@ class SetScope(Primitive, frozen=True, eq=False):
     Requires:
     - the buffer is allocated in the program, not a parameter (BW321);
     - the scope is a name (BW304);
-    - what other threads see is not updated atomically in a scope of one thread (BW372);
+    - what other threads see is not updated atomically in a scope of one thread (BW338);
     - where the members of a bound loop each have memory of that scope, no use of the buffer stands
       outside of the loop (BW317).
 
