@@ -104,7 +104,7 @@ def test_the_initial_value_cannot_be_inlined_into_the_update() -> None:
     sch.atomic_update(block)
     with pytest.raises(ScheduleError) as caught:
         sch.compute_inline(sch.get_block("B_init"))
-    assert caught.value.code == "BW322"
+    assert caught.value.code == "BW314"
 
 
 def test_counting_from_several_threads_loses_nothing() -> None:

@@ -177,9 +177,9 @@ CASES: dict[str, tuple[str, Step, str]] = {
     "compute_inline: root": (MAP, lambda s: s.compute_inline(s.get_block("root")),
                              "the root block cannot be moved"),
     "reverse_compute_inline: shifted read": (
-        CHAIN, lambda s: s.reverse_compute_inline(s.get_block("B")), "its own iterators"),
+        CHAIN, lambda s: s.reverse_compute_inline(s.get_block("B")), "no one-to-one map"),
     "reverse_compute_inline: consumer runs further": (
-        PADDED, lambda s: s.reverse_compute_inline(s.get_block("D")), "does not run where"),
+        PADDED, lambda s: s.reverse_compute_inline(s.get_block("D")), "may read outside of C"),
     "reverse_compute_inline: reduction": (
         SUM, lambda s: s.reverse_compute_inline(s.get_block("B")), "not complete"),
     "compute_at: consumer outside": (

@@ -2,7 +2,8 @@
 
 from blockwright.analysis.atomics import atomic_misfit, is_atomic_update, updated_atomically
 from blockwright.analysis.empty_reductions import define_empty_reductions
-from blockwright.analysis.facts import symbol_facts, symbols_of
+from blockwright.analysis.facts import facts_at, symbol_facts, symbols_of
+from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
 from blockwright.analysis.reducer import (
     REDUCER_KEY,
@@ -22,7 +23,7 @@ from blockwright.analysis.regions import (
     clip_region,
     relax_region,
 )
-from blockwright.analysis.scope import BlockKind, FlowMemo, Scope, facts_at
+from blockwright.analysis.scope import BlockKind, Scope
 from blockwright.analysis.storage import DIM_ALIGN, AlignRow, aligned_strides, alignments
 from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.analysis.validation import find_violations

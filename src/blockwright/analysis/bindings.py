@@ -32,9 +32,9 @@ from blockwright.analysis.enumerate import (
     sizes_to_try,
     value_of,
 )
+from blockwright.analysis.facts import facts_at
 from blockwright.analysis.kernels import axis_of
 from blockwright.analysis.problems import Problem
-from blockwright.analysis.scope import facts_at
 from blockwright.analysis.tree import Tree
 from blockwright.analysis.visits import Visit
 from blockwright.arith import Analyzer, detect_iter_map, is_bijective

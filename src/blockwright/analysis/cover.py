@@ -31,8 +31,6 @@ def covered_in_cases(
         for condition in conditions:
             if known.prove(condition) or known.prove(ir.logical_not(condition)):
                 continue
-            if len(made) == 1:
-                return False
             for case in (condition, ir.logical_not(condition)):
                 in_case = [x.copy() for x in (analyzer, known)]
                 for x in in_case:

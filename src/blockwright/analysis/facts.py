@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer
 
 
@@ -78,3 +79,15 @@ def _int(value: Any) -> int:
 
 def _optional(value: Any) -> int | None:
     return None if value is None else _int(value)
+
+
+def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
+    """What holds at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
+    analyzer = symbol_facts(tree.func)
+    for node in reversed(list(tree.ancestors(at))):
+        if isinstance(node, ir.For):
+            analyzer.bind(node.loop_var, ir.Range(node.min, node.extent))
+        elif isinstance(node, ir.Block):
+            for it in node.iter_vars:
+                analyzer.bind(it.var, it.dom)
+    return analyzer

@@ -6,10 +6,12 @@ Definitions (TensorIR paper, section 3, and the schedule rules built on it):
   writer of its buffers in the scope (or one of several that write provably different regions);
 - a *reduction* block gives everything that it updates an initial value (one element or several,
   as an argmax does), has spatial and reduction iterators bound by an iterator map, and output
-  indices free of reduction iterators;
+  indices free of reduction iterators; outer loops that drive no reduction iterator may make it
+  again, from its initial value on, for elements it has made before;
 - an *update* is a reduction whose initial value another block before it writes;
 - a consumer is *covered* when, in every iteration of the loops it shares with its producers, these
-  together have written all that the consumer reads in that iteration.
+  together have written all that the consumer reads in that iteration; where it shares no loop with
+  any of them there is nothing to ask.
 
 Where several blocks write a buffer, a block is the producer of those only that read, as far as
 boxes can tell, something that it writes.
@@ -17,20 +19,24 @@ boxes can tell, something that it writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, TypeVar
 
 from blockwright import ir
 from blockwright.analysis.cover import Made, apart, covered_in_cases
-from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.instances import corner, fills, shared_writes
+from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
-from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, jointly_cover
+from blockwright.arith import (
+    Analyzer,
+    IterMapResult,
+    detect_iter_map,
+    is_bijective,
+    jointly_cover,
+    leaves_no_gap,
+)
 from blockwright.arith.condition import conjuncts
-
-T = TypeVar("T")
 
 
 class BlockKind(Enum):
@@ -40,43 +46,6 @@ class BlockKind(Enum):
     REDUCTION = "reduction"
     UPDATE = "update"
     OTHER = "other"
-
-
-class FlowMemo:
-    """Answers about blocks that hold as long as the block and the loops around it are the same.
-
-    Keys are made of node identities; the nodes are kept, so that an identity is never reused.
-    """
-
-    def __init__(self) -> None:
-        self._answers: dict[tuple[int | str, ...], Any] = {}
-        self._kept: list[ir.Node] = []
-
-    def answer(self, what: str, nodes: Sequence[ir.Node], find: Callable[[], T]) -> T:
-        """The known answer, or that of `find`."""
-        key = (what, *(id(n) for n in nodes))
-        if key not in self._answers:
-            self._kept.extend(nodes)
-            self._answers[key] = find()
-        return self._answers[key]
-
-    def facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
-        """What holds at a statement (None: about sizes alone), for proofs about its blocks.
-
-        Answers share what they have worked out. Expressions that go into a program are made by
-        analyzers of their own, so that their form does not depend on what was asked before.
-        """
-        nodes: list[ir.Node] = []
-        for above in () if at is None else tree.ancestors(at):
-            if isinstance(above, ir.For):
-                nodes += (above.loop_var, above.min, above.extent)
-            elif isinstance(above, ir.Block):
-                nodes += above.iter_vars
-        if at is None:
-            known = self.answer("sizes", nodes, lambda: symbol_facts(tree.func))
-        else:
-            known = self.answer("facts", nodes, lambda: facts_at(tree, at))
-        return known.copy()
 
 
 class Scope:
@@ -128,7 +97,7 @@ class Scope:
         if len(self.writers[buffer]) == 1:
             return True
         pair = [*self._place(writer), *self._place(reader), buffer]
-        apart = self.memo.answer("apart", pair, lambda: self._apart(
+        apart = self.memo.answer("apart", pair, lambda: self.apart(
             (writer, self._region(writer.writes, buffer)),
             (reader, self._region(reader.reads, buffer))))  # fmt: skip
         return not apart
@@ -172,8 +141,10 @@ class Scope:
         for region in block.writes:
             if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
                 return BlockKind.OTHER, "its output index uses a reduction iterator"
+        if block.init is not None and self._continued(block):
+            return BlockKind.OTHER, "it goes on with the sums of earlier visits of its scope"
         problems = self.not_affine(block)
-        if problems:
+        if problems and self.restart(block) is None:
             return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
         written = {r.buffer for r in block.writes}
         if block.init is not None:
@@ -193,6 +164,16 @@ class Scope:
 
         return self.memo.answer("shared", [block], find)
 
+    def _continued(self, block: ir.Block) -> bool:
+        """Whether iterators of the scope drive the reduction: one visit makes a part of it."""
+        outer = {it.var for above in (self.block, *self.tree.ancestors(self.block))
+                 if isinstance(above, ir.Block) for it in above.iter_vars}  # fmt: skip
+        values = self.tree.realize(block).iter_values
+        return bool(outer) and any(
+            it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer)
+            for it, value in zip(block.iter_vars, values, strict=True)
+        )
+
     def _second_writer(self, block: ir.Block) -> str:
         """A conflict with another writer of the same buffer, in words."""
         here = self.position[block]
@@ -210,11 +191,11 @@ class Scope:
 
     def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
         """Whether two blocks surely write different parts of a buffer."""
-        return self._apart(*((x, self._region(x.writes, buffer)) for x in (a, b)))
+        return self.apart(*((x, self._region(x.writes, buffer)) for x in (a, b)))
 
-    def _apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
+    def apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
         """Whether two blocks with all their instances touch different parts of a buffer."""
-        analyzer = self.memo.facts(self.tree)
+        analyzer = self.memo.facts(self.tree, self.block.body)
         boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
         return apart(boxes[0], boxes[1], analyzer)
 
@@ -244,16 +225,50 @@ class Scope:
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
         return detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective")
 
+    def restart(self, block: ir.Block) -> int | None:
+        """How many outer loops make a block anew: within them each instance runs exactly once, and
+        a reduction starts from its initial value. None when there is no such number."""
+        return self.memo.answer("restart", self._place(block), lambda: self._restart(block))
+
+    def _restart(self, block: ir.Block) -> int | None:
+        realize = self.tree.realize(block)
+        loops = self.tree.loops_above(block)
+        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        reducing = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+                    if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        terms = {v for e in reducing for v in ir.free_vars(e)}
+        reducing += [c for c in conjuncts(realize.predicate) if ir.uses_var(c, terms)]
+        for count in range(len(loops) + 1):
+            inner = loops[count:]
+            domains = {f.loop_var: ir.Range(f.min, f.extent) for f in inner}
+            analyzer = self.memo.facts(self.tree, inner[0] if inner else realize)
+            if is_bijective(realize.iter_values, domains, predicate, analyzer):
+                return count
+            if not inner or any(ir.uses_var(e, inner[0].loop_var) for e in reducing):
+                return None
+        return None
+
     # ------------------------------------------------------------------ coverage
     def uncovered(self, block: ir.Block) -> str:
-        """Why the producers do not cover what `block` reads; empty when they do."""
+        """What `block` may read before it is written, in words; empty when it is covered."""
         for region in block.reads:
-            before = self.writers_before(block, region)
-            if before and not self.covers(before, block, region):
-                return (f"in an iteration of the loops they share, block {before[-1].name} has "
+            makers = self._makers(block, region)
+            close = [w for w in makers if self.tree.common_loops(w, block)]
+            if close and not self.covers(makers, block, region):
+                return (f"in an iteration of the loops they share, block {close[-1].name} has "
                         f"not written all of {region.buffer.name} that block {block.name} "
                         "reads")  # fmt: skip
         return ""
+
+    def _makers(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
+        """Writers before a block that leave final values: no initial value of a later update."""
+        before = self.writers_before(block, read)
+        updates = [w for w in before
+                   if w.init is None and any(r.buffer is read.buffer for r in w.reads)]  # fmt: skip
+        return [w for w in before
+                if not any(self.position[u] > self.position[w]
+                           and not self.disjoint(w, u, read.buffer)
+                           for u in updates)]  # fmt: skip
 
     def covers(
         self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
@@ -380,9 +395,9 @@ class Scope:
                 return False
             corners.append(low)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        return (
-            not corners or detect_iter_map(corners, domains, predicate, analyzer, "surjective").ok
-        )
+        if detect_iter_map(corners, domains, predicate, analyzer, "surjective").ok:
+            return True
+        return predicate is None and leaves_no_gap(corners, domains, analyzer)
 
     def region_under(
         self,
@@ -410,15 +425,3 @@ class Scope:
     @staticmethod
     def _region(regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> ir.BufferRegion:
         return next(r for r in regions if r.buffer is buffer)
-
-
-def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
-    """What holds at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
-    analyzer = symbol_facts(tree.func)
-    for node in reversed(list(tree.ancestors(at))):
-        if isinstance(node, ir.For):
-            analyzer.bind(node.loop_var, ir.Range(node.min, node.extent))
-        elif isinstance(node, ir.Block):
-            for it in node.iter_vars:
-                analyzer.bind(it.var, it.dom)
-    return analyzer

@@ -12,6 +12,7 @@ from blockwright.arith.itermark import (
     IterSum,
     iter_expr,
 )
+from blockwright.arith.overlap import leaves_no_gap
 from blockwright.arith.querylog import Query, query_log
 from blockwright.arith.region import bound_region, clip_region, covers, jointly_cover
 from blockwright.arith.subspace import SubspaceDivision, SubspacePair, subspace_divide
@@ -39,6 +40,7 @@ __all__ = [
     "is_bijective",
     "iter_expr",
     "jointly_cover",
+    "leaves_no_gap",
     "query_log",
     "require_iter_map",
     "simplify",

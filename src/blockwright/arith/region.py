@@ -139,6 +139,8 @@ def jointly_cover(
     """
     if any(covers(outer, inner, analyzer) for outer in outers):
         return True
+    if any(analyzer.prove(LE(part.extent, const(0, part.extent.dtype))) for part in inner):
+        return True
     rest = [[(part.min, add(part.min, part.extent)) for part in inner]]
     for outer in outers if len(outers) > 1 else ():
         hole = [(part.min, add(part.min, part.extent)) for part in outer]

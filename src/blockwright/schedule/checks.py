@@ -296,17 +296,6 @@ def _lives_in(flow: Scope, buffer: ir.Buffer, inside: set[ir.Block]) -> bool:
     return buffer in set(flow.block.alloc_buffers) and all(u in inside for u in users)
 
 
-def require_stage_pipeline(state: State, scope: ir.Block) -> Scope:
-    """All blocks of the scope are complete or reductions, and consumers are covered."""
-    flow = state.data_flow(scope)
-    for block in flow.blocks:
-        require_known_kind(state, flow, block)
-        problem = flow.uncovered(block)
-        if problem:
-            state.fail(problem, code="BW316", guilty=[state.tree.realize(block)])
-    return flow
-
-
 def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
     """The loops lie on one path; returns the path from the outermost to the innermost of them."""
     wanted = set(loops)

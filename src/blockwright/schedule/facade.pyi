@@ -140,6 +140,7 @@ class Facade:
     ) -> None: ...
     def reverse_compute_inline(self, block: BlockRV | str) -> None: ...
     def rfactor(self, loop: LoopRV, factor_axis: int | ir.Expr) -> BlockRV: ...
+    def rolling_buffer(self, block: BlockRV | str, buffer_index: int | str) -> None: ...
     def sample_categorical(
         self,
         candidates: Sequence[int | ir.Expr],
@@ -207,6 +208,12 @@ class Facade:
         factor: int | ir.Expr,
         offset: int | ir.Expr,
     ) -> None: ...
+    def store_at(
+        self,
+        block: BlockRV | str,
+        loop: LoopRV,
+        buffer_index: int | str = 0,
+    ) -> BlockRV: ...
     def tensorize(
         self,
         block_or_loop: BlockRV | LoopRV | str,

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope
-from blockwright.arith import Analyzer, IntervalSet, detect_iter_map, union
-from blockwright.schedule.checks import require_kind, require_stage_pipeline
+from blockwright.arith import (
+    Analyzer,
+    IntervalSet,
+    IterMapError,
+    bound_region,
+    covers,
+    detect_iter_map,
+    inverse_map,
+    union,
+)
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.state import State, Step
 
 Domains = dict[ir.Var, ir.Range]
-
-
-def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
-    """Block and loop share a scope that is a stage pipeline, and the block is not in the loop."""
-    scope = state.scope(block)
-    realize = state.realize(block)
-    if state.scope(loop) is not scope:
-        state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
-                   code="BW310", guilty=[realize, loop])  # fmt: skip
-    if state.tree.is_below(realize, loop):
-        state.fail(f"block {block.name} is inside loop {loop.loop_var.name} already", code="BW310",
-                   guilty=[realize, loop])  # fmt: skip
-    flow = require_stage_pipeline(state, scope)
-    if flow.kind(block) not in (BlockKind.COMPLETE, BlockKind.REDUCTION):
-        state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
-                   "behind", code="BW314", guilty=[realize],
-                   help="move blocks before decompose_reduction")  # fmt: skip
-    require_implied_predicate(state, block)
-    return flow
-
-
-def require_implied_predicate(state: State, block: ir.Block) -> None:
-    """The predicate only keeps the iterators inside their domains, so it can be made anew."""
-    realize = state.tree.realize(block)
-    if ir.is_const_int(realize.predicate, 1):
-        return
-    analyzer = state.analyzer(realize)
-    for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-        end = it.dom.min + it.dom.extent
-        analyzer.learn(ir.GE(*ir.match_types(value, it.dom.min)))
-        analyzer.learn(ir.LT(*ir.match_types(value, end)))
-    if not analyzer.prove(realize.predicate):
-        state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                   code="BW320", guilty=[realize])  # fmt: skip
 
 
 def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
@@ -61,18 +34,82 @@ def join(a: ir.Range, b: ir.Range, analyzer: Analyzer) -> ir.Range:
     return wide
 
 
-def solve_dimension(
+def narrow(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
+    """Keep the smaller of two domains where one surely holds the other, else their hull."""
+    old = found.get(var)
+    if old is None or covers([old], [rng], analyzer):
+        found[var] = rng
+    elif not covers([rng], [old], analyzer):
+        merge(found, var, rng, analyzer)
+
+
+def solve(
+    access: Sequence[ir.Range],
+    needed: Sequence[ir.Range],
+    iterators: Domains,
+    analyzer: Analyzer,
+) -> tuple[Domains, set[ir.Var]]:
+    """The values of iterators for which `access` meets the box `needed`.
+
+    Dimensions that one iterator decides are solved one by one, the others together by the inverse
+    of the map from iterators to elements, where there is one.
+
+    Returns: domains, and the iterators of which `needed` tells nothing.
+    """
+    found: Domains = {}
+    rest: list[tuple[ir.Expr, ir.Range]] = []
+    for mine, rng in zip(access, needed, strict=True):
+        solved = _solve_dimension(mine, rng, set(iterators), analyzer)
+        if solved is not None:
+            narrow(found, *solved, analyzer)
+        elif ir.uses_var(mine.min, set(iterators)):
+            rest.append((mine.min, rng))
+    asked = {v for index, _ in rest for v in ir.free_vars(index) if v in iterators}
+    if rest:  # with all other dimensions that concern the same iterators
+        near = [(mine.min, rng) for mine, rng in zip(access, needed, strict=True)
+                if ir.uses_var(mine.min, asked) and ir.is_const_int(mine.extent, 1)]  # fmt: skip
+        for var, rng in _solve_together(near, iterators, analyzer).items():
+            narrow(found, var, rng, analyzer)
+    return found, asked - found.keys()
+
+
+def _solve_together(
+    rest: Sequence[tuple[ir.Expr, ir.Range]], iterators: Domains, analyzer: Analyzer
+) -> Domains:
+    """Domains of the iterators in several indices, from the inverse of the map they make; empty
+    when they make none that is one to one."""
+    own = {v: iterators[v] for index, _ in rest for v in ir.free_vars(index) if v in iterators}
+    outputs = [ir.Var(f"at{k}", index.dtype) for k, (index, _) in enumerate(rest)]
+    try:
+        inverse = inverse_map([index for index, _ in rest], own, outputs, analyzer)
+    except IterMapError:
+        return {}
+    boxes = {out: rng for out, (_, rng) in zip(outputs, rest, strict=True)}
+    points = [ir.Range(inverse[v], ir.const(1, v.type)) for v in own]
+    shape = [dom.min + dom.extent for dom in own.values()]
+    ranges = bound_region(points, boxes, analyzer, None, shape)
+    return dict(zip(own, ranges, strict=True))
+
+
+def _solve_dimension(
     access: ir.Range, needed: ir.Range, iters: set[ir.Var], analyzer: Analyzer
 ) -> tuple[ir.Var, ir.Range] | None:
     """The values of an iterator for which `access` meets `needed`, if one iterator decides it.
 
-    `access` is `v + c` (one element) or `v * c` with `c` elements.
+    `access` is `v + c` or `v // c` (one element), or `v * c` with `c` elements.
     """
     used = [v for v in ir.free_vars(access.min) if v in iters]
     if len(set(used)) != 1:
         return None
     var = used[0]
     if ir.is_const_int(access.extent, 1):
+        if isinstance(access.min, ir.FloorDiv) and access.min.a is var:
+            each = access.min.b
+            if (ir.const_int(each) or 0) < 1:
+                return None
+            low = analyzer.simplify(ir.mul(ir.cast_to(needed.min, var.type), each))
+            return var, ir.Range(low, analyzer.simplify(
+                ir.mul(ir.cast_to(needed.extent, var.type), each)))  # fmt: skip
         rest = analyzer.simplify(access.min - var)
         if ir.uses_var(rest, var):
             return None
@@ -105,7 +142,7 @@ def nest_for(
     predicate: ir.Expr = ir.const(True, "bool")
     inner = analyzer.copy()
     for k, it in enumerate(block.iter_vars):
-        rng = _within(domains.get(it.var), it.dom, analyzer)
+        rng = within(domains.get(it.var), it.dom, analyzer)
         value = rng.min
         if preserve_unit_loops or not analyzer.prove_equal(rng.extent, _one(rng.extent)):
             var = ir.Var(f"ax{k}", it.var.type)
@@ -139,7 +176,7 @@ def _one(like: ir.Expr) -> ir.Expr:
     return ir.const(1, like.dtype)
 
 
-def _within(rng: ir.Range | None, dom: ir.Range, analyzer: Analyzer) -> ir.Range:
+def within(rng: ir.Range | None, dom: ir.Range, analyzer: Analyzer) -> ir.Range:
     """The part of the domain that is asked for; the whole domain when that is no larger."""
     if rng is None:
         return dom
@@ -179,18 +216,3 @@ def place(
     edit.replace(loop.body, ir.seq([*parts[:at], nest, *parts[at:]]))
     edit.refresh_signatures()
     return edit.finish()
-
-
-def require_sound(state: State, step: Step, block: ir.Block, consumers: Iterable[ir.Block]) -> None:
-    """Check the moved program: consumers covered, concurrent loops still concurrent."""
-    after = State(step.func, lambda _: block, state.step_name, state.memo)
-    flow = after.data_flow(after.scope(block))
-    for reader in (block, *consumers):
-        problem = flow.uncovered(reader)
-        if problem:
-            state.fail(problem + " after the move", code="BW316",
-                       guilty=[state.tree.realize(block)])  # fmt: skip
-    loops = after.tree.loops
-    left = [loops[f.loop_var] for f in state.tree.loops_above(block) if f.loop_var in loops]
-    for loop in dict.fromkeys([*after.tree.loops_above(block), *left]):  # a buffer may leave too
-        require_kind(after, loop)

@@ -11,6 +11,7 @@ from blockwright.schedule import history
 from blockwright.schedule.compose import Compose, Zoom
 from blockwright.schedule.core import Core, Verify
 from blockwright.schedule.display import Shown
+from blockwright.schedule.explain import ComputeAtExplanation, explain_compute_at
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
 from blockwright.schedule.history import Difference, Stage
 from blockwright.schedule.primitive import PRIMITIVES
@@ -96,6 +97,17 @@ class Schedule(Compose, Shown):
             raise ScheduleError(f"the program has no symbol {name!r}", code="BW302",
                                 help=f"symbols: {', '.join(found) or 'none'}")  # fmt: skip
         return found[name]
+
+    def explain_compute_at(self, block: BlockRV | str, loop: LoopRV) -> ComputeAtExplanation:
+        """Which axes a `compute_at(block, loop)` would line up with which loops, what each
+        iteration needs, what would be computed again, and whether the step is legal.
+
+        The answer is data; `print` shows it as text. The program stays as it is.
+        """
+        chosen = self.get_block(block) if isinstance(block, str) else block
+        function = self._core.entry(chosen, "explain_compute_at").function
+        state = self._core.state(function, "compute_at")
+        return explain_compute_at(state, state.block(chosen), state.loop(loop))
 
     def copy(self) -> Schedule:
         """An independent schedule at the same point; handles work in both."""

@@ -38,6 +38,7 @@ from blockwright.schedule.primitive.reorder_block_iter_var import ReorderBlockIt
 from blockwright.schedule.primitive.reverse_compute_at import ReverseComputeAt
 from blockwright.schedule.primitive.reverse_compute_inline import ReverseComputeInline
 from blockwright.schedule.primitive.rfactor import Rfactor
+from blockwright.schedule.primitive.rolling_buffer import RollingBuffer
 from blockwright.schedule.primitive.sample_categorical import SampleCategorical
 from blockwright.schedule.primitive.sample_compute_location import SampleComputeLocation
 from blockwright.schedule.primitive.sample_imperfect_tile import SampleImperfectTile
@@ -48,6 +49,7 @@ from blockwright.schedule.primitive.set_scope import SetScope
 from blockwright.schedule.primitive.software_pipeline import SoftwarePipeline
 from blockwright.schedule.primitive.split import Split
 from blockwright.schedule.primitive.storage_align import StorageAlign
+from blockwright.schedule.primitive.store_at import StoreAt
 from blockwright.schedule.primitive.tensorize import Tensorize
 from blockwright.schedule.primitive.transform_block_layout import TransformBlockLayout
 from blockwright.schedule.primitive.transform_layout import TransformLayout
@@ -96,6 +98,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     ReverseComputeAt,
     ReverseComputeInline,
     Rfactor,
+    RollingBuffer,
     SampleCategorical,
     SampleComputeLocation,
     SampleImperfectTile,
@@ -106,6 +109,7 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     SoftwarePipeline,
     Split,
     StorageAlign,
+    StoreAt,
     Tensorize,
     TransformBlockLayout,
     TransformLayout,

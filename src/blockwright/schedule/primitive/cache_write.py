@@ -17,6 +17,7 @@ from blockwright.schedule.buffers import (
     whole_box,
     writers,
 )
+from blockwright.schedule.checks import require_known_kind
 from blockwright.schedule.copies import accessed_box, anchor, concurrent, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
@@ -89,6 +90,9 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         require_in_blocks(state, scope, buffer)
         makers = writers(state, scope, buffer)
         require_own_values(state, scope, makers, buffer)
+        for maker in makers:
+            if maker.init is not None:
+                require_known_kind(state, state.data_flow(scope), maker)
         wanted = self._consumers(state, scope, makers, buffer)
         own = [(b, region_of(b.writes, buffer)) for b in makers]
         domain = accessed_box(state, scope, own, whole_box(state, scope, buffer, "write"))

@@ -15,9 +15,15 @@ from blockwright.schedule.move import (
     nest_for,
     part_positions,
     place,
+    solve,
+)
+from blockwright.schedule.order import (
+    neighbours,
+    require_final_inputs,
+    require_implied_predicate,
     require_movable,
+    require_quiet,
     require_sound,
-    solve_dimension,
 )
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
@@ -34,11 +40,16 @@ class ComputeAt(Primitive, frozen=True, eq=False):
         index: place among the statements of the loop: -1 the last legal one, -2 the first.
 
     Requires:
-    - block and loop stand in one scope, in which all blocks are complete or reductions and every
-      consumer is covered by its producers;
-    - the block is complete or a reduction, and no output of the scope;
-    - all its consumers are inside the loop;
-    - nothing it reads is written again between its old place and the new one.
+    - block and loop stand in one scope, with only loops in between (BW310, BW313);
+    - the block is idempotent: complete, or a reduction that its loops run from the initial value
+      on, and nobody else updates what it writes (BW314, BW315); it may then be run again, as
+      happens where iterations of the loop need overlapping parts (halos);
+    - it writes no output of the scope, and all its consumers are inside the loop (BW322);
+    - its predicate only keeps iterators in their domains (BW320);
+    - nothing it reads is written between its old place and the new one, counting all iterations
+      of loops around only one of them (BW316);
+    - in loops it shares with its consumers, before and after, they find all that they read (BW316),
+      and parallel iterations each have a buffer of their own or disjoint parts (BW317).
 
     Before::
 
@@ -84,66 +95,66 @@ class ComputeAt(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         block, loop = state.block(self.block), state.loop(self.loop)
-        flow = require_movable(state, block, loop)
-        realize = state.tree.realize(block)
-        if flow.is_output(block):
-            state.fail(f"block {block.name} writes an output of the scope", code="BW322",
-                       guilty=[realize], help="cache_write it first")  # fmt: skip
-        consumers = flow.consumers(block)
-        if not consumers:
-            state.fail(f"nothing reads what block {block.name} writes", code="BW322",
-                       guilty=[realize])  # fmt: skip
+        return computed_at(state, block, loop, self.preserve_unit_loops, self.index)
+
+
+def computed_at(
+    state: State,
+    block: ir.Block,
+    loop: ir.For,
+    preserve_unit_loops: bool = False,
+    index: int = -1,
+) -> Step:
+    """The program with the block computed in the loop; fails where that is not legal."""
+    flow = require_movable(state, block, loop)
+    realize = state.tree.realize(block)
+    if flow.is_output(block):
+        state.fail(f"block {block.name} writes an output of the scope", code="BW322",
+                   guilty=[realize], help="cache_write it first")  # fmt: skip
+    consumers = flow.consumers(block)
+    if not consumers:
+        state.fail(f"nothing reads what block {block.name} writes", code="BW322",
+                   guilty=[realize])  # fmt: skip
+    for consumer in consumers:
+        if not state.tree.is_below(state.tree.realize(consumer), loop):
+            state.fail(f"block {consumer.name} reads what block {block.name} writes and is "
+                       f"not inside loop {loop.loop_var.name}", code="BW322",
+                       guilty=[state.tree.realize(consumer), loop],
+                       help="choose a loop around all consumers, or move them into one "
+                       "first")  # fmt: skip
+    require_implied_predicate(state, block)
+    around = neighbours(state, flow, block, loop)
+    earlier = [b for b in around if flow.position[b] < flow.position[block]]
+    later = [b for b in around if flow.position[b] > flow.position[block]]
+    require_final_inputs(state, flow, block, earlier)
+    require_quiet(state, flow, block, writers=later, users=earlier)
+    domains = needed_domains(state, flow, block, loop, consumers)
+    nest = nest_for(state, block, loop, domains, preserve_unit_loops)
+    before = part_positions(state, body_parts(loop), consumers)
+    step = place(state, block, loop, 0, min(before), index, nest)
+    require_sound(state, step, block, block, consumers)
+    return step
+
+
+def needed_domains(
+    state: State, flow: Scope, block: ir.Block, loop: ir.For, consumers: list[ir.Block]
+) -> Domains:
+    """What the consumers read in one iteration of the loop, as domains of the block's iterators."""
+    around = [*state.tree.loops_above(loop), loop]
+    analyzer = state.analyzer(loop.body)
+    iterators = {it.var: it.dom for it in block.iter_vars}
+    found: Domains = {}
+    whole: set[ir.Var] = set()
+    for write in block.writes:
+        # What threads share on the chip they fill together: one copy serves all of them.
+        fixed = [f for f in around if not fills_together(f, write.buffer)]
         for consumer in consumers:
-            if not state.tree.is_below(state.tree.realize(consumer), loop):
-                state.fail(f"block {consumer.name} reads what block {block.name} writes and is "
-                           f"not inside loop {loop.loop_var.name}", code="BW322",
-                           guilty=[state.tree.realize(consumer), loop])  # fmt: skip
-        require_unchanged_reads(state, flow, block, consumers[0])
-        domains = self._domains(state, flow, block, loop, consumers)
-        nest = nest_for(state, block, loop, domains, self.preserve_unit_loops)
-        parts = body_parts(loop)
-        after = part_positions(state, parts, flow.producers(block))
-        before = part_positions(state, parts, consumers)
-        step = place(state, block, loop, max(after, default=-1) + 1, min(before), self.index, nest)
-        require_sound(state, step, block, consumers)
-        return step
-
-    @staticmethod
-    def _domains(
-        state: State, flow: Scope, block: ir.Block, loop: ir.For, consumers: list[ir.Block]
-    ) -> Domains:
-        """What the consumers read in one iteration of the loop, as domains of the iterators."""
-        around = [*state.tree.loops_above(loop), loop]
-        analyzer = state.analyzer(loop.body)
-        iters = {it.var for it in block.iter_vars}
-        found: Domains = {}
-        whole: set[ir.Var] = set()
-        for write in block.writes:
-            # What threads share on the chip they fill together: one copy serves all of them.
-            fixed = [f for f in around if not fills_together(f, write.buffer)]
-            for consumer in consumers:
-                for read in consumer.reads:
-                    if read.buffer is not write.buffer:
-                        continue
-                    needed = flow.region_under(fixed, consumer, read, analyzer, tight=False)
-                    for access, rng in zip(write.region, needed.region, strict=True):
-                        solved = solve_dimension(access, rng, iters, analyzer)
-                        if solved is None:
-                            whole |= iters & set(ir.free_vars(access.min))
-                        else:
-                            merge(found, *solved, analyzer)
-        return {v: r for v, r in found.items() if v not in whole}
-
-
-def require_unchanged_reads(state: State, flow: Scope, block: ir.Block, until: ir.Block) -> None:
-    """Nothing that `block` reads is written between it and `until`."""
-    start, end = flow.position[block], flow.position[until]
-    for region in block.reads:
-        for writer in flow.writers.get(region.buffer, ()):
-            if start < flow.position[writer] <= end:
-                state.fail(
-                    f"block {writer.name} overwrites {region.buffer.name}, which block "
-                    f"{block.name} reads",
-                    code="BW316",
-                    guilty=[state.tree.realize(writer), state.tree.realize(block)],
-                )
+            for read in consumer.reads:
+                if read.buffer is not write.buffer:
+                    continue
+                box = flow.region_under(fixed, consumer, read, analyzer, tight=False)
+                solved, lost = solve(write.region, box.region, iterators, analyzer)
+                whole |= lost
+                for var, rng in solved.items():
+                    merge(found, var, rng, analyzer)
+    return {v: r for v, r in found.items() if v not in whole}

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
-from blockwright.arith import simplify
+from blockwright.arith import Analyzer, IterMapError, inverse_map
+from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.move import require_implied_predicate
-from blockwright.schedule.primitive.compute_at import require_unchanged_reads
+from blockwright.schedule.order import (
+    neighbours,
+    require_final_inputs,
+    require_idempotent,
+    require_implied_predicate,
+    require_quiet,
+    require_straight,
+)
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import copied_expr
 from blockwright.schedule.state import State, Step
@@ -24,13 +32,15 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         block: the producer.
 
     Requires:
-    - the block is complete and its body is one store;
-    - the store's indices are its iterators, each once, or these plus something fixed (or constants
-      in dimensions of extent 1);
+    - the block is complete and its body is one store (BW314, BW324); its predicate only keeps
+      iterators in their domains (BW320);
+    - the element says which instance wrote it: the indices of the store are a one-to-one map of
+      the iterators, such as the iterators themselves, or `vi // 8, vi % 8` (BW324);
+    - what it writes lives in the scope (BW322), and is read element by element (BW324), later
+      (BW316), and only where the block has written (BW323);
     - where other blocks write parts of the same buffer, each consumer reads nothing but what this
       block writes, or nothing of it (BW322);
-    - what it writes lives in the scope and is read element by element;
-    - nothing it reads is written again before its last consumer.
+    - nothing it reads is written before its last consumer has run (BW316).
 
     Before::
 
@@ -70,24 +80,27 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         flow = state.data_flow(scope)
         require_complete(state, flow, block)
+        require_idempotent(state, flow, block)
+        require_straight(state, scope, [realize])
         require_implied_predicate(state, block)
         store = single_store(state, block)
         if flow.is_output(block):
             state.fail(f"block {block.name} writes an output of the scope", code="BW322",
                        guilty=[realize])  # fmt: skip
-        mapping = self._iterators(state, block, store)
+        require_in_blocks(state, scope, store.buffer)
+        at = [ir.Var(f"at{k}", i.dtype) for k, i in enumerate(store.indices)]
+        mapping = iterators_of(state, block, store, store.indices, at)
         rivals = [w for w in flow.writers[store.buffer] if w is not block]
         readers = flow.consumers(block) if rivals else flow.readers.get(store.buffer, [])
         if rivals:
             self._alone(state, flow, block, store.buffer, rivals, readers)
         for reader in readers:
-            require_element_reads(state, reader, store.buffer)
-        if readers:
-            require_unchanged_reads(state, flow, block, readers[-1])
+            self._reads_well(state, flow, block, reader, store.buffer)
+        template = ir.substitute(store.value, mapping)
         edit = Edit(state)
         for reader in readers:
             old = state.tree.realize(reader)
-            edit.replace(old, _Inline(store, mapping, edit.forward)(old))
+            edit.replace(old, _Inline(store.buffer, at, template, edit.forward)(old))
         edit.replace(realize, None)
         if not rivals:
             edit.free(scope, store.buffer)
@@ -116,39 +129,76 @@ class ComputeInline(Primitive, frozen=True, eq=False):
                            "the parts meet")  # fmt: skip
 
     @staticmethod
-    def _iterators(state: State, block: ir.Block, store: ir.BufferStore) -> dict[ir.Var, Place]:
-        """Where in the index each iterator stands; an iterator of extent 1 may be missing."""
-        found: dict[ir.Var, Place] = {}
-        own = {it.var for it in block.iter_vars}
-        for position, index in enumerate(store.indices):
-            place = _shifted(index, own)
-            if place is not None and place[0] not in found:
-                found[place[0]] = (position, place[1])
-            elif not (ir.is_const_int(index, 0)
-                      and ir.is_const_int(store.buffer.shape[position], 1)):  # fmt: skip
-                state.fail(f"the indices of {store.buffer.name} in block {block.name} are not its "
-                           "iterators, each once", code="BW324",
-                           guilty=[state.tree.realize(block), store])  # fmt: skip
-        for it in block.iter_vars:
-            if it.var not in found:
-                if not ir.is_const_int(it.dom.extent, 1):
-                    state.fail(f"iterator {it.var.name} of block {block.name} does not index "
-                               f"{store.buffer.name}", code="BW324", guilty=[it])  # fmt: skip
-                found[it.var] = (None, it.dom.min)
-        return found
+    def _reads_well(
+        state: State, flow: Scope, block: ir.Block, reader: ir.Block, buffer: ir.Buffer
+    ) -> None:
+        """The reader would find the same value by computing it where it reads it."""
+        guilty = [state.tree.realize(reader), state.tree.realize(block)]
+        require_element_reads(state, reader, buffer)
+        if flow.position[reader] < flow.position[block]:
+            state.fail(f"block {reader.name} reads {buffer.name} before block {block.name} writes "
+                       "it", code="BW316", guilty=guilty)  # fmt: skip
+        region = next(r for r in reader.reads if r.buffer is buffer)
+        if not flow.covers([block], reader, region):
+            state.fail(f"block {reader.name} may read elements of {buffer.name} that block "
+                       f"{block.name} does not write", code="BW323", guilty=guilty)  # fmt: skip
+        around = neighbours(state, flow, block, state.tree.realize(reader))
+        earlier = [b for b in around if flow.position[b] < flow.position[block]]
+        require_final_inputs(state, flow, block, earlier)
+        require_quiet(state, flow, block, writers=[b for b in around if b not in set(earlier)])
 
 
-Place = tuple[int | None, ir.Expr]
-"""Which index tells an iterator and what to take off it; None: the value is that of the second."""
+def iterators_of(
+    state: State,
+    block: ir.Block,
+    access: ir.BufferLoad | ir.BufferStore,
+    indices: Sequence[ir.Expr],
+    outputs: Sequence[ir.Expr],
+) -> dict[ir.Var, ir.Expr]:
+    """The iterators of a block in terms of `outputs`, which stand for its `indices` of a buffer.
+
+    Fails unless the indices are a one-to-one map of the iterators.
+    """
+    own = {it.var: it.dom for it in block.iter_vars}
+    shape = access.buffer.shape
+    plain = [isinstance(i, ir.Var) and i in own for i in indices]
+    trivial = [ir.is_const_int(i, 0) and ir.is_const_int(n, 1)
+               for i, n in zip(indices, shape, strict=True)]  # fmt: skip
+    found: dict[ir.Var, ir.Expr] = {}
+    if all(p or t for p, t in zip(plain, trivial, strict=True)):
+        for index, output in zip(indices, outputs, strict=True):
+            if isinstance(index, ir.Var) and index in own:
+                found[index] = ir.cast_to(output, index.type)
+        if len(found) == sum(plain):
+            for var, dom in own.items():
+                if var not in found and not ir.is_const_int(dom.extent, 1):
+                    state.fail(f"iterator {var.name} of block {block.name} does not index "
+                               f"{access.buffer.name}", code="BW324",
+                               guilty=[it for it in block.iter_vars
+                                       if it.var is var])  # fmt: skip
+                found.setdefault(var, dom.min)
+            return found
+    return _inverse(state, block, access, indices, outputs)
 
 
-def _shifted(index: ir.Expr, own: set[ir.Var]) -> tuple[ir.Var, ir.Expr] | None:
-    """The one iterator of an index and what is added to it, if that is all."""
-    used = [v for v in ir.free_vars(index) if v in own]
-    if len(used) != 1 or ir.collect(index, ir.BufferLoad):
-        return None
-    rest = simplify(ir.sub(index, used[0]))
-    return None if ir.uses_var(rest, own) else (used[0], rest)
+def _inverse(
+    state: State,
+    block: ir.Block,
+    access: ir.BufferLoad | ir.BufferStore,
+    indices: Sequence[ir.Expr],
+    outputs: Sequence[ir.Expr],
+) -> dict[ir.Var, ir.Expr]:
+    analyzer: Analyzer = state.analyzer(state.tree.realize(block))
+    for output, size in zip(outputs, access.buffer.shape, strict=True):
+        if isinstance(output, ir.Var) and not analyzer.knows(output):
+            analyzer.bind(output, ir.Range(ir.const(0, output.dtype), size))
+    own = {it.var: it.dom for it in block.iter_vars}
+    try:
+        return inverse_map(indices, own, outputs, analyzer)
+    except IterMapError as problem:
+        state.fail(f"the indices of {access.buffer.name} in block {block.name} are no one-to-one "
+                   f"map of its iterators: {problem.message}", code="BW324",
+                   guilty=[state.tree.realize(block), access])  # fmt: skip
 
 
 def single_store(state: State, block: ir.Block) -> ir.BufferStore:
@@ -172,33 +222,28 @@ def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> 
                        "element", code="BW324", guilty=[state.tree.realize(reader)])  # fmt: skip
 
 
-def _less(index: ir.Expr, rest: ir.Expr) -> ir.Expr:
-    return index if ir.is_const_int(rest, 0) else simplify(ir.sub(*ir.match_types(index, rest)))
-
-
 class _Inline(ir.Mutator):
     """Loads become expressions; blocks that change get new signatures and are forwarded."""
 
     def __init__(
         self,
-        store: ir.BufferStore,
-        iterators: dict[ir.Var, Place],
+        buffer: ir.Buffer,
+        at: Sequence[ir.Var],
+        template: ir.Expr,
         forward: dict[ir.Block, ir.Block],
     ) -> None:
         super().__init__()
-        self.store, self.iterators, self.forward = store, iterators, forward
+        self.buffer, self.at, self.template, self.forward = buffer, at, template, forward
 
     def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
         return node
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> Any:
         new = self.descend(node)
-        if node.buffer is not self.store.buffer:
+        if node.buffer is not self.buffer:
             return new
-        mapping = {v: rest if at is None else _less(new.indices[at], rest)
-                   for v, (at, rest) in self.iterators.items()}  # fmt: skip
-        typed = {v: ir.cast_to(e, v.type) for v, e in mapping.items()}
-        return ir.substitute(copied_expr(self.store.value), typed)
+        mapping = {v: ir.cast_to(i, v.type) for v, i in zip(self.at, new.indices, strict=True)}
+        return ir.substitute(copied_expr(self.template), mapping)
 
     def rewrite_Block(self, node: ir.Block) -> Any:
         body = self(node.body)

@@ -11,7 +11,7 @@ from blockwright.schedule.buffers import home, require_in_blocks, with_regions
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.move import require_implied_predicate
+from blockwright.schedule.order import require_implied_predicate
 from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.reduction import iterators_at, outermost_own, reduction_of

@@ -6,19 +6,24 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
-from blockwright.analysis.regions import block_access_regions
 from blockwright.arith import Analyzer
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import (
     Domains,
     body_parts,
-    merge,
+    narrow,
     nest_for,
     part_positions,
     place,
+    solve,
+)
+from blockwright.schedule.order import (
+    neighbours,
+    require_everywhere,
     require_movable,
+    require_quiet,
+    require_reads_inside,
     require_sound,
-    solve_dimension,
 )
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
@@ -30,17 +35,22 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
 
     Args:
         block: the consumer.
-        loop: a loop around all producers of the block.
+        loop: a loop around producers of the block; other producers stand before the loop.
         preserve_unit_loops: keep loops that run once.
         index: place among the statements of the loop: -1 the last legal one, -2 the first.
 
     Requires:
-    - block and loop stand in one scope, in which all blocks are complete or reductions and every
-      consumer is covered by its producers;
-    - the block is complete or a reduction, and all its producers are inside the loop;
-    - what it reads of a producer is an element per iteration, or the iteration produces the whole
-      dimension;
-    - the results are complete in each iteration: the loop drives no reduction of a producer.
+    - block and loop stand in one scope, with only loops in between (BW310, BW313);
+    - the block is complete or a reduction, and its loops reach its whole domain (BW314, BW315,
+      BW325); afterwards each instance still runs, terms of a reduction once (BW323, BW315);
+    - some producers are inside the loop, all others before it (BW322);
+    - what an iteration produces tells which instances can run in it: the index is a one-to-one
+      map of iterators, or the whole dimension is produced (BW323);
+    - the results are complete in each iteration: the loop drives no reduction of a producer, and
+      halos that other iterations produce are not read (BW316);
+    - nothing between the two places uses what the block writes, or writes what it reads (BW316).
+
+    The additions of a reduction that moves are made in the order of the producers' loops.
 
     Before::
 
@@ -87,68 +97,49 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         block, loop = state.block(self.block), state.loop(self.loop)
         flow = require_movable(state, block, loop)
-        realize = state.tree.realize(block)
-        producers = flow.producers(block)
-        if not producers:
-            state.fail(f"no block of the scope writes what block {block.name} reads", code="BW322",
-                       guilty=[realize])  # fmt: skip
-        for producer in producers:
-            if not state.tree.is_below(state.tree.realize(producer), loop):
-                state.fail(f"block {producer.name} writes what block {block.name} reads and is "
-                           f"not inside loop {loop.loop_var.name}", code="BW322",
-                           guilty=[state.tree.realize(producer), loop])  # fmt: skip
-        self._inside(state, block, producers)
-        self._free_outputs(state, flow, block, producers[-1])
+        require_everywhere(state, block)
+        producers = self._producers(state, flow, block, loop)
+        moved = {region.buffer for producer in producers for region in producer.writes}
+        require_reads_inside(state, block, moved)
+        self._undisturbed(state, flow, block, loop)
         domains = self._domains(state, flow, block, loop, producers)
         nest = nest_for(state, block, loop, domains, self.preserve_unit_loops)
         parts = body_parts(loop)
         after = part_positions(state, parts, producers)
-        before = part_positions(state, parts, flow.consumers(block))
-        last = min(before, default=len(parts))
-        step = place(state, block, loop, max(after) + 1, last, self.index, nest)
-        require_sound(state, step, block, flow.consumers(block))
+        step = place(state, block, loop, max(after) + 1, len(parts), self.index, nest)
+        require_sound(state, step, block, block, flow.consumers(block), everywhere=True)
         return step
 
     @staticmethod
-    def _inside(state: State, block: ir.Block, producers: list[ir.Block]) -> None:
-        """Every instance reads an element that exists.
-
-        An instance whose read lies outside the buffer, under a guard as in padding, belongs to no
-        iteration of the producer's loop and would be lost by the move.
-        """
-        moved = {region.buffer for producer in producers for region in producer.writes}
-        analyzer = state.analyzer(block)
-        for it in block.iter_vars:
-            analyzer.bind(it.var, it.dom)
-        for read in block_access_regions(block, analyzer)[0]:
-            if read.buffer not in moved:
-                continue
-            for rng, size in zip(read.region, read.buffer.shape, strict=True):
-                low = analyzer.prove(ir.GE(*ir.match_types(rng.min, 0)))
-                high = analyzer.prove(ir.LE(*ir.match_types(rng.min + rng.extent, size)))
-                if not (low and high):
-                    state.fail(
-                        f"block {block.name} may read outside of {read.buffer.name}; such "
-                        "instances belong to no iteration of the loop",
-                        code="BW323",
-                        guilty=[state.tree.realize(block)],
-                        help="inline or pad the read first",
-                    )
+    def _producers(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> list[ir.Block]:
+        """The producers inside the loop; the others must come before it."""
+        realize = state.tree.realize(block)
+        inside = set(state.tree.child_blocks(loop))
+        producers = flow.producers(block)
+        found = [p for p in producers if p in inside]
+        if not producers:
+            state.fail(f"no block of the scope writes what block {block.name} reads", code="BW322",
+                       guilty=[realize])  # fmt: skip
+        for producer in producers:
+            late = found and flow.position[producer] > flow.position[found[0]]
+            if producer not in inside and (late or not found):
+                state.fail(f"block {producer.name} writes what block {block.name} reads and is "
+                           f"not inside loop {loop.loop_var.name}", code="BW322",
+                           guilty=[state.tree.realize(producer), loop],
+                           help="choose a loop around the last producer")  # fmt: skip
+        return found
 
     @staticmethod
-    def _free_outputs(state: State, flow: Scope, block: ir.Block, start: ir.Block) -> None:
-        """What the block writes is not used between its new place and the old one."""
-        low, high = flow.position[start], flow.position[block]
-        for region in block.writes:
-            users = [*flow.readers.get(region.buffer, ()), *flow.writers.get(region.buffer, ())]
-            for user in users:
-                if low < flow.position[user] < high:
-                    state.fail(
-                        f"block {user.name} uses {region.buffer.name} before block "
-                        f"{block.name} writes it",
-                        code="BW316",
-                        guilty=[state.tree.realize(user), state.tree.realize(block)],
-                    )
+    def _undisturbed(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
+        """Nobody writes what the block reads, or uses what it writes, between the two places."""
+        around = neighbours(state, flow, block, loop)
+        here = flow.position[block]
+        first = min(flow.position[b] for b in state.tree.child_blocks(loop))
+        inside = set(state.tree.child_blocks(loop))
+        made = {b for b in flow.producers(block) if b in inside or flow.position[b] < first}
+        writers = [b for b in around if b not in made]
+        users = [b for b in around if flow.position[b] < here]
+        require_quiet(state, flow, block, writers=writers, users=users)
 
     @staticmethod
     def _domains(
@@ -157,7 +148,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         """What the producers write in one iteration, as domains of the consumer's iterators."""
         fixed = [*state.tree.loops_above(loop), loop]
         analyzer = state.analyzer(loop.body)
-        iters = {it.var for it in block.iter_vars}
+        iterators = {it.var: it.dom for it in block.iter_vars}
         found: Domains = {}
         for read in block.reads:
             for producer in producers:
@@ -165,15 +156,14 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                     if write.buffer is not read.buffer:
                         continue
                     made = flow.region_under(fixed, producer, write, analyzer, tight=False)
+                    solved, lost = solve(read.region, made.region, iterators, analyzer)
+                    for var, rng in solved.items():
+                        narrow(found, var, rng, analyzer)
                     for dim, access, rng in zip(
                         read.buffer.shape, read.region, made.region, strict=True
                     ):
-                        solved = solve_dimension(access, rng, iters, analyzer)
-                        if solved is not None:
-                            merge(found, *solved, analyzer)
-                        elif iters & set(ir.free_vars(access.min)) and not _is_whole(
-                            rng, dim, analyzer
-                        ):
+                        unclear = lost & set(ir.free_vars(access.min))
+                        if unclear and not _is_whole(rng, dim, analyzer):
                             state.fail(
                                 f"which instances of block {block.name} an iteration of loop "
                                 f"{loop.loop_var.name} can run does not follow from its index of "

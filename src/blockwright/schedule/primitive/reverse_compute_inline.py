@@ -6,12 +6,25 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
-from blockwright.arith import bound_region, jointly_cover
+from blockwright.arith import covers
+from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.move import require_implied_predicate
-from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
+from blockwright.schedule.order import (
+    neighbours,
+    require_everywhere,
+    require_idempotent,
+    require_quiet,
+    require_reads_inside,
+    require_sound,
+    require_straight,
+)
+from blockwright.schedule.primitive.compute_inline import (
+    iterators_of,
+    require_element_reads,
+    single_store,
+)
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import copied_expr
 from blockwright.schedule.state import State, Step
@@ -24,11 +37,14 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         block: the consumer.
 
     Requires:
-    - the block and the producers of the buffer that it takes up (several may write parts of it)
-      are complete, each with one store as body;
-    - the block reads the producer's result at one index, its own iterators, each once;
-    - nobody else reads the producer's result, and it lives in the scope;
-    - nothing between the two blocks touches what the consumer reads or writes.
+    - the block and its producers are complete, each with one store as body (BW314, BW324): a
+      reduction would apply the expression to each partial sum;
+    - the block reads the producer's result at one index, a one-to-one map of its iterators, such
+      as the iterators themselves in any order, or `vi // 8, vi % 8` (BW324);
+    - nobody else reads that result, and it lives in the scope (BW322);
+    - the loops reach the whole domain of the block (BW325), and the producers make all that it
+      reads (BW324), each read being of an element that exists (BW323);
+    - nothing between the two places uses what the block writes, or writes what it reads (BW316).
 
     Before::
 
@@ -68,19 +84,26 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         flow = state.data_flow(scope)
         require_complete(state, flow, block)
-        require_implied_predicate(state, block)
+        require_idempotent(state, flow, block)
         store = single_store(state, block)
-        producers = self._producers(state, flow, block)
-        mappings = [self._iterators(state, block, store, made) for _, made in producers]
-        self._reach_all(state, flow, [p for p, _ in producers], block, mappings)
-        self._quiet_between(state, flow, [p for p, _ in producers], block)
+        made = self._producers(state, flow, block)
+        producers, buffer = [p for p, _ in made], made[0][1].buffer
+        require_straight(state, scope, [state.tree.realize(b) for b in (block, *producers)])
+        require_everywhere(state, block)
+        require_reads_inside(state, block, {buffer})
+        mappings = [self._iterators(state, block, store, stored) for _, stored in made]
+        self._makes_all(state, flow, producers, block, buffer)
+        self._undisturbed(state, flow, producers, block)
         edit = Edit(state)
-        for (producer, made), mapping in zip(producers, mappings, strict=True):
-            self._apply_to(state, edit, block, store, producer, made, mapping)
+        for (producer, stored), mapping in zip(made, mappings, strict=True):
+            self._apply_to(state, edit, block, store, producer, stored, mapping)
         edit.replace(realize, None)
-        edit.free(scope, producers[0][1].buffer)
+        edit.free(scope, buffer)
         edit.refresh_signatures()
-        return edit.finish()
+        step = edit.finish()
+        for producer in producers:
+            require_sound(state, step, edit.latest(producer), block)
+        return step
 
     @staticmethod
     def _apply_to(
@@ -134,6 +157,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                 code="BW322",
                 guilty=[state.tree.realize(x) for x in (before[-1], *others)],
             )
+        require_in_blocks(state, flow.block, buffer)
         require_element_reads(state, block, buffer)
         return found
 
@@ -143,64 +167,42 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     ) -> dict[ir.Var, ir.Expr]:
         """The consumer's iterators in terms of the producer's."""
         loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is made.buffer]
-        own = {it.var: it for it in block.iter_vars}
-        mapping: dict[ir.Var, ir.Expr] = {}
-        for position, index in enumerate(loads[0].indices):
-            if isinstance(index, ir.Var) and index in own and index not in mapping:
-                mapping[index] = ir.cast_to(made.indices[position], index.type)
-            elif not (ir.is_const_int(index, 0)
-                      and ir.is_const_int(made.buffer.shape[position], 1)):  # fmt: skip
-                state.fail(f"block {block.name} does not read {made.buffer.name} at its own "
-                           "iterators, each once", code="BW324",
-                           guilty=[state.tree.realize(block)])  # fmt: skip
         for other in loads[1:]:
             if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
                 state.fail(f"block {block.name} reads {made.buffer.name} at several indices",
                            code="BW324", guilty=[state.tree.realize(block)])  # fmt: skip
-        for var, it in own.items():
-            if var not in mapping:
-                if not ir.is_const_int(it.dom.extent, 1):
-                    state.fail(f"iterator {var.name} of block {block.name} does not index "
-                               f"{made.buffer.name}", code="BW324", guilty=[it])  # fmt: skip
-                mapping[var] = it.dom.min
-        return mapping
+        return iterators_of(state, block, loads[0], loads[0].indices, made.indices)
 
     @staticmethod
-    def _reach_all(
-        state: State, flow: Scope, producers: list[ir.Block], block: ir.Block,
-        mappings: list[dict[ir.Var, ir.Expr]],
-    ) -> None:  # fmt: skip
-        """The producers' instances give the consumer's iterators every value they take."""
-        boxes: list[tuple[ir.Range, ...]] = []
+    def _makes_all(
+        state: State, flow: Scope, producers: list[ir.Block], block: ir.Block, buffer: ir.Buffer
+    ) -> None:
+        """The producers make every element that the block reads; those they make beyond are left
+        out by the domains of the block's iterators, one by one."""
+        read = next(r for r in block.reads if r.buffer is buffer)
         analyzer = state.analyzer(flow.block.body)
-        for producer, mapping in zip(producers, mappings, strict=True):
-            domains = {it.var: it.dom for it in producer.iter_vars}
-            points = [ir.Range(mapping[it.var], ir.const(1, it.var.type)) for it in block.iter_vars]
-            if flow.is_exact([], producer, producer.writes[0], analyzer):
-                boxes.append(bound_region(points, domains, analyzer))
-        if not jointly_cover(boxes, [it.dom for it in block.iter_vars], analyzer):
+        wanted = flow.region_under((), block, read, analyzer)
+        fits = all(isinstance(r.min, ir.Var) or ir.is_const_int(r.min) for r in read.region)
+        if not fits:
+            regions = [(p, next(r for r in p.writes if r.buffer is buffer)) for p in producers]
+            have = [flow.region_under((), p, r, analyzer).region for p, r in regions]
+            fits = all(covers(wanted.region, box, analyzer) for box in have)
+        if not fits or not flow.covers(producers, block, read):
             names = " and ".join(p.name for p in producers)
             state.fail(f"block {names} does not run where block {block.name} does", code="BW324",
                        guilty=[state.tree.realize(x) for x in (*producers, block)],
                        help="inline the producer instead")  # fmt: skip
 
     @staticmethod
-    def _quiet_between(
-        state: State, flow: Scope, producers: list[ir.Block], block: ir.Block
-    ) -> None:
-        low, high = flow.position[producers[0]], flow.position[block]
-        made = {r.buffer for p in producers for r in p.writes}
-        written = {r.buffer for r in block.writes}
-        touched = written | {r.buffer for r in block.reads}
-        for other in flow.blocks[low:high]:
-            changes = {r.buffer for r in other.writes} & touched
-            uses = {r.buffer for r in other.reads} & written
-            if other in producers:
-                changes -= made
-            if changes or uses:
-                name = next(iter(changes | uses)).name
-                state.fail(f"block {other.name} stands between and touches {name}", code="BW316",
-                           guilty=[state.tree.realize(other)])  # fmt: skip
+    def _undisturbed(state: State, flow: Scope, producers: list[ir.Block], block: ir.Block) -> None:
+        """Nobody writes what the block reads, or uses what it writes, between the places."""
+        here = flow.position[block]
+        for producer in producers:
+            around = neighbours(state, flow, block, state.tree.realize(producer))
+            last = flow.position[producer]
+            writers = [b for b in around if flow.position[b] > last and b not in producers]
+            users = [b for b in around if flow.position[b] < here]
+            require_quiet(state, flow, block, writers=writers, users=users)
 
 
 class _Replace(ir.Mutator):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from blockwright.schedule import BlockRV, LoopRV
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 
@@ -27,9 +29,79 @@ def _reverse_compute_at(p: Player) -> None:
     p.sch.reverse_compute_at(block, loop, p.chance.random() < 0.3, p.chance.choice([-1, -2]))
 
 
+def _written(p: Player) -> tuple[BlockRV, int]:
+    """A block and one of its results; mostly a producer that shares a loop with its readers."""
+    block, at, _ = p.region("write")
+    if p.likely() and not p.sch.get_consumers(block):
+        raise NothingToTry
+    return block, at
+
+
+def _inlinable(p: Player, near: Callable[[BlockRV], list[BlockRV]]) -> BlockRV:
+    """Mostly a block without initial value beside one without."""
+    if not p.likely():
+        return p.block()
+    found = [b for b in p.blocks() if p.node(b).init is None
+             and any(p.node(other).init is None for other in near(b))]  # fmt: skip
+    if not found:
+        raise NothingToTry
+    return p.chance.choice(found)
+
+
+def _compute_inline(p: Player) -> None:
+    p.sch.compute_inline(_inlinable(p, lambda b: p.sch.get_consumers(b)))
+
+
+def _reverse_compute_inline(p: Player) -> None:
+    p.sch.reverse_compute_inline(_inlinable(p, lambda b: p.sch.get_producers(b)[-1:]))
+
+
+def _places(p: Player, overlapping: bool) -> list[tuple[BlockRV, LoopRV]]:
+    """Producers with loops of their last consumer in which they could be computed; only those
+    whose iterations need parts of an axis that move, if so wanted."""
+    found: list[tuple[BlockRV, LoopRV]] = []
+    for block in p.blocks():
+        for consumer in p.sch.get_consumers(block)[-1:]:
+            for loop in p.sch.get_loops(consumer):
+                told = p.sch.explain_compute_at(block, loop)
+                again = told.recomputation is None or told.recomputation > 1
+                moving = any(axis.follows and axis.made for axis in told.axes)
+                if not told.refusal and ((again and moving) or not overlapping):
+                    found.append((block, loop))
+    return found
+
+
+def _computed(p: Player, overlapping: bool) -> tuple[BlockRV, LoopRV]:
+    """A producer after it was moved into a loop of its consumers."""
+    places = _places(p, overlapping)
+    if not places:
+        raise NothingToTry
+    block, loop = p.chance.choice(places)
+    p.sch.compute_at(block, loop)
+    return block, loop
+
+
+def _store_at(p: Player) -> None:
+    if p.likely():
+        p.kept(p.sch.store_at(*_computed(p, overlapping=False)))
+        return
+    block, at = _written(p)
+    p.kept(p.sch.store_at(block, p.chance.choice(p.loops(block)), at))
+
+
+def _rolling_buffer(p: Player) -> None:
+    if p.likely(0.95):
+        p.sch.rolling_buffer(_computed(p, overlapping=True)[0], 0)
+        return
+    block, at = _written(p)
+    p.sch.rolling_buffer(block, at)
+
+
 MOVES = {
     "compute_at": Move(_compute_at),
-    "compute_inline": Move(lambda p: p.sch.compute_inline(p.block())),
-    "reverse_compute_at": Move(_reverse_compute_at),
-    "reverse_compute_inline": Move(lambda p: p.sch.reverse_compute_inline(p.block())),
+    "compute_inline": Move(_compute_inline),
+    "reverse_compute_at": Move(_reverse_compute_at, reassociates=True),
+    "reverse_compute_inline": Move(_reverse_compute_inline),
+    "rolling_buffer": Move(_rolling_buffer),
+    "store_at": Move(_store_at),
 }

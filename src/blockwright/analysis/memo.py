@@ -1,0 +1,50 @@
+"""Answers about blocks, remembered from one step of a schedule to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from blockwright import ir
+from blockwright.analysis.facts import facts_at, symbol_facts
+from blockwright.analysis.tree import Tree
+from blockwright.arith import Analyzer
+
+T = TypeVar("T")
+
+
+class FlowMemo:
+    """Answers about blocks that hold as long as the block and the loops around it are the same.
+
+    Keys are made of node identities; the nodes are kept, so that an identity is never reused.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int | str, ...], Any] = {}
+        self._kept: list[ir.Node] = []
+
+    def answer(self, what: str, nodes: Sequence[ir.Node], find: Callable[[], T]) -> T:
+        """The known answer, or that of `find`."""
+        key = (what, *(id(n) for n in nodes))
+        if key not in self._answers:
+            self._kept.extend(nodes)
+            self._answers[key] = find()
+        return self._answers[key]
+
+    def facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
+        """What holds at a statement (None: about sizes alone), for proofs about its blocks.
+
+        Answers share what they have worked out. Expressions that go into a program are made by
+        analyzers of their own, so that their form does not depend on what was asked before.
+        """
+        nodes: list[ir.Node] = []
+        for above in () if at is None else tree.ancestors(at):
+            if isinstance(above, ir.For):
+                nodes += (above.loop_var, above.min, above.extent)
+            elif isinstance(above, ir.Block):
+                nodes += above.iter_vars
+        if at is None:
+            known = self.answer("sizes", nodes, lambda: symbol_facts(tree.func))
+        else:
+            known = self.answer("facts", nodes, lambda: facts_at(tree, at))
+        return known.copy()

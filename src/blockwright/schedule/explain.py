@@ -1,0 +1,179 @@
+"""What a compute_at would do: which axes line up with which loops, and what each tile needs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.arith.text import expr_text
+from blockwright.schedule.move import within
+from blockwright.schedule.primitive.compute_at import computed_at, needed_domains
+from blockwright.schedule.state import State
+from blockwright.support import ScheduleError
+
+
+class AxisNeed(msgspec.Struct, frozen=True, eq=False):
+    """One iterator of the producer.
+
+    Attributes:
+        iterator: the iterator, with its whole domain.
+        needed: the values that one iteration of the loop needs.
+        follows: loops at and above the place that the needed range moves with.
+        made: the loop that would run through the range; "" where one value is needed.
+    """
+
+    iterator: ir.IterVar
+    needed: ir.Range
+    follows: tuple[str, ...]
+    made: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each iteration needs the whole domain."""
+        return self.needed is self.iterator.dom
+
+
+class BufferNeed(msgspec.Struct, frozen=True, eq=False):
+    """The box that one consumer reads of one of the producer's results in one iteration."""
+
+    consumer: str
+    region: ir.BufferRegion
+
+
+class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
+    """What `compute_at(block, loop)` would do.
+
+    Attributes:
+        block, loop: names of the producer and of the loop's variable.
+        axes: the producer's iterators; empty where nothing in the loop reads the producer.
+        buffers: what the consumers in the loop read.
+        idle: loops at and above the place that no axis follows: each of their iterations
+            computes the same again.
+        instances: how often the producer's body would run (at most, where predicates cut).
+        domain: how many instances it has.
+        recomputation: their quotient, where both are known.
+        refusal: why the step would be refused, with its code; empty when it is legal.
+    """
+
+    block: str
+    loop: str
+    axes: tuple[AxisNeed, ...]
+    buffers: tuple[BufferNeed, ...]
+    idle: tuple[str, ...]
+    instances: ir.Expr
+    domain: ir.Expr
+    recomputation: float | None
+    refusal: str
+
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """The loops that would be generated, outermost first."""
+        return tuple(axis.made for axis in self.axes if axis.made)
+
+    def __str__(self) -> str:
+        lines = [f"compute_at({self.block}, {self.loop})"]
+        lines += [f"  refused: {self.refusal}"] if self.refusal else []
+        lines += [f"  {need.consumer} reads {_region(need.region)} in one iteration"
+                  for need in self.buffers]  # fmt: skip
+        rows = [_row(axis) for axis in self.axes]
+        widths = [max(len(row[k]) for row in rows) for k in range(3)] if rows else []
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+            lines.append("  " + "  ".join([*cells, *row[3:]]).rstrip())
+        if self.axes:
+            lines.append(f"  {self._work()}")
+        return "\n".join(lines)
+
+    def _work(self) -> str:
+        again = f"; the same in each iteration of {', '.join(self.idle)}" if self.idle else ""
+        counts = f"{expr_text(self.instances)} runs for {expr_text(self.domain)} instances"
+        if self.recomputation is None:
+            return f"work: {counts}{again}"
+        return f"work: {self.recomputation:.3g} times ({counts}){again}"
+
+
+def explain_compute_at(state: State, block: ir.Block, loop: ir.For) -> ComputeAtExplanation:
+    """What a compute_at would line up, need, generate and recompute, and whether it is legal."""
+    scope = state.scope(block)
+    flow = state.data_flow(scope)
+    consumers = [] if state.scope(loop) is not scope else [
+        c for c in flow.consumers(block) if state.tree.is_below(state.tree.realize(c), loop)
+    ]  # fmt: skip
+    above = [*state.tree.loops_above(loop), loop]
+    analyzer = state.analyzer(loop.body)
+    buffers = tuple(
+        BufferNeed(c.name, flow.region_under(above, c, read, analyzer, tight=False))
+        for c in consumers
+        for read in c.reads
+        if any(write.buffer is read.buffer for write in block.writes)
+    )
+    axes = _axes(state, block, loop, consumers, analyzer) if consumers else ()
+    followed = {name for axis in axes for name in axis.follows}
+    domain = _product([it.dom.extent for it in block.iter_vars], analyzer)
+    trips = [f.extent for f in above] if consumers else []
+    instances = _product([*trips, *(axis.needed.extent for axis in axes)], analyzer)
+    runs, all_of_them = ir.const_int(instances), ir.const_int(domain)
+    return ComputeAtExplanation(
+        block.name,
+        loop.loop_var.name,
+        axes,
+        buffers,
+        tuple(f.loop_var.name for f in above
+              if consumers and f.loop_var.name not in followed
+              and not ir.is_const_int(f.extent, 1)),
+        instances,
+        domain,
+        runs / all_of_them if axes and runs is not None and all_of_them else None,
+        _refusal(state, block, loop),
+    )  # fmt: skip
+
+
+def _axes(
+    state: State, block: ir.Block, loop: ir.For, consumers: list[ir.Block], analyzer: Analyzer
+) -> tuple[AxisNeed, ...]:
+    flow = state.data_flow(state.scope(block))
+    domains = needed_domains(state, flow, block, loop, consumers)
+    above = [*state.tree.loops_above(loop), loop]
+    found: list[AxisNeed] = []
+    for k, it in enumerate(block.iter_vars):
+        needed = within(domains.get(it.var), it.dom, analyzer)
+        follows = tuple(f.loop_var.name for f in above if ir.uses_var(needed, f.loop_var))
+        single = analyzer.prove_equal(needed.extent, ir.const(1, needed.extent.dtype))
+        found.append(AxisNeed(it, needed, follows, "" if single else f"ax{k}"))
+    return tuple(found)
+
+
+def _refusal(state: State, block: ir.Block, loop: ir.For) -> str:
+    try:
+        computed_at(state, block, loop)
+    except ScheduleError as error:
+        return f"{error.message} [{error.code}]"
+    return ""
+
+
+def _product(extents: list[ir.Expr], analyzer: Analyzer) -> ir.Expr:
+    total: ir.Expr = ir.const(1, "int64")
+    for extent in extents:
+        total = ir.mul(total, ir.cast_to(extent, "int64"))
+    return analyzer.simplify(total)
+
+
+def _row(axis: AxisNeed) -> tuple[str, str, str, str]:
+    it = axis.iterator
+    needs = "all of it" if axis.is_whole else f"needs {_range(axis.needed)}"
+    follows = f"follows {', '.join(axis.follows)}" if axis.follows else ""
+    made = f"loop {axis.made} of {expr_text(axis.needed.extent)}" if axis.made else ""
+    name = f"{it.var.name} ({it.iter_type.value}) in {_range(it.dom)}"
+    return name, needs, made, follows
+
+
+def _region(region: ir.BufferRegion) -> str:
+    return f"{region.buffer.name}[{', '.join(map(_range, region.region))}]"
+
+
+def _range(rng: ir.Range) -> str:
+    if ir.is_const_int(rng.extent, 1):
+        return expr_text(rng.min)
+    end = Analyzer().simplify(ir.add(rng.min, rng.extent))
+    return f"{expr_text(rng.min)}:{expr_text(end)}"

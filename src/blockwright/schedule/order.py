@@ -1,0 +1,271 @@
+"""What a block must respect when it moves: the order of reads and writes around it.
+
+A move runs the instances of a block elsewhere and perhaps more often. That changes nothing when
+
+- whatever the block reads holds the same values at its new place: nobody writes it between the two
+  places, nor in other iterations of a loop that both now stand in;
+- nobody meets what the block writes between the two places, and nobody but the block changes it,
+  so that running an instance again leaves what was there (the block is *idempotent*: complete, or
+  a reduction that starts from its initial value each time);
+- in every iteration of a loop shared with a producer or consumer, what is read there has been
+  written there (or, by blocks that share no loop, before).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable
+
+from blockwright import ir
+from blockwright.analysis import BlockKind, Scope, block_access_regions
+from blockwright.arith import covers, detect_iter_map, leaves_no_gap
+from blockwright.schedule.buffers import require_in_blocks
+from blockwright.schedule.checks import require_kind, require_known_kind
+from blockwright.schedule.state import State, Step
+
+
+def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
+    """Block and loop share a scope, the block is not in the loop, and it may run again."""
+    scope = state.scope(block)
+    realize = state.realize(block)
+    if state.scope(loop) is not scope:
+        state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
+                   code="BW310", guilty=[realize, loop])  # fmt: skip
+    if state.tree.is_below(realize, loop):
+        state.fail(f"block {block.name} is inside loop {loop.loop_var.name} already", code="BW310",
+                   guilty=[realize, loop])  # fmt: skip
+    flow = state.data_flow(scope)
+    near = [block, *flow.producers(block), *flow.consumers(block)]
+    require_straight(state, scope, [*map(state.tree.realize, near), loop])
+    for region in (*block.reads, *block.writes):
+        require_in_blocks(state, scope, region.buffer)
+    require_idempotent(state, flow, block)
+    require_settled(state, flow, [block, *flow.consumers(block)])
+    return flow
+
+
+def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
+    """Running an instance of the block again leaves what it wrote before, and the block acts on
+    nothing but buffers."""
+    realize = state.tree.realize(block)
+    if require_known_kind(state, flow, block) is BlockKind.UPDATE:
+        state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
+                   "behind", code="BW314", guilty=[realize],
+                   help="move blocks before decompose_reduction")  # fmt: skip
+    for region in block.writes:
+        for other in flow.writers[region.buffer]:
+            reads_back = any(r.buffer is region.buffer for r in other.reads)
+            if other is not block and reads_back:
+                state.fail(f"block {other.name} goes on from the values of {region.buffer.name} "
+                           f"that block {block.name} writes, and would be undone", code="BW314",
+                           guilty=[realize, state.tree.realize(other)],
+                           help="move blocks before decompose_reduction")  # fmt: skip
+    if flow.kind(block) is BlockKind.REDUCTION and flow.restart(block) is None:
+        state.fail(f"the loops run instances of the reduction {block.name} more than once between "
+                   "two initial values", code="BW315", guilty=[realize],
+                   help="each loop must drive an iterator")  # fmt: skip
+    for node in ir.walk(block):
+        effect = isinstance(node, ir.Call) and ir.op_row(node.op).kind == "effect"
+        if effect or isinstance(node, ir.AssertStmt):
+            state.fail(f"block {block.name} does more than write buffers, which must neither "
+                       "happen elsewhere nor more often", code="BW314",
+                       guilty=[realize, node])  # fmt: skip
+
+
+def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> None:
+    """Each block finds in the iteration what blocks in the same loops write for it."""
+    for block in blocks:
+        for region in block.reads:
+            for maker in flow.writers.get(region.buffer, ()):
+                before = flow.position[maker] < flow.position[block]
+                if before and state.tree.common_loops(maker, block):
+                    require_known_kind(state, flow, maker)
+        problem = flow.uncovered(block)
+        if problem:
+            state.fail(problem, code="BW316", guilty=[state.tree.realize(block)])
+
+
+def neighbours(
+    state: State, flow: Scope, block: ir.Block, place: ir.For | ir.BlockRealize
+) -> list[ir.Block]:
+    """Blocks that run between an instance of the block where it stands and at another place.
+
+    Whole loops that only one of the two places stands in belong to them: their other iterations
+    come between.
+    """
+    mine, its = state.tree.loops_above(block), state.tree.loops_above(place)
+    if isinstance(place, ir.For):
+        its.append(place)
+    shared = next((k for k, (a, b) in enumerate(zip(mine, its, strict=False)) if a is not b),
+                  min(len(mine), len(its)))  # fmt: skip
+    ends: list[ir.Block] = [block]
+    for path, end in ((mine, state.tree.realize(block)), (its, place)):
+        top = path[shared] if len(path) > shared else end
+        ends += state.tree.child_blocks(top)
+    places = [flow.position[b] for b in ends]
+    return [b for b in flow.blocks[min(places) : max(places) + 1] if b is not block]
+
+
+def require_quiet(
+    state: State,
+    flow: Scope,
+    block: ir.Block,
+    *,
+    writers: Iterable[ir.Block],
+    users: Iterable[ir.Block] = (),
+) -> None:
+    """None of `writers` writes what the block reads, none of `users` touches what it writes."""
+    guilty = state.tree.realize(block)
+    for other in writers:
+        for read, write in itertools.product(block.reads, other.writes):
+            if read.buffer is write.buffer and not flow.apart((block, read), (other, write)):
+                state.fail(f"block {other.name} overwrites {read.buffer.name}, which block "
+                           f"{block.name} reads", code="BW316",
+                           guilty=[state.tree.realize(other), guilty])  # fmt: skip
+    for other in users:
+        for mine, touched in itertools.product(block.writes, (*other.reads, *other.writes)):
+            if mine.buffer is touched.buffer and not flow.apart((block, mine), (other, touched)):
+                state.fail(f"block {other.name} uses {mine.buffer.name}, which block "
+                           f"{block.name} would write sooner or later than it does",
+                           code="BW316", guilty=[state.tree.realize(other), guilty])  # fmt: skip
+
+
+def require_final_inputs(
+    state: State, flow: Scope, block: ir.Block, others: Iterable[ir.Block]
+) -> None:
+    """What the block reads of earlier blocks in loops that it leaves is written once, so that
+    it finds the same values outside."""
+    for other in others:
+        made = flow.position[other] < flow.position[block] and any(
+            r.buffer is w.buffer for r in block.reads for w in other.writes
+        )
+        if made and state.tree.common_loops(other, block) and flow.restart(other) != 0:
+            state.fail(f"block {other.name} makes what block {block.name} reads anew in iterations "
+                       "of a loop that the move leaves", code="BW316",
+                       guilty=[state.tree.realize(other), state.tree.realize(block)])  # fmt: skip
+
+
+def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) -> None:
+    """From the scope down to each node there are only loops and sequences."""
+    for node in nodes:
+        for above in state.tree.ancestors(node):
+            if above is scope:
+                break
+            if not isinstance(above, (ir.For, ir.SeqStmt)):
+                state.fail("a statement other than a loop decides whether it runs", code="BW313",
+                           guilty=[above, node],
+                           help="make the condition a predicate of the block")  # fmt: skip
+
+
+def require_implied_predicate(state: State, block: ir.Block) -> None:
+    """The predicate only keeps the iterators inside their domains, so it can be made anew."""
+    if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
+        state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
+                   code="BW320", guilty=[state.tree.realize(block)],
+                   help="state the domain that is run in T.axis")  # fmt: skip
+
+
+def has_implied_predicate(state: State, block: ir.Block) -> bool:
+    """Whether the predicate holds wherever the iterators are inside their domains."""
+    realize = state.tree.realize(block)
+    if ir.is_const_int(realize.predicate, 1):
+        return True
+    analyzer = state.analyzer(realize)
+    for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        end = it.dom.min + it.dom.extent
+        analyzer.learn(ir.GE(*ir.match_types(value, it.dom.min)))
+        analyzer.learn(ir.LT(*ir.match_types(value, end)))
+    return analyzer.prove(realize.predicate)
+
+
+def require_everywhere(state: State, block: ir.Block) -> None:
+    """The loops run every instance in the block's domain, which can then be run elsewhere."""
+    if not runs_everywhere(state, block):
+        state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
+                   code="BW325", guilty=[state.realize(block)],
+                   help="state the domain that is run in T.axis")  # fmt: skip
+
+
+def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
+    """Every instance reads elements of these buffers that exist.
+
+    An instance whose read lies outside, under a guard as in padding, belongs to no instance of the
+    producer and would be lost where the producer decides what runs.
+    """
+    analyzer = state.analyzer(block)
+    for it in block.iter_vars:
+        analyzer.bind(it.var, it.dom)
+    for read in block_access_regions(block, analyzer)[0]:
+        if read.buffer not in buffers:
+            continue
+        for rng, size in zip(read.region, read.buffer.shape, strict=True):
+            low = analyzer.prove(ir.GE(*ir.match_types(rng.min, 0)))
+            high = analyzer.prove(ir.LE(*ir.match_types(rng.min + rng.extent, size)))
+            if not (low and high):
+                state.fail(f"block {block.name} may read outside of {read.buffer.name}; such "
+                           "instances belong to no iteration of the producer", code="BW323",
+                           guilty=[state.tree.realize(block)],
+                           help="inline or pad the read first")  # fmt: skip
+
+
+def runs_everywhere(state: State, block: ir.Block) -> bool:
+    """Whether the loops of the scope run the block at every point of its domain, perhaps more
+    than once."""
+    realize = state.tree.realize(block)
+    scope = state.scope(block)
+    flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
+    implied = has_implied_predicate(state, block)
+    values, predicate = realize.iter_values, realize.predicate
+    if not (
+        detect_iter_map(values, domains, None if implied else predicate, analyzer, "surjective").ok
+        or (implied and leaves_no_gap(values, domains, analyzer))
+    ):
+        return False
+    shape = tuple(it.dom.min + it.dom.extent for it in block.iter_vars)
+    points = ir.Buffer("points", ir.dtype_of("bool"), shape)
+    one = tuple(ir.Range(it.var, ir.const(1, it.var.type)) for it in block.iter_vars)
+    each = ir.BufferRegion(points, one)
+    have = flow.region_under((), block, each, analyzer, tight=not implied)
+    return covers(have.region, [it.dom for it in block.iter_vars], analyzer)
+
+
+def require_sound(
+    state: State,
+    step: Step,
+    moved: ir.Block,
+    guilty: ir.Block,
+    consumers: Iterable[ir.Block] = (),
+    *,
+    everywhere: bool = False,
+) -> None:
+    """Check the new program: readers covered, reductions run once, concurrent loops still so.
+
+    Args:
+        moved: the block in the new program.
+        guilty: the block in the old one, to be marked.
+        consumers: blocks of the new program that read what it writes.
+        everywhere: each instance must still run in some iteration.
+    """
+    after = State(step.func, lambda _: moved, state.step_name, state.memo)
+    marks = [state.tree.realize(guilty)]
+    flow = after.data_flow(after.scope(moved))
+    for reader in (moved, *consumers):
+        problem = flow.uncovered(reader)
+        if problem:
+            state.fail(problem + " after the move", code="BW316", guilty=marks)
+    if flow.kind(moved) is BlockKind.OTHER:
+        state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
+                   f"{flow.why_other(moved)}", code="BW315", guilty=marks,
+                   help="choose a loop whose iterations produce disjoint parts")  # fmt: skip
+    if flow.kind(moved) is BlockKind.REDUCTION and flow.restart(moved) is None:
+        state.fail(f"iterations would share terms of the reduction {moved.name}", code="BW315",
+                   guilty=marks, help="choose a loop whose iterations produce disjoint "
+                   "parts")  # fmt: skip
+    if everywhere and not runs_everywhere(after, moved):
+        state.fail(f"some instances of block {moved.name} would belong to no iteration",
+                   code="BW323", guilty=marks)  # fmt: skip
+    loops = after.tree.loops
+    left = [loops[f.loop_var] for f in state.tree.loops_above(guilty) if f.loop_var in loops]
+    for loop in dict.fromkeys([*after.tree.loops_above(moved), *left]):  # a buffer may leave too
+        require_kind(after, loop)

@@ -1,0 +1,284 @@
+"""rolling_buffer: overlapping windows share a circular buffer, and only what is new is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis import BlockKind, Scope
+from blockwright.analysis.kernels import shares
+from blockwright.arith import Analyzer
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.order import (
+    has_implied_predicate,
+    require_idempotent,
+    require_straight,
+)
+from blockwright.schedule.record import Primitive
+from blockwright.schedule.state import State, Step
+from blockwright.schedule.storage import moved_accesses, require_owned, users_below
+
+
+class _Window(msgspec.Struct, frozen=True):
+    """What one iteration computes in the rolling dimension: `size` elements from `low` on, of
+    which the last `step` are new."""
+
+    loop: ir.For
+    dim: int
+    low: ir.Expr
+    size: int
+    step: int
+
+
+class RollingBuffer(Primitive, frozen=True, eq=False):
+    """Keep a sliding window of a buffer: compute only the elements that the iteration before has
+    not computed, and store them over those no longer needed.
+
+    The rolling loop is the outermost one shared by the block and all readers along which the
+    windows of consecutive iterations overlap. In that dimension the buffer shrinks to the window,
+    and indices are taken modulo its size.
+
+    Args:
+        block: the producer, computed in a loop of its consumers (see `compute_at`).
+        buffer_index: position among the block's write regions, or the buffer's name.
+
+    Requires:
+    - the buffer is allocated in the program with the layout of its shape (BW321), used element by
+      element in blocks (BW324, BW313), and written by this block alone (BW324);
+    - the block is idempotent (BW314, BW315), its predicate only keeps iterators in their domains
+      (BW320), and what it reads stays as it is while the loop runs (BW316);
+    - there is a serial loop (BW312) whose iterations need windows of a fixed size that move by a
+      fixed smaller step in one dimension, in which the block writes single elements (BW345);
+    - all readers are in that loop (BW322), and each finds what it reads in the iteration (BW316).
+
+    Take it last: roll consumers before their producers, and mark outer loops as parallel before.
+    Afterwards instances share elements and readers rely on earlier iterations, so that steps which
+    need instances or iterations to stand on their own are refused.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((66, 64), "float32"), C: T.Buffer((64, 64), "float32")):
+            B = T.alloc_buffer((66, 64), "float32")
+            for i in range(64):
+                for r, j in T.grid(3, 64):
+                    with T.block("B"):
+                        vi = T.axis.spatial(66, i + r)
+                        vj = T.axis.spatial(64, j)
+                        B[vi, vj] = A[vi, vj] * 2.0
+                for j in range(64):
+                    with T.block("C"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        C[vi, vj] = B[vi, vj] + B[vi + 2, vj]
+
+    Steps::
+
+        sch.rolling_buffer(sch.get_block("B"), 0)
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((66, 64), "float32"), C: T.Buffer((64, 64), "float32")):
+            B = T.alloc_buffer((3, 64), "float32")
+            for i in range(64):
+                for r, j in T.grid(3, 64):
+                    with T.block("B"):
+                        vi = T.axis.spatial(66, i + r)
+                        vj = T.axis.spatial(64, j)
+                        T.where(r >= T.min(i * 2, 2))
+                        B[vi % 3, vj] = A[vi, vj] * 2.0
+                for j in range(64):
+                    with T.block("C"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        T.reads(B[0:3, vj])
+                        T.writes(C[vi, vj])
+                        C[vi, vj] = B[vi % 3, vj] + B[(vi + 2) % 3, vj]
+    """
+
+    method: ClassVar[str] = "rolling_buffer"
+
+    block: BlockRV
+    buffer_index: int | str
+
+    def apply(self, state: State) -> Step:
+        block = state.block(self.block)
+        realize = state.realize(block)
+        scope = state.scope(block)
+        flow = state.data_flow(scope)
+        buffer, owner = require_owned(state, scope, block, self.buffer_index)
+        readers = self._readers(state, flow, block, buffer)
+        require_straight(state, scope, [realize, *map(state.tree.realize, readers)])
+        require_idempotent(state, flow, block)
+        if not has_implied_predicate(state, block):
+            state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
+                       code="BW320", guilty=[realize])  # fmt: skip
+        window = self._window(state, flow, block, buffer, readers)
+        users_below(state, flow, buffer, window.loop)
+        _require_steady(state, flow, block, window.loop)
+        _require_own_windows(state, buffer, state.tree.loops_above(window.loop))
+        return self._roll(state, block, buffer, owner, readers, window)
+
+    @staticmethod
+    def _readers(state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
+        """The readers, each of which finds in its iteration what it reads."""
+        others = [w for w in flow.writers[buffer] if w is not block]
+        if others:
+            state.fail(f"block {others[0].name} writes {buffer.name} too", code="BW324",
+                       guilty=[state.tree.realize(b) for b in (block, *others)])  # fmt: skip
+        readers = flow.readers.get(buffer, [])
+        if not readers:
+            state.fail(f"nothing reads what block {block.name} writes", code="BW322",
+                       guilty=[state.tree.realize(block)])  # fmt: skip
+        for reader in readers:
+            region = next(r for r in reader.reads if r.buffer is buffer)
+            before = flow.position[block] < flow.position[reader]
+            if not before or not flow.covers([block], reader, region):
+                state.fail(f"in an iteration of the loops they share, block {block.name} has not "
+                           f"written all of {buffer.name} that block {reader.name} reads",
+                           code="BW316", guilty=[state.tree.realize(b) for b in (reader, block)],
+                           help="compute_at the block in a loop of its readers first")  # fmt: skip
+        return readers
+
+    @staticmethod
+    def _window(
+        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, readers: Sequence[ir.Block]
+    ) -> _Window:
+        """The outermost shared loop along which windows overlap."""
+        shared = state.tree.loops_above(block)
+        for reader in readers:
+            common = state.tree.common_loops(block, reader)
+            shared = [f for f in shared if f in common]
+        region = next(r for r in block.writes if r.buffer is buffer)
+        analyzer = state.analyzer(shared[-1].body if shared else None)
+        box = flow.region_under(shared, block, region, analyzer, tight=False).region
+        for position, loop in enumerate(shared):
+            inner = {f.loop_var for f in shared[position + 1 :]}
+            found = _overlap(region, box, loop, inner, analyzer)
+            if found is not None:
+                _require_rolling_loop(state, block, loop)
+                return found
+        return state.fail(
+            f"no loop shared by block {block.name} and the readers of {buffer.name} moves a window "
+            "of fixed size by a fixed smaller step",
+            code="BW345",
+            guilty=[state.tree.realize(block)],
+            help="compute_at the block in a loop whose iterations need overlapping parts",
+        )
+
+    @staticmethod
+    def _roll(
+        state: State,
+        block: ir.Block,
+        buffer: ir.Buffer,
+        owner: ir.Block,
+        readers: Sequence[ir.Block],
+        w: _Window,
+    ) -> Step:
+        realize = state.tree.realize(block)
+        shape = list(buffer.shape)
+        shape[w.dim] = ir.const(w.size, shape[w.dim].dtype)
+        fresh: ir.Buffer = buffer.replace(shape=tuple(shape))
+
+        def around(dim: int, index: ir.Expr) -> ir.Expr:
+            return ir.floormod(index, w.size) if dim == w.dim else index
+
+        region = next(r for r in block.writes if r.buffer is buffer)
+        binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+        row = ir.substitute(region.region[w.dim].min, binding)
+        analyzer = state.analyzer(realize)
+        inside = analyzer.simplify(ir.sub(*ir.match_types(row, w.low)))
+        kept = w.size - w.step
+        passed = ir.sub(*ir.match_types(ir.cast_to(w.loop.loop_var, inside.dtype), w.loop.min))
+        old = ir.minimum(analyzer.simplify(ir.mul(passed, kept)), ir.const(kept, inside.dtype))
+        is_new = ir.GE(*ir.match_types(inside, old))
+        edit = Edit(state)
+        guarded = realize.replace(predicate=ir.logical_and(realize.predicate, is_new))
+        edit.replace(realize, moved_accesses(guarded, buffer, fresh, around, edit.forward, w.dim))
+        for reader in readers:
+            at = state.tree.realize(reader)
+            edit.replace(at, moved_accesses(at, buffer, fresh, around, edit.forward, w.dim))
+        edit.free(owner, buffer)
+        edit.allocate(owner, fresh)
+        edit.refresh_signatures()
+        return edit.finish()
+
+
+def _overlap(
+    region: ir.BufferRegion,
+    box: Sequence[ir.Range],
+    loop: ir.For,
+    inner: set[ir.Var],
+    analyzer: Analyzer,
+) -> _Window | None:
+    """The window that an iteration of the loop needs, if it moves in one dimension and overlaps."""
+    var = loop.loop_var
+    moving = [k for k, rng in enumerate(box) if ir.uses_var(rng, var)]
+    if len(moving) != 1:
+        return None
+    dim = moving[0]
+    low, size = box[dim].min, ir.const_int(box[dim].extent)
+    after = ir.substitute(low, {var: ir.add(var, 1)})
+    step = ir.const_int(analyzer.simplify(ir.sub(after, low)))
+    single = ir.is_const_int(region.region[dim].extent, 1)
+    if size is None or step is None or not single or ir.uses_var(low, inner):
+        return None
+    if not 0 < step < size or analyzer.prove(
+        ir.GE(*ir.match_types(ir.const(size, low.dtype), region.buffer.shape[dim]))
+    ):
+        return None
+    return _Window(loop, dim, low, size, step)
+
+
+def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
+    """Iterations run one after the other, and the loops inside are the same in each."""
+    if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
+        state.fail(f"loop {loop.loop_var.name} is {loop.kind.value}: an iteration does not find "
+                   "what the one before left", code="BW312", guilty=[loop],
+                   help="roll before the loop gets its kind, or along an inner loop")  # fmt: skip
+    for inner in state.tree.loops_above(block):
+        ranges = (inner.min, inner.extent)
+        if inner is not loop and any(ir.uses_var(e, loop.loop_var) for e in ranges):
+            state.fail(f"the range of loop {inner.loop_var.name} changes with "
+                       f"{loop.loop_var.name}", code="BW312", guilty=[inner, loop])  # fmt: skip
+
+
+def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For]) -> None:
+    """Iterations that run at the same time have a buffer each, as those of an outermost parallel
+    loop and threads with memory of their own do."""
+    for depth, loop in enumerate(above):
+        shared = loop.kind is ir.ForKind.VECTORIZED or (
+            loop.kind is ir.ForKind.PARALLEL and depth > 0)  # fmt: skip
+        if loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None:
+            shared = shares(buffer.scope, loop.thread.thread_tag)
+        if shared:
+            state.fail(f"iterations of loop {loop.loop_var.name}, which is {loop.kind.value}, may "
+                       f"roll over one another's values of {buffer.name}", code="BW312",
+                       guilty=[loop], help="store_at inside the loop first")  # fmt: skip
+
+
+def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
+    """Whatever the block depends on in the loop has the same values in every iteration."""
+    inside = state.tree.child_blocks(loop)
+    done: set[ir.Block] = set()
+    work = [block]
+    while work:
+        here = work.pop()
+        done.add(here)
+        for other in inside:
+            if other is here or not any(
+                read.buffer is write.buffer and not flow.apart((here, read), (other, write))
+                for read in here.reads
+                for write in other.writes
+            ):
+                continue
+            known = flow.kind(other) in (BlockKind.COMPLETE, BlockKind.REDUCTION)
+            if flow.position[other] > flow.position[here] or not known:
+                state.fail(f"block {other.name} changes what block {here.name} reads while loop "
+                           f"{loop.loop_var.name} runs", code="BW316",
+                           guilty=[state.tree.realize(b) for b in (other, here)])  # fmt: skip
+            if other not in done:
+                work.append(other)

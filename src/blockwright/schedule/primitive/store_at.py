@@ -1,0 +1,213 @@
+"""store_at: a buffer lives as long as one iteration of a loop, and is as large as that needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from blockwright import ir
+from blockwright.analysis import Scope
+from blockwright.analysis.kernels import shares
+from blockwright.arith import Analyzer
+from blockwright.schedule.buffers import fresh_name
+from blockwright.schedule.checks import require_known_kind
+from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.order import require_straight
+from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.state import State, Step
+from blockwright.schedule.storage import (
+    moved_accesses,
+    require_owned,
+    touched_box,
+    users_below,
+)
+
+
+class StoreAt(Primitive, frozen=True, eq=False):
+    """Allocate a buffer anew in each iteration of a loop, only as large as the iteration needs.
+
+    The body of the loop becomes a block that allocates the buffer; indices count from the start of
+    the box that the iteration touches. The loop may lie outside the one at which the buffer is
+    computed: values are then kept while the inner loops run.
+
+    Args:
+        block: a block that writes the buffer.
+        loop: a loop around every use of the buffer.
+        buffer_index: position among the block's write regions, or the buffer's name.
+
+    Returns: the block that allocates the buffer.
+
+    Requires:
+    - the buffer is allocated in the program, with the layout of its shape (BW321), and used element
+      by element in blocks (BW324, BW313), all of them inside the loop (BW322);
+    - no value crosses iterations of the loop: it drives no reduction into the buffer, and whatever
+      is read has been written before in the same iteration of the loops shared (BW316);
+    - extents of the loops above depend on no loop, and none of these is an axis of threads that
+      share the buffer's memory (BW312).
+
+    Take it after `compute_at` and its like, for outer loops before inner ones: the loop's body
+    becomes a scope of its own, and blocks do not move from one scope to another.
+
+    Before::
+
+        @T.prim_func
+        def main(A: T.Buffer((66, 64), "float32"), C: T.Buffer((64, 64), "float32")):
+            B = T.alloc_buffer((66, 64), "float32")
+            for i in range(64):
+                for r, j in T.grid(3, 64):
+                    with T.block("B"):
+                        vi = T.axis.spatial(66, i + r)
+                        vj = T.axis.spatial(64, j)
+                        B[vi, vj] = A[vi, vj] * 2.0
+                for j in range(64):
+                    with T.block("C"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        C[vi, vj] = B[vi, vj] + B[vi + 2, vj]
+
+    Steps::
+
+        b = sch.get_block("B")
+        sch.store_at(b, sch.get_loops(b)[0])
+
+    After::
+
+        @T.prim_func
+        def main(A: T.Buffer((66, 64), "float32"), C: T.Buffer((64, 64), "float32")):
+            for i in range(64):
+                with T.block("B_store"):
+                    v_i = T.axis.spatial(64, i)
+                    B = T.alloc_buffer((3, 64), "float32")
+                    for r, j in T.grid(3, 64):
+                        with T.block("B"):
+                            vi = T.axis.spatial(66, v_i + r)
+                            vj = T.axis.spatial(64, j)
+                            B[vi - v_i, vj] = A[vi, vj] * 2.0
+                    for j in range(64):
+                        with T.block("C"):
+                            vi = T.axis.spatial(64, v_i)
+                            vj = T.axis.spatial(64, j)
+                            C[vi, vj] = B[vi - v_i, vj] + B[vi - v_i + 2, vj]
+    """
+
+    method: ClassVar[str] = "store_at"
+    returns: ClassVar[Returns] = "block"
+
+    block: BlockRV
+    loop: LoopRV
+    buffer_index: int | str = 0
+
+    def apply(self, state: State) -> Step:
+        block, loop = state.block(self.block), state.loop(self.loop)
+        scope = state.scope(block)
+        if state.scope(loop) is not scope:
+            state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different "
+                       "scopes", code="BW310", guilty=[state.realize(block), loop])  # fmt: skip
+        flow = state.data_flow(scope)
+        buffer, owner = require_owned(state, scope, block, self.buffer_index)
+        writers, readers = users_below(state, flow, buffer, loop)
+        require_straight(
+            state, scope, [loop, *(state.tree.realize(b) for b in (*writers, *readers))]
+        )
+        fixed = [*state.tree.loops_above(loop), loop]
+        _require_own_memory(state, buffer, fixed)
+        _require_contained(state, flow, buffer, fixed, writers, readers)
+        analyzer = state.analyzer(loop.body)
+        box = [_useful(rng, dim, fixed, analyzer) for rng, dim in
+               zip(touched_box(state, flow, buffer, fixed, analyzer), buffer.shape,
+                   strict=True)]  # fmt: skip
+        fresh: ir.Buffer = buffer.replace(shape=tuple(rng.extent for rng in box))
+        edit = Edit(state)
+
+        def from_start(dim: int, index: ir.Expr) -> ir.Expr:
+            start = box[dim].min
+            return index if ir.is_const_int(start, 0) else analyzer.simplify(
+                ir.sub(*ir.match_types(index, start)))  # fmt: skip
+
+        body = moved_accesses(loop.body, buffer, fresh, from_start, edit.forward)
+        iters = _iterators(state, loop, fixed)
+        body = edit.substitute(body, {f.loop_var: it.var for f, it in iters.items()})
+        made = with_signature(ir.Block(
+            fresh_name(state, f"{buffer.name}_store"), tuple(iters.values()), (), (), body,
+            alloc_buffers=(fresh,)), state.analyzer(scope.body))  # fmt: skip
+        values = tuple(f.loop_var for f in iters)
+        edit.replace(loop.body, ir.BlockRealize(values, ir.const(True, "bool"), made))
+        edit.free(owner, buffer)
+        edit.refresh_signatures()
+        return edit.finish(made)
+
+
+def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]) -> None:
+    """Iterations have memory of their own: they are no threads that share the buffer's storage."""
+    for loop in fixed:
+        bound = loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None
+        if bound and loop.thread is not None and shares(buffer.scope, loop.thread.thread_tag):
+            state.fail(f"{buffer.name} in {buffer.scope} memory is shared by the threads of loop "
+                       f"{loop.loop_var.name}", code="BW312", guilty=[loop],
+                       help="choose a loop outside of it, or another storage scope")  # fmt: skip
+
+
+def _require_contained(
+    state: State,
+    flow: Scope,
+    buffer: ir.Buffer,
+    fixed: Sequence[ir.For],
+    writers: Sequence[ir.Block],
+    readers: Sequence[ir.Block],
+) -> None:
+    """What is read of the buffer was written in the same iteration of the loops `fixed`."""
+    loop = fixed[-1]
+    outer = {f.loop_var for f in fixed}
+    for writer in writers:
+        require_known_kind(state, flow, writer)
+        realize = state.tree.realize(writer)
+        for it, value in zip(writer.iter_vars, realize.iter_values, strict=True):
+            if it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer):
+                state.fail(f"the loops to {loop.loop_var.name} drive the reduction of block "
+                           f"{writer.name}, whose sums cross their iterations", code="BW316",
+                           guilty=[realize, loop], help="choose a loop inside")  # fmt: skip
+    for reader in readers:
+        makers = [w for w in writers if w is not reader]
+        late = [w for w in makers if flow.position[w] > flow.position[reader]]
+        region = next(r for r in reader.reads if r.buffer is buffer)
+        if late or not flow.covers(makers, reader, region):
+            state.fail(f"block {reader.name} may read elements of {buffer.name} that an earlier "
+                       f"iteration of {loop.loop_var.name} wrote", code="BW316",
+                       guilty=[state.tree.realize(b) for b in (reader, *makers)],
+                       help="choose a loop outside, whose iterations share nothing")  # fmt: skip
+
+
+def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Analyzer) -> ir.Range:
+    """What to allocate of a dimension: a size that no loop changes, never more than all of it."""
+    whole = ir.Range(ir.const(0, dim.dtype), dim)
+    extent = rng.extent
+    if ir.uses_var(extent, {f.loop_var for f in fixed}):
+        most = analyzer.const_bounds(extent)[1]
+        if most is None:
+            return whole
+        extent = ir.const(most, dim.dtype)
+    extent = ir.cast_to(extent, dim.dtype)
+    return whole if analyzer.prove(ir.GE(extent, dim)) else ir.Range(rng.min, extent)
+
+
+def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.For, ir.IterVar]:
+    """Iterators for the loops that the body of `loop` uses, of the kind that it uses them as."""
+    used = {v for v in ir.walk(loop.body) if isinstance(v, ir.Var)}
+    inside = [r for r in ir.walk(loop.body) if isinstance(r, ir.BlockRealize)]
+    outer = {f.loop_var for f in fixed}
+    found: dict[ir.For, ir.IterVar] = {}
+    for each in fixed:
+        var = each.loop_var
+        if var not in used:
+            continue
+        if any(ir.uses_var(e, outer) for e in (each.min, each.extent)):
+            state.fail(f"the range of loop {var.name} depends on another loop, so no iterator can "
+                       "stand for it", code="BW312", guilty=[each])  # fmt: skip
+        kinds = {it.iter_type for r in inside
+                 for it, value in zip(r.block.iter_vars, r.iter_values, strict=True)
+                 if ir.uses_var(value, var)}  # fmt: skip
+        kind = ir.IterType.SPATIAL if not kinds else (
+            kinds.pop() if len(kinds) == 1 else ir.IterType.OPAQUE)  # fmt: skip
+        iterator = ir.Var(f"v_{var.name}", var.type)
+        found[each] = ir.IterVar(iterator, ir.Range(each.min, each.extent), kind)
+    return found
