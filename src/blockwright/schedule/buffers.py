@@ -67,9 +67,11 @@ def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.Buffe
 def whole_box(state: State, scope: ir.Block, buffer: ir.Buffer, kind: str) -> tuple[ir.Range, ...]:
     """What can be touched of a buffer in a scope: everything in the root; inside another block the
     part that its signature states."""
-    stated = scope.reads if kind == "read" else scope.writes
-    if scope is not state.func.root and any(r.buffer is buffer for r in stated):
-        return clip_region(region_of(stated, buffer), state.analyzer(scope.body)).region
+    # A block with an initial value does not state among its reads what it updates.
+    order = (scope.reads, scope.writes) if kind == "read" else (scope.writes, scope.reads)
+    for stated in () if scope is state.func.root else order:
+        if any(r.buffer is buffer for r in stated):
+            return clip_region(region_of(stated, buffer), state.analyzer(scope.body)).region
     return ir.full_region(buffer).region
 
 
