@@ -1,4 +1,4 @@
-"""Every error code stands in the table, in its family and on the page; tests name those of steps."""
+"""Every error code stands in the table, its family and the page; tests name those of steps."""
 
 from __future__ import annotations
 

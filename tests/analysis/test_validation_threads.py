@@ -338,7 +338,11 @@ def test_memory_and_execution_scopes_of_the_rfc() -> None:
 @pytest.mark.parametrize(
     ("change", "code", "why"),
     [
-        (('exec_scope="gpu_thread"', 'exec_scope="gpu_warp"'), "BW239", "differ between the threads"),
+        (
+            ('exec_scope="gpu_thread"', 'exec_scope="gpu_warp"'),
+            "BW239",
+            "differ between the threads",
+        ),
         (
             ('"group", exec_scope="gpu_block"', '"group", exec_scope="gpu_thread"'),
             "BW239",

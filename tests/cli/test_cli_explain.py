@@ -6,7 +6,6 @@ import pytest
 
 from blockwright.cli.explain import explain
 from blockwright.support.codes import CODES, FAMILIES
-
 from tests.cli.conftest import Run
 
 

@@ -239,7 +239,7 @@ def test_arguments_are_checked_like_those_of_a_call() -> None:
     n = ir.Var("n", I64)
     func, x = copy(n), floats(4)
     fails("BW701", func, x, x)
-    fails("BW701", func, x, [0.0], floats(4))
+    fails("BW702", func, x, [0.0], floats(4))
     fails("BW703", func, x, x.astype(np.float64), floats(4))
     fails("BW704", func, x, floats(4, 1), floats(4))
     fails("BW704", copy(4), floats(3), x, floats(4))
@@ -248,7 +248,8 @@ def test_arguments_are_checked_like_those_of_a_call() -> None:
     locked = floats(4)
     locked.flags.writeable = False
     fails("BW707", func, x, x, locked)
-    fails("BW702", func, x, x, floats(4), wrong=3)
+    fails("BW701", func, x, x, floats(4), wrong=3)
+    fails("BW760", func, x, x, floats(4), order="sideways")
 
 
 def test_a_written_argument_must_not_overlap_another() -> None:

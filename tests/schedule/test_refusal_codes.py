@@ -10,7 +10,9 @@ from blockwright import ir
 from blockwright.rules.contraction import canonicalize
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.handle import Handle
 from blockwright.schedule.state import State
+from blockwright.schedule.state import Target as Place
 from blockwright.script.ir import from_source
 from blockwright.target import Target
 
@@ -39,6 +41,10 @@ def program(source: str) -> ir.PrimFunc:
 
 def loop(sch: Schedule, block: str, position: int) -> LoopRV:
     return sch.get_loops(sch.get_block(block))[position]
+
+
+def no_handles(handle: Handle) -> Place:
+    raise AssertionError(handle)
 
 
 def annotate_twice(sch: Schedule) -> None:
@@ -98,7 +104,7 @@ def test_a_rule_for_contractions_takes_nothing_else() -> None:
 def test_an_edit_leaves_no_block_without_a_body() -> None:
     sch = Schedule(program(CHAIN))
     sch.blockize(loop(sch, "C", 0))
-    state = State(sch.func, lambda handle: sch.get(handle), "step")
+    state = State(sch.func, no_handles, "step")
     (inner,) = (b for b in ir.blocks(sch.func) if b.name == "C")
     edit = Edit(state)
     edit.replace(state.realize(inner), None)
