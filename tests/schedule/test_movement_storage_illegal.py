@@ -78,6 +78,20 @@ for i in range(32):
                 vi, vj = T.axis.remap("SS", [i, j])
                 B[vi, vj] = A[vi, vj]
 """
+STARTED_INSIDE = """
+for i in range(32):
+    with T.block("row"):
+        vr = T.axis.spatial(32, i)
+        T.reads(A[vr, 0:32], B[vr, 0])
+        T.writes(B[vr, 0])
+        with T.block("start"):
+            vi = T.axis.spatial(32, vr)
+            B[vi, 0] = T.float32(0)
+        for k in range(32):
+            with T.block("sum"):
+                vi, vk = T.axis.remap("SR", [vr, k])
+                B[vi, 0] = B[vi, 0] + A[vi, vk]
+"""
 LANES = """
 for i in range(32):
     for j in T.vectorized(32):
@@ -240,6 +254,9 @@ IN_PLACE: dict[str, Case] = {
     "cache_inplace: nothing there yet": (
         UNWRITTEN, lambda s: s.cache_inplace(block(s, "C"), "C", "local"), "BW322",
         "nothing writes C before"),
+    "cache_inplace: first values come from inside": (
+        STARTED_INSIDE, lambda s: s.cache_inplace(block(s, "row"), "B", "local"), "BW362",
+        "gives B its first values"),
     "cache_index: the root": (
         CHAIN, lambda s: s.cache_index(block(s, "root"), "local"), "BW311", "root block"),
     "cache_index: blocks inside": (

@@ -36,7 +36,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
     - the block reads and writes the buffer, which is used in blocks only (BW313, BW320);
     - what the block touches, in one iteration of the loops that it shares with other users of the
       buffer, has been written before it, unless the buffer is a parameter that nobody wrote
-      (BW323);
+      (BW323), and no block inside it gives elements their first values (BW362);
     - these loops are serial, or the block fills the box that it writes, and they may run as they
       do with the copies in them (BW317).
 
@@ -88,6 +88,13 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         if not any(r.buffer is buffer for r in block.writes):
             state.fail(f"block {block.name} does not write {buffer.name}", code="BW320",
                        guilty=[block], help="use cache_read")  # fmt: skip
+        for inner in ir.blocks(block.body):
+            starts = inner.init is not None or all(r.buffer is not buffer for r in inner.reads)
+            if starts and any(r.buffer is buffer for r in inner.writes):
+                state.fail(f"block {inner.name} inside {block.name} gives {buffer.name} its first "
+                           "values, so there may be nothing to copy in", code="BW362",
+                           guilty=[inner], help="cache_write that block, or copy in place what the "
+                           "blocks inside update")  # fmt: skip
         scope = state.scope(block)
         require_in_blocks(state, scope, buffer)
         users = [*writers(state, scope, buffer), *readers(state, scope, buffer)]
