@@ -89,7 +89,8 @@ for i in range(32):
             B[vi, 0] = T.float32(0)
         for k in range(32):
             with T.block("sum"):
-                vi, vk = T.axis.remap("SR", [vr, k])
+                vi = T.axis.spatial(32, vr)
+                vk = T.axis.reduce(32, k)
                 B[vi, 0] = B[vi, 0] + A[vi, vk]
 """
 LANES = """
