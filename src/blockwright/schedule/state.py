@@ -107,7 +107,8 @@ class State:
         """The block in whose body a block or loop stands."""
         found = self.tree.scope(node)
         if found is None:
-            self.fail("the root block stands in no scope", code="BW311", guilty=[node])
+            self.fail("the root block stands in no scope", code="BW311", guilty=[node],
+                      help="name a block or loop inside it")  # fmt: skip
         return found
 
     # ------------------------------------------------------------------ facts

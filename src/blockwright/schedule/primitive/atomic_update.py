@@ -102,7 +102,9 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
                    guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
     problem = atomic_misfit(name, buffer.dtype)
     if problem is not None:
-        state.fail(problem, code="BW338", guilty=[block])
+        state.fail(problem, code="BW338", guilty=[block],
+                   help="only a block of single-element updates by + * min max & | ^ "
+                        "can be atomic; rfactor splits other reductions up")  # fmt: skip
     if buffer.scope in PRIVATE_SCOPES:
         state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
                    code="BW338", guilty=[block], help="update it where all threads see it"

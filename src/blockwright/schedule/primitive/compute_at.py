@@ -114,7 +114,9 @@ def computed_at(
     consumers = flow.consumers(block)
     if not consumers:
         state.fail(f"nothing reads what block {block.name} writes", code="BW322",
-                   guilty=[realize])  # fmt: skip
+                   guilty=[realize],
+                   help="move the other side: reverse_compute_at brings a consumer to "
+                        "its producer's loop")  # fmt: skip
     for consumer in consumers:
         if not state.tree.is_below(state.tree.realize(consumer), loop):
             state.fail(f"block {consumer.name} reads what block {block.name} writes and is "

@@ -86,7 +86,9 @@ class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         if state.scope(epilogue) is not scope or block is epilogue:
             state.fail(f"blocks {block.name} and {epilogue.name} are not two blocks of one scope",
-                       code="BW337", guilty=[block, epilogue])  # fmt: skip
+                       code="BW337", guilty=[block, epilogue],
+                       help="give the reduction first and the block that reads its "
+                            "result second, both of one scope")  # fmt: skip
         fuse = _Fuse(state, state.data_flow(scope), block, epilogue)
         fuse.check_flow()
         fuse.check_quiet()

@@ -79,7 +79,8 @@ class Merge(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         if len(self.loops) < 2:
-            state.fail("at least two loops are merged", code="BW304")
+            state.fail("at least two loops are merged", code="BW304",
+                       help="give one loop of each nest that shall become one")  # fmt: skip
         loops = [state.loop(handle) for handle in self.loops]
         nests = _nests(state, loops)
         _same_bounds(state, nests)
@@ -128,7 +129,8 @@ def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
     starts = [state.tree.order[nest[0]] for nest in nests]
     if starts != sorted(set(starts)):
         state.fail("the loops are not given in program order, one of each nest", code="BW310",
-                   guilty=loops)  # fmt: skip
+                   guilty=loops,
+                   help="give one loop of each nest, first nest first")  # fmt: skip
     return nests
 
 

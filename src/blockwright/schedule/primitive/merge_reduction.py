@@ -76,7 +76,8 @@ class MergeReduction(Primitive, frozen=True, eq=False):
         scope = state.scope(update)
         if state.scope(init) is not scope:
             state.fail(f"blocks {init.name} and {update.name} stand in different scopes",
-                       code="BW336", guilty=[init, update])  # fmt: skip
+                       code="BW336", guilty=[init, update],
+                       help="merge before one of them is put into a block of its own")  # fmt: skip
         merge = _Merge(state, scope, init, update)
         value = merge.initial()
         merge.check_steps()

@@ -119,7 +119,9 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         found = [p for p in producers if p in inside]
         if not producers:
             state.fail(f"no block of the scope writes what block {block.name} reads", code="BW322",
-                       guilty=[realize])  # fmt: skip
+                       guilty=[realize],
+                       help="move its consumers instead, or bring the block itself to a "
+                            "consumer: compute_at")  # fmt: skip
         for producer in producers:
             late = found and flow.position[producer] > flow.position[found[0]]
             if producer not in inside and (late or not found):
