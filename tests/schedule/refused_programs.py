@@ -152,18 +152,21 @@ def concat(A: T.Buffer((48, 64), "float32"), B: T.Buffer((16, 64), "float32"),
 """
 ARGMAX = """
 @T.prim_func
-def argmax(X: T.Buffer((64, 256), "float32"), P: T.Buffer((64,), "int32"),
-           M: T.Buffer((64,), "float32")):
+def argmax(X: T.Buffer((64, 256), "float32"), M: T.Buffer((64,), "float32"),
+           P: T.Buffer((64,), "int32")):
     for i, k in T.grid(64, 256):
         with T.block("argmax"):
             vi, vk = T.axis.remap("SR", [i, k])
             with T.init():
-                P[vi] = -1
-                M[vi] = T.min_value("float32")
-            p: T.int32 = T.if_then_else(M[vi] >= X[vi, vk], P[vi], vk)
-            m: T.float32 = T.if_then_else(M[vi] >= X[vi, vk], M[vi], X[vi, vk])
-            P[vi] = p
+                M[vi] = T.float32("-inf")
+                P[vi] = 2147483647
+            taken: T.bool = (
+                X[vi, vk] > M[vi] or X[vi, vk] == M[vi] and vk < P[vi]
+                or X[vi, vk] != X[vi, vk] and (M[vi] == M[vi] or vk < P[vi]))
+            m: T.float32 = T.Select(taken, X[vi, vk], M[vi])
+            p: T.int32 = T.Select(taken, vk, P[vi])
             M[vi] = m
+            P[vi] = p
 """
 SYMBOLIC = """
 @T.prim_func

@@ -16,7 +16,10 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
     """The loop is serial and carries no annotation, so that rewriting it loses nothing."""
     if loop.kind is not ir.ForKind.SERIAL:
         state.fail(f"loop {loop.loop_var.name} is {loop.kind.value} already", code="BW312",
-                   guilty=[loop], help="choose kinds after the loops have their shape")  # fmt: skip
+                   guilty=[loop],
+                   help="take this step before that one: first give the loops their shape "
+                   "(split, fuse, reorder), then make the new loops parallel, vectorized or "
+                   "unrolled")  # fmt: skip
     if loop.annotations:
         state.fail(f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
                    code="BW312", guilty=[loop], help="unannotate it first")  # fmt: skip
@@ -38,7 +41,8 @@ def require_unbound(state: State, loop: ir.For) -> None:
 def require_zero_start(state: State, loop: ir.For) -> None:
     if not ir.is_const_int(loop.min, 0):
         state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW312", guilty=[loop],
-                   help="split it into [None, 1] first: the parts count from 0")  # fmt: skip
+                   help="take this step before loop_partition, whose pieces count on from "
+                   "one another")  # fmt: skip
 
 
 def require_only_blocks(state: State, loop: ir.Stmt) -> list[ir.Block]:
@@ -322,7 +326,14 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
         path.append(above)
     missing = wanted - set(path)
     if missing:
-        state.fail("the loops are not nested directly in one another", code="BW310",
-                   guilty=[inner, *missing],
-                   help="only loops with nothing else between them")  # fmt: skip
+        between = state.tree.parent[path[-1]] if path else None
+        others = [] if not isinstance(between, ir.SeqStmt) else [
+            s for s in between.seq if s is not path[-1]]  # fmt: skip
+        state.fail("the loops are not nested directly in one another: "
+                   + (f"other statements stand beside loop {path[-1].loop_var.name}"
+                      if others else "a block or a condition stands between, or they are loops of "
+                      "different nests"), code="BW310", guilty=[inner, *missing, *others],
+                   help="take the step before blocks move between the loops (compute_at, "
+                   "reverse_compute_at), or name only loops below that place; merge joins loops of "
+                   "different nests")  # fmt: skip
     return path[::-1]

@@ -74,7 +74,8 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
             state.fail(f"block {block.name} does more than write buffers, which must neither "
                        "happen elsewhere nor more often", code="BW314",
                        guilty=[realize, node],
-                       help="leave the block where it is, and move the blocks around it")  # fmt: skip
+                       help="leave the block where it is, and move the blocks around it"
+                       )  # fmt: skip
 
 
 def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> None:
@@ -248,6 +249,7 @@ def require_sound(
     moved: ir.Block,
     guilty: ir.Block,
     consumers: Iterable[ir.Block] = (),
+    loop: ir.For | None = None,
     *,
     everywhere: bool = False,
 ) -> None:
@@ -257,14 +259,20 @@ def require_sound(
         moved: the block in the new program.
         guilty: the block in the old one, to be marked.
         consumers: blocks of the new program that read what it writes.
+        loop: where the block moves in the old one, to be marked.
         everywhere: each instance must still run in some iteration.
     """
     after = State(step.func, lambda _: moved, state.step_name, state.memo)
-    marks = [state.tree.realize(guilty)]
+    marks: list[ir.Node] = [state.tree.realize(guilty)]
+    if loop is not None:
+        marks.append(loop)
     flow = after.data_flow(after.scope(moved))
     for reader in (moved, *consumers):
         problem = flow.uncovered(reader)
         if problem:
+            before = state.data_flow(state.scope(guilty))
+            near = before.producers(guilty) if reader is moved else before.consumers(guilty)
+            marks += map(state.tree.realize, near)
             state.fail(problem + " after the move", code="BW316", guilty=marks,
                        help="choose a loop outside of the producer's reduction loops, "
                             "in whose iterations all that is read has been written")  # fmt: skip

@@ -85,7 +85,8 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         state.realize(block)
         if self.cse_thresh < 0:
             state.fail(f"cse_thresh must not be negative, got {self.cse_thresh}", code="BW304",
-                       help="0 stores every index, larger numbers those used more often")  # fmt: skip
+                       help="0 stores every index, larger numbers those used more often"
+                       )  # fmt: skip
         if state.tree.child_blocks(block):
             state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
                        code="BW325", guilty=[block], help="name one of them")  # fmt: skip

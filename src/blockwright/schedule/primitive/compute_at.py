@@ -134,7 +134,7 @@ def computed_at(
     nest = nest_for(state, block, loop, domains, preserve_unit_loops)
     before = part_positions(state, body_parts(loop), consumers)
     step = place(state, block, loop, 0, min(before), index, nest)
-    require_sound(state, step, block, block, consumers)
+    require_sound(state, step, block, block, consumers, loop)
     return step
 
 

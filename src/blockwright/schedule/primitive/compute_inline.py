@@ -88,7 +88,8 @@ class ComputeInline(Primitive, frozen=True, eq=False):
             state.fail(f"block {block.name} writes an output of the scope", code="BW322",
                        guilty=[realize],
                        help="inline its producers instead, or take "
-                            "reverse_compute_inline to put the block into its producer")  # fmt: skip
+                            "reverse_compute_inline to put the block into its producer"
+                       )  # fmt: skip
         require_in_blocks(state, scope, store.buffer)
         at = [ir.Var(f"at{k}", i.dtype) for k, i in enumerate(store.indices)]
         mapping = iterators_of(state, block, store, store.indices, at)

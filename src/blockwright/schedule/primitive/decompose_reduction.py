@@ -92,7 +92,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                     "reduction iterator",
                     code="BW331",
                     guilty=[above, block],
-                    help="reorder the spatial loops outwards, or choose that loop",
+                    help=f"choose loop {above.loop_var.name}, or reorder the spatial loops out of "
+                    "it first",
                 )
         require_once(state, block, inside, f"from {loop.loop_var.name} on")
         require_reduction(state, block)
@@ -177,7 +178,8 @@ def require_reduction(state: State, block: ir.Block) -> None:
         why = flow.why_other(block) or "it has no reduction iterator and initial value"
         state.fail(f"block {block.name} is no reduction: {why}", code="BW331",
                    guilty=[state.realize(block)],
-                   help="take the step on a block with T.init() and reduction iterators")  # fmt: skip
+                   help="take the step on a block with T.init() and reduction iterators"
+                   )  # fmt: skip
 
 
 def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:

@@ -126,7 +126,9 @@ class _Fuse:
                       "lost")  # fmt: skip
 
     def fail(self, rule: str, help: str | None = None) -> NoReturn:
-        self.state.fail(rule, code="BW337", guilty=self.guilty, help=help)
+        self.state.fail(rule, code="BW337", guilty=self.guilty, help=help or
+                        "keep the block apart, and bring it to where its elements are finished: "
+                        "reverse_compute_at")  # fmt: skip
 
     # ------------------------------------------------------------------ who sees what, and when
     def check_flow(self) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import Scope
+from blockwright.arith.text import expr_text
 from blockwright.schedule.checks import (
     require_known_kind,
     require_only_blocks,
@@ -149,9 +150,15 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
                 b = ir.substitute(b, renamed)
                 if not analyzer.prove_equal(a, b):
                     state.fail(f"loops {mine.loop_var.name} and {theirs.loop_var.name} do not "
-                               "have the same bounds", code="BW318", guilty=[mine, theirs],
-                               help="split or pad the longer one")  # fmt: skip
+                               f"have the same bounds: {_bounds(mine)} and {_bounds(theirs)}",
+                               code="BW318", guilty=[mine, theirs],
+                               help="loop_partition the longer one and merge the part that is "
+                               "as long as the shorter one")  # fmt: skip
             renamed[theirs.loop_var] = ir.cast_to(mine.loop_var, theirs.loop_var.type)
+
+
+def _bounds(loop: ir.For) -> str:
+    return f"from {expr_text(loop.min)}, {expr_text(loop.extent)} iterations"
 
 
 def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]:

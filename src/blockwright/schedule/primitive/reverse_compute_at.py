@@ -107,7 +107,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         parts = body_parts(loop)
         after = part_positions(state, parts, producers)
         step = place(state, block, loop, max(after) + 1, len(parts), self.index, nest)
-        require_sound(state, step, block, block, flow.consumers(block), everywhere=True)
+        require_sound(state, step, block, block, flow.consumers(block), loop, everywhere=True)
         return step
 
     @staticmethod

@@ -205,7 +205,8 @@ def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.F
         if any(ir.uses_var(e, outer) for e in (each.min, each.extent)):
             state.fail(f"the range of loop {var.name} depends on another loop, so no iterator can "
                        "stand for it", code="BW312", guilty=[each],
-                       help="choose a loop outside of it, or one whose range is its own")  # fmt: skip
+                       help="choose a loop outside of it, or one whose range is its own"
+                       )  # fmt: skip
         kinds = {it.iter_type for r in inside
                  for it, value in zip(r.block.iter_vars, r.iter_values, strict=True)
                  if ir.uses_var(value, var)}  # fmt: skip
