@@ -49,6 +49,8 @@ docs: .venv/stamp-package
 	@mkdir -p build
 	$(PY) -m blockwright.ir.grammar > build/ir-grammar.md
 	@mv build/ir-grammar.md docs/ir-grammar.md
+	$(PY) -m blockwright.support.error_page > build/errors.md
+	@mv build/errors.md docs/errors.md
 	$(PY) -m blockwright.schedule.stub
 
 clean:

@@ -336,16 +336,24 @@ def test_memory_and_execution_scopes_of_the_rfc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "code", "why"),
     [
-        (('exec_scope="gpu_thread"', 'exec_scope="gpu_warp"'), "differ between the threads"),
-        (('"group", exec_scope="gpu_block"', '"group", exec_scope="gpu_thread"'), "single threads"),
-        (('exec_scope="gpu_warp"', 'exec_scope="gpu_team"'), "no execution scope"),
+        (
+            ('exec_scope="gpu_thread"', 'exec_scope="gpu_warp"'),
+            "BW239",
+            "differ between the threads",
+        ),
+        (
+            ('"group", exec_scope="gpu_block"', '"group", exec_scope="gpu_thread"'),
+            "BW239",
+            "single threads",
+        ),
+        (('exec_scope="gpu_warp"', 'exec_scope="gpu_team"'), "BW231", "no execution scope"),
     ],
 )
-def test_execution_scopes_that_do_not_fit(change: tuple[str, str], why: str) -> None:
+def test_execution_scopes_that_do_not_fit(change: tuple[str, str], code: str, why: str) -> None:
     found = problems(program(SCOPED.format(lanes=32).replace(*change)))
-    assert found[0][0] == "BW239"
+    assert found[0][0] == code
     assert any(why in text for _, text in found)
 
 

@@ -179,7 +179,7 @@ def test_every_pass_can_be_watched_and_dumped(
     last = bw.from_source((tmp_path / "partly" / files[-1]).read_text())
     ir.assert_structural_equal(last, bw.build(partly).lowered["partly"])
     monkeypatch.setenv("BLOCKWRIGHT_DUMP_DIR", str(tmp_path / "partly" / files[0]))
-    fails("BW913", bw.build, partly)
+    fails("BW915", bw.build, partly)
 
 
 def test_an_empty_variable_dumps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("ids", "BW920"), ("=x.npy", "BW920"), ("other=x.npy", "BW920"), ("ids=absent.npy", "BW921")],
+    [("ids", "BW920"), ("=x.npy", "BW920"), ("other=x.npy", "BW924"), ("ids=absent.npy", "BW921")],
 )
 def test_malformed_inputs(text: str, code: str) -> None:
     with pytest.raises(OptionError) as caught:
@@ -79,7 +79,7 @@ def test_random_arguments() -> None:
         ("ids=2x8:object", "BW922"),
         ("ids=2x8:U5", "BW922"),
         ("ids=2x8:finfo", "BW922"),
-        ("other=2", "BW920"),
+        ("other=2", "BW924"),
     ],
 )
 def test_malformed_random_arguments(text: str, code: str) -> None:

@@ -97,7 +97,7 @@ def test_run_on_random_arguments(blockwright: Run, compiled: Path) -> None:
     ("arguments", "code"),
     [
         (("--random", "x=7x8"), "BW923"),
-        (("--random", "x=7x8", "--random", "v=8x4"), "BW920"),
+        (("--random", "x=7x8", "--random", "v=8x4"), "BW924"),
         (("--random", "x=7x9", "--random", "w=8x4"), "BW704"),
         (("--random", "x=65x8", "--random", "w=8x4"), "BW708"),
         (("--random", "x=7x8:float64", "--random", "w=8x4"), "BW703"),

@@ -254,7 +254,7 @@ class TestErrors:
         text = "@t = thread_local global i32 1\ndefine ptr @f() {\n ret ptr @t }"
         with pytest.raises(BuildError, match="thread-local") as caught:
             link([("a", obj(text))], LinkOptions(exports=["f"]))
-        assert caught.value.code == "BW660"
+        assert caught.value.code == "BW662"
 
     def test_unknown_relocation_names_its_place(self) -> None:
         text = "declare i32 @rand()\ndefine i32 @f() {\n %r = call i32 @rand()\n"

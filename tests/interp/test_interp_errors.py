@@ -248,7 +248,8 @@ def test_arguments_are_checked_like_those_of_a_call() -> None:
     locked = floats(4)
     locked.flags.writeable = False
     fails("BW707", func, x, x, locked)
-    fails("BW702", func, x, x, floats(4), wrong=3)
+    fails("BW701", func, x, x, floats(4), wrong=3)
+    fails("BW760", func, x, x, floats(4), order="sideways")
 
 
 def test_a_written_argument_must_not_overlap_another() -> None:

@@ -344,7 +344,7 @@ def test_thread_axes_need_a_gpu() -> None:
 
     with pytest.raises(BuildError, match=r"(?s)threadIdx\.x.*vectorize") as info:
         lower(bound, "x86-64")
-    assert info.value.code == "BW612"
+    assert info.value.code == "BW631"
 
 
 def test_nested_parallel_loops_become_serial(same_result: Check) -> None:

@@ -59,7 +59,7 @@ def test_results_whose_size_depends_on_values_are_refused() -> None:
 def test_a_module_needs_example_inputs() -> None:
     with pytest.raises(bw.OptionError) as caught:
         bw.compile(Spectral())
-    assert caught.value.code == "BW903"
+    assert caught.value.code == "BW908"
 
 
 @pytest.mark.parametrize("thing", [None, 3, "model.onnx", object(), lambda x: x, [1, 2]])

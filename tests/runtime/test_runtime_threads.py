@@ -75,6 +75,6 @@ def test_a_file_that_is_no_library(tmp_path: Path) -> None:
     path.write_text("no library")
     with pytest.raises(ArtefactError, match="loader refused") as caught:
         load_library(path)
-    assert caught.value.code == "BW805"
+    assert caught.value.code == "BW806"
     with pytest.raises(ArtefactError, match="No such file"):
         load_library(tmp_path / "missing.so")

@@ -201,7 +201,7 @@ def test_a_consumer_does_not_fit_into_one_part() -> None:
     sch = opened(CONCAT)
     with pytest.raises(ScheduleError, match="would belong to no iteration") as error:
         sch.reverse_compute_at(block(sch, "D"), loop(sch, "B2"))
-    assert error.value.code == "BW323"
+    assert error.value.code == "BW358"
 
 
 def test_parts_of_symbolic_extent() -> None:

@@ -111,7 +111,7 @@ REFUSED = {
         PAIR.replace("range(8)", "T.parallel(8)", 1), [("first", 0), ("second", 0)], "BW312",
         "not all serial"),
     "a start beyond 0": (
-        PAIR.replace("range(8)", "range(2, 8)", 1), [("first", 0), ("second", 0)], "BW312",
+        PAIR.replace("range(8)", "range(2, 8)", 1), [("first", 0), ("second", 0)], "BW350",
         "does not start at 0"),
     "an annotation": (
         PAIR.replace("range(8)", "T.serial(8, annotations={'note': 1})", 1),

@@ -128,7 +128,7 @@ for i in range(8):
         with T.block("y"):
             vi = T.axis.spatial(8, i)
             Y[vi] = S[vi] + S[vi + 2]
-"""), into("compute_at", "x", "y"), "BW313", "other than a loop decides"),
+"""), into("compute_at", "x", "y"), "BW351", "other than a loop decides"),
     "a buffer used outside blocks": (
         function(X, WINDOW, "for q in range(8):\n    Z[q] = S[q]\n"),
         into("compute_at", "x", "y"), "BW313", "outside blocks"),
@@ -136,7 +136,7 @@ for i in range(8):
         function(X.replace("S[vi] = A[vi] * 2.0",
                            'S[vi] = A[vi] * 2.0\n        T.evaluate(T.call_extern("note", '
                            'vi, dtype="int32"))'), WINDOW),
-        into("compute_at", "x", "y"), "BW314", "does more than write buffers"),
+        into("compute_at", "x", "y"), "BW353", "does more than write buffers"),
     # ---------------------------------------------------------------- reverse_compute_at
     "sums over parts that overlap": (
         function(OVERLAPPED, """
@@ -146,7 +146,7 @@ for i in range(10):
         with T.init():
             Z[0] = T.float32(0)
         Z[0] = Z[0] + S[vi]
-"""), into("reverse_compute_at", "z", "x"), "BW315", "neither complete nor a reduction"),
+"""), into("reverse_compute_at", "z", "x"), "BW314", "neither complete nor a reduction"),
     "an old value read by a later iteration of the new loop": (
         function("""
 for i in range(8):
@@ -164,9 +164,9 @@ for i in range(8):
 """), into("reverse_compute_at", "y", "x"), "BW316", "old uses Y"),
     "a consumer that its loops run in part": (
         function(X, COPY.replace("spatial(8", "spatial(10")),
-        into("reverse_compute_at", "y", "x"), "BW325", "do not reach its whole domain"),
+        into("reverse_compute_at", "y", "x"), "BW361", "do not reach its whole domain"),
     "rows that later iterations make": (
-        corpus("blur"), into("reverse_compute_at", "bz", "by"), "BW323", "does not follow"),
+        corpus("blur"), into("reverse_compute_at", "bz", "by"), "BW358", "does not follow"),
     # ---------------------------------------------------------------- compute_inline
     "an element that nobody wrote": (
         function(X.replace("range(10)", "range(4)").replace("spatial(10", "spatial(4"), WINDOW),
@@ -187,13 +187,13 @@ for i in range(10):
     with T.block("x"):
         vi = T.axis.spatial(10, i)
         S[vi // 2] = A[vi] * 2.0
-""", COPY.replace("8", "5")), step("compute_inline", "x"), "BW324", "no one-to-one map"),
+""", COPY.replace("8", "5")), step("compute_inline", "x"), "BW314", "write the same element"),
     # ---------------------------------------------------------------- reverse_compute_inline
     "a consumer that its loops run in part is not inlined": (
         function(X, COPY.replace("spatial(8", "spatial(10")),
-        step("reverse_compute_inline", "y"), "BW325", "do not reach its whole domain"),
+        step("reverse_compute_inline", "y"), "BW361", "do not reach its whole domain"),
     "a consumer of a window": (
-        function(X, WINDOW), step("reverse_compute_inline", "y"), "BW324", "several indices"),
+        function(X, WINDOW), step("reverse_compute_inline", "y"), "BW325", "several indices"),
     # ---------------------------------------------------------------- store_at
     "storage of a parameter": (
         function(X, WINDOW), into("store_at", "y", "y"), "BW321", "is a parameter"),
@@ -247,7 +247,7 @@ for i in range(10):
         A[vi + 1] = T.float32(0)
 """), step("rolling_buffer", "x", 0), "BW316", "clear changes what block x reads"),
     "rolling a buffer of two writers": (
-        corpus("concat2"), step("rolling_buffer", "cat0", 0), "BW324", "writes C too"),
+        corpus("concat2"), step("rolling_buffer", "cat0", 0), "BW322", "writes C too"),
 }  # fmt: skip
 
 

@@ -171,6 +171,8 @@ CASES: dict[str, tuple[str, Steps]] = {
     "partial sums in a copy at a loop": (
         ROWS, lambda s: (s.reorder(loop(s, "S", 1), loop(s, "S", 0)),
                          s.write_at(loop(s, "S", 0), s.get_block("S"), 0, "local"))),
+    "an update inside a block that starts it": (
+        ROWS, lambda s: (s.blockize(loop(s, "S", 1)), s.cache_inplace("S", "S", "local"))),
     "in place": (IN_PLACE, lambda s: s.cache_inplace(s.get_block("A"), 0, "local")),
     "every second column in place": (
         SOME_IN_PLACE, lambda s: s.cache_inplace(s.get_block("A"), 0, "local")),

@@ -78,12 +78,33 @@ for i in range(32):
                 vi, vj = T.axis.remap("SS", [i, j])
                 B[vi, vj] = A[vi, vj]
 """
+STARTED_INSIDE = """
+for i in range(32):
+    with T.block("row"):
+        vr = T.axis.spatial(32, i)
+        T.reads(A[vr, 0:32], B[vr, 0])
+        T.writes(B[vr, 0])
+        with T.block("start"):
+            vi = T.axis.spatial(32, vr)
+            B[vi, 0] = T.float32(0)
+        for k in range(32):
+            with T.block("sum"):
+                vi = T.axis.spatial(32, vr)
+                vk = T.axis.reduce(32, k)
+                B[vi, 0] = B[vi, 0] + A[vi, vk]
+"""
 LANES = """
 for i in range(32):
     for j in T.vectorized(32):
         with T.block("B"):
             vi, vj = T.axis.remap("SS", [i, j])
             B[vi, vj] = A[vi, vj]
+"""
+FIRST_ROW = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[0, vj]
 """
 EVERY_SECOND = """
 for i in T.parallel(16):
@@ -201,11 +222,15 @@ AT: dict[str, Case] = {
         GUARDED, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), "C", "local"), "BW323",
         "does not write every element"),
     "read_at: triangle": (
-        TRIANGLE, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW312",
+        TRIANGLE, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW350",
         "depends on another loop"),
     "read_at: lanes": (
         LANES, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW317",
         "lanes of loop j would share the copy"),
+    "read_at: thread blocks would fill one copy": (
+        FIRST_ROW, lambda s: (s.bind(loop(s, "B", 0), "blockIdx.x"),
+                              s.read_at(loop(s, "B", 0), block(s, "B"), 0, "global")), "BW317",
+        "may write the same elements of A_global"),
     "write_at: block elsewhere": (
         CHAIN, lambda s: s.write_at(loop(s, "B", 0), block(s, "C"), 0, "local"), "BW310",
         "does not stand below loop"),
@@ -228,17 +253,20 @@ IN_PLACE: dict[str, Case] = {
         EVERY_SECOND, lambda s: s.cache_inplace(block(s, "A"), 0, "local"), "BW317",
         "does not fill the box of A"),
     "cache_inplace: nothing there yet": (
-        UNWRITTEN, lambda s: s.cache_inplace(block(s, "C"), "C", "local"), "BW323",
+        UNWRITTEN, lambda s: s.cache_inplace(block(s, "C"), "C", "local"), "BW322",
         "nothing writes C before"),
+    "cache_inplace: first values come from inside": (
+        STARTED_INSIDE, lambda s: s.cache_inplace(block(s, "row"), "B", "local"), "BW362",
+        "gives B its first values"),
     "cache_index: the root": (
         CHAIN, lambda s: s.cache_index(block(s, "root"), "local"), "BW311", "root block"),
     "cache_index: blocks inside": (
-        OUTER, lambda s: s.cache_index(block(s, "row"), "local"), "BW325", "has blocks inside"),
+        OUTER, lambda s: s.cache_index(block(s, "row"), "local"), "BW362", "has blocks inside"),
     "cache_index: threshold": (
         CHAIN, lambda s: s.cache_index(block(s, "B"), "local", -1), "BW304",
         "must not be negative"),
     "cache_index: domain": (
-        LATE, lambda s: s.cache_index(block(s, "B"), "local"), "BW325", "does not start at 0"),
+        LATE, lambda s: s.cache_index(block(s, "B"), "local"), "BW350", "does not start at 0"),
 }  # fmt: skip
 REINDEX: dict[str, Case] = {
     "reindex_cache_read: number of iterators": (
@@ -300,6 +328,10 @@ LAYOUT: dict[str, Case] = {
         CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j & i),
                                             assume_injective_transform=True), "BW324",
         "not one to one"),
+    "set_scope: threads would not see it": (
+        CHAIN, lambda s: (s.bind(loop(s, "C", 0), "threadIdx.x"),
+                          s.set_scope(block(s, "C"), 0, "local")), "BW317",
+        "each member bound to threadIdx.x would have a C of its own"),
     "set_axis_separator: order": (
         CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "C", [1, 1]), "BW304",
         "no increasing positions"),
@@ -312,7 +344,7 @@ LAYOUT: dict[str, Case] = {
 }  # fmt: skip
 PADDING: dict[str, Case] = {
     "decompose_padding: loop elsewhere": (
-        PAD, lambda s: s.decompose_padding(block(s, "C"), loop(s, "B", 0)), "BW333",
+        PAD, lambda s: s.decompose_padding(block(s, "C"), loop(s, "B", 0)), "BW310",
         "is not above C"),
     "decompose_padding: no choice": (
         CHAIN, lambda s: s.decompose_padding(block(s, "C"), loop(s, "C", 0)), "BW333",
@@ -329,16 +361,16 @@ PADDING: dict[str, Case] = {
         "no single store"),
     "pad_einsum: reduction over a window": (
         PAD.replace("C[vi + 2, vj]", "C[vi + 2, vj]"),
-        lambda s: s.pad_einsum(block(s, "B"), [5]), "BW326", "one number of at least 1"),
+        lambda s: s.pad_einsum(block(s, "B"), [5]), "BW304", "one number of at least 1"),
 }  # fmt: skip
 REGIONS: dict[str, Case] = {
     "annotate_buffer_access: less than is read": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read",
-                                                  lambda i, j: (i, (0, 16))), "BW328",
+                                                  lambda i, j: (i, (0, 16))), "BW366",
         "reads more of C than the ranges hold"),
     "annotate_buffer_access: writes that do not happen": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "write",
-                                                  lambda i, j: (i, (0, 32))), "BW328",
+                                                  lambda i, j: (i, (0, 32))), "BW366",
         "claim elements of B"),
     "annotate_buffer_access: dimensions": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read", lambda i, j: (i,)),

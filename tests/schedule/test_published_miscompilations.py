@@ -91,7 +91,7 @@ def main(A: T.Buffer((64,), "float32"), E: T.Buffer((64,), "float32")):
             E[vi] = D[vi] + 1.0
 """)
         sch = Schedule(func)
-        with refused("some instances of block E would belong to no iteration", "BW323"):
+        with refused("some instances of block E would belong to no iteration", "BW358"):
             sch.reverse_compute_at(block(sch, "E"), at(sch, "high", 0))
         with refused("is not inside loop i", "BW322"):
             sch.reverse_compute_at(block(sch, "E"), at(sch, "low", 0))
@@ -214,7 +214,7 @@ def main(A: T.Buffer((128,), "float32"), Y: T.Buffer((100,), "float32")):
         sch = Schedule(function(self.SOURCE), verify="full")
         _, inner = sch.split(at(sch, "B", 0), [None, 4])
         sch.blockize(inner)
-        with refused("the body of block B_o is not a single store", "BW324"):
+        with refused("the body of block B_o is not a single store", "BW360"):
             sch.reverse_compute_inline(block(sch, "Y"))
 
     def test_a_producer_that_runs_less_takes_nothing_in(self) -> None:
@@ -222,7 +222,7 @@ def main(A: T.Buffer((128,), "float32"), Y: T.Buffer((100,), "float32")):
             "            B[vi] =", "            T.where(i < 64)\n            B[vi] ="
         )
         sch = Schedule(function(text))
-        with refused("does not run where block Y does", "BW324"):
+        with refused("does not run where block Y does", "BW358"):
             sch.reverse_compute_inline(block(sch, "Y"))
 
 

@@ -108,7 +108,7 @@ def test_imperfect_tiles_need_not_divide() -> None:
     assert_same_meaning(program(SYMBOLIC), sch.func, sizes={"n": 37}, exact=True)
     with pytest.raises(ScheduleError, match="extent of loop i_0 is symbolic") as caught:
         sch.sample_perfect_tile(sch.axis("B", "i_0"), 2)
-    assert caught.value.code == "BW318"
+    assert caught.value.code == "BW354"
     assert "sample_imperfect_tile" in str(caught.value)
 
 

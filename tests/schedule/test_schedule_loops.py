@@ -134,7 +134,7 @@ def test_merge_refuses_loops_that_do_not_match() -> None:
     refused("BW310", "one of each nest", lambda: sch.merge(b[0], b[1]))
     refused("BW316", "between the nests", lambda: sch.merge(b[0], d[0]))
     outer, _ = sch.split(c[0], [None, 5])
-    refused("BW318", "same bounds", lambda: sch.merge(b[0], outer))
+    refused("BW355", "same bounds", lambda: sch.merge(b[0], outer))
     sch.parallel(b[0])
     refused("BW312", "parallel already", lambda: sch.merge(b[0], d[0]))
 
@@ -283,11 +283,11 @@ def test_blocks_that_bind_outer_loops_alike_share_iterators() -> None:
 def test_grouping_is_refused_where_it_would_cut_something() -> None:
     sch = Schedule(ROW_NORM)
     b, c, d = (sch.get_block(name) for name in "BCD")
-    refused("BW326", "stands between", lambda: sch.blockize([b, d]))
+    refused("BW310", "stands between", lambda: sch.blockize([b, d]))
     refused("BW304", "twice", lambda: sch.blockize([b, b]))
     refused("BW304", "a loop handle or a list", lambda: sch.blockize(b))  # type: ignore[arg-type]
     inner = sch.merge(sch.get_loops(b)[1], sch.get_loops(c)[1])
-    refused("BW326", "not complete inside", lambda: sch.blockize(sch.get_child_blocks(inner)))
+    refused("BW365", "not complete inside", lambda: sch.blockize(sch.get_child_blocks(inner)))
 
 
 def test_handles_live_on_inside_a_new_block() -> None:

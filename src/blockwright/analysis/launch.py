@@ -175,7 +175,7 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
         return
     name = visit.block.name
     if wanted not in _ORDER:
-        yield Problem("BW239", f"block {name} runs in {wanted!r}, which is no execution scope",
+        yield Problem("BW231", f"block {name} runs in {wanted!r}, which is no execution scope",
                       (visit.realize,), f"one of {', '.join(_ORDER)}")  # fmt: skip
         return
     if visit.kernel is None:

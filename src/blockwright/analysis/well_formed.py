@@ -79,17 +79,17 @@ class _Checker:
         handles = set(func.params)
         for handle, buffer in func.buffer_map:
             if handle not in handles:
-                self.report("BW211", f"{buffer.name} is bound to no parameter", buffer)
+                self.report("BW243", f"{buffer.name} is bound to no parameter", buffer)
             self.define(buffer)
             self.visible.update(ir.collect(buffer, ir.Var))
         body = func.body
         if isinstance(body, ir.BlockRealize):
             if body.iter_values or body.block.iter_vars:
-                self.report("BW215", "the root block has iterators", body.block)
+                self.report("BW246", "the root block has iterators", body.block)
             self.block(body.block, root=True)
         else:
             if ir.collect(body, ir.Block):
-                self.report("BW215", "the body has blocks but is not the root block", body)
+                self.report("BW246", "the body has blocks but is not the root block", body)
             self.stmt(body)
 
     # ------------------------------------------------------------------ statements

@@ -51,8 +51,8 @@ def compile(
 
     Raises:
         ImporterError: operators that are not covered, all at once.
-        OptionError: BW901 unknown effort, BW902 a model of another kind, BW903 and BW908 a torch
-            module without a sequence of example inputs.
+        OptionError: BW901 unknown effort, BW902 a model of another kind, BW908 a torch module
+            without a sequence of example inputs.
     """
     if effort not in EFFORTS:
         raise OptionError(f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}",
@@ -101,7 +101,7 @@ def import_model(
 
 def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any) -> Any:
     if example_inputs is None:
-        raise OptionError("a torch module needs example_inputs to be exported", code="BW903",
+        raise OptionError("a torch module needs example_inputs to be exported", code="BW908",
                           help="bw.compile(model, (x, mask), dynamic_shapes=...)")  # fmt: skip
     import torch
 

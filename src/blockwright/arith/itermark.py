@@ -31,7 +31,7 @@ class IterMapError(BlockwrightError):
         reason: one sentence per problem.
     """
 
-    default_code = "BW340"
+    default_code = "BW249"
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

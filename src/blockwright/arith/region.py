@@ -48,7 +48,7 @@ def bound_region(
         dtype = part.min.dtype
         if low is None or high is None:
             if shape is None:
-                raise IRError(f"dimension {position} of the region has no bound", code="BW212",
+                raise IRError(f"dimension {position} of the region has no bound", code="BW244",
                               help="pass `shape` to fall back on the whole dimension")  # fmt: skip
             result.append(Range(const(0, dtype), analyzer.simplify(shape[position])))
             continue

@@ -27,7 +27,7 @@ def dump_directory() -> Path | None:
 def dump_passes(directory: Path, then: OnAnyPass | None = None) -> OnAnyPass:
     """An observer of passes that writes what each one makes, and then calls another observer.
 
-    Raises, when called: OptionError BW913 where files cannot be written.
+    Raises, when called: OptionError BW915 where files cannot be written.
     """
     count = 0
 
@@ -40,7 +40,7 @@ def dump_passes(directory: Path, then: OnAnyPass | None = None) -> OnAnyPass:
         except OSError as error:
             raise OptionError(
                 f"{VARIABLE}: cannot write {path.name}: {error.strerror}",
-                code="BW913",
+                code="BW915",
                 help="name a directory that can be written",
             ) from None
         count += 1

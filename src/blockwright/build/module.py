@@ -93,7 +93,7 @@ class Module:
         """Calls the only function."""
         names = self.names()
         if len(names) != 1:
-            raise BuildError(f"the module has {len(names)} functions", code="BW603",
+            raise BuildError(f"the module has {len(names)} functions", code="BW607",
                              help='call one by name: module["name"](…)')  # fmt: skip
         return self[names[0]](*args)
 
@@ -177,7 +177,7 @@ def build(
     Raises:
         ValidationError: BW2xx, all problems of the program; see `bw.validate`.
         BuildError: BW6xx, naming the function and the rule.
-        OptionError: BW910 for an unknown sanitizer.
+        OptionError: BW917 for an unknown sanitizer.
     """
     module = as_module(program)
     chosen = Target(target)

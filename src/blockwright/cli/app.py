@@ -143,6 +143,18 @@ def doctor_command(debug: Debug = False) -> None:
         raise typer.Exit(1)
 
 
+@app.command("explain")
+def explain_command(
+    code: Annotated[str, typer.Argument(metavar="CODE", help="As errors print it: BW317.")],
+    debug: Debug = False,
+) -> None:
+    """Say what an error code stands for, and where to read on."""
+    with command_session(debug):
+        from blockwright.cli.explain import explain
+
+        explain(code)
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """The entry point of the `blockwright` program; ends the process.
 

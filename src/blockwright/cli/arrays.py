@@ -19,7 +19,7 @@ _SHAPE = re.compile(r"(\d+(x\d+)*)?\Z")
 
 
 def read_inputs(given: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Array]:
-    """Arrays of `NAME=FILE.npy` texts. Raises: OptionError BW920 malformed, BW921 unreadable."""
+    """Arrays of `NAME=FILE.npy` texts. Raises: OptionError BW920, BW921, BW924."""
     known = {p.name: p for p in parameters}
     found: dict[str, Array] = {}
     for text in given:
@@ -42,7 +42,8 @@ def random_inputs(
 ) -> dict[str, Array]:
     """Arrays of `NAME=SHAPE[:DTYPE]` texts; the type defaults to the parameter's.
 
-    Raises: OptionError BW920 malformed, BW922 a type that does not exist.
+    Raises: OptionError BW920 malformed, BW922 a type that does not exist, BW924 no such
+    argument or one given already.
     """
     known = {p.name: p for p in parameters}
     generator = np.random.default_rng(seed)
@@ -67,10 +68,10 @@ def _split(
         raise OptionError(f"{option} {text!r} is malformed", code="BW920",
                           help=f"write {option} {usage}")  # fmt: skip
     if name not in known:
-        raise OptionError(f"the model has no argument {name!r}", code="BW920",
+        raise OptionError(f"the model has no argument {name!r}", code="BW924",
                           help=f"arguments: {', '.join(known) or 'none'}")  # fmt: skip
     if name in taken:
-        raise OptionError(f"argument {name!r} is given twice", code="BW920",
+        raise OptionError(f"argument {name!r} is given twice", code="BW924",
                           help="give each argument once")  # fmt: skip
     return name, value
 

@@ -68,7 +68,7 @@ def findings(probe: Probe) -> list[Finding]:
     try:
         return probe()
     except BlockwrightError as error:
-        remedy = error.help or f"look up {error.code}"
+        remedy = error.help or f"see blockwright explain {error.code}"
         return [Finding(_title(probe), f"[{error.code}] {error.message}", "broken", remedy)]
     except Exception as error:  # noqa: BLE001  a broken installation can raise anything
         text = f"{type(error).__name__}: {error}"

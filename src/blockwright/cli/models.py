@@ -32,8 +32,8 @@ def load_model(text: str) -> Any:
     """The model that `text` names: an exported program, an IR module or a graph function.
 
     Raises: OptionError: BW902 no known kind of model, BW910 no such file, BW911 torch is missing,
-    BW912 loading it failed, BW913 a script without a module or with several, BW914 a module
-    without a graph function "main".
+    BW912 no such name in it, BW918 loading it failed, BW913 a script without a module or with
+    several, BW914 a module without a graph function "main".
     """
     script = _SCRIPT.match(text)
     if script is not None:
@@ -135,7 +135,7 @@ def _guarded(action: Callable[[], Made], what: str) -> Made:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise OptionError(
             f"{what}: {type(error).__name__}: {error}",
-            code="BW912",
+            code="BW918",
             notes=[f"raised at {last.filename}:{last.lineno}"],
             help="--debug shows the whole traceback",
         ) from error

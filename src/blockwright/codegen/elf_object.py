@@ -131,7 +131,7 @@ def _read_symbols(
             what = "a common symbol" if index == SHN_COMMON else "thread-local"
             raise BuildError(
                 f"{name}: symbol '{text}' is {what}, which the linker does not place",
-                code="BW660",
+                code="BW662",
                 help="give the global an initialiser and keep it shared between threads",
             )
         section = sections.get(index)

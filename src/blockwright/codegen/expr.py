@@ -75,7 +75,7 @@ class ExprCompiler:
             return self._chain(expr)
         method = self.table.get(type(expr).__name__)
         if method is None:
-            raise BuildError(f"no code for {type(expr).__name__}", code="BW613",
+            raise BuildError(f"no code for {type(expr).__name__}", code="BW601",
                              help="lower the function before building it")  # fmt: skip
         result = method(self, expr)
         self._known[-1][expr] = result

@@ -115,7 +115,7 @@ class StmtCompiler:
         self.expressions.forget()
         method = self.table.get(type(stmt).__name__)
         if method is None:
-            raise BuildError(f"no code for {type(stmt).__name__}", code="BW613",
+            raise BuildError(f"no code for {type(stmt).__name__}", code="BW601",
                              help="lower the function before building it")  # fmt: skip
         method(self, stmt)
 
@@ -166,7 +166,7 @@ class StmtCompiler:
             self.parallel(self, stmt)
             return
         if stmt.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
-            raise BuildError(f"no code for a {stmt.kind.value} loop", code="BW613",
+            raise BuildError(f"no code for a {stmt.kind.value} loop", code="BW601",
                              help="lower the function before building it")  # fmt: skip
         count = integers.constant_of(stmt.extent)
         if count is not None and count <= 0:

@@ -180,7 +180,7 @@ def interpret(
     Raises InterpretError: BW701–BW709 for arguments as in a compiled call, BW751 out of bounds,
     BW752 read of an element nobody wrote, BW753 failed assertion, BW754 division by zero,
     BW755 iterator outside its domain, BW756 race, BW757 what the interpreter cannot run,
-    BW758 view that does not fit, BW759 shift amount.
+    BW758 view that does not fit, BW759 shift amount, BW760 an `order` that is none.
     """
     module = program if isinstance(program, IRModule) else None
     func = module[entry] if module is not None else program
@@ -192,7 +192,7 @@ def interpret(
             help="lower a graph function first; of a schedule pass its .func",
         )
     if order is not None and order != "reverse" and not isinstance(order, int):
-        raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW702")
+        raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW760")
     compiled = program_of(func)
     state = State(module, vectorize=vectorize, races=races, order=order,
                   packed={**_packed, **(packed or {})})  # fmt: skip
@@ -266,7 +266,7 @@ def _match_arguments(
     known = {v.name: v for v in (*compiled.scalars, *compiled.symbols)}
     for name, value in scalars.items():
         if name not in known:
-            raise InterpretError(f"{func.name} has no scalar {name!r}", code="BW702")
+            raise InterpretError(f"{func.name} has no scalar {name!r}", code="BW701")
         values[known[name]] = _scalar(func, known[name], value)
     return arrays, values
 
@@ -347,7 +347,7 @@ def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> se
     names = {b.name: b for b in func.buffers}
     unknown = [n for n in outputs if n not in names]
     if unknown:
-        raise InterpretError(f"{func.name} has no buffer parameter {unknown[0]!r}", code="BW702",
+        raise InterpretError(f"{func.name} has no buffer parameter {unknown[0]!r}", code="BW701",
                              help=f"buffers: {', '.join(names)}")  # fmt: skip
     return {names[n] for n in outputs}
 

@@ -43,7 +43,7 @@ class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
             IRError: the name is taken, or the programs' parameters do not agree.
         """
         if name in TensorIntrin._known and not override:
-            raise IRError(f"tensor intrinsic {name!r} is already registered", code="BW220",
+            raise IRError(f"tensor intrinsic {name!r} is already registered", code="BW247",
                           help="choose another name or pass override=True")  # fmt: skip
         intrin = TensorIntrin(name, meaning, implementation)
         _check(intrin)
@@ -81,9 +81,9 @@ def _check(intrin: TensorIntrin) -> None:
     )
     if not same:
         raise IRError(f"tensor intrinsic {intrin.name!r}: meaning and implementation take "
-                      "different buffers", code="BW220",
+                      "different buffers", code="BW248",
                       help="same number, ranks and types in the same order")  # fmt: skip
     leaves = ir.blocks(intrin.meaning.root.body)
     if len(leaves) != 1 or not isinstance(leaves[0].body, ir.BufferStore):
         raise IRError(f"tensor intrinsic {intrin.name!r}: the meaning must be loops around one "
-                      "block with one store", code="BW220")  # fmt: skip
+                      "block with one store", code="BW248")  # fmt: skip

@@ -289,7 +289,7 @@ def call(op: str, *args: Any, dtype: DType | str | None = None) -> Expr:
     row = op_row(op)
     values = tuple(as_expr(a) for a in args)
     if row.arity >= 0 and len(values) != row.arity:
-        raise IRError(f"{op} takes {row.arity} arguments, got {len(values)}", code="BW206")
+        raise IRError(f"{op} takes {row.arity} arguments, got {len(values)}", code="BW229")
     if row.elementwise and row.arity > 1:
         values = _match_all(values)
     if dtype is not None:

@@ -75,7 +75,7 @@ class GraphExpr(Node, frozen=True, eq=False, kw_only=True):
     def tensor_info(self) -> TensorInfo:
         """The annotation as a tensor's; raises when it is something else."""
         if not isinstance(self.info, TensorInfo):
-            raise IRError(f"expected a tensor, got {self.info!r}", code="BW212")
+            raise IRError(f"expected a tensor, got {self.info!r}", code="BW245")
         return self.info
 
 

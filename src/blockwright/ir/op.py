@@ -81,7 +81,7 @@ def register_op(row: OpRow) -> None:
     """Add a row; hardware-operation files use this for target-specific operations."""
     known = OPS.get(row.name)
     if known is not None and known != row:
-        raise IRError(f"builtin operation {row.name!r} is already defined", code="BW206")
+        raise IRError(f"builtin operation {row.name!r} is already defined", code="BW227")
     OPS[row.name] = row
 
 

@@ -216,7 +216,7 @@ def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> N
         raise IRError(
             f"programs differ at `{found.path or 'root'}`:\n  left:  {found.left!r}\n"
             f"  right: {found.right!r}\nleft program:\n{a!r}\nright program:\n{b!r}",
-            code="BW211",
+            code="BW242",
         ) from None
 
 

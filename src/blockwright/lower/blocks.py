@@ -67,7 +67,7 @@ TOUCHED_REGION = "touched_region"
 def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function without blocks.
 
-    Raises BuildError BW612 for a loop bound to a thread axis on a processor without such axes,
+    Raises BuildError BW631 for a loop bound to a thread axis on a processor without such axes,
     BW613 for a view whose shape does not fit its region.
     """
     func = define_empty_reductions(func)
@@ -209,7 +209,7 @@ class _Blocks(Mutator):
         if node.kind is ForKind.THREAD_BINDING and self.machine == "cpu":
             tag = node.thread.thread_tag if node.thread else "a thread axis"
             raise BuildError(f"loop {node.loop_var.name} is bound to {tag}, which this processor "
-                             "does not have", code="BW612",
+                             "does not have", code="BW631",
                              help="use parallel and vectorize, or a cuda target")  # fmt: skip
         return self.descend(node)
 

@@ -72,7 +72,7 @@ CHECKED = "checked_index"
 def check_indices(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function with `checked_index` expanded.
 
-    Raises: BuildError BW616 for vectors of indices.
+    Raises: BuildError BW634 for vectors of indices.
     """
     if not any(isinstance(n, Call) and n.op == CHECKED for n in walk_code(func.body)):
         return func
@@ -140,7 +140,7 @@ class _Strip(Scoped):
             return self.descend(node)
         index, extent = self(node.args[0]), self(node.args[1])
         if index.dtype.lanes > 1:
-            raise BuildError(f"{CHECKED} of a vector of {index.dtype.lanes} indices", code="BW616",
+            raise BuildError(f"{CHECKED} of a vector of {index.dtype.lanes} indices", code="BW634",
                              help="check each index before it becomes a lane")  # fmt: skip
         inside = logical_and(compare(E.GE, index, const(0, index.dtype)),
                              compare(E.LT, index, extent))  # fmt: skip

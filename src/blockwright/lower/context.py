@@ -31,7 +31,7 @@ class LowerOptions:
     def __post_init__(self) -> None:
         unknown = [name for name in self.sanitize if name not in SANITIZERS]
         if unknown:
-            raise OptionError(f"unknown sanitizer {unknown[0]!r}", code="BW910",
+            raise OptionError(f"unknown sanitizer {unknown[0]!r}", code="BW917",
                               help=f"choose from {', '.join(SANITIZERS)}")  # fmt: skip
 
 

@@ -40,7 +40,7 @@ EXPLICIT = ("unroll_explicit", "pragma_unroll_explicit")
 def unroll_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function without unrolled loops.
 
-    Raises BuildError BW614 where the number of iterations is not a constant, BW615 where there
+    Raises BuildError BW630 where the number of iterations is not a constant, BW633 where there
     would be more copies than `LowerOptions.unroll_limit`.
     """
     return func.replace(body=_Unroll(context.options.unroll_limit)(func.body))
@@ -66,7 +66,7 @@ class _Unroll(Mutator):
         count = const_int(node.extent)
         if wanted and count is None:
             raise BuildError(f"loop {node.loop_var.name} cannot be unrolled: its extent "
-                             f"{node.extent!r} is not a constant", code="BW614",
+                             f"{node.extent!r} is not a constant", code="BW630",
                              help="split the loop by a constant factor first")  # fmt: skip
         if not wanted and (node.kind is not ForKind.SERIAL or not step or count is None):
             return node
@@ -76,7 +76,7 @@ class _Unroll(Mutator):
             return self._expand(node, count) if copies <= step else node
         if copies > self.limit:
             raise BuildError(f"unrolling loop {node.loop_var.name} gives {copies} statements, more "
-                             f"than {self.limit}", code="BW615",
+                             f"than {self.limit}", code="BW633",
                              help="unroll a smaller loop, or raise unroll_limit")  # fmt: skip
         return self._expand(node, count)
 

@@ -50,7 +50,7 @@ from blockwright.support import BuildError
 def vectorize_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function without vectorized loops.
 
-    Raises BuildError BW610 where the number of lanes is not a constant, BW611 for a reduction over
+    Raises BuildError BW630 where the number of lanes is not a constant, BW632 for a reduction over
     the lanes that is not a sum, product-free minimum or maximum of the stored element.
     """
     return func.replace(body=_Loops(context, function_analyzer(func))(func.body))
@@ -68,7 +68,7 @@ class _Loops(Analysed):
         count = const_int(node.extent)
         if count is None:
             raise BuildError(f"loop {node.loop_var.name} cannot be vectorized: its extent "
-                             f"{node.extent!r} is not a constant", code="BW610",
+                             f"{node.extent!r} is not a constant", code="BW630",
                              help="split the loop by the vector length first")  # fmt: skip
         inner = [loop for loop in collect(node.body, For) if loop.kind is ForKind.VECTORIZED]
         if inner:
@@ -186,7 +186,7 @@ class _Body:
         if _reads(node.value, node):
             raise BuildError(
                 f"loop {self.loop.loop_var.name} is vectorized, but every iteration updates the "
-                f"same element of {node.buffer.name}", code="BW611",
+                f"same element of {node.buffer.name}", code="BW632",
                 help="vectorize a spatial loop, use rfactor, or write the update as "
                 "B[i] = B[i] + f(v), min or max")  # fmt: skip
         raise CannotVectorize(f"all iterations store to one element of {node.buffer.name}")

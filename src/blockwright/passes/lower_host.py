@@ -146,7 +146,7 @@ class _Host:
         place = self.plan.place.get(var)
         offset = None if place is None else self.plan.storages[place].offset
         if offset is None:
-            raise GraphError(f"{var.name} has no planned storage", code="BW407")
+            raise GraphError(f"{var.name} has no planned storage", code="BW414")
         return ir.Call("address_of", (ir.BufferLoad(self.arena, (offset,)),), _HANDLE)
 
     def _pointer(self, value: ir.GraphExpr) -> ir.Expr:
@@ -157,7 +157,7 @@ class _Host:
             found = ir.Call("constant_data", (ir.StringImm(name),), _HANDLE)
             self.pointers[value] = found
         if found is None:
-            raise GraphError(f"no memory for {value!r}", code="BW407")
+            raise GraphError(f"no memory for {value!r}", code="BW414")
         return found
 
     def _call(

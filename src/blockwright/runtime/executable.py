@@ -86,10 +86,10 @@ class Executable:
         values = dict(zip(names, inputs, strict=False))
         for name, value in named.items():
             if name not in names:
-                raise ArgumentError(f"there is no argument `{name}`", code="BW702",
+                raise ArgumentError(f"there is no argument `{name}`", code="BW701",
                                     help=f"arguments: {', '.join(names)}")  # fmt: skip
             if name in values:
-                raise ArgumentError(f"argument `{name}` is given twice", code="BW702")
+                raise ArgumentError(f"argument `{name}` is given twice", code="BW701")
             values[name] = value
         missing = [n for n in names if n not in values]
         if missing:

@@ -61,7 +61,7 @@ _memory_files: list[int] = []
 
 
 def load_library(path: str | os.PathLike[str]) -> Library:
-    """Loads a library from its file. Raises: ArtefactError (BW805) when the loader refuses it."""
+    """Loads a library from its file. Raises: ArtefactError (BW806) when the loader refuses it."""
     file = Path(path).absolute()
     library = Library(file, _open(_fresh_name(file)))
     threads.apply_pending()
@@ -143,6 +143,6 @@ def _open(name: str) -> Any:
         reason = str(error).strip().splitlines()[-1]
         raise ArtefactError(
             f"the system's loader refused {name}: {reason}",
-            code="BW805",
+            code="BW806",
             help="the file must be a shared library for this machine",
         ) from error

@@ -72,9 +72,11 @@ def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.Buffe
 def whole_box(state: State, scope: ir.Block, buffer: ir.Buffer, kind: str) -> tuple[ir.Range, ...]:
     """What can be touched of a buffer in a scope: everything in the root; inside another block the
     part that its signature states."""
-    stated = scope.reads if kind == "read" else scope.writes
-    if scope is not state.func.root and any(r.buffer is buffer for r in stated):
-        return clip_region(region_of(stated, buffer), state.analyzer(scope.body)).region
+    # A block with an initial value does not state among its reads what it updates.
+    order = (scope.reads, scope.writes) if kind == "read" else (scope.writes, scope.reads)
+    for stated in () if scope is state.func.root else order:
+        if any(r.buffer is buffer for r in stated):
+            return clip_region(region_of(stated, buffer), state.analyzer(scope.body)).region
     return ir.full_region(buffer).region
 
 
@@ -106,7 +108,7 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
         if view or wide or address:
             what = "a view" if view else "vectors" if wide else "its address"
             state.fail(f"{buffer.name} is used through {what}, not element by element",
-                       code="BW324", guilty=[stmt],
+                       code="BW359", guilty=[stmt],
                        help="do this before blockize, tensorize and calls")  # fmt: skip
 
 
@@ -166,7 +168,7 @@ def require_reached(state: State, block: ir.Block) -> None:
     """The loops run the block at every point of its domain."""
     if not reached(state, block):
         state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
-                   code="BW325", guilty=[state.realize(block)],
+                   code="BW361", guilty=[state.realize(block)],
                    help="state the domain that is run in T.axis")  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def require_unbound(state: State, loop: ir.For) -> None:
 
 def require_zero_start(state: State, loop: ir.For) -> None:
     if not ir.is_const_int(loop.min, 0):
-        state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW312", guilty=[loop],
+        state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW350", guilty=[loop],
                    help="take this step before loop_partition, whose pieces count on from "
                    "one another")  # fmt: skip
 

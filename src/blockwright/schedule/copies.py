@@ -12,9 +12,10 @@ from typing import NoReturn
 from blockwright import ir
 from blockwright.analysis import clip_region
 from blockwright.arith import Analyzer, covers, jointly_cover
+from blockwright.schedule.checks import require_kind
 from blockwright.schedule.edit import with_signature, wrap_loops
 from blockwright.schedule.move import Domains, join, merge, nest_for
-from blockwright.schedule.state import State
+from blockwright.schedule.state import State, Step
 
 
 def anchor(state: State, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.Stmt]) -> ir.Stmt:
@@ -104,6 +105,16 @@ def _boxed(
     return clip_region(box, analyzer), nest
 
 
+def concurrent(state: State, step: Step) -> Step:
+    """The step, if loops around the copies that it made may still run the way their kinds say."""
+    made = [block for block in step.results if isinstance(block, ir.Block)]
+    after = State(step.func, lambda _: made[0], state.step_name, state.memo)
+    for block in made:
+        for loop in after.tree.loops_above(block):
+            require_kind(after, loop)
+    return step
+
+
 def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool:
     """Whether the block reads, whatever its data, the one element that its signature states: then
     the element has a value wherever the block runs."""
@@ -168,7 +179,7 @@ def box_block(
     for loop in used:
         if any(ir.uses_var(e, variables) for e in (loop.min, loop.extent)):
             state.fail(f"the extent of loop {loop.loop_var.name} depends on another loop around "
-                       "the copy", code="BW312", guilty=[loop],
+                       "the copy", code="BW350", guilty=[loop],
                        help="choose a loop further outside, around the one that the "
                             "extent depends on")  # fmt: skip
     iters = tuple(

@@ -95,7 +95,7 @@ def bounds(state: State, block: ir.Block, conditions: Iterable[ir.Expr]) -> list
                     kept.append((it, type(condition), condition.b))
                     found = True
         if not found:
-            state.fail("a condition of the predicate concerns no single iterator", code="BW320",
+            state.fail("a condition of the predicate concerns no single iterator", code="BW356",
                        guilty=[realize],
                        help="choose factors that divide the loops, pad_einsum the "
                             "block, or cut the border off with loop_partition")  # fmt: skip

@@ -146,7 +146,7 @@ class Edit:
     def _build_block(self, node: ir.Block) -> ir.Block:
         body = self._build(node.body)
         if body is None:
-            self.state.fail("nothing would be left in the enclosing block", code="BW311",
+            self.state.fail("nothing would be left in the enclosing block", code="BW349",
                             guilty=[node], help="keep at least one block in it")  # fmt: skip
         init = None if node.init is None else self._build(node.init)
         added, freed = self._allocs.get(node, ((), ()))

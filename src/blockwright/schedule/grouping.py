@@ -40,7 +40,7 @@ def grouped(
     inside = [block for part in parts for block in state.tree.child_blocks(part)]
     others = [b for b in inside if b not in set(blocks)]
     if others:
-        state.fail(f"block {others[0].name} stands between the blocks given", code="BW326",
+        state.fail(f"block {others[0].name} stands between the blocks given", code="BW310",
                    guilty=[state.tree.realize(b) for b in others],
                    help="give it too, or move it first")  # fmt: skip
     flow = state.data_flow(state.scope(blocks[0]))
@@ -127,7 +127,7 @@ def _inner(
     started = [it for it in iters if it.iter_type is ir.IterType.REDUCE
                and not ir.is_const_int(it.dom.extent, 1)]  # fmt: skip
     if block.init is not None and started:
-        state.fail(f"the reduction {block.name} is not complete inside the new block", code="BW326",
+        state.fail(f"the reduction {block.name} is not complete inside the new block", code="BW365",
                    guilty=[state.tree.realize(block)],
                    help="decompose_reduction first")  # fmt: skip
     bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
@@ -185,7 +185,7 @@ class _Outer:
                 self.state.fail(
                     f"an outer loop drives iterators of different kinds, one of them of block "
                     f"{inner.block.name}",
-                    code="BW326",
+                    code="BW364",
                     guilty=[it],
                     help="group the blocks further inside",
                 )

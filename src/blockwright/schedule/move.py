@@ -204,13 +204,13 @@ def place(
     """Move the block into the loop's body between the positions `first` and `last`."""
     if first > last:
         state.fail(f"no place in loop {loop.loop_var.name} comes after what block {block.name} "
-                   "needs and before what needs it", code="BW321",
+                   "needs and before what needs it", code="BW357",
                    guilty=[state.tree.realize(block), loop],
                    help="choose another loop, or move the blocks between them first: "
                         "producers with compute_at, consumers with reverse_compute_at")  # fmt: skip
     at = last if index == -1 else first if index == -2 else index
     if not first <= at <= last:
-        state.fail(f"index {index} is outside the legal places {first} to {last}", code="BW321",
+        state.fail(f"index {index} is outside the legal places {first} to {last}", code="BW357",
                    guilty=[loop], help="-1 is the last legal place, -2 the first")  # fmt: skip
     parts = body_parts(loop)
     edit = Edit(state)

@@ -72,7 +72,7 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
         effect = isinstance(node, ir.Call) and ir.op_row(node.op).kind == "effect"
         if effect or isinstance(node, ir.AssertStmt):
             state.fail(f"block {block.name} does more than write buffers, which must neither "
-                       "happen elsewhere nor more often", code="BW314",
+                       "happen elsewhere nor more often", code="BW353",
                        guilty=[realize, node],
                        help="leave the block where it is, and move the blocks around it"
                        )  # fmt: skip
@@ -165,7 +165,7 @@ def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) ->
             if above is scope:
                 break
             if not isinstance(above, (ir.For, ir.SeqStmt)):
-                state.fail("a statement other than a loop decides whether it runs", code="BW313",
+                state.fail("a statement other than a loop decides whether it runs", code="BW351",
                            guilty=[above, node],
                            help="make the condition a predicate of the block")  # fmt: skip
 
@@ -174,7 +174,7 @@ def require_implied_predicate(state: State, block: ir.Block) -> None:
     """The predicate only keeps the iterators inside their domains, so it can be made anew."""
     if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
         state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                   code="BW320", guilty=[state.tree.realize(block)],
+                   code="BW356", guilty=[state.tree.realize(block)],
                    help="state the domain that is run in T.axis")  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def require_everywhere(state: State, block: ir.Block) -> None:
     """The loops run every instance in the block's domain, which can then be run elsewhere."""
     if not runs_everywhere(state, block):
         state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
-                   code="BW325", guilty=[state.realize(block)],
+                   code="BW361", guilty=[state.realize(block)],
                    help="state the domain that is run in T.axis")  # fmt: skip
 
 
@@ -216,7 +216,7 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
             high = analyzer.prove(ir.LE(*ir.match_types(rng.min + rng.extent, size)))
             if not (low and high):
                 state.fail(f"block {block.name} may read outside of {read.buffer.name}; such "
-                           "instances belong to no iteration of the producer", code="BW323",
+                           "instances belong to no iteration of the producer", code="BW358",
                            guilty=[state.tree.realize(block)],
                            help="inline or pad the read first")  # fmt: skip
 
@@ -278,7 +278,7 @@ def require_sound(
                             "in whose iterations all that is read has been written")  # fmt: skip
     if flow.kind(moved) is BlockKind.OTHER:
         state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
-                   f"{flow.why_other(moved)}", code="BW315", guilty=marks,
+                   f"{flow.why_other(moved)}", code="BW314", guilty=marks,
                    help="choose a loop whose iterations produce disjoint parts")  # fmt: skip
     if flow.kind(moved) is BlockKind.REDUCTION and flow.restart(moved) is None:
         state.fail(f"iterations would share terms of the reduction {moved.name}", code="BW315",
@@ -286,7 +286,7 @@ def require_sound(
                    "parts")  # fmt: skip
     if everywhere and not runs_everywhere(after, moved):
         state.fail(f"some instances of block {moved.name} would belong to no iteration",
-                   code="BW323", guilty=marks,
+                   code="BW358", guilty=marks,
                    help="choose a loop further outside, or one whose iterations take up "
                         "all that the block computes")  # fmt: skip
     loops = after.tree.loops

@@ -56,7 +56,7 @@ def constant_extent(state: State, loop: ir.For) -> int:
     found = ir.const_int(loop.extent)
     if found is None:
         state.fail(f"the extent of loop {loop.loop_var.name} is symbolic: its divisors are not "
-                   "known", code="BW318", guilty=[loop],
+                   "known", code="BW354", guilty=[loop],
                    help="use sample_imperfect_tile, whose tiles need not divide")  # fmt: skip
     if found < 1:
         state.fail(f"loop {loop.loop_var.name} does not run", code="BW318", guilty=[loop],

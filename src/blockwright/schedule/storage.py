@@ -32,7 +32,7 @@ def require_owned(
         state.fail(f"{buffer.name} is a parameter of the function", code="BW321",
                    guilty=[state.realize(block)], help="cache_write it first")  # fmt: skip
     if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
-        state.fail(f"{buffer.name} has a layout of its own", code="BW321",
+        state.fail(f"{buffer.name} has a layout of its own", code="BW328",
                    guilty=[state.realize(block)],
                    help="take the step before the buffer gets strides, an offset or "
                         "axis separators")  # fmt: skip

@@ -119,11 +119,13 @@ def _fits(node: ir.Node, buffer: ir.Buffer, dim: int, extent: ir.Expr, analyzer:
 
 
 def folded_range(rng: ir.Range, extent: ir.Expr, analyzer: Analyzer) -> ir.Range | None:
-    """A range modulo an extent; None when it may wrap around."""
+    """A range modulo an extent; None when it may wrap around, or be empty: indices into it would
+    then become indices of nothing."""
     low = ir.floormod(*ir.match_types(rng.min, extent))
     if not ir.is_const_int(rng.extent, 1):
         end = ir.add(*ir.match_types(low, rng.extent))
-        if not analyzer.prove(ir.LE(*ir.match_types(end, extent))):
+        some = ir.GE(rng.extent, ir.const(1, rng.extent.dtype))
+        if not analyzer.prove(ir.all_of([ir.LE(*ir.match_types(end, extent)), some])):
             return None
     return ir.Range(analyzer.simplify(low), rng.extent)
 

@@ -188,7 +188,7 @@ class Program:
         )
         parts = components(body(*(it.var for it in (*spatial, *reduced))))
         if len(parts) != len(names):
-            raise IRError(f"{len(parts)} terms for {len(names)} names", code="BW213")
+            raise IRError(f"{len(parts)} terms for {len(names)} names", code="BW229")
         values = [ir.as_expr(part) for part in parts]
         kinds = [v.dtype for v in values] if dtypes is None else [ir.dtype_of(d) for d in dtypes]
         reducer = reducer_of(combiner, kinds)

@@ -1,7 +1,6 @@
 """The exception hierarchy. Every error a user can meet is a `BlockwrightError` with a stable code.
 
-Families of codes: BW1xx script, BW2xx IR and validation, BW3xx schedule, BW4xx graph and operators,
-BW5xx front ends, BW6xx lowering and build, BW7xx call arguments, BW8xx artefacts, BW9xx options.
+`blockwright.support.codes` says what each code stands for.
 """
 
 from __future__ import annotations

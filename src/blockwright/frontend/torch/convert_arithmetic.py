@@ -29,7 +29,7 @@ converter = registrar(CONVERTERS)
 def _binary(imp: Importer, node: Any, op: str, a: Any, b: Any, compute: Any = None) -> Any:
     """Apply a binary row in the promoted type; Python scalars stay scalars."""
     if not is_tensor(a) and not is_tensor(b):
-        raise ImporterError(f"{op} of two scalars", code="BW506")
+        raise ImporterError(f"{op} of two scalars", code="BW507")
     dtype = compute or promoted(node, *node.args[:2])
     if is_tensor(a) and is_tensor(b):
         return imp.builder.op(op, cast_to(imp, a, dtype), cast_to(imp, b, dtype))

@@ -30,8 +30,8 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
 
     Requires:
     - the function takes each iterator and gives an entry per dimension (BW304);
-    - read: the region holds all that the body reads (BW328);
-    - written: the region holds exactly what the body may write (BW328).
+    - read: the region holds all that the body reads (BW366);
+    - written: the region holds exactly what the body may write (BW366).
 
     Before::
 
@@ -71,7 +71,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
         stated = found[self.buf_type == "write"]
         if not any(r.buffer is region.buffer for r in stated):
             state.fail(f"the body of block {block.name} does not {self.buf_type} "
-                       f"{region.buffer.name} itself, its signature says so", code="BW328",
+                       f"{region.buffer.name} itself, its signature says so", code="BW366",
                        guilty=[block], help="vouch for the ranges in the unsafe "
                        "namespace")  # fmt: skip
         real = region_of(stated, region.buffer)
@@ -80,12 +80,12 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
             known.bind(it.var, it.dom)
         if not _holds(region, real, known):
             state.fail(f"block {block.name} {self.buf_type}s more of {region.buffer.name} than the "
-                       "ranges hold", code="BW328", guilty=[real, block],
+                       "ranges hold", code="BW366", guilty=[real, block],
                        help="widen them, or vouch for them in the unsafe "
                        "namespace")  # fmt: skip
         if self.buf_type == "write" and not _holds(real, region, known):
             state.fail(f"the ranges claim elements of {region.buffer.name} that block {block.name} "
-                       "does not write", code="BW328", guilty=[real, block],
+                       "does not write", code="BW366", guilty=[real, block],
                        help="narrow them, or vouch for them in the unsafe "
                        "namespace")  # fmt: skip
         return with_region(state, block, region, self.buf_type)

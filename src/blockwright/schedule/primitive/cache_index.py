@@ -33,9 +33,9 @@ class CacheIndex(Primitive, frozen=True, eq=False):
             than n times.
 
     Requires:
-    - the block has no inner blocks (BW325);
+    - the block has no inner blocks (BW362);
     - the threshold is not negative (BW304);
-    - iterators that the indices use start at 0 (BW325).
+    - iterators that the indices use start at 0 (BW350).
 
     Returns: the blocks that fill the buffers; none when no index is computed.
 
@@ -89,7 +89,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
                        )  # fmt: skip
         if state.tree.child_blocks(block):
             state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
-                       code="BW325", guilty=[block], help="name one of them")  # fmt: skip
+                       code="BW362", guilty=[block], help="name one of them")  # fmt: skip
         chosen = self._chosen(block, visible_outside(state, block))
         scope = state.scope(block)
         edit = Edit(state)
@@ -142,7 +142,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         for it in used:
             if not ir.is_const_int(it.dom.min, 0):
                 state.fail(f"iterator {it.var.name} of {block.name} does not start at 0",
-                           code="BW325", guilty=[it, block],
+                           code="BW350", guilty=[it, block],
                            help="transform_block_layout first, to iterators from 0")  # fmt: skip
         name = fresh_name(state, f"index_var_{number}")
         buffer = ir.Buffer(name, expr.dtype, tuple(it.dom.extent for it in used),

@@ -17,7 +17,7 @@ from blockwright.schedule.buffers import (
     whole_box,
     writers,
 )
-from blockwright.schedule.copies import accessed_box, anchor, copied_nest
+from blockwright.schedule.copies import accessed_box, anchor, concurrent, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
@@ -36,8 +36,9 @@ class CacheInplace(Primitive, frozen=True, eq=False):
     - the block reads and writes the buffer, which is used in blocks only (BW313, BW320);
     - what the block touches, in one iteration of the loops that it shares with other users of the
       buffer, has been written before it, unless the buffer is a parameter that nobody wrote
-      (BW323);
-    - these loops are serial, or the block fills the box that it writes (BW317).
+      (BW323), and no block inside it gives elements their first values (BW362);
+    - these loops are serial, or the block fills the box that it writes, and they may run as they
+      do with the copies in them (BW317).
 
     Returns: the block that reads into the copy, and the block that stores it.
 
@@ -87,6 +88,13 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         if not any(r.buffer is buffer for r in block.writes):
             state.fail(f"block {block.name} does not write {buffer.name}", code="BW320",
                        guilty=[block], help="use cache_read")  # fmt: skip
+        for inner in ir.blocks(block.body):
+            starts = inner.init is not None or all(r.buffer is not buffer for r in inner.reads)
+            if starts and any(r.buffer is buffer for r in inner.writes):
+                state.fail(f"block {inner.name} inside {block.name} gives {buffer.name} its first "
+                           "values, so there may be nothing to copy in", code="BW362",
+                           guilty=[inner], help="cache_write that block, or copy in place what the "
+                           "blocks inside update")  # fmt: skip
         scope = state.scope(block)
         require_in_blocks(state, scope, buffer)
         users = [*writers(state, scope, buffer), *readers(state, scope, buffer)]
@@ -100,7 +108,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         edit.replace_block(block, edit.substitute(block, {buffer: cache}))
         edit.allocate(scope, cache)
         edit.refresh_signatures()
-        return edit.finish(first, second)
+        return concurrent(state, edit.finish(first, second))
 
     def _read(
         self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
@@ -114,7 +122,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
                   if order[b] < order[block]]  # fmt: skip
         if not makers and home(state, buffer) is scope:
             state.fail(f"nothing writes {buffer.name} before block {block.name} reads it",
-                       code="BW323", guilty=[state.realize(block)],
+                       code="BW322", guilty=[state.realize(block)],
                        help="take cache_read: an input has no earlier writer whose "
                             "place could be shared")  # fmt: skip
         box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))

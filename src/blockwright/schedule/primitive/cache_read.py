@@ -16,7 +16,7 @@ from blockwright.schedule.buffers import (
     whole_box,
     writers,
 )
-from blockwright.schedule.copies import accessed_box, anchor, copied_nest
+from blockwright.schedule.copies import accessed_box, anchor, concurrent, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
@@ -38,6 +38,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
       consumers share loops, what they read in one iteration of these (BW323);
     - consumers stand under the loops that the first of them shares with a producer, and do not
       write the buffer themselves (BW323);
+    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
     - the buffer is used in blocks only (BW313).
 
     Returns: the copying block, placed behind the producers, or first in the scope.
@@ -99,7 +100,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
                            guilty=[state.realize(consumer)],
                            help="name the other consumers, or use cache_inplace")  # fmt: skip
         if not consumers:
-            state.fail(f"no block would read the copy of {buffer.name}", code="BW323",
+            state.fail(f"no block would read the copy of {buffer.name}", code="BW322",
                        guilty=[block],
                        help="name consumers that come after the writer and read the "
                             "buffer, or leave consumer_blocks out")  # fmt: skip
@@ -120,7 +121,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
         edit.allocate(scope, cache)
         edit.insert_before(at, nest)
         edit.refresh_signatures()
-        return edit.finish(made)
+        return concurrent(state, edit.finish(made))
 
     def _place(
         self, state: State, scope: ir.Block, producers: list[ir.Block], consumers: list[ir.Block]
@@ -148,7 +149,7 @@ def require_all_in(
         if block not in readers:
             names = ", ".join(b.name for b in readers) or "none"
             state.fail(f"block {block.name} does not read {buffer.name} in this scope",
-                       code="BW323", guilty=[block], help=f"blocks that do: {names}")  # fmt: skip
+                       code="BW322", guilty=[block], help=f"blocks that do: {names}")  # fmt: skip
 
 
 def buffer_name(consumers: list[ir.Block], producers: list[ir.Block]) -> str:

@@ -18,7 +18,7 @@ from blockwright.schedule.buffers import (
     writers,
 )
 from blockwright.schedule.checks import require_known_kind
-from blockwright.schedule.copies import accessed_box, anchor, copied_nest
+from blockwright.schedule.copies import accessed_box, anchor, concurrent, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive.cache_read import require_all_in
@@ -41,6 +41,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
       box in each iteration of these (BW323);
     - `consumer_blocks`, and readers between the writers, stand behind a writer and read only what
       it has written (BW323);
+    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
     - the buffer is used in blocks only (BW313).
 
     Returns: the block that copies back.
@@ -110,7 +111,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         edit.allocate(scope, cache)
         edit.insert_after(at, nest)
         edit.refresh_signatures()
-        return edit.finish(made)
+        return concurrent(state, edit.finish(made))
 
     def _consumers(
         self, state: State, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer

@@ -40,12 +40,12 @@ class ComputeAt(Primitive, frozen=True, eq=False):
         index: place among the statements of the loop: -1 the last legal one, -2 the first.
 
     Requires:
-    - block and loop stand in one scope, with only loops in between (BW310, BW313);
+    - block and loop stand in one scope, with only loops in between (BW310, BW351);
     - the block is idempotent: complete, or a reduction that its loops run from the initial value
       on, and nobody else updates what it writes (BW314, BW315); it may then be run again, as
       happens where iterations of the loop need overlapping parts (halos);
     - it writes no output of the scope, and all its consumers are inside the loop (BW322);
-    - its predicate only keeps iterators in their domains (BW320);
+    - its predicate only keeps iterators in their domains (BW356);
     - nothing it reads is written between its old place and the new one, counting all iterations
       of loops around only one of them (BW316);
     - in loops it shares with its consumers, before and after, they find all that they read (BW316),

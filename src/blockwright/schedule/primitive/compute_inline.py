@@ -32,11 +32,11 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         block: the producer.
 
     Requires:
-    - the block is complete and its body is one store (BW314, BW324); its predicate only keeps
-      iterators in their domains (BW320);
+    - the block is complete and its body is one store (BW314, BW360); its predicate only keeps
+      iterators in their domains (BW356);
     - the element says which instance wrote it: the indices of the store are a one-to-one map of
       the iterators, such as the iterators themselves, or `vi // 8, vi % 8` (BW324);
-    - what it writes lives in the scope (BW322), and is read element by element (BW324), later
+    - what it writes lives in the scope (BW322), and is read element by element (BW359), later
       (BW316), and only where the block has written (BW323);
     - where other blocks write parts of the same buffer, each consumer reads nothing but what this
       block writes, or nothing of it (BW322);
@@ -215,7 +215,7 @@ def _inverse(
 def single_store(state: State, block: ir.Block) -> ir.BufferStore:
     """The store that is the whole body of a block."""
     if not isinstance(block.body, ir.BufferStore) or block.init is not None:
-        state.fail(f"the body of block {block.name} is not a single store", code="BW324",
+        state.fail(f"the body of block {block.name} is not a single store", code="BW360",
                    guilty=[state.tree.realize(block)],
                    help="only one store per instance can be put in place of a read; "
                         "compute_at moves the block as it is")  # fmt: skip
@@ -232,7 +232,7 @@ def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> 
             isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)  # fmt: skip
         if through_view or wide or address:
             state.fail(f"block {reader.name} uses {buffer.name} as a whole, not element by "
-                       "element", code="BW324", guilty=[state.tree.realize(reader)],
+                       "element", code="BW359", guilty=[state.tree.realize(reader)],
                        help="inline before the consumer is tensorized or calls on the "
                             "whole buffer, or use compute_at")  # fmt: skip
 

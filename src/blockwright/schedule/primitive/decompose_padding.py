@@ -31,7 +31,8 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         loop: one above it, before which the constant is written.
 
     Requires:
-    - the loop is above the block, with nothing but loops and statement lists between (BW333);
+    - the loop is above the block, with nothing but loops and statement lists between (BW310,
+      BW351);
     - the block is one store of a choice between a value and one that reads no memory, on a
       condition over its iterators and sizes (BW333);
     - the block is complete (BW314), and no block before it in the loop uses its result (BW323).
@@ -77,7 +78,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         realize = state.realize(block)
         above = state.tree.loops_above(block)
         if loop not in set(above):
-            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW333",
+            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
                        guilty=[loop, block],
                        help="choose one of get_loops(block)")  # fmt: skip
         store, condition, value, constant = _choice(state, block)
@@ -163,13 +164,13 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[
             break
         if not isinstance(node, (ir.For, ir.SeqStmt)):
             state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                       "decides what runs", code="BW333", guilty=[node],
+                       "decides what runs", code="BW351", guilty=[node],
                        help="choose a loop inside of that statement")  # fmt: skip
     variables = {f.loop_var for f in state.tree.loops_above(block)}
     for inner in inside:
         if any(ir.uses_var(e, variables) for e in (inner.min, inner.extent)):
             state.fail(f"the extent of loop {inner.loop_var.name} depends on another loop",
-                       code="BW333", guilty=[inner],
+                       code="BW350", guilty=[inner],
                        help="choose a loop further outside, around the one that the "
                             "extent depends on")  # fmt: skip
     written = block.writes[0].buffer

@@ -22,12 +22,12 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         loop: a loop above it.
 
     Requires:
-    - the block has an initial value and is a reduction; the loop stands above it (BW331);
+    - the block has an initial value and is a reduction; the loop stands above it (BW331, BW310);
     - no loop outside of `loop` binds a reduction iterator, and none from it on binds both kinds
-      (BW331);
+      (BW331, BW364);
     - each instance runs once (BW315);
-    - from the loop to the block there are only loops; their extents, and the conditions of the
-      predicate, do not mix spatial loops with reduction loops (BW331);
+    - from the loop to the block there are only loops (BW351); their extents, and the conditions
+      of the predicate, do not mix spatial loops with reduction loops (BW350, BW364);
     - no block in `loop` reads the result before the block (BW323).
 
     The loops above the initial value are serial copies without annotations. A reduction that runs
@@ -79,7 +79,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                        help="it may have been decomposed already")  # fmt: skip
         loops = state.tree.loops_above(block)
         if all(above is not loop for above in loops):
-            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW331",
+            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
                        guilty=[loop, block],
                        help="choose one of get_loops(block)")  # fmt: skip
         position = next(k for k, above in enumerate(loops) if above is loop)
@@ -163,7 +163,7 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
         }
         if kinds == {True, False}:
             state.fail(f"loop {loop.loop_var.name} binds spatial and reduction iterators",
-                       code="BW331", guilty=[loop, block],
+                       code="BW364", guilty=[loop, block],
                        help="split the loop where one kind of iterator begins, or "
                             "decompose at a loop outside of it")  # fmt: skip
         if kinds == {True}:
@@ -189,7 +189,7 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
             return
         if not isinstance(node, (ir.For, ir.SeqStmt)):
             state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                       "decides what runs", code="BW331", guilty=[node],
+                       "decides what runs", code="BW351", guilty=[node],
                        help="choose a loop inside of that statement")  # fmt: skip
 
 
@@ -203,13 +203,13 @@ def _require_separate(
         spatial = loop.loop_var in kept
         if spatial and any(ir.uses_var(e, gone) for e in (loop.min, loop.extent)):
             state.fail(f"the extent of loop {loop.loop_var.name} depends on a reduction loop",
-                       code="BW331", guilty=[loop, block],
+                       code="BW350", guilty=[loop, block],
                        help="choose a loop further inside, or split off the reduction "
                             "loop that the extent depends on")  # fmt: skip
     for condition in conditions_of(state.realize(block).predicate):
         if ir.uses_var(condition, gone) and ir.uses_var(condition, kept):
             state.fail("a condition of the predicate mixes spatial and reduction loops",
-                       code="BW331", guilty=[condition, block],
+                       code="BW364", guilty=[condition, block],
                        help="split the loops separately")  # fmt: skip
 
 

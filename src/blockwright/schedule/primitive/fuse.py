@@ -109,7 +109,7 @@ class Fuse(Primitive, frozen=True, eq=False):
         for loop in loops:
             if seen and (ir.uses_var(loop.extent, seen) or ir.uses_var(loop.min, seen)):
                 state.fail(f"a bound of loop {loop.loop_var.name} depends on an outer one",
-                           code="BW312", guilty=[loop],
+                           code="BW350", guilty=[loop],
                            help="only loops of independent ranges fuse: fuse those "
                                 "outside or inside of this one")  # fmt: skip
             seen.add(loop.loop_var)

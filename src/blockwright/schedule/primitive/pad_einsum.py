@@ -127,17 +127,17 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             state.fail(
                 f"padding needs one number of at least 1 for each of the "
                 f"{len(block.iter_vars)} iterators",
-                code="BW326",
+                code="BW304",
                 guilty=[block],
                 help="give for each iterator the multiple its extent is padded to, 1 "
                 "for none, as in [16, 16, 1]",
             )
         if self.mode not in ("zero", "clamp"):
-            state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW326",
+            state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW304",
                        help='"zero" pads with zeros, "clamp" repeats the last element')  # fmt: skip
         store = block.body
         if len(block.writes) != 1 or not isinstance(store, ir.BufferStore) or block.match_buffers:
-            state.fail(f"{block.name} is more than one update of one buffer", code="BW326",
+            state.fail(f"{block.name} is more than one update of one buffer", code="BW360",
                        guilty=[block],
                        help="take the step before blocks are combined, on a block with "
                             "one update such as a matrix product")  # fmt: skip

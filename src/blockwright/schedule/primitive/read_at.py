@@ -12,7 +12,7 @@ from blockwright.schedule.buffers import (
     require_in_blocks,
     require_scope_name,
 )
-from blockwright.schedule.copies import box_at, box_block, fail_unwritten, is_held
+from blockwright.schedule.copies import box_at, box_block, concurrent, fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import body_parts
@@ -36,7 +36,8 @@ class ReadAt(Primitive, frozen=True, eq=False):
     - the block stands below the loop, in the same scope (BW310);
     - no block below the loop writes the buffer, and blocks before it have written the box that is
       read in one iteration (BW323);
-    - the extents of the loops around do not depend on one another (BW312);
+    - the extents of the loops around do not depend on one another (BW350);
+    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
     - the buffer is used in blocks only (BW313).
 
     Returns: the copying block. All blocks below the loop read the copy.
@@ -115,7 +116,7 @@ class ReadAt(Primitive, frozen=True, eq=False):
         edit.allocate(scope, cache)
         edit.insert_before(body_parts(loop)[0], realize)
         edit.refresh_signatures()
-        return edit.finish(made)
+        return concurrent(state, edit.finish(made))
 
 
 def blocks_below(state: State, loop: ir.For, block: ir.Block) -> list[ir.Block]:

@@ -44,16 +44,17 @@ class Reindex(Primitive, frozen=True, eq=False):
         buffer: ("read" | "write", position) or a name.
 
     Requires:
-    - the block accesses the buffer element by element (BW324), always at the same indices, which
+    - the block accesses the buffer element by element (BW359), always at the same indices, which
       depend on its iterators and sizes only; these iterators start at 0, and there are no inner
-      blocks (BW325);
+      blocks (BW325, BW350, BW362);
     - the outermost loop around the block holds no other block that writes the buffer, nor, when
       the block writes it, one that reads it (BW323);
     - read: the indices are inside the buffer on the whole domain, and what they name has been
       written; this needs proof when the block does not run on its whole domain, or reads under a
-      condition (BW325);
+      condition (BW361, BW363);
     - written: the indices are one to one in the spatial iterators, the block runs on its whole
-      domain (BW325), is the only writer in the scope, and does not read the buffer (BW323).
+      domain (BW325, BW361), is the only writer in the scope, and does not read the buffer
+      (BW323).
 
     Returns: the copying block, before (read) or behind (write) the block.
 
@@ -208,14 +209,14 @@ def _extents(
 
 def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
     if state.tree.child_blocks(block):
-        state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW325",
+        state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW362",
                    guilty=[block], help="name one of them")  # fmt: skip
     require_elements(state, block, buffer)
     found = accesses_to(block.body, buffer)
     if block.init is not None:
         found += accesses_to(block.init, buffer)
     if not found:
-        state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW320",
+        state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW359",
                    guilty=[block],
                    help="take the step before the block is tensorized, while it "
                         "accesses single elements")  # fmt: skip
@@ -236,7 +237,7 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
                             "loops or iterators index it")  # fmt: skip
     for it in block.iter_vars:
         if any(ir.uses_var(i, it.var) for i in first) and not ir.is_const_int(it.dom.min, 0):
-            state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW325",
+            state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW350",
                        guilty=[it, block],
                        help="transform_block_layout first, to iterators from 0")  # fmt: skip
     return first
@@ -291,7 +292,7 @@ def _require_readable(
         low = ir.GE(*ir.match_types(index, 0))
         if not analyzer.prove(low) or not analyzer.prove(ir.LT(*ir.match_types(index, size))):
             state.fail(f"block {block.name} guards its reads of {buffer.name}: without the "
-                       "guard an index may lie outside it", code="BW325",
+                       "guard an index may lie outside it", code="BW363",
                        guilty=[block],
                        help="pad the buffer in a block of its own first, so that each "
                             "read lies inside")  # fmt: skip
@@ -307,7 +308,7 @@ def _require_readable(
     stated = whole_box(state, scope, buffer, "read")
     if not held or not (makers or covers(stated, clip_box(box, buffer.shape, beside), beside)):
         state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "
-                   "everywhere", code="BW325", guilty=[block, *makers],
+                   "everywhere", code="BW363", guilty=[block, *makers],
                    help="use cache_read, or write all of the buffer first")  # fmt: skip
 
 

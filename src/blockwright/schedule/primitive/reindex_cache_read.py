@@ -22,15 +22,15 @@ class ReindexCacheRead(Primitive, frozen=True, eq=False):
             that choose the element.
 
     Requires:
-    - the block reads the buffer element by element (BW324), always at the same indices, which
+    - the block reads the buffer element by element (BW359), always at the same indices, which
       depend on its iterators and sizes only; these iterators start at 0, and there are no inner
-      blocks (BW325);
+      blocks (BW325, BW350, BW362);
     - the map takes each iterator, uses none that does not choose the element, is one to one, and
       leads to no negative index (BW324);
     - the outermost loop around the block holds no block that writes the buffer (BW323);
     - the indices are inside the buffer on the whole domain, and what they name has been written;
       this needs proof when the block does not run on its whole domain, or reads under a condition
-      (BW325).
+      (BW361, BW363).
 
     Returns: the copying block, before the block; its iterators are those of the block that choose
     the element, in their order.

@@ -22,10 +22,10 @@ class ReindexCacheWrite(Primitive, frozen=True, eq=False):
             that choose the element.
 
     Requires:
-    - the block writes the buffer element by element (BW324), always at the same indices, which
+    - the block writes the buffer element by element (BW359), always at the same indices, which
       depend on its iterators and sizes only, are one to one in the spatial iterators and free of
       others; these iterators start at 0, there are no inner blocks, and the block runs on its
-      whole domain (BW325);
+      whole domain (BW325, BW350, BW361, BW362);
     - the map takes each iterator, uses none that does not choose the element, is one to one, and
       leads to no negative index (BW324);
     - the block is the only writer in the scope, does not read the buffer, and the outermost loop

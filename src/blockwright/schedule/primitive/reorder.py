@@ -77,7 +77,7 @@ class Reorder(Primitive, frozen=True, eq=False):
         for loop in reversed(order):
             if seen and any(ir.uses_var(e, seen) for e in (loop.min, loop.extent)):
                 state.fail(f"the bounds of loop {loop.loop_var.name} use a loop that would come "
-                           "inside it", code="BW312", guilty=[loop],
+                           "inside it", code="BW350", guilty=[loop],
                            help="keep that loop outside of this one")  # fmt: skip
             seen.add(loop.loop_var)
         blocks = require_compact_flow(state, path[-1])

@@ -40,12 +40,12 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         index: place among the statements of the loop: -1 the last legal one, -2 the first.
 
     Requires:
-    - block and loop stand in one scope, with only loops in between (BW310, BW313);
+    - block and loop stand in one scope, with only loops in between (BW310, BW351);
     - the block is complete or a reduction, and its loops reach its whole domain (BW314, BW315,
-      BW325); afterwards each instance still runs, terms of a reduction once (BW323, BW315);
+      BW361); afterwards each instance still runs, terms of a reduction once (BW358, BW315);
     - some producers are inside the loop, all others before it (BW322);
     - what an iteration produces tells which instances can run in it: the index is a one-to-one
-      map of iterators, or the whole dimension is produced (BW323);
+      map of iterators, or the whole dimension is produced (BW358);
     - the results are complete in each iteration: the loop drives no reduction of a producer, and
       halos that other iterations produce are not read (BW316);
     - nothing between the two places uses what the block writes, or writes what it reads (BW316).
@@ -169,7 +169,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                             state.fail(
                                 f"which instances of block {block.name} an iteration of loop "
                                 f"{loop.loop_var.name} can run does not follow from its index of "
-                                f"{read.buffer.name}", code="BW323",
+                                f"{read.buffer.name}", code="BW358",
                                 guilty=[state.tree.realize(block), loop],
                                 help="choose a loop in which the whole dimension is "
                                 "produced")  # fmt: skip

@@ -37,13 +37,13 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         block: the consumer.
 
     Requires:
-    - the block and its producers are complete, each with one store as body (BW314, BW324): a
+    - the block and its producers are complete, each with one store as body (BW314, BW360): a
       reduction would apply the expression to each partial sum;
-    - the block reads the producer's result at one index, a one-to-one map of its iterators, such
-      as the iterators themselves in any order, or `vi // 8, vi % 8` (BW324);
+    - the block reads the producer's result at one index (BW325), a one-to-one map of its iterators,
+      such as the iterators themselves in any order, or `vi // 8, vi % 8` (BW324);
     - nobody else reads that result, and it lives in the scope (BW322);
-    - the loops reach the whole domain of the block (BW325), and the producers make all that it
-      reads (BW324), each read being of an element that exists (BW323);
+    - the loops reach the whole domain of the block (BW361), and the producers make all that it
+      reads (BW358), each read being of an element that exists (BW358);
     - nothing between the two places uses what the block writes, or writes what it reads (BW316).
 
     Before::
@@ -174,7 +174,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         for other in loads[1:]:
             if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
                 state.fail(f"block {block.name} reads {made.buffer.name} at several indices",
-                           code="BW324", guilty=[state.tree.realize(block)],
+                           code="BW325", guilty=[state.tree.realize(block)],
                            help="use compute_at on the producer, which computes all "
                                 "that the block reads")  # fmt: skip
         return iterators_of(state, block, loads[0], loads[0].indices, made.indices)
@@ -195,7 +195,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             fits = all(covers(wanted.region, box, analyzer) for box in have)
         if not fits or not flow.covers(producers, block, read):
             names = " and ".join(p.name for p in producers)
-            state.fail(f"block {names} does not run where block {block.name} does", code="BW324",
+            state.fail(f"block {names} does not run where block {block.name} does", code="BW358",
                        guilty=[state.tree.realize(x) for x in (*producers, block)],
                        help="inline the producer instead")  # fmt: skip
 

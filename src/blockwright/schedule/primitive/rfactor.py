@@ -29,12 +29,12 @@ class Rfactor(Primitive, frozen=True, eq=False):
 
     Requires:
     - the block is the only one below the loop, the loop starts at 0 and binds reduction iterators
-      (BW332);
+      (BW310, BW332);
     - the block is a reduction by a builtin reducer, or by the one that it declares, of one
       element or of a tuple (BW330), and each instance runs once (BW315);
     - the initial value combined with itself is itself, for each partial result starts from it; a
       minimum may start anywhere, a sum only from 0 (BW330);
-    - all reduction loops hold the block alone, with extents free of loops (BW332);
+    - all reduction loops hold the block alone, with extents free of loops (BW310, BW350);
     - conditions on reduction loops use other loops only where an iterator equals them (BW332).
 
     The order of floating-point additions changes. A predicate on the reduction becomes a choice
@@ -91,7 +91,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
         loop = state.loop(self.loop)
         below = state.tree.child_blocks(loop)
         if len(below) != 1:
-            state.fail("there must be exactly one block below the loop", code="BW332",
+            state.fail("there must be exactly one block below the loop", code="BW310",
                        guilty=[loop, *below],
                        help="split or reorder so that the reduction has the loop to "
                             "itself; take the step before blocks move into it")  # fmt: skip
@@ -119,7 +119,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
                        help="reduce the components in blocks of their own")  # fmt: skip
         (rank,) = ranks
         if not -rank <= self.factor_axis < rank:
-            state.fail(f"factor_axis must be between {-rank} and {rank - 1}", code="BW332",
+            state.fail(f"factor_axis must be between {-rank} and {rank - 1}", code="BW304",
                        guilty=[block],
                        help="it says where the new axis stands among those of the "
                             "partial results; 0 puts it first")  # fmt: skip
@@ -136,20 +136,20 @@ class _Rfactor:
         self.realize = state.realize(block)
         self.own = _own_chain(loops, self.realize)
         if loop not in self.own:
-            state.fail("other statements share the loop's body", code="BW332", guilty=[loop],
+            state.fail("other statements share the loop's body", code="BW310", guilty=[loop],
                        help="move the other statements out first, or take the step "
                             "before blocks move into the loop")  # fmt: skip
         shared = [n for n in reducing if n not in self.own]
         if shared:
             state.fail(f"other statements share the body of reduction loop "
-                       f"{shared[0].loop_var.name}", code="BW332", guilty=[*shared, block],
+                       f"{shared[0].loop_var.name}", code="BW310", guilty=[*shared, block],
                        help="rfactor before blocks move into the loop")  # fmt: skip
         self.own = _from_first_reduction(self.own, reducing)
         running = {n.loop_var for n in loops}
         for each in self.own:
             if any(ir.uses_var(e, running) for e in (each.min, each.extent)):
                 state.fail(f"the extent of loop {each.loop_var.name} depends on another loop",
-                           code="BW332", guilty=[each, block],
+                           code="BW350", guilty=[each, block],
                            help="split so that all loops around the block have extents "
                                 "of their own")  # fmt: skip
         require_once(state, block, self.own, "that are factored")

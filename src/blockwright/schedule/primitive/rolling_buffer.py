@@ -47,10 +47,10 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         buffer_index: position among the block's write regions, or the buffer's name.
 
     Requires:
-    - the buffer is allocated in the program with the layout of its shape (BW321), used element by
-      element in blocks (BW324, BW313), and written by this block alone (BW324);
+    - the buffer is allocated in the program with the layout of its shape (BW321, BW328), used
+      element by element in blocks (BW359, BW313), and written by this block alone (BW322);
     - the block is idempotent (BW314, BW315), its predicate only keeps iterators in their domains
-      (BW320), and what it reads stays as it is while the loop runs (BW316);
+      (BW356), and what it reads stays as it is while the loop runs (BW316);
     - there is a serial loop (BW312) whose iterations need windows of a fixed size that move by a
       fixed smaller step in one dimension, in which the block writes single elements (BW345);
     - all readers are in that loop (BW322), and each finds what it reads in the iteration (BW316).
@@ -115,7 +115,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         require_idempotent(state, flow, block)
         if not has_implied_predicate(state, block):
             state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                       code="BW320", guilty=[realize],
+                       code="BW356", guilty=[realize],
                        help="choose factors that divide the loops, or cut the border "
                             "off with loop_partition")  # fmt: skip
         window = self._window(state, flow, block, buffer, readers)
@@ -129,7 +129,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         """The readers, each of which finds in its iteration what it reads."""
         others = [w for w in flow.writers[buffer] if w is not block]
         if others:
-            state.fail(f"block {others[0].name} writes {buffer.name} too", code="BW324",
+            state.fail(f"block {others[0].name} writes {buffer.name} too", code="BW322",
                        guilty=[state.tree.realize(b) for b in (block, *others)],
                        help="roll a buffer that one block writes")  # fmt: skip
         readers = flow.readers.get(buffer, [])
@@ -248,7 +248,7 @@ def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
         ranges = (inner.min, inner.extent)
         if inner is not loop and any(ir.uses_var(e, loop.loop_var) for e in ranges):
             state.fail(f"the range of loop {inner.loop_var.name} changes with "
-                       f"{loop.loop_var.name}", code="BW312", guilty=[inner, loop],
+                       f"{loop.loop_var.name}", code="BW350", guilty=[inner, loop],
                        help="compute_at a loop whose iterations all need a range of the "
                             "same size")  # fmt: skip
 

@@ -31,7 +31,7 @@ class SamplePartitionedTile(Primitive, frozen=True, eq=False):
         decision: the factors to take instead of drawing.
 
     Requires:
-    - the extent is a constant and a multiple of `innerpart_factor` (BW318);
+    - the extent is a constant (BW354) and a multiple of `innerpart_factor` (BW318);
     - `partition_pos` is the position of a factor (BW304);
     - a decision follows the rule (BW318).
 

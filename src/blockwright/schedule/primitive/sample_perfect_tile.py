@@ -26,7 +26,7 @@ class SamplePerfectTile(Primitive, frozen=True, eq=False):
         decision: the factors to take instead of drawing.
 
     Requires:
-    - the extent is a constant (BW318);
+    - the extent is a constant (BW354);
     - a decision has `n` factors with the extent as product (BW318).
 
     Before::

@@ -7,6 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import updated_atomically
 from blockwright.analysis.atomics import PRIVATE_SCOPES
+from blockwright.analysis.kernels import shares
 from blockwright.schedule.buffers import accessed_buffer, require_home, require_scope_name
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
@@ -22,8 +23,12 @@ class SetScope(Primitive, frozen=True, eq=False):
         buffer_index: position among the block's write regions, or the buffer's name.
         storage_scope: "global", "local", "shared", …
 
-    Requires: the buffer is allocated in the program, not a parameter (BW321); the scope is a name
-    (BW304).
+    Requires:
+    - the buffer is allocated in the program, not a parameter (BW321);
+    - the scope is a name (BW304);
+    - what other threads see is not updated atomically in a scope of one thread (BW338);
+    - where the members of a bound loop each have memory of that scope, no use of the buffer stands
+      outside of the loop (BW317).
 
     Before::
 
@@ -72,6 +77,7 @@ class SetScope(Primitive, frozen=True, eq=False):
         if buffer.scope == self.storage_scope:
             return Step(state.func)
         _require_seen(state, owner, buffer, self.storage_scope)
+        _require_in_members(state, owner, buffer, self.storage_scope)
         edit = Edit(state)
         fresh: ir.Buffer = buffer.replace(scope=self.storage_scope)
         edit.replace_block(owner, edit.substitute(owner, {buffer: fresh}))
@@ -85,3 +91,25 @@ def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) 
             state.fail(f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
                        "other thread sees it", code="BW338", guilty=[state.tree.realize(block)],
                        help="set the scope before atomic_update")  # fmt: skip
+
+
+def _require_in_members(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
+    """What each member of a thread axis has for itself does not leave the loop over the members."""
+    users = [b for b in ir.blocks(owner) if b is not owner and not state.tree.child_blocks(b)
+             and any(r.buffer is buffer for r in (*b.reads, *b.writes))]  # fmt: skip
+    for user in users:
+        for above in state.tree.ancestors(user):
+            if above is owner:
+                break
+            thread = above.thread if isinstance(above, ir.For) else None
+            if thread is None or shares(scope, thread.thread_tag):
+                continue
+            other = next((b for b in users if not state.tree.is_below(b, above)), None)
+            if other is not None:
+                state.fail(
+                    f"each member bound to {thread.thread_tag} would have a {buffer.name} of its "
+                    f"own, which block {other.name} uses outside the loop",
+                    code="BW317",
+                    guilty=[above, state.tree.realize(other)],
+                    help="choose a scope that the members share",
+                )

@@ -39,12 +39,12 @@ class StoreAt(Primitive, frozen=True, eq=False):
     Returns: the block that allocates the buffer.
 
     Requires:
-    - the buffer is allocated in the program, with the layout of its shape (BW321), and used element
-      by element in blocks (BW324, BW313), all of them inside the loop (BW322);
+    - the buffer is allocated in the program, with the layout of its shape (BW321, BW328), and used
+      element by element in blocks (BW359, BW313), all of them inside the loop (BW322);
     - no value crosses iterations of the loop: it drives no reduction into the buffer, and whatever
       is read has been written before in the same iteration of the loops shared (BW316);
-    - extents of the loops above depend on no loop, and none of these is an axis of threads that
-      share the buffer's memory (BW312).
+    - extents of the loops above depend on no loop (BW350), and none of these is an axis of threads
+      that share the buffer's memory (BW352).
 
     Take it after `compute_at` and its like, for outer loops before inner ones: the loop's body
     becomes a scope of its own, and blocks do not move from one scope to another.
@@ -145,7 +145,7 @@ def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]
         bound = loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None
         if bound and loop.thread is not None and shares(buffer.scope, loop.thread.thread_tag):
             state.fail(f"{buffer.name} in {buffer.scope} memory is shared by the threads of loop "
-                       f"{loop.loop_var.name}", code="BW312", guilty=[loop],
+                       f"{loop.loop_var.name}", code="BW352", guilty=[loop],
                        help="choose a loop outside of it, or another storage scope")  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.F
             continue
         if any(ir.uses_var(e, outer) for e in (each.min, each.extent)):
             state.fail(f"the range of loop {var.name} depends on another loop, so no iterator can "
-                       "stand for it", code="BW312", guilty=[each],
+                       "stand for it", code="BW350", guilty=[each],
                        help="choose a loop outside of it, or one whose range is its own"
                        )  # fmt: skip
         kinds = {it.iter_type for r in inside

@@ -69,7 +69,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
         try:
             intrin = TensorIntrin.get(self.tensor_intrin)
         except IRError as error:
-            state.fail(error.message, code="BW327", help=error.help)
+            state.fail(error.message, code="BW302", help=error.help)
         edit = Edit(state)
         if isinstance(node, ir.For):
             realize, outer = blockized(state, edit, node, self.preserve_unit_iters)

@@ -37,8 +37,8 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
     - each loop binds one iterator and is serial, without annotations; there is no predicate and
       no other loop around the block (BW322);
     - instances may run in any order: the block is complete or a reduction (BW314);
-    - the map takes every iterator, is one to one, starts each new iterator at 0, and mixes no
-      kinds (BW324).
+    - the map takes every iterator, is one to one, starts each new iterator at 0 (BW324), and mixes
+      no kinds (BW364).
 
     Before::
 
@@ -131,7 +131,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
             used = {kind_of[v] for v in ir.free_vars(index) if v in kind_of}
             if len(used) > 1:
                 state.fail("a new iterator would mix spatial and reduction iterators",
-                           code="BW324", guilty=[block],
+                           code="BW364", guilty=[block],
                            help="fuse spatial iterators with spatial ones and reduction "
                                 "iterators with reduction ones")  # fmt: skip
             kinds.append(used.pop() if used else ir.IterType.SPATIAL)

@@ -56,7 +56,7 @@ class Unroll(Primitive, frozen=True, eq=False):
         if not ir.is_const_int(loop.extent):
             state.fail(
                 f"loop {loop.loop_var.name} has no constant extent",
-                code="BW318",
+                code="BW354",
                 guilty=[loop],
                 help="split a constant factor off and unroll that",
             )

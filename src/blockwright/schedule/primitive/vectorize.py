@@ -60,7 +60,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
         loop = state.loop(self.loop)
         require_unbound(state, loop)
         if not ir.is_const_int(loop.extent):
-            state.fail(f"loop {loop.loop_var.name} has no constant extent", code="BW318",
+            state.fail(f"loop {loop.loop_var.name} has no constant extent", code="BW354",
                        guilty=[loop], help="split a constant factor off and vectorize "
                        "that")  # fmt: skip
         if not combines_lanes(state, loop):

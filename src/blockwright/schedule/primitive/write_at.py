@@ -14,7 +14,7 @@ from blockwright.schedule.buffers import (
     require_scope_name,
     writers,
 )
-from blockwright.schedule.copies import box_at, box_block, fail_unwritten, is_held
+from blockwright.schedule.copies import box_at, box_block, concurrent, fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import body_parts
@@ -39,7 +39,8 @@ class WriteAt(Primitive, frozen=True, eq=False):
       there find what they read (BW323);
     - no block outside the loop writes the buffer, unless those in the loop never look at it again
       (BW323);
-    - the extents of the loops around do not depend on one another (BW312);
+    - the extents of the loops around do not depend on one another (BW350);
+    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
     - the buffer is used in blocks only (BW313).
 
     Returns: the block that stores. All blocks below the loop use the copy.
@@ -110,7 +111,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
         edit.allocate(scope, cache)
         edit.insert_after(body_parts(loop)[-1], realize)
         edit.refresh_signatures()
-        return edit.finish(made)
+        return concurrent(state, edit.finish(made))
 
     @staticmethod
     def _require_own(

@@ -23,7 +23,7 @@ class SetDtype(UnsafePrimitive, frozen=True, eq=False):
         buffer_index: position among the block's write regions, or the buffer's name.
         dtype: the new element type, such as "float16".
 
-    Requires: the buffer is allocated in the program (BW321) and used element by element (BW324);
+    Requires: the buffer is allocated in the program (BW321) and used element by element (BW359);
     the type is a scalar one (BW304).
 
     Before::

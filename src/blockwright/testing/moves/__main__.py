@@ -10,28 +10,10 @@ import argparse
 import multiprocessing
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 
-from blockwright.testing.generators import random_program
-from blockwright.testing.moves import MOVES, Player, Tally, check
-
-_CHUNK = 10
-
-
-def play(first: int, often: Sequence[str], length: int) -> tuple[Tally, list[str]]:
-    """A few seeds from `first` on: what became of the steps, and the failures in words."""
-    tally, failures = Tally(), list[str]()
-    for seed in range(first, first + _CHUNK):
-        player = Player(random_program(seed), MOVES, seed, often)
-        try:
-            player.play(length)
-            check(player, seed)
-        except Exception as error:  # noqa: BLE001  every failure is a finding, of any kind
-            notes = "\n".join(getattr(error, "__notes__", ()))
-            failures.append(f"seed {seed}: {type(error).__name__}: {error}\n{notes}")
-        tally.add(player.tally)
-    return tally, failures
+from blockwright.testing.moves import MOVES, Tally
+from blockwright.testing.moves.chunk import CHUNK, play
 
 
 def main() -> int:
@@ -48,8 +30,8 @@ def main() -> int:
     first = options.seed
     with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=20) as pool:
         while tally.steps < options.steps:
-            chunks = [first + _CHUNK * k for k in range(4 * options.jobs)]
-            first = chunks[-1] + _CHUNK
+            chunks = [first + CHUNK * k for k in range(4 * options.jobs)]
+            first = chunks[-1] + CHUNK
             for part, found in pool.imap(work, chunks):
                 tally.add(part)
                 failures += found

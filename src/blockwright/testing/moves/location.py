@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from blockwright.schedule import BlockRV, LoopRV
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 
@@ -33,6 +35,25 @@ def _written(p: Player) -> tuple[BlockRV, int]:
     if p.likely() and not p.sch.get_consumers(block):
         raise NothingToTry
     return block, at
+
+
+def _inlinable(p: Player, near: Callable[[BlockRV], list[BlockRV]]) -> BlockRV:
+    """Mostly a block without initial value beside one without."""
+    if not p.likely():
+        return p.block()
+    found = [b for b in p.blocks() if p.node(b).init is None
+             and any(p.node(other).init is None for other in near(b))]  # fmt: skip
+    if not found:
+        raise NothingToTry
+    return p.chance.choice(found)
+
+
+def _compute_inline(p: Player) -> None:
+    p.sch.compute_inline(_inlinable(p, lambda b: p.sch.get_consumers(b)))
+
+
+def _reverse_compute_inline(p: Player) -> None:
+    p.sch.reverse_compute_inline(_inlinable(p, lambda b: p.sch.get_producers(b)[-1:]))
 
 
 def _places(p: Player, overlapping: bool) -> list[tuple[BlockRV, LoopRV]]:
@@ -78,9 +99,9 @@ def _rolling_buffer(p: Player) -> None:
 
 MOVES = {
     "compute_at": Move(_compute_at),
-    "compute_inline": Move(lambda p: p.sch.compute_inline(p.block())),
+    "compute_inline": Move(_compute_inline),
     "reverse_compute_at": Move(_reverse_compute_at, reassociates=True),
-    "reverse_compute_inline": Move(lambda p: p.sch.reverse_compute_inline(p.block())),
+    "reverse_compute_inline": Move(_reverse_compute_inline),
     "rolling_buffer": Move(_rolling_buffer),
     "store_at": Move(_store_at),
 }

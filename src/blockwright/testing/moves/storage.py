@@ -20,8 +20,14 @@ def _cache_inplace(p: Player) -> None:
     p.kept(*p.sch.cache_inplace(block, p.chance.choice(at or [0]), "global"))
 
 
+def _computes_indices(block: ir.Block) -> bool:
+    loads = ir.collect(block.body, ir.BufferLoad)
+    return any(isinstance(i, ir.BinaryOp) for load in loads for i in load.indices)
+
+
 def _cache_index(p: Player) -> None:
-    p.kept(*p.sch.cache_index(p.block(), "global", p.chance.choice([0, 0, 1])))
+    block = p.block_where(_computes_indices) if p.likely() else p.block()
+    p.kept(*p.sch.cache_index(block, "global", p.chance.choice([0, 0, 1])))
 
 
 def _read_at(p: Player) -> None:

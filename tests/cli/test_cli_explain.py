@@ -1,0 +1,39 @@
+"""`explain` says what a code stands for, for every code there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from blockwright.cli.explain import explain
+from blockwright.support.codes import CODES, FAMILIES
+from tests.cli.conftest import Run
+
+
+def test_a_code_is_explained_with_its_rule_and_family(blockwright: Run) -> None:
+    done = blockwright("explain", "BW317")
+    assert done.status == 0
+    rule, family, see = done.out.splitlines()
+    assert rule == f"BW317: {CODES['BW317']}"
+    assert family == "  family: schedule (BW3xx)"
+    assert "Schedule" in see
+
+
+def test_capitals_do_not_matter(blockwright: Run) -> None:
+    assert blockwright("explain", "bw101").out == blockwright("explain", "BW101").out
+
+
+@pytest.mark.parametrize("text", ["BW999", "317", "matmul"])
+def test_what_is_no_code_is_refused_with_the_form(blockwright: Run, text: str) -> None:
+    done = blockwright("explain", text)
+    assert done.status == 2
+    assert "error[BW925]" in done.err
+    assert text in done.err
+    assert "docs/errors.md" in done.err
+
+
+def test_every_code_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    for code, rule in CODES.items():
+        explain(code)
+        out = capsys.readouterr().out
+        assert rule in out
+        assert FAMILIES[code[2]] in out
