@@ -20,12 +20,17 @@ def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) 
         found = [r.buffer for r in regions if r.buffer.name == which]
         if len(found) == 1:
             return found[0]
+        others = [b.name for b in state.tree.blocks if b is not state.func.root and any(
+            r.buffer.name == which for r in (b.reads if kind == "read" else b.writes))]  # fmt: skip
+        elsewhere = f", or a block that {kind}s {which}: {', '.join(others)}" if others else ""
         state.fail(f"block {block.name} {kind}s no single buffer called {which!r}", code="BW320",
-                   guilty=[block], help=f"it {kind}s: {', '.join(names) or 'nothing'}")  # fmt: skip
+                   guilty=[block], help=f"choose what it {kind}s, {', '.join(names) or 'nothing'}"
+                   f"{elsewhere}")  # fmt: skip
     if not 0 <= which < len(regions):
         state.fail(f"block {block.name} has {len(regions)} {kind} regions, there is no number "
                    f"{which}", code="BW320", guilty=[block],
-                   help=f"it {kind}s: {', '.join(names) or 'nothing'}")  # fmt: skip
+                   help=f"choose what it {kind}s, from 0 or by name: "
+                   f"{', '.join(names) or 'nothing'}")  # fmt: skip
     return regions[which].buffer
 
 

@@ -16,7 +16,10 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
     """The loop is serial and carries no annotation, so that rewriting it loses nothing."""
     if loop.kind is not ir.ForKind.SERIAL:
         state.fail(f"loop {loop.loop_var.name} is {loop.kind.value} already", code="BW312",
-                   guilty=[loop], help="choose kinds after the loops have their shape")  # fmt: skip
+                   guilty=[loop],
+                   help="take this step before that one: first give the loops their shape "
+                   "(split, fuse, reorder), then make the new loops parallel, vectorized or "
+                   "unrolled")  # fmt: skip
     if loop.annotations:
         state.fail(f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
                    code="BW312", guilty=[loop], help="unannotate it first")  # fmt: skip
@@ -37,7 +40,9 @@ def require_unbound(state: State, loop: ir.For) -> None:
 
 def require_zero_start(state: State, loop: ir.For) -> None:
     if not ir.is_const_int(loop.min, 0):
-        state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW350", guilty=[loop])
+        state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW350", guilty=[loop],
+                   help="take this step before loop_partition, whose pieces count on from "
+                   "one another")  # fmt: skip
 
 
 def require_only_blocks(state: State, loop: ir.Stmt) -> list[ir.Block]:
@@ -67,6 +72,8 @@ def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
             f"block {block.name} is neither complete nor a reduction: {flow.why_other(block)}",
             code="BW314",
             guilty=[state.tree.realize(block)],
+            help="take the step on a block that computes each element once, or that "
+            "updates it in reduction iterators from an initial value",
         )
     return kind
 
@@ -76,7 +83,10 @@ def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
     if kind is not BlockKind.COMPLETE:
         why = flow.why_other(block) or f"it is a {kind.value}"
         state.fail(f"block {block.name} is not complete: {why}", code="BW314",
-                   guilty=[state.tree.realize(block)])  # fmt: skip
+                   guilty=[state.tree.realize(block)],
+                   help="a block that writes each element once will do; a reduction "
+                        "keeps its place, and compute_at or reverse_compute_at brings "
+                        "it together with others")  # fmt: skip
 
 
 def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
@@ -149,6 +159,7 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
                     f"{later[0].name} after it in the same loop writes",
                     code="BW316",
                     guilty=[state.tree.realize(block), state.tree.realize(later[0])],
+                    help="take the step on loops that hold only one of the two blocks",
                 )
             if before and not flow.covers(before, block, region):
                 state.fail(
@@ -157,6 +168,9 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
                     f"block {block.name} reads in the same iteration",
                     code="BW316",
                     guilty=[state.tree.realize(block), state.tree.realize(before[-1])],
+                    help="take the step on loops around one of the two blocks, or bring "
+                    "the producer to its consumer anew: compute_at computes all "
+                    "that an iteration reads",
                 )
     return blocks
 
@@ -300,7 +314,8 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
     """The loops lie on one path; returns the path from the outermost to the innermost of them."""
     wanted = set(loops)
     if len(wanted) != len(loops):
-        state.fail("a loop is given twice", code="BW304", guilty=loops)
+        state.fail("a loop is given twice", code="BW304", guilty=loops,
+                   help="name each loop once")  # fmt: skip
     inner = max(loops, key=lambda f: state.tree.order[f])
     path: list[ir.For] = [inner]
     for above in state.tree.ancestors(inner):
@@ -311,7 +326,14 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
         path.append(above)
     missing = wanted - set(path)
     if missing:
-        state.fail("the loops are not nested directly in one another", code="BW310",
-                   guilty=[inner, *missing],
-                   help="only loops with nothing else between them")  # fmt: skip
+        between = state.tree.parent[path[-1]] if path else None
+        others = [] if not isinstance(between, ir.SeqStmt) else [
+            s for s in between.seq if s is not path[-1]]  # fmt: skip
+        state.fail("the loops are not nested directly in one another: "
+                   + (f"other statements stand beside loop {path[-1].loop_var.name}"
+                      if others else "a block or a condition stands between, or they are loops of "
+                      "different nests"), code="BW310", guilty=[inner, *missing, *others],
+                   help="take the step before blocks move between the loops (compute_at, "
+                   "reverse_compute_at), or name only loops below that place; merge joins loops of "
+                   "different nests")  # fmt: skip
     return path[::-1]

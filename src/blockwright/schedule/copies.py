@@ -179,7 +179,9 @@ def box_block(
     for loop in used:
         if any(ir.uses_var(e, variables) for e in (loop.min, loop.extent)):
             state.fail(f"the extent of loop {loop.loop_var.name} depends on another loop around "
-                       "the copy", code="BW350", guilty=[loop])  # fmt: skip
+                       "the copy", code="BW350", guilty=[loop],
+                       help="choose a loop further outside, around the one that the "
+                            "extent depends on")  # fmt: skip
     iters = tuple(
         ir.IterVar(ir.Var(f"v{k}", f.loop_var.type), ir.Range(f.min, f.extent))
         for k, f in enumerate(used)

@@ -33,6 +33,7 @@ class Dead(msgspec.Struct, frozen=True):
     step: int
     name: str
     undone: bool = False
+    was: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
@@ -193,7 +194,8 @@ class Core:
             if self.verify == "full":
                 from_check = _well_formed(step.func)
                 if from_check:
-                    raise schedule_error(record.path(), from_check, "BW309", step.func)
+                    raise schedule_error(record.path(), from_check, "BW309", step.func, help="the "
+                                         "step is at fault, not its use: report it")  # fmt: skip
             self.functions[function] = step.func
             replaced = self._forward(function, record.path(), step)
         outputs: list[Handle] = []
@@ -234,7 +236,7 @@ class Core:
                 found = target if target in tree.loops else None
             if found is not target:
                 replaced[handle] = entry
-                dead = Dead(len(self.steps), name)
+                dead = Dead(len(self.steps), name, was=target.name)
                 self.entries[handle] = Entry(function, dead if found is None else found)
         return replaced
 
@@ -249,14 +251,28 @@ class Core:
             return entry
         dead = entry.target
         kind = handle_kind(handle)
-        gone = f"{step_name}: the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
+        gone = f"the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
         if dead.undone:
-            raise ScheduleError(gone + "which gave it, was taken back", code="BW301",
+            raise ScheduleError(f"{step_name}: {gone}which gave it, was taken back", code="BW301",
                                 help="take the step again, or ask anew with get_block and "
                                 "get_loops")  # fmt: skip
-        raise ScheduleError(gone + "consumed it", code="BW301",
-                            help=f"use the handles that {dead.name} returned, or get_block and "
-                            "get_loops")  # fmt: skip
+        left = self._left_by(dead.step)
+        names = [t.name for t in left.values() if not isinstance(t, (int, Place))]
+        returned = f"{dead.name} returned nothing that is still there; ask anew with"
+        if names:
+            returned = f"use what {dead.name} returned ({', '.join(names)}), or ask anew with"
+        func = self.functions[entry.function]
+        loops = State(func, self.resolve, step_name).tree.loops
+        marks = [loops[t] if isinstance(t, ir.Var) else t for t in left.values()
+                 if isinstance(t, (ir.Var, ir.Block))]  # fmt: skip
+        raise schedule_error(step_name, f"{gone}consumed it, {kind} {dead.was}", "BW301", func,
+                             marks, help=f"{returned} get_block and get_loops")  # fmt: skip
+
+    def _left_by(self, step: int) -> dict[Handle, Target]:
+        """What the handles that a step returned stand for, of those that are alive."""
+        found = {handle: self.entries[handle].target for handle in self.steps[step].outputs}
+        return {handle: target for handle, target in found.items()
+                if not isinstance(target, Dead)}  # fmt: skip
 
     def resolve(self, handle: Handle) -> Target:
         """What a handle stands for now."""

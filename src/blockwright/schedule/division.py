@@ -96,7 +96,9 @@ def bounds(state: State, block: ir.Block, conditions: Iterable[ir.Expr]) -> list
                     found = True
         if not found:
             state.fail("a condition of the predicate concerns no single iterator", code="BW356",
-                       guilty=[realize])  # fmt: skip
+                       guilty=[realize],
+                       help="choose factors that divide the loops, pad_einsum the "
+                            "block, or cut the border off with loop_partition")  # fmt: skip
     return kept
 
 

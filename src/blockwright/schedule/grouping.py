@@ -74,7 +74,8 @@ def grouped(
 def _parts(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     """The neighbouring statements that hold the blocks."""
     if not blocks or len(set(blocks)) < len(blocks):
-        state.fail("no blocks are given, or one of them twice", code="BW304")
+        state.fail("no blocks are given, or one of them twice", code="BW304",
+                   help="give the blocks of one scope, each once")  # fmt: skip
     realizes = [state.realize(block) for block in blocks]
     paths = [[r, *state.tree.ancestors(r)] for r in realizes]
     common = next((a for a in paths[0] if all(a in path for path in paths[1:])), None)
@@ -82,7 +83,9 @@ def _parts(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     stops = [n for n in paths[0][: paths[0].index(common) + 1] if isinstance(n, ir.Block)]
     scopes = {state.scope(block) for block in blocks}
     if stops or len(scopes) > 1:
-        state.fail("the blocks do not stand in one scope", code="BW310", guilty=realizes)
+        state.fail("the blocks do not stand in one scope", code="BW310", guilty=realizes,
+                   help="give blocks of one scope: get_child_blocks of the block around "
+                        "them lists them")  # fmt: skip
     if not isinstance(common, ir.SeqStmt):
         return [common]
     tops = [path[path.index(common) - 1] for path in paths]

@@ -205,7 +205,9 @@ def place(
     if first > last:
         state.fail(f"no place in loop {loop.loop_var.name} comes after what block {block.name} "
                    "needs and before what needs it", code="BW357",
-                   guilty=[state.tree.realize(block), loop])  # fmt: skip
+                   guilty=[state.tree.realize(block), loop],
+                   help="choose another loop, or move the blocks between them first: "
+                        "producers with compute_at, consumers with reverse_compute_at")  # fmt: skip
     at = last if index == -1 else first if index == -2 else index
     if not first <= at <= last:
         state.fail(f"index {index} is outside the legal places {first} to {last}", code="BW357",

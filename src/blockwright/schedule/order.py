@@ -30,10 +30,14 @@ def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
     realize = state.realize(block)
     if state.scope(loop) is not scope:
         state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
-                   code="BW310", guilty=[realize, loop])  # fmt: skip
+                   code="BW310", guilty=[realize, loop],
+                   help="choose a loop in the block's own scope: blocks move within one "
+                        "scope")  # fmt: skip
     if state.tree.is_below(realize, loop):
         state.fail(f"block {block.name} is inside loop {loop.loop_var.name} already", code="BW310",
-                   guilty=[realize, loop])  # fmt: skip
+                   guilty=[realize, loop],
+                   help="choose a loop of another block; split and reorder change the "
+                        "block's own loops")  # fmt: skip
     flow = state.data_flow(scope)
     near = [block, *flow.producers(block), *flow.consumers(block)]
     require_straight(state, scope, [*map(state.tree.realize, near), loop])
@@ -69,7 +73,9 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
         if effect or isinstance(node, ir.AssertStmt):
             state.fail(f"block {block.name} does more than write buffers, which must neither "
                        "happen elsewhere nor more often", code="BW353",
-                       guilty=[realize, node])  # fmt: skip
+                       guilty=[realize, node],
+                       help="leave the block where it is, and move the blocks around it"
+                       )  # fmt: skip
 
 
 def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> None:
@@ -82,7 +88,9 @@ def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> No
                     require_known_kind(state, flow, maker)
         problem = flow.uncovered(block)
         if problem:
-            state.fail(problem, code="BW316", guilty=[state.tree.realize(block)])
+            state.fail(problem, code="BW316", guilty=[state.tree.realize(block)],
+                       help="choose a loop in whose iterations all that is read has "
+                            "been written, such as one further outside")  # fmt: skip
 
 
 def neighbours(
@@ -121,13 +129,17 @@ def require_quiet(
             if read.buffer is write.buffer and not flow.apart((block, read), (other, write)):
                 state.fail(f"block {other.name} overwrites {read.buffer.name}, which block "
                            f"{block.name} reads", code="BW316",
-                           guilty=[state.tree.realize(other), guilty])  # fmt: skip
+                           guilty=[state.tree.realize(other), guilty],
+                           help="choose a loop on the same side of that block, or let "
+                                "this one read a copy: cache_read")  # fmt: skip
     for other in users:
         for mine, touched in itertools.product(block.writes, (*other.reads, *other.writes)):
             if mine.buffer is touched.buffer and not flow.apart((block, mine), (other, touched)):
                 state.fail(f"block {other.name} uses {mine.buffer.name}, which block "
                            f"{block.name} would write sooner or later than it does",
-                           code="BW316", guilty=[state.tree.realize(other), guilty])  # fmt: skip
+                           code="BW316", guilty=[state.tree.realize(other), guilty],
+                           help="choose a loop on the same side of that block, or let "
+                                "this one write a copy: cache_write")  # fmt: skip
 
 
 def require_final_inputs(
@@ -142,7 +154,8 @@ def require_final_inputs(
         if made and state.tree.common_loops(other, block) and flow.restart(other) != 0:
             state.fail(f"block {other.name} makes what block {block.name} reads anew in iterations "
                        "of a loop that the move leaves", code="BW316",
-                       guilty=[state.tree.realize(other), state.tree.realize(block)])  # fmt: skip
+                       guilty=[state.tree.realize(other), state.tree.realize(block)],
+                       help="choose a loop inside of the one that both blocks share")  # fmt: skip
 
 
 def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) -> None:
@@ -236,6 +249,7 @@ def require_sound(
     moved: ir.Block,
     guilty: ir.Block,
     consumers: Iterable[ir.Block] = (),
+    loop: ir.For | None = None,
     *,
     everywhere: bool = False,
 ) -> None:
@@ -245,15 +259,23 @@ def require_sound(
         moved: the block in the new program.
         guilty: the block in the old one, to be marked.
         consumers: blocks of the new program that read what it writes.
+        loop: where the block moves in the old one, to be marked.
         everywhere: each instance must still run in some iteration.
     """
     after = State(step.func, lambda _: moved, state.step_name, state.memo)
-    marks = [state.tree.realize(guilty)]
+    marks: list[ir.Node] = [state.tree.realize(guilty)]
+    if loop is not None:
+        marks.append(loop)
     flow = after.data_flow(after.scope(moved))
     for reader in (moved, *consumers):
         problem = flow.uncovered(reader)
         if problem:
-            state.fail(problem + " after the move", code="BW316", guilty=marks)
+            before = state.data_flow(state.scope(guilty))
+            near = before.producers(guilty) if reader is moved else before.consumers(guilty)
+            marks += map(state.tree.realize, near)
+            state.fail(problem + " after the move", code="BW316", guilty=marks,
+                       help="choose a loop outside of the producer's reduction loops, "
+                            "in whose iterations all that is read has been written")  # fmt: skip
     if flow.kind(moved) is BlockKind.OTHER:
         state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
                    f"{flow.why_other(moved)}", code="BW314", guilty=marks,
@@ -264,7 +286,9 @@ def require_sound(
                    "parts")  # fmt: skip
     if everywhere and not runs_everywhere(after, moved):
         state.fail(f"some instances of block {moved.name} would belong to no iteration",
-                   code="BW358", guilty=marks)  # fmt: skip
+                   code="BW358", guilty=marks,
+                   help="choose a loop further outside, or one whose iterations take up "
+                        "all that the block computes")  # fmt: skip
     loops = after.tree.loops
     left = [loops[f.loop_var] for f in state.tree.loops_above(guilty) if f.loop_var in loops]
     for loop in dict.fromkeys([*after.tree.loops_above(moved), *left]):  # a buffer may leave too

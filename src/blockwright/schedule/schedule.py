@@ -60,7 +60,9 @@ class Schedule(Compose, Shown):
                  if isinstance(function, ir.PrimFunc)
                  and isinstance(function.body, ir.BlockRealize)}  # fmt: skip
         if not found:
-            raise ScheduleError("there is no tensor program with blocks to schedule", code="BW304")
+            raise ScheduleError("there is no tensor program with blocks to schedule", code="BW304",
+                                help="schedule a program made of T.prim_func with "
+                                     "blocks")  # fmt: skip
         self._core = Core(found, verify, seed)
         self._first = self._core.work_on
 

@@ -86,7 +86,8 @@ def _order(
                        f"{len(values)} entries", code="BW304", guilty=[loop],
                        help="give one number for each statement of the body")  # fmt: skip
         if any(v < 0 for v in values):
-            state.fail(f"{word} has a negative entry", code="BW304", guilty=[loop])
+            state.fail(f"{word} has a negative entry", code="BW304", guilty=[loop],
+                       help="count from 0")  # fmt: skip
     if len(set(given)) != len(given):
         state.fail("two statements have the same place in orders", code="BW304", guilty=[loop],
                    help="number the statements in the order in which they shall run")  # fmt: skip
@@ -256,7 +257,10 @@ class _Planner:
             why = self.shared[buffer]
             if why:
                 self.state.fail(f"{buffer.name} cannot be double buffered: {why}", code="BW371",
-                                guilty=[self.state.tree.realize(block)])  # fmt: skip
+                                guilty=[self.state.tree.realize(block)],
+                                help="choose a buffer that is allocated in the program "
+                                     "and written anew in each iteration before it is "
+                                     "read")  # fmt: skip
             found.add(buffer)
         return found
 
@@ -268,7 +272,9 @@ def doubled_buffer(state: State, block: ir.Block) -> ir.Buffer:
     if not isinstance(number, int) or not 0 <= number < len(block.writes):
         state.fail(f"{DOUBLE_BUFFER!r} of block {block.name} is {index!r}, not the position of one "
                    f"of its {len(block.writes)} write regions", code="BW304",
-                   guilty=[state.tree.realize(block)])  # fmt: skip
+                   guilty=[state.tree.realize(block)],
+                   help="double_buffer sets it; give the position of a write region, "
+                        "from 0")  # fmt: skip
     return block.writes[number].buffer
 
 

@@ -107,7 +107,8 @@ class State:
         """The block in whose body a block or loop stands."""
         found = self.tree.scope(node)
         if found is None:
-            self.fail("the root block stands in no scope", code="BW311", guilty=[node])
+            self.fail("the root block stands in no scope", code="BW311", guilty=[node],
+                      help="name a block or loop inside it")  # fmt: skip
         return found
 
     # ------------------------------------------------------------------ facts
@@ -144,11 +145,15 @@ def schedule_error(
     help: str | None = None,
 ) -> ScheduleError:
     """An error whose first line names the step and the rule; the program follows as a note."""
+    return ScheduleError(f"{step}: {rule}", code=code, help=help, notes=shown(func, guilty))
+
+
+def shown(func: ir.PrimFunc | None, guilty: Iterable[ir.Node]) -> tuple[str, ...]:
+    """The note that shows the program with nodes underlined; none when there are no nodes."""
     marks = list(guilty)
-    notes: list[str] = []
-    if func is not None and marks:
-        notes.append("the program, which stays as it is:\n" + script(func, marks=marks))
-    return ScheduleError(f"{step}: {rule}", code=code, help=help, notes=notes)
+    if func is None or not marks:
+        return ()
+    return ("the program, which stays as it is:\n" + script(func, marks=marks),)
 
 
 @contextmanager
@@ -160,3 +165,14 @@ def explained(where: str) -> Generator[None]:
         problems = [msgspec.structs.replace(d, message=f"{where}: {d.message}")
                     for d in error.diagnostics]  # fmt: skip
         raise ScheduleError.collect(problems) from error
+
+
+@contextmanager
+def underlined(func: ir.PrimFunc, guilty: Sequence[ir.Node]) -> Generator[None]:
+    """Errors inside that show no program show this one, which they leave, with these nodes."""
+    try:
+        yield
+    except ScheduleError as error:
+        problems = [d if d.notes else msgspec.structs.replace(d, notes=shown(func, guilty))
+                    for d in error.diagnostics]  # fmt: skip
+        raise ScheduleError.collect(problems) from error.__cause__

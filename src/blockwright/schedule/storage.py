@@ -33,10 +33,14 @@ def require_owned(
                    guilty=[state.realize(block)], help="cache_write it first")  # fmt: skip
     if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
         state.fail(f"{buffer.name} has a layout of its own", code="BW328",
-                   guilty=[state.realize(block)])  # fmt: skip
+                   guilty=[state.realize(block)],
+                   help="take the step before the buffer gets strides, an offset or "
+                        "axis separators")  # fmt: skip
     if len(accesses_to(owner.body, buffer)) != len(accesses_to(scope.body, buffer)):
         state.fail(f"{buffer.name} is used outside of block {scope.name} too", code="BW322",
-                   guilty=[owner, scope])  # fmt: skip
+                   guilty=[owner, scope],
+                   help="take the step on the block in whose scope all uses of the "
+                        "buffer stand")  # fmt: skip
     require_in_blocks(state, scope, buffer)
     require_elements(state, owner.body, buffer)
     return buffer, owner

@@ -147,4 +147,6 @@ def _evaluate(node: ast.expr, names: Mapping[str, ir.Var]) -> Any:
         if _NUMBER_TYPE.fullmatch(node.func.id):
             return ir.cast_to(ir.as_expr(values[0]), node.func.id)
     raise ScheduleError(f"the trace holds an expression that cannot be read: {ast.unparse(node)}",
-                        code="BW306")  # fmt: skip
+                        code="BW306",
+                        help="expressions of a trace are written by to_json; do not "
+                             "edit them")  # fmt: skip

@@ -13,7 +13,7 @@ from blockwright.schedule.core import Core, Dead
 from blockwright.schedule.facade import Facade
 from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV
 from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import Place
+from blockwright.schedule.state import Place, underlined
 
 
 class Compose(Facade):
@@ -96,7 +96,10 @@ class Compose(Facade):
                         B[vi, vj] = A[vi, vj] + T.float32(1)
         """
         handle = self._block(block)
-        return tile(self, handle, self.loops(handle), notation, sizes)
+        axes = self.loops(handle)
+        func = self._core.functions[self._core.entry(handle, "tile").function]
+        with underlined(func, [self.get(loop) for loop in axes]):
+            return tile(self, handle, axes, notation, sizes)
 
     def consume_at(
         self,

@@ -123,7 +123,8 @@ class Zoom(Compose, Shown):
             what = f"{len(named)} blocks inside are" if named else "no block inside is"
             code = "BW303" if named else "BW302"
             raise ScheduleError(f"get_block: {what} named {name!r}", code=code,
-                                help=f"blocks inside: {', '.join(known)}")  # fmt: skip
+                                help=f"use one of the blocks inside: {', '.join(known)}"
+                                )  # fmt: skip
         if sum(b.name == name for b in state.tree.blocks) == 1:
             return self._outer.get_block(name)
         return self._descend(self.target, named[0])

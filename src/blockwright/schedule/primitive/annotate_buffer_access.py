@@ -95,7 +95,8 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         state.realize(block)
         if self.buf_type not in ("read", "write"):
-            state.fail(f"buf_type must be 'read' or 'write', got {self.buf_type!r}", code="BW304")
+            state.fail(f"buf_type must be 'read' or 'write', got {self.buf_type!r}", code="BW304",
+                       help='use "read" or "write"')  # fmt: skip
         buffer = accessed_buffer(state, block, self.buffer_index, self.buf_type)
         given = self.gen_new_ranges
         dims = len(given.final) // 2
@@ -103,7 +104,9 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
             state.fail(f"gen_new_ranges takes {len(given.initial)} iterators and gives {dims} "
                        f"ranges; block {block.name} has {len(block.iter_vars)} iterators, "
                        f"{buffer.name} {buffer.ndim} dimensions", code="BW304",
-                       guilty=[block])  # fmt: skip
+                       guilty=[block],
+                       help="take one parameter per iterator; give a (begin, end) pair "
+                            "or an index per dimension")  # fmt: skip
         dtype = block.iter_vars[0].var.type if block.iter_vars else ir.dtype_of("int64")
         mapping = with_index_type(given, dtype)
         known = state.analyzer(block)

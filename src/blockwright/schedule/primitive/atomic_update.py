@@ -94,15 +94,19 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
     if isinstance(found, NoReduction) or not isinstance(store, ir.BufferStore):
         why = found.why if isinstance(found, NoReduction) else "it is more than one store"
         state.fail(f"block {block.name} is not one update of an element: {why}", code="BW338",
-                   guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
+                   guilty=[block], help="write it as B[i] = B[i] + x, or rfactor the reduction "
+                   "loop, whose partial results need no atomic update")  # fmt: skip
     buffer, name = store.buffer, _OPERATIONS.get(found.name)
     if name is None or store.predicate is not None:
         state.fail(f"the update of {buffer.name} in block {block.name} does not combine the "
                    "element with something else by +, *, min, max, and, or", code="BW338",
-                   guilty=[block], help="write it as B[i] = B[i] + x")  # fmt: skip
+                   guilty=[block], help="write it as B[i] = B[i] + x, or rfactor the reduction "
+                   "loop, whose partial results need no atomic update")  # fmt: skip
     problem = atomic_misfit(name, buffer.dtype)
     if problem is not None:
-        state.fail(problem, code="BW338", guilty=[block])
+        state.fail(problem, code="BW338", guilty=[block],
+                   help="accumulate in a buffer whose type has the operation, or rfactor the "
+                        "reduction")  # fmt: skip
     if buffer.scope in PRIVATE_SCOPES:
         state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
                    code="BW338", guilty=[block], help="update it where all threads see it"

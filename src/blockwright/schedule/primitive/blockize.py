@@ -95,7 +95,9 @@ def blockized(
     below = require_only_blocks(state, loop)
     if len(below) != 1:
         state.fail(f"{len(below)} blocks stand below loop {loop.loop_var.name}, not one",
-                   code="BW310", guilty=[loop, *map(state.tree.realize, below)])  # fmt: skip
+                   code="BW310", guilty=[loop, *map(state.tree.realize, below)],
+                   help="choose a loop around one block, or give the blocks themselves: "
+                        "blockize([first, second])")  # fmt: skip
     block = below[0]
     flow = state.data_flow(state.scope(block))
     require_known_kind(state, flow, block)

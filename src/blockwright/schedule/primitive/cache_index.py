@@ -84,7 +84,9 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         state.realize(block)
         if self.cse_thresh < 0:
-            state.fail(f"cse_thresh must not be negative, got {self.cse_thresh}", code="BW304")
+            state.fail(f"cse_thresh must not be negative, got {self.cse_thresh}", code="BW304",
+                       help="0 stores every index, larger numbers those used more often"
+                       )  # fmt: skip
         if state.tree.child_blocks(block):
             state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
                        code="BW362", guilty=[block], help="name one of them")  # fmt: skip
@@ -140,7 +142,8 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         for it in used:
             if not ir.is_const_int(it.dom.min, 0):
                 state.fail(f"iterator {it.var.name} of {block.name} does not start at 0",
-                           code="BW350", guilty=[it, block])  # fmt: skip
+                           code="BW350", guilty=[it, block],
+                           help="transform_block_layout first, to iterators from 0")  # fmt: skip
         name = fresh_name(state, f"index_var_{number}")
         buffer = ir.Buffer(name, expr.dtype, tuple(it.dom.extent for it in used),
                            scope=self.storage_scope)  # fmt: skip

@@ -122,7 +122,9 @@ class CacheInplace(Primitive, frozen=True, eq=False):
                   if order[b] < order[block]]  # fmt: skip
         if not makers and home(state, buffer) is scope:
             state.fail(f"nothing writes {buffer.name} before block {block.name} reads it",
-                       code="BW322", guilty=[state.realize(block)])  # fmt: skip
+                       code="BW322", guilty=[state.realize(block)],
+                       help="take cache_read: an input has no earlier writer whose "
+                            "place could be shared")  # fmt: skip
         box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))
         whole, made = copy_nest(
             cache.name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), box,

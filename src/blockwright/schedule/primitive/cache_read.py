@@ -101,7 +101,9 @@ class CacheRead(Primitive, frozen=True, eq=False):
                            help="name the other consumers, or use cache_inplace")  # fmt: skip
         if not consumers:
             state.fail(f"no block would read the copy of {buffer.name}", code="BW322",
-                       guilty=[block])  # fmt: skip
+                       guilty=[block],
+                       help="name consumers that come after the writer and read the "
+                            "buffer, or leave consumer_blocks out")  # fmt: skip
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         needs = [(c, region_of(c.reads, buffer)) for c in consumers]

@@ -150,4 +150,6 @@ def require_written(
         names = ", ".join(b.name for b in makers)
         state.fail(f"block {reader.name} reads elements of {buffer.name} that block {names} has "
                    "not written", code="BW323",
-                   guilty=[state.realize(reader), *map(state.realize, makers)])  # fmt: skip
+                   guilty=[state.realize(reader), *map(state.realize, makers)],
+                   help="leave that block out of consumer_blocks, or write all of the "
+                        "buffer before it is read")  # fmt: skip

@@ -114,7 +114,9 @@ def computed_at(
     consumers = flow.consumers(block)
     if not consumers:
         state.fail(f"nothing reads what block {block.name} writes", code="BW322",
-                   guilty=[realize])  # fmt: skip
+                   guilty=[realize],
+                   help="move the other side: reverse_compute_at brings a consumer to "
+                        "its producer's loop")  # fmt: skip
     for consumer in consumers:
         if not state.tree.is_below(state.tree.realize(consumer), loop):
             state.fail(f"block {consumer.name} reads what block {block.name} writes and is "
@@ -132,7 +134,7 @@ def computed_at(
     nest = nest_for(state, block, loop, domains, preserve_unit_loops)
     before = part_positions(state, body_parts(loop), consumers)
     step = place(state, block, loop, 0, min(before), index, nest)
-    require_sound(state, step, block, block, consumers)
+    require_sound(state, step, block, block, consumers, loop)
     return step
 
 

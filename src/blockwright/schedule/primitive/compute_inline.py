@@ -86,7 +86,10 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         store = single_store(state, block)
         if flow.is_output(block):
             state.fail(f"block {block.name} writes an output of the scope", code="BW322",
-                       guilty=[realize])  # fmt: skip
+                       guilty=[realize],
+                       help="inline its producers instead, or take "
+                            "reverse_compute_inline to put the block into its producer"
+                       )  # fmt: skip
         require_in_blocks(state, scope, store.buffer)
         at = [ir.Var(f"at{k}", i.dtype) for k, i in enumerate(store.indices)]
         mapping = iterators_of(state, block, store, store.indices, at)
@@ -137,11 +140,15 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         require_element_reads(state, reader, buffer)
         if flow.position[reader] < flow.position[block]:
             state.fail(f"block {reader.name} reads {buffer.name} before block {block.name} writes "
-                       "it", code="BW316", guilty=guilty)  # fmt: skip
+                       "it", code="BW316", guilty=guilty,
+                       help="inline at consumers that come after the block; move or "
+                            "cache what reads the earlier values first")  # fmt: skip
         region = next(r for r in reader.reads if r.buffer is buffer)
         if not flow.covers([block], reader, region):
             state.fail(f"block {reader.name} may read elements of {buffer.name} that block "
-                       f"{block.name} does not write", code="BW323", guilty=guilty)  # fmt: skip
+                       f"{block.name} does not write", code="BW323", guilty=guilty,
+                       help="write all that is read first, or compute_at the block in "
+                            "place of inlining it")  # fmt: skip
         around = neighbours(state, flow, block, state.tree.realize(reader))
         earlier = [b for b in around if flow.position[b] < flow.position[block]]
         require_final_inputs(state, flow, block, earlier)
@@ -175,7 +182,9 @@ def iterators_of(
                     state.fail(f"iterator {var.name} of block {block.name} does not index "
                                f"{access.buffer.name}", code="BW324",
                                guilty=[it for it in block.iter_vars
-                                       if it.var is var])  # fmt: skip
+                                       if it.var is var],
+                               help="drop the iterator, or use compute_at, which needs "
+                                    "no value per element")  # fmt: skip
                 found.setdefault(var, dom.min)
             return found
     return _inverse(state, block, access, indices, outputs)
@@ -198,14 +207,18 @@ def _inverse(
     except IterMapError as problem:
         state.fail(f"the indices of {access.buffer.name} in block {block.name} are no one-to-one "
                    f"map of its iterators: {problem.message}", code="BW324",
-                   guilty=[state.tree.realize(block), access])  # fmt: skip
+                   guilty=[state.tree.realize(block), access],
+                   help="index by each iterator once, as in B[vi, vj]; otherwise "
+                        "compute_at brings the block to the reader")  # fmt: skip
 
 
 def single_store(state: State, block: ir.Block) -> ir.BufferStore:
     """The store that is the whole body of a block."""
     if not isinstance(block.body, ir.BufferStore) or block.init is not None:
         state.fail(f"the body of block {block.name} is not a single store", code="BW360",
-                   guilty=[state.tree.realize(block)])  # fmt: skip
+                   guilty=[state.tree.realize(block)],
+                   help="only one store per instance can be put in place of a read; "
+                        "compute_at moves the block as it is")  # fmt: skip
     return block.body
 
 
@@ -219,7 +232,9 @@ def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> 
             isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)  # fmt: skip
         if through_view or wide or address:
             state.fail(f"block {reader.name} uses {buffer.name} as a whole, not element by "
-                       "element", code="BW359", guilty=[state.tree.realize(reader)])  # fmt: skip
+                       "element", code="BW359", guilty=[state.tree.realize(reader)],
+                       help="inline before the consumer is tensorized or calls on the "
+                            "whole buffer, or use compute_at")  # fmt: skip
 
 
 class _Inline(ir.Mutator):

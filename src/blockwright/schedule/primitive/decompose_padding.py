@@ -79,13 +79,15 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         above = state.tree.loops_above(block)
         if loop not in set(above):
             state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
-                       guilty=[loop, block])  # fmt: skip
+                       guilty=[loop, block],
+                       help="choose one of get_loops(block)")  # fmt: skip
         store, condition, value, constant = _choice(state, block)
         flow = state.data_flow(state.scope(block))
         if flow.kind(block) is not BlockKind.COMPLETE:
             why = flow.why_other(block) or "it is a reduction"
             state.fail(f"block {block.name} is not complete: {why}", code="BW314",
-                       guilty=[realize])  # fmt: skip
+                       guilty=[realize],
+                       help="take the step on the block that only copies and pads")  # fmt: skip
         inside = above[above.index(loop) :]
         straight = _require_straight(state, block, loop, inside)
         fill, made = _filled(state, block, store.replace(value=constant), inside)
@@ -119,7 +121,9 @@ def _choice(
     plain = isinstance(store, ir.BufferStore) and store.predicate is None
     if not parts or not plain or block.init is not None or block.match_buffers:
         state.fail(f"{block.name} is no single store of if_then_else(inside, value, constant)",
-                   code="BW333", guilty=[block])  # fmt: skip
+                   code="BW333", guilty=[block],
+                   help="write the padding as one block: P[...] = "
+                        "T.if_then_else(inside, X[...], constant)")  # fmt: skip
     assert isinstance(store, ir.BufferStore)
     condition, yes, no = parts
     if _reads(no) and not _reads(yes):
@@ -160,19 +164,24 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[
             break
         if not isinstance(node, (ir.For, ir.SeqStmt)):
             state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                       "decides what runs", code="BW351", guilty=[node])  # fmt: skip
+                       "decides what runs", code="BW351", guilty=[node],
+                       help="choose a loop inside of that statement")  # fmt: skip
     variables = {f.loop_var for f in state.tree.loops_above(block)}
     for inner in inside:
         if any(ir.uses_var(e, variables) for e in (inner.min, inner.extent)):
             state.fail(f"the extent of loop {inner.loop_var.name} depends on another loop",
-                       code="BW350", guilty=[inner])  # fmt: skip
+                       code="BW350", guilty=[inner],
+                       help="choose a loop further outside, around the one that the "
+                            "extent depends on")  # fmt: skip
     written = block.writes[0].buffer
     below = state.tree.child_blocks(loop)
     for other in below[: below.index(block)]:
         if any(r.buffer is written for r in other.reads):
             state.fail(f"block {other.name} reads {written.name} before block {block.name} in loop "
                        f"{loop.loop_var.name}, where the constant would show", code="BW323",
-                       guilty=[state.realize(other), state.realize(block)])  # fmt: skip
+                       guilty=[state.realize(other), state.realize(block)],
+                       help="choose a loop that the two blocks do not share, or a loop "
+                            "inside of the shared ones")  # fmt: skip
     return len(below) == 1 and all(
         f.body is (inside[k + 1] if k + 1 < len(inside) else state.realize(block))
         for k, f in enumerate(inside)

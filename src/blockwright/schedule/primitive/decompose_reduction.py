@@ -80,7 +80,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         loops = state.tree.loops_above(block)
         if all(above is not loop for above in loops):
             state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
-                       guilty=[loop, block])  # fmt: skip
+                       guilty=[loop, block],
+                       help="choose one of get_loops(block)")  # fmt: skip
         position = next(k for k, above in enumerate(loops) if above is loop)
         outside, inside = loops[:position], loops[position:]
         reducing = reduction_loops(state, block, loops)
@@ -91,7 +92,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                     "reduction iterator",
                     code="BW331",
                     guilty=[above, block],
-                    help="reorder the spatial loops outwards, or choose that loop",
+                    help=f"choose loop {above.loop_var.name}, or reorder the spatial loops out of "
+                    "it first",
                 )
         require_once(state, block, inside, f"from {loop.loop_var.name} on")
         require_reduction(state, block)
@@ -161,7 +163,9 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
         }
         if kinds == {True, False}:
             state.fail(f"loop {loop.loop_var.name} binds spatial and reduction iterators",
-                       code="BW364", guilty=[loop, block])  # fmt: skip
+                       code="BW364", guilty=[loop, block],
+                       help="split the loop where one kind of iterator begins, or "
+                            "decompose at a loop outside of it")  # fmt: skip
         if kinds == {True}:
             reducing.append(loop)
     return reducing
@@ -173,7 +177,9 @@ def require_reduction(state: State, block: ir.Block) -> None:
     if flow.kind(block) is not BlockKind.REDUCTION:
         why = flow.why_other(block) or "it has no reduction iterator and initial value"
         state.fail(f"block {block.name} is no reduction: {why}", code="BW331",
-                   guilty=[state.realize(block)])  # fmt: skip
+                   guilty=[state.realize(block)],
+                   help="take the step on a block with T.init() and reduction iterators"
+                   )  # fmt: skip
 
 
 def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
@@ -183,7 +189,8 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
             return
         if not isinstance(node, (ir.For, ir.SeqStmt)):
             state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                       "decides what runs", code="BW351", guilty=[node])  # fmt: skip
+                       "decides what runs", code="BW351", guilty=[node],
+                       help="choose a loop inside of that statement")  # fmt: skip
 
 
 def _require_separate(
@@ -196,7 +203,9 @@ def _require_separate(
         spatial = loop.loop_var in kept
         if spatial and any(ir.uses_var(e, gone) for e in (loop.min, loop.extent)):
             state.fail(f"the extent of loop {loop.loop_var.name} depends on a reduction loop",
-                       code="BW350", guilty=[loop, block])  # fmt: skip
+                       code="BW350", guilty=[loop, block],
+                       help="choose a loop further inside, or split off the reduction "
+                            "loop that the extent depends on")  # fmt: skip
     for condition in conditions_of(state.realize(block).predicate):
         if ir.uses_var(condition, gone) and ir.uses_var(condition, kept):
             state.fail("a condition of the predicate mixes spatial and reduction loops",
@@ -215,4 +224,6 @@ def _require_unread(state: State, block: ir.Block, loop: ir.For) -> None:
         if reads and state.tree.is_below(state.realize(other), loop):
             state.fail(f"block {other.name} reads the result before block {block.name} in loop "
                        f"{loop.loop_var.name}", code="BW323",
-                       guilty=[state.realize(other), state.realize(block)])  # fmt: skip
+                       guilty=[state.realize(other), state.realize(block)],
+                       help="choose a loop that the two blocks do not share, or move "
+                            "the reader out of it first")  # fmt: skip

@@ -61,7 +61,9 @@ class Fuse(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         if not self.loops:
-            state.fail("no loops are given", code="BW304")
+            state.fail("no loops are given", code="BW304",
+                       help="give the loops from outer to inner, as get_loops lists "
+                            "them")  # fmt: skip
         loops = [state.loop(handle) for handle in self.loops]
         for loop in loops:
             require_plain_loop(state, loop)
@@ -107,5 +109,7 @@ class Fuse(Primitive, frozen=True, eq=False):
         for loop in loops:
             if seen and (ir.uses_var(loop.extent, seen) or ir.uses_var(loop.min, seen)):
                 state.fail(f"a bound of loop {loop.loop_var.name} depends on an outer one",
-                           code="BW350", guilty=[loop])  # fmt: skip
+                           code="BW350", guilty=[loop],
+                           help="only loops of independent ranges fuse: fuse those "
+                                "outside or inside of this one")  # fmt: skip
             seen.add(loop.loop_var)

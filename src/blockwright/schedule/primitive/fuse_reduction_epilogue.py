@@ -86,7 +86,9 @@ class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         if state.scope(epilogue) is not scope or block is epilogue:
             state.fail(f"blocks {block.name} and {epilogue.name} are not two blocks of one scope",
-                       code="BW337", guilty=[block, epilogue])  # fmt: skip
+                       code="BW337", guilty=[block, epilogue],
+                       help="give the reduction first and the block that reads its "
+                            "result second, both of one scope")  # fmt: skip
         fuse = _Fuse(state, state.data_flow(scope), block, epilogue)
         fuse.check_flow()
         fuse.check_quiet()
@@ -124,7 +126,9 @@ class _Fuse:
                       "lost")  # fmt: skip
 
     def fail(self, rule: str, help: str | None = None) -> NoReturn:
-        self.state.fail(rule, code="BW337", guilty=self.guilty, help=help)
+        self.state.fail(rule, code="BW337", guilty=self.guilty, help=help or
+                        "keep the block apart, and bring it to where its elements are finished: "
+                        "reverse_compute_at")  # fmt: skip
 
     # ------------------------------------------------------------------ who sees what, and when
     def check_flow(self) -> None:

@@ -38,7 +38,11 @@ class GetBlock(Primitive, frozen=True, eq=False):
         found = [b for b in state.tree.blocks if b.name == self.name]
         if not found:
             known = ", ".join(sorted({b.name for b in state.tree.blocks}))
-            state.fail(f"no block is named {self.name!r}", code="BW302", help=f"blocks: {known}")
+            state.fail(
+                f"no block is named {self.name!r}",
+                code="BW302",
+                help=f"use one of its blocks: {known}",
+            )
         if len(found) > 1:
             state.fail(f"{len(found)} blocks are named {self.name!r}", code="BW303", guilty=found,
                        help="reach the one you mean through get_child_blocks, get_producers or "

@@ -121,14 +121,16 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
     @staticmethod
     def _siblings(state: State, loops: list[ir.For]) -> ir.SeqStmt:
         if len(loops) < 2 or len(set(loops)) < len(loops):
-            state.fail("give two loops or more, each once", code="BW304", guilty=loops)
+            state.fail("give two loops or more, each once", code="BW304", guilty=loops,
+                       help="one loop of each nest, in program order")  # fmt: skip
         parents = {state.tree.parent.get(f) for f in loops}
         parent = parents.pop()
         if parents or not isinstance(parent, ir.SeqStmt):
             state.fail("the loops do not stand side by side", code="BW310", guilty=loops,
                        help="choose loops of one sequence, such as the outermost ones")  # fmt: skip
         if [f for f in parent.seq if f in loops] != loops:
-            state.fail("the loops are not given in program order", code="BW310", guilty=loops)
+            state.fail("the loops are not given in program order", code="BW310", guilty=loops,
+                       help="give the loops as they stand, first nest first")  # fmt: skip
         return parent
 
     @staticmethod

@@ -107,9 +107,12 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         dtype = loop.loop_var.type
         taken: ir.Expr = ir.const(0, dtype)
         if sum(f is None for f in self.factors) > 1:
-            state.fail("more than one factor is None", code="BW304", guilty=[loop])
+            state.fail("more than one factor is None", code="BW304", guilty=[loop],
+                       help="give numbers for all pieces but one, as in [1, None, 1]")  # fmt: skip
         if not self.factors:
-            state.fail("no factors are given", code="BW304", guilty=[loop])
+            state.fail("no factors are given", code="BW304", guilty=[loop],
+                       help="say how many iterations each piece takes, as in [1, None, "
+                            "1]")  # fmt: skip
         sizes = [None if f is None else ir.cast_to(ir.as_expr(f, None), dtype)
                  for f in self.factors]  # fmt: skip
         for size in sizes:

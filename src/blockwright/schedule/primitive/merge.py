@@ -10,6 +10,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import Scope
+from blockwright.arith.text import expr_text
 from blockwright.schedule.checks import (
     require_known_kind,
     require_only_blocks,
@@ -79,7 +80,8 @@ class Merge(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         if len(self.loops) < 2:
-            state.fail("at least two loops are merged", code="BW304")
+            state.fail("at least two loops are merged", code="BW304",
+                       help="give one loop of each nest that shall become one")  # fmt: skip
         loops = [state.loop(handle) for handle in self.loops]
         nests = _nests(state, loops)
         _same_bounds(state, nests)
@@ -128,7 +130,8 @@ def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
     starts = [state.tree.order[nest[0]] for nest in nests]
     if starts != sorted(set(starts)):
         state.fail("the loops are not given in program order, one of each nest", code="BW310",
-                   guilty=loops)  # fmt: skip
+                   guilty=loops,
+                   help="give one loop of each nest, first nest first")  # fmt: skip
     return nests
 
 
@@ -147,9 +150,15 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
                 b = ir.substitute(b, renamed)
                 if not analyzer.prove_equal(a, b):
                     state.fail(f"loops {mine.loop_var.name} and {theirs.loop_var.name} do not "
-                               "have the same bounds", code="BW355", guilty=[mine, theirs],
-                               help="split or pad the longer one")  # fmt: skip
+                               f"have the same bounds: {_bounds(mine)} and {_bounds(theirs)}",
+                               code="BW355", guilty=[mine, theirs],
+                               help="loop_partition the longer one and merge the part that is "
+                               "as long as the shorter one")  # fmt: skip
             renamed[theirs.loop_var] = ir.cast_to(mine.loop_var, theirs.loop_var.type)
+
+
+def _bounds(loop: ir.For) -> str:
+    return f"from {expr_text(loop.min)}, {expr_text(loop.extent)} iterations"
 
 
 def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]:

@@ -76,7 +76,8 @@ class MergeReduction(Primitive, frozen=True, eq=False):
         scope = state.scope(update)
         if state.scope(init) is not scope:
             state.fail(f"blocks {init.name} and {update.name} stand in different scopes",
-                       code="BW336", guilty=[init, update])  # fmt: skip
+                       code="BW336", guilty=[init, update],
+                       help="merge before one of them is put into a block of its own")  # fmt: skip
         merge = _Merge(state, scope, init, update)
         value = merge.initial()
         merge.check_steps()
@@ -110,7 +111,9 @@ class _Merge:
     def fail(self, rule: str, why: str = "", help: str | None = None) -> NoReturn:
         self.state.fail(rule + (f": {why}" if why else ""), code="BW336",
                         guilty=[self.state.tree.realize(b) for b in (self.init, self.update)],
-                        help=help)  # fmt: skip
+                        help=help or "give the block that sets each element once and, after it, "
+                        "the one that updates it, each in its own loops, as decompose_reduction "
+                        "leaves them")  # fmt: skip
 
     def _in_loops_alone(self, block: ir.Block) -> None:
         for node in self.state.tree.ancestors(self.state.realize(block)):

@@ -129,13 +129,18 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                 f"{len(block.iter_vars)} iterators",
                 code="BW304",
                 guilty=[block],
+                help="give for each iterator the multiple its extent is padded to, 1 "
+                "for none, as in [16, 16, 1]",
             )
         if self.mode not in ("zero", "clamp"):
-            state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW304")
+            state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW304",
+                       help='"zero" pads with zeros, "clamp" repeats the last element')  # fmt: skip
         store = block.body
         if len(block.writes) != 1 or not isinstance(store, ir.BufferStore) or block.match_buffers:
             state.fail(f"{block.name} is more than one update of one buffer", code="BW360",
-                       guilty=[block])  # fmt: skip
+                       guilty=[block],
+                       help="take the step before blocks are combined, on a block with "
+                            "one update such as a matrix product")  # fmt: skip
         require_no_readback(state, block, store.buffer)
         if self.mode == "zero" and any(_may_trap(n) for n in ir.walk(store.value)):
             state.fail("an integer is divided by what is read, which would be zero in the padding",
@@ -156,7 +161,9 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                 if not any(index is it.var for index in store.indices):
                     state.fail(f"iterator {it.var.name} is no index of {store.buffer.name}: its "
                                "padded points would write existing elements", code="BW326",
-                               guilty=[block])  # fmt: skip
+                               guilty=[block],
+                               help="pad the iterators that index the output by "
+                                    "themselves, and give 1 for this one")  # fmt: skip
                 continue
             neutral = _repeats(block, it.var) if self.mode == "clamp" else _adds_nothing(
                 state, block, it.var)  # fmt: skip

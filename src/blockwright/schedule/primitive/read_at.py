@@ -124,5 +124,6 @@ def blocks_below(state: State, loop: ir.For, block: ir.Block) -> list[ir.Block]:
     below = state.tree.child_blocks(loop)
     if block not in below:
         state.fail(f"block {block.name} does not stand below loop {loop.loop_var.name}",
-                   code="BW310", guilty=[state.realize(block), loop])  # fmt: skip
+                   code="BW310", guilty=[state.realize(block), loop],
+                   help="choose one of get_loops(block)")  # fmt: skip
     return below

@@ -168,7 +168,9 @@ def _mapped(
     """The indices of the copy, over the iterators of the block; each instance has a place."""
     if len(index_map.initial) != len(block.iter_vars):
         state.fail(f"the map takes {len(index_map.initial)} iterators, {block.name} has "
-                   f"{len(block.iter_vars)}", code="BW324", guilty=[block])  # fmt: skip
+                   f"{len(block.iter_vars)}", code="BW324", guilty=[block],
+                   help="give the map one parameter per iterator of the block, in their "
+                        "order")  # fmt: skip
     dtype = block.iter_vars[0].var.type if block.iter_vars else ir.dtype_of("int64")
     mapping = with_index_type(index_map, dtype)
     analyzer = state.analyzer(block)
@@ -198,7 +200,9 @@ def _extents(
     for span in spans(places, domains, analyzer):
         if span is None or not analyzer.prove(ir.GE(*ir.match_types(span[0], 0))):
             state.fail("the index map leads to negative indices, or to indices without a known end",
-                       code="BW324", guilty=[block])  # fmt: skip
+                       code="BW324", guilty=[block],
+                       help="let the map lead to indices from 0 to an end known from "
+                            "the iterators' extents")  # fmt: skip
         shape.append(analyzer.simplify(span[1] + 1))
     return tuple(shape)
 
@@ -213,22 +217,29 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
         found += accesses_to(block.init, buffer)
     if not found:
         state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW359",
-                   guilty=[block])  # fmt: skip
+                   guilty=[block],
+                   help="take the step before the block is tensorized, while it "
+                        "accesses single elements")  # fmt: skip
     first = found[0].indices
     if any(not ir.structural_equal(other.indices, first) for other in found[1:]):
         state.fail(f"{block.name} accesses {buffer.name} at different indices", code="BW325",
-                   guilty=found)  # fmt: skip
+                   guilty=found,
+                   help="copy with cache_read or cache_write, which keep the indices of "
+                        "each access")  # fmt: skip
     iters = {it.var for it in block.iter_vars}
     symbols = visible_outside(state, block)
     for index in first:
         loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
         if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
             state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
-                       code="BW325", guilty=[block])  # fmt: skip
+                       code="BW325", guilty=[block],
+                       help="take the step before the block moves into others whose "
+                            "loops or iterators index it")  # fmt: skip
     for it in block.iter_vars:
         if any(ir.uses_var(i, it.var) for i in first) and not ir.is_const_int(it.dom.min, 0):
             state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW350",
-                       guilty=[it, block])  # fmt: skip
+                       guilty=[it, block],
+                       help="transform_block_layout first, to iterators from 0")  # fmt: skip
     return first
 
 
@@ -256,11 +267,14 @@ def _check_written(
     others = {it.var for it in block.iter_vars} - spatial.keys()
     if any(ir.uses_var(index, others) for index in indices):
         state.fail(f"the indices of {buffer.name} use a reduction iterator", code="BW325",
-                   guilty=[block])  # fmt: skip
+                   guilty=[block],
+                   help="an output is indexed by spatial iterators alone; use "
+                        "cache_write for this one")  # fmt: skip
     why = why_not_injective(indices, spatial, state.analyzer(block))
     if why:
         state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators: "
-                   f"{why}", code="BW325", guilty=[block])  # fmt: skip
+                   f"{why}", code="BW325", guilty=[block],
+                   help="use cache_write, which copies the buffer in its own layout")  # fmt: skip
 
 
 def _require_readable(
@@ -279,7 +293,9 @@ def _require_readable(
         if not analyzer.prove(low) or not analyzer.prove(ir.LT(*ir.match_types(index, size))):
             state.fail(f"block {block.name} guards its reads of {buffer.name}: without the "
                        "guard an index may lie outside it", code="BW363",
-                       guilty=[block])  # fmt: skip
+                       guilty=[block],
+                       help="pad the buffer in a block of its own first, so that each "
+                            "read lies inside")  # fmt: skip
     scope = state.scope(block)
     flow = state.data_flow(scope)
     region = region_of(block.reads, buffer)
@@ -292,7 +308,8 @@ def _require_readable(
     stated = whole_box(state, scope, buffer, "read")
     if not held or not (makers or covers(stated, clip_box(box, buffer.shape, beside), beside)):
         state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "
-                   "everywhere", code="BW363", guilty=[block, *makers])  # fmt: skip
+                   "everywhere", code="BW363", guilty=[block, *makers],
+                   help="use cache_read, or write all of the buffer first")  # fmt: skip
 
 
 _CHOICES = (ir.IfThenElse, ir.Select, ir.And, ir.Or)

@@ -64,7 +64,8 @@ class Reorder(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         if not self.ordered_loops:
-            state.fail("no loops are given", code="BW304")
+            state.fail("no loops are given", code="BW304",
+                       help="give the loops in their new order, outermost first")  # fmt: skip
         wanted = [state.loop(handle) for handle in self.ordered_loops]
         path = require_chain(state, wanted)
         places = iter(wanted)
@@ -76,7 +77,8 @@ class Reorder(Primitive, frozen=True, eq=False):
         for loop in reversed(order):
             if seen and any(ir.uses_var(e, seen) for e in (loop.min, loop.extent)):
                 state.fail(f"the bounds of loop {loop.loop_var.name} use a loop that would come "
-                           "inside it", code="BW350", guilty=[loop])  # fmt: skip
+                           "inside it", code="BW350", guilty=[loop],
+                           help="keep that loop outside of this one")  # fmt: skip
             seen.add(loop.loop_var)
         blocks = require_compact_flow(state, path[-1])
         flow = state.data_flow(state.scope(path[-1]))

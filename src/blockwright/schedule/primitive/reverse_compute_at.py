@@ -107,7 +107,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         parts = body_parts(loop)
         after = part_positions(state, parts, producers)
         step = place(state, block, loop, max(after) + 1, len(parts), self.index, nest)
-        require_sound(state, step, block, block, flow.consumers(block), everywhere=True)
+        require_sound(state, step, block, block, flow.consumers(block), loop, everywhere=True)
         return step
 
     @staticmethod
@@ -119,7 +119,9 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         found = [p for p in producers if p in inside]
         if not producers:
             state.fail(f"no block of the scope writes what block {block.name} reads", code="BW322",
-                       guilty=[realize])  # fmt: skip
+                       guilty=[realize],
+                       help="move its consumers instead, or bring the block itself to a "
+                            "consumer: compute_at")  # fmt: skip
         for producer in producers:
             late = found and flow.position[producer] > flow.position[found[0]]
             if producer not in inside and (late or not found):

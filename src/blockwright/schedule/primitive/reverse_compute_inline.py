@@ -142,7 +142,9 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         before = flow.producers(block)
         if not before:
             state.fail(f"block {block.name} has no producer in its scope", code="BW322",
-                       guilty=[state.tree.realize(block)])  # fmt: skip
+                       guilty=[state.tree.realize(block)],
+                       help="the block reads inputs only: compute_inline puts it into "
+                            "its consumers")  # fmt: skip
         require_complete(state, flow, before[-1])
         buffer = single_store(state, before[-1]).buffer
         found: list[tuple[ir.Block, ir.BufferStore]] = []
@@ -156,6 +158,8 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                 f"{buffer.name} must be read by block {block.name} alone, but {who}",
                 code="BW322",
                 guilty=[state.tree.realize(x) for x in (before[-1], *others)],
+                help="use reverse_compute_at, which keeps the buffer, or compute_inline "
+                "the producer",
             )
         require_in_blocks(state, flow.block, buffer)
         require_element_reads(state, block, buffer)
@@ -170,7 +174,9 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         for other in loads[1:]:
             if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
                 state.fail(f"block {block.name} reads {made.buffer.name} at several indices",
-                           code="BW325", guilty=[state.tree.realize(block)])  # fmt: skip
+                           code="BW325", guilty=[state.tree.realize(block)],
+                           help="use compute_at on the producer, which computes all "
+                                "that the block reads")  # fmt: skip
         return iterators_of(state, block, loads[0], loads[0].indices, made.indices)
 
     @staticmethod

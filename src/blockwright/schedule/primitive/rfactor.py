@@ -92,7 +92,9 @@ class Rfactor(Primitive, frozen=True, eq=False):
         below = state.tree.child_blocks(loop)
         if len(below) != 1:
             state.fail("there must be exactly one block below the loop", code="BW310",
-                       guilty=[loop, *below])  # fmt: skip
+                       guilty=[loop, *below],
+                       help="split or reorder so that the reduction has the loop to "
+                            "itself; take the step before blocks move into it")  # fmt: skip
         block = below[0]
         reduction = reduction_of(state, block)
         loops = state.tree.loops_above(block)
@@ -101,7 +103,9 @@ class Rfactor(Primitive, frozen=True, eq=False):
         require_reduction(state, block)
         if loop not in reducing:
             state.fail(f"loop {loop.loop_var.name} binds no reduction iterator", code="BW332",
-                       guilty=[loop, block])  # fmt: skip
+                       guilty=[loop, block],
+                       help="choose a loop that drives a reduction iterator: split the "
+                            "reduction loop and give one of its parts")  # fmt: skip
         require_restart(state, block, reduction)
         axis = self._axis(state, block, reduction)
         return _Rfactor(state, block, reduction, loop, loops, reducing, axis).step()
@@ -111,11 +115,14 @@ class Rfactor(Primitive, frozen=True, eq=False):
         ranks = {len(element.indices) + 1 for element in reduction.elements}
         if len(ranks) > 1:
             state.fail("the components of the reduction have buffers of different rank, so the "
-                       "new axis has no common place", code="BW332", guilty=[block])  # fmt: skip
+                       "new axis has no common place", code="BW332", guilty=[block],
+                       help="reduce the components in blocks of their own")  # fmt: skip
         (rank,) = ranks
         if not -rank <= self.factor_axis < rank:
             state.fail(f"factor_axis must be between {-rank} and {rank - 1}", code="BW304",
-                       guilty=[block])  # fmt: skip
+                       guilty=[block],
+                       help="it says where the new axis stands among those of the "
+                            "partial results; 0 puts it first")  # fmt: skip
         return self.factor_axis % rank
 
 
@@ -129,7 +136,9 @@ class _Rfactor:
         self.realize = state.realize(block)
         self.own = _own_chain(loops, self.realize)
         if loop not in self.own:
-            state.fail("other statements share the loop's body", code="BW310", guilty=[loop])
+            state.fail("other statements share the loop's body", code="BW310", guilty=[loop],
+                       help="move the other statements out first, or take the step "
+                            "before blocks move into the loop")  # fmt: skip
         shared = [n for n in reducing if n not in self.own]
         if shared:
             state.fail(f"other statements share the body of reduction loop "
@@ -140,7 +149,9 @@ class _Rfactor:
         for each in self.own:
             if any(ir.uses_var(e, running) for e in (each.min, each.extent)):
                 state.fail(f"the extent of loop {each.loop_var.name} depends on another loop",
-                           code="BW350", guilty=[each, block])  # fmt: skip
+                           code="BW350", guilty=[each, block],
+                           help="split so that all loops around the block have extents "
+                                "of their own")  # fmt: skip
         require_once(state, block, self.own, "that are factored")
         self.reducing = reducing
         self.analyzer = state.analyzer(block)

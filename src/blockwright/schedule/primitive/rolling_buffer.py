@@ -115,7 +115,9 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         require_idempotent(state, flow, block)
         if not has_implied_predicate(state, block):
             state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                       code="BW356", guilty=[realize])  # fmt: skip
+                       code="BW356", guilty=[realize],
+                       help="choose factors that divide the loops, or cut the border "
+                            "off with loop_partition")  # fmt: skip
         window = self._window(state, flow, block, buffer, readers)
         users_below(state, flow, buffer, window.loop)
         _require_steady(state, flow, block, window.loop)
@@ -128,11 +130,14 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         others = [w for w in flow.writers[buffer] if w is not block]
         if others:
             state.fail(f"block {others[0].name} writes {buffer.name} too", code="BW322",
-                       guilty=[state.tree.realize(b) for b in (block, *others)])  # fmt: skip
+                       guilty=[state.tree.realize(b) for b in (block, *others)],
+                       help="roll a buffer that one block writes")  # fmt: skip
         readers = flow.readers.get(buffer, [])
         if not readers:
             state.fail(f"nothing reads what block {block.name} writes", code="BW322",
-                       guilty=[state.tree.realize(block)])  # fmt: skip
+                       guilty=[state.tree.realize(block)],
+                       help="roll the buffer of a producer, after compute_at has put it "
+                            "under its consumer's loop")  # fmt: skip
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
             before = flow.position[block] < flow.position[reader]
@@ -243,7 +248,9 @@ def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
         ranges = (inner.min, inner.extent)
         if inner is not loop and any(ir.uses_var(e, loop.loop_var) for e in ranges):
             state.fail(f"the range of loop {inner.loop_var.name} changes with "
-                       f"{loop.loop_var.name}", code="BW350", guilty=[inner, loop])  # fmt: skip
+                       f"{loop.loop_var.name}", code="BW350", guilty=[inner, loop],
+                       help="compute_at a loop whose iterations all need a range of the "
+                            "same size")  # fmt: skip
 
 
 def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For]) -> None:
@@ -279,6 +286,8 @@ def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) ->
             if flow.position[other] > flow.position[here] or not known:
                 state.fail(f"block {other.name} changes what block {here.name} reads while loop "
                            f"{loop.loop_var.name} runs", code="BW316",
-                           guilty=[state.tree.realize(b) for b in (other, here)])  # fmt: skip
+                           guilty=[state.tree.realize(b) for b in (other, here)],
+                           help="cache_read what the block reads before the loop, so "
+                                "that it keeps its values")  # fmt: skip
             if other not in done:
                 work.append(other)

@@ -86,7 +86,9 @@ class Split(Primitive, frozen=True, eq=False):
                            help="give None for one factor")  # fmt: skip
         if not exact and self.disable_predication:
             state.fail(f"the factors do not divide loop {loop.loop_var.name} provably and "
-                       "predication is disabled", code="BW318", guilty=[loop])  # fmt: skip
+                       "predication is disabled", code="BW318", guilty=[loop],
+                       help="give factors that divide the extent, or leave "
+                            "disable_predication out: a predicate then guards the end")  # fmt: skip
         edit = Edit(state)
         kept = [
             k
@@ -115,9 +117,11 @@ class Split(Primitive, frozen=True, eq=False):
 
     def _extents(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Expr]:
         if self._open() > 1:
-            state.fail("more than one factor is None", code="BW304", guilty=[loop])
+            state.fail("more than one factor is None", code="BW304", guilty=[loop],
+                       help="give numbers for all factors but one, as in [None, 4]")  # fmt: skip
         if not self.factors:
-            state.fail("no factors are given", code="BW304", guilty=[loop])
+            state.fail("no factors are given", code="BW304", guilty=[loop],
+                       help="give the factors from outer to inner, as in [None, 4]")  # fmt: skip
         dtype = loop.loop_var.type
         given = [None if f is None else self._factor(state, loop, f, analyzer)
                  for f in self.factors]  # fmt: skip

@@ -102,7 +102,9 @@ class StoreAt(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         if state.scope(loop) is not scope:
             state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different "
-                       "scopes", code="BW310", guilty=[state.realize(block), loop])  # fmt: skip
+                       "scopes", code="BW310", guilty=[state.realize(block), loop],
+                       help="choose a loop in the block's own scope; take store_at for "
+                            "outer loops before inner ones")  # fmt: skip
         flow = state.data_flow(scope)
         buffer, owner = require_owned(state, scope, block, self.buffer_index)
         writers, readers = users_below(state, flow, buffer, loop)
@@ -202,7 +204,9 @@ def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.F
             continue
         if any(ir.uses_var(e, outer) for e in (each.min, each.extent)):
             state.fail(f"the range of loop {var.name} depends on another loop, so no iterator can "
-                       "stand for it", code="BW350", guilty=[each])  # fmt: skip
+                       "stand for it", code="BW350", guilty=[each],
+                       help="choose a loop outside of it, or one whose range is its own"
+                       )  # fmt: skip
         kinds = {it.iter_type for r in inside
                  for it, value in zip(r.block.iter_vars, r.iter_values, strict=True)
                  if ir.uses_var(value, var)}  # fmt: skip

@@ -112,7 +112,9 @@ class Tensorize(Primitive, frozen=True, eq=False):
         domains = {v: ir.Range(f.min, f.extent) for v, f in loops.items()}
         if not is_bijective(stmt.iter_values, domains, None, state.analyzer()):
             state.fail("the loops of the tile do not run each of its instances once", code="BW327",
-                       guilty=[guilty])  # fmt: skip
+                       guilty=[guilty],
+                       help="choose the loop around the tile alone, each of whose loops "
+                            "drives an iterator")  # fmt: skip
         return stmt
 
     @staticmethod

@@ -78,7 +78,9 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != len(extents):
             state.fail(f"the map takes {len(mapping.initial)} iterators, {block.name} has "
-                       f"{len(extents)}", code="BW324", guilty=[block])  # fmt: skip
+                       f"{len(extents)}", code="BW324", guilty=[block],
+                       help="give the map one parameter per iterator of the block, in "
+                            "their order")  # fmt: skip
         try:
             inverse, outside = mapping.non_surjective_inverse(extents, analyzer)
             shape = mapping.map_shape(extents, analyzer)
@@ -88,7 +90,8 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         for low in lowest_indices(mapping, extents, analyzer):
             if low is None or not analyzer.prove_equal(low, ir.const(0, low.dtype)):
                 state.fail("a new iterator does not start at 0",
-                           code="BW324", guilty=[block])  # fmt: skip
+                           code="BW324", guilty=[block],
+                           help="subtract the smallest value in the map")  # fmt: skip
         kinds = self._kinds(state, block, mapping)
         fresh = [
             ir.IterVar(ir.Var(f"v{k}", dtype), ir.Range(ir.const(0, dtype), extent), kind)
@@ -128,7 +131,9 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
             used = {kind_of[v] for v in ir.free_vars(index) if v in kind_of}
             if len(used) > 1:
                 state.fail("a new iterator would mix spatial and reduction iterators",
-                           code="BW364", guilty=[block])  # fmt: skip
+                           code="BW364", guilty=[block],
+                           help="fuse spatial iterators with spatial ones and reduction "
+                                "iterators with reduction ones")  # fmt: skip
             kinds.append(used.pop() if used else ir.IterType.SPATIAL)
         return kinds
 

@@ -123,7 +123,9 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != buffer.ndim:
             state.fail(f"the map takes {len(mapping.initial)} indices, {buffer.name} has "
-                       f"{buffer.ndim} dimensions", code="BW324", guilty=[block])  # fmt: skip
+                       f"{buffer.ndim} dimensions", code="BW324", guilty=[block],
+                       help="give the map one parameter per dimension of the buffer, as "
+                            "in lambda i, j: (j, i)")  # fmt: skip
         analyzer = state.analyzer(block)
         domains = mapping.domains(buffer.shape)
         most = MOST_COUNTED if self.assume_injective_transform else 0
@@ -136,7 +138,9 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         for span in spans(mapping.final, domains, analyzer):
             if span is None or not analyzer.prove(ir.GE(*ir.match_types(span[0], 0))):
                 state.fail("the index map leads to negative indices, or to indices without a known "
-                           "end", code="BW324", guilty=[block])  # fmt: skip
+                           "end", code="BW324", guilty=[block],
+                           help="let the map lead to indices from 0 to an end known "
+                                "from the shape")  # fmt: skip
             shape.append(analyzer.simplify(span[1] + 1))
         return mapping, tuple(shape)
 
@@ -155,7 +159,9 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             if places is not None and places[0].size == full:
                 return None
             state.fail(f"the inverse of the map, which says where padding is, is not known: "
-                       f"{error}", code="BW324", guilty=[block])  # fmt: skip
+                       f"{error}", code="BW324", guilty=[block],
+                       help="build the map from sums, // and % of the indices by "
+                            "constants, or choose sizes that leave no padding")  # fmt: skip
         if ir.is_const_int(outside, 0):
             return None
         if self.pad_value is None:
@@ -169,7 +175,9 @@ class TransformLayout(Primitive, frozen=True, eq=False):
                 isinstance(n, ir.BufferLoad) for n in ir.walk(value))  # fmt: skip
             if wrong:
                 state.fail(f"pad_value must be a function of the {len(shape)} new indices, which "
-                           "reads no memory", code="BW324", guilty=[block])  # fmt: skip
+                           "reads no memory", code="BW324", guilty=[block],
+                           help="give a number, or a function such as lambda i, j: 0.0 "
+                                "of the new indices")  # fmt: skip
         return inverse, outside
 
     def _pad_values(self, fresh: ir.Buffer) -> IndexMap:
