@@ -152,8 +152,8 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
                     state.fail(f"loops {mine.loop_var.name} and {theirs.loop_var.name} do not "
                                f"have the same bounds: {_bounds(mine)} and {_bounds(theirs)}",
                                code="BW355", guilty=[mine, theirs],
-                               help="loop_partition the longer one and merge the part that is "
-                               "as long as the shorter one")  # fmt: skip
+                               help="reorder loops that do agree outwards and merge those, or "
+                               "loop_partition the longer one")  # fmt: skip
             renamed[theirs.loop_var] = ir.cast_to(mine.loop_var, theirs.loop_var.type)
 
 
