@@ -205,9 +205,9 @@ def require_concurrent(
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
-                           help="rfactor the loop, choose a spatial one, or make the update "
-                           "atomic (decompose_reduction, atomic_update)" if atomic else
-                           "rfactor the loop, or choose a spatial one")  # fmt: skip
+                           help=_instead(state, block) + "or rfactor the loop" + (
+                           "; or make the update atomic: decompose_reduction, then atomic_update"
+                           if atomic else ""))  # fmt: skip
         if flow.separates(loop, block):
             continue
         for region in block.writes:
@@ -224,6 +224,19 @@ def require_concurrent(
                        code="BW317", guilty=[loop, realize],
                        help="give each iteration a buffer of its own, or let loops that write "
                        "different elements run so")  # fmt: skip
+
+
+def _instead(state: State, block: ir.Block) -> str:
+    """Advice to take a loop that drives spatial iterators only, by name."""
+    realize = state.tree.realize(block)
+    pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+
+    def drives(loop: ir.For, kind: ir.IterType) -> bool:
+        return any(it.iter_type is kind and ir.uses_var(v, loop.loop_var) for it, v in pairs)
+
+    names = [f.loop_var.name for f in state.tree.loops_above(block)
+             if drives(f, ir.IterType.SPATIAL) and not drives(f, ir.IterType.REDUCE)]  # fmt: skip
+    return f"choose a spatial loop ({', '.join(names)}), " if names else "choose a spatial loop, "
 
 
 def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:

@@ -102,10 +102,11 @@ class Rfactor(Primitive, frozen=True, eq=False):
         require_zero_start(state, loop)
         require_reduction(state, block)
         if loop not in reducing:
+            choice = " or ".join(f.loop_var.name for f in reducing)
             state.fail(f"loop {loop.loop_var.name} binds no reduction iterator", code="BW332",
                        guilty=[loop, block],
-                       help="choose a loop that drives a reduction iterator: split the "
-                            "reduction loop and give one of its parts")  # fmt: skip
+                       help=f"give {choice}, which drives the reduction; or split it first and "
+                            "give one of its parts")  # fmt: skip
         require_restart(state, block, reduction)
         axis = self._axis(state, block, reduction)
         return _Rfactor(state, block, reduction, loop, loops, reducing, axis).step()
