@@ -9,10 +9,8 @@ from types import ModuleType
 import pytest
 
 from blockwright import ir
-from blockwright.schedule import RECORDS, Schedule, Trace
+from blockwright.schedule import Schedule, Trace
 from blockwright.testing.check import assert_same_meaning
-
-pytestmark = pytest.mark.skipif("bind" not in RECORDS, reason="the listings bind loops to threads")
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,7 @@ class _Define(ir.Mutator):
             fresh[it.var] = ir.Var(it.var.name, it.var.type)
             iters.append(it.replace(var=fresh[it.var]))
             values.append(ir.substitute(value, kept))
-        predicate = [ir.substitute(part, kept) for part in _conjuncts(realize.predicate)
+        predicate = [ir.substitute(part, kept) for part in ir.conditions(realize.predicate)
                      if not ir.uses_var(part, gone)]  # fmt: skip
         made = ir.Block(f"{block.name}_init", tuple(iters), (), block.writes, block.init)
         made = ir.substitute(made, fresh)
@@ -167,9 +167,3 @@ def _feeds(step: _Step, pairs: list[tuple[ir.IterVar, ir.Expr]]) -> bool:
     """Whether one of the iterator values depends on a loop."""
     node = step.node
     return isinstance(node, ir.For) and any(ir.uses_var(v, node.loop_var) for _, v in pairs)
-
-
-def _conjuncts(condition: ir.Expr) -> list[ir.Expr]:
-    if isinstance(condition, ir.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [] if ir.is_const_int(condition, 1) else [condition]

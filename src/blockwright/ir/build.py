@@ -262,6 +262,13 @@ def logical_not(a: Any) -> Expr:
     return const(not x.value, BOOL) if isinstance(x, IntImm) else E.Not(x)
 
 
+def conditions(condition: Expr) -> list[Expr]:
+    """What must hold for a condition to hold: the inverse of `all_of`."""
+    if isinstance(condition, E.And):
+        return [*conditions(condition.a), *conditions(condition.b)]
+    return [] if is_const_int(condition, 1) else [condition]
+
+
 def all_of(conditions: Iterable[Expr]) -> Expr:
     """Conjunction; true when there is nothing to hold."""
     result: Expr = const(True, BOOL)

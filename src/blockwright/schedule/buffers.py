@@ -190,22 +190,6 @@ def reached(state: State, block: ir.Block) -> bool:
     )
 
 
-def rewrite_accesses(
-    root: ir.Stmt,
-    buffer: ir.Buffer,
-    fresh: ir.Buffer,
-    index: Callable[[tuple[ir.Expr, ...]], tuple[ir.Expr, ...]],
-) -> Any:
-    """`root` with every access of `buffer` made to `fresh` at mapped indices."""
-
-    def change(node: ir.Node) -> ir.Node | None:
-        if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer:
-            return node.replace(buffer=fresh, indices=index(node.indices))
-        return None
-
-    return ir.rewrite_bottom_up(root, change)
-
-
 def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
     """The map over indices of another integer type (records are made over int64)."""
     fresh = {v: ir.Var(v.name, dtype) for v in index_map.initial}

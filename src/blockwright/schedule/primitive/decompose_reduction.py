@@ -128,7 +128,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
             values.append(ir.substitute(value, renamed))
         kept = [
             ir.substitute(c, renamed)
-            for c in conditions_of(realize.predicate)
+            for c in ir.conditions(realize.predicate)
             if not _mentions(c, reduction_loops(state, block, state.tree.loops_above(block)))
         ]
         name = fresh_name(state, f"{block.name}_init")
@@ -138,13 +138,6 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         for above in reversed(loops):
             nest = ir.For(renamed[above.loop_var], above.min, above.extent, ir.ForKind.SERIAL, nest)
         return nest, made
-
-
-def conditions_of(condition: ir.Expr) -> list[ir.Expr]:
-    """What must hold for a predicate to hold; nothing when it always does."""
-    if isinstance(condition, ir.And):
-        return [*conditions_of(condition.a), *conditions_of(condition.b)]
-    return [] if ir.is_const_int(condition, 1) else [condition]
 
 
 def _mentions(expr: ir.Expr, loops: list[ir.For]) -> bool:
@@ -206,7 +199,7 @@ def _require_separate(
                        code="BW350", guilty=[loop, block],
                        help="choose a loop further inside, or split off the reduction "
                             "loop that the extent depends on")  # fmt: skip
-    for condition in conditions_of(state.realize(block).predicate):
+    for condition in ir.conditions(state.realize(block).predicate):
         if ir.uses_var(condition, gone) and ir.uses_var(condition, kept):
             state.fail("a condition of the predicate mixes spatial and reduction loops",
                        code="BW364", guilty=[condition, block],

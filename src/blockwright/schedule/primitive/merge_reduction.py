@@ -11,7 +11,7 @@ from blockwright.schedule.buffers import require_in_blocks, with_regions
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.primitive.decompose_reduction import conditions_of, reduction_loops
+from blockwright.schedule.primitive.decompose_reduction import reduction_loops
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.reduction import iterators_at, outermost_own
 from blockwright.schedule.state import State, Step
@@ -197,7 +197,7 @@ class _Merge:
                 if not known.prove_equal(*ir.match_types(at, it.dom.min)):
                     self.fail(f"the first step of an element does not have the first value of "
                               f"iterator {it.var.name}")  # fmt: skip
-        for condition in conditions_of(self.realize.predicate):
+        for condition in ir.conditions(self.realize.predicate):
             if ir.uses_var(condition, reducing) and not known.prove(
                 ir.substitute(condition, start)
             ):

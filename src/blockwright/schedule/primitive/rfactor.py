@@ -11,7 +11,6 @@ from blockwright.schedule.checks import require_once, require_zero_start
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.primitive.decompose_reduction import (
-    conditions_of,
     reduction_loops,
     require_reduction,
 )
@@ -182,7 +181,7 @@ class _Rfactor:
         variables = {n.loop_var for n in self.reducing}
         outer: list[ir.Expr] = []
         inner: list[ir.Expr] = []
-        for condition in conditions_of(self.realize.predicate):
+        for condition in ir.conditions(self.realize.predicate):
             (inner if ir.uses_var(condition, variables) else outer).append(condition)
         return outer, inner
 
