@@ -27,24 +27,33 @@ def walk(root: Node) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(list(node.children())))
+        stack += node.children()[::-1]
 
 
 def collect(root: Node, kind: type[NodeT]) -> list[NodeT]:
     """All nodes of one class in program order, each object once."""
-    seen: set[int] = set()
-    out: list[NodeT] = []
-    for node in walk(root):
-        if isinstance(node, kind) and id(node) not in seen:
-            seen.add(id(node))
-            out.append(node)
-    return out
+    found: dict[NodeT, None] = {}
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, kind):
+            found[node] = None
+        stack += node.children()[::-1]
+    return list(found)
 
 
 def uses_var(root: Node, variables: Var | set[Var]) -> bool:
     """Whether any of the variables occurs in the tree."""
     wanted = {variables} if isinstance(variables, Var) else variables
-    return any(isinstance(node, Var) and node in wanted for node in walk(root))
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Var):
+            if node in wanted:
+                return True
+        else:
+            stack += node.children()
+    return False
 
 
 def free_vars(root: Expr) -> list[Var]:
