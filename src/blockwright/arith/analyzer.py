@@ -51,16 +51,29 @@ class Analyzer(Knowledge):
         other._state = self._state.copy(share_results=True)
         return other
 
+    def afresh(self) -> Analyzer:
+        """An analyzer that knows the same and shares nothing: what it gives does not depend on
+        what this one is asked."""
+        other = Analyzer.__new__(Analyzer)
+        other._space = self._space.copy()
+        other._state = self._state.copy()
+        other._state.next, other._state.shared = {}, False
+        return other
+
     def without(self, variables: Iterable[Var]) -> Analyzer:
         """An analyzer that knows the same except what concerns the variables."""
-        gone = set(variables)
+        gone = frozenset(variables)
         other = Analyzer.__new__(Analyzer)
         other._space, other._state = self._space, State()
-        for kind, var, value in self._state.entries:
-            parts = value.children() if isinstance(value, Range) else (value,)
-            nodes = [p for p in parts if isinstance(p, Expr)]
-            if var not in gone and not any(uses_var(p, gone) for p in nodes):
-                other._learn((kind, var, value))
+        known = self._state.reduced.get(gone)
+        if known is None:
+            for kind, var, value in self._state.entries:
+                parts = value.children() if isinstance(value, Range) else (value,)
+                nodes = [p for p in parts if isinstance(p, Expr)]
+                if var not in gone and not any(uses_var(p, set(gone)) for p in nodes):
+                    other._learn((kind, var, value))
+            self._state.reduced[gone] = known = other._state
+        other._state = known.copy(share_results=True)
         return other
 
     # ------------------------------------------------------------------ questions

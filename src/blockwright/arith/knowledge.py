@@ -20,7 +20,7 @@ from blockwright.arith.quick import nonneg
 from blockwright.arith.regroup import regroup, unit_value
 from blockwright.arith.render import render
 from blockwright.arith.rewrite import rewrite
-from blockwright.arith.state import State
+from blockwright.arith.state import State, entry_key
 from blockwright.arith.text import expr_text
 from blockwright.arith.witness import witnesses
 from blockwright.ir import CompareOp, Expr, Not, Range, Var
@@ -70,6 +70,20 @@ class Knowledge:
             self._state = before
 
     def _learn(self, entry: tuple[str, Var | None, object]) -> None:
+        before = self._state
+        if not before.shared:
+            self._learn_anew(entry)
+            return
+        key, after = entry_key(entry), before.next
+        known = after.get(key)
+        if known is None:
+            self._learn_anew(entry)
+            self._state.next = {}
+            after[key] = self._state.copy(share_results=True)
+        else:
+            self._state = known.copy(share_results=True)
+
+    def _learn_anew(self, entry: tuple[str, Var | None, object]) -> None:
         state = self._state
         state.reset()  # the tables may be shared with a copy that does not learn this
         state.entries.append(entry)

@@ -11,10 +11,22 @@ from typing import Any
 from blockwright.arith.bounds import tighter
 from blockwright.arith.form import UNKNOWN, Bounds, Poly, Term
 from blockwright.arith.witness import Witness
-from blockwright.ir import Expr, Var
+from blockwright.ir import Expr, IntImm, Range, Var
 
 Entry = tuple[str, Var | None, Any]
 """("range", var, Range), ("equal", var, Expr), ("bounds", var, Bounds) or ("true", None, Expr)."""
+
+
+def entry_key(entry: Entry) -> Any:
+    """Equal for entries that tell the same."""
+    kind, var, value = entry
+    if isinstance(value, Range):
+        return kind, var, _value_key(value.min), _value_key(value.extent)
+    return kind, var, _value_key(value)
+
+
+def _value_key(value: Any) -> Any:
+    return (value.value, value.type) if isinstance(value, IntImm) else value
 
 
 class State:
@@ -29,6 +41,8 @@ class State:
         self.exact: dict[int, tuple[Var, Term]] = {}  # atom n // c → (n, c) where c divides n
         self.whole: dict[Poly, int] = {}  # divisor → a number that it divides
         self.true: set[Expr] = set()
+        self.shared = False  # whether copies are about that may learn the same
+        self.next: dict[Any, State] = {}  # entry → this state after learning it
         self.reset()
 
     def reset(self) -> None:
@@ -42,10 +56,13 @@ class State:
         self.signs: dict[Poly, bool] = {}
         self.proofs: dict[Poly, bool] = {}
         self.quotients: dict[tuple[Poly, Poly], Poly] = {}
+        self.reduced: dict[frozenset[Var], State] = {}  # variables → what is known without them
         self.witnesses: tuple[Witness, ...] | None = None
 
     def copy(self, share_results: bool = False) -> State:
-        """A state that learns on its own; with `share_results`, one that has learned the same."""
+        """A state that learns on its own; with `share_results`, one that has worked out the same.
+
+        What copies learn from here on is remembered, for those that learn it again."""
         other = State()
         other.entries = list(self.entries)
         other.limits = dict(self.limits)
@@ -55,6 +72,8 @@ class State:
         other.exact = dict(self.exact)
         other.whole = dict(self.whole)
         other.true = set(self.true)
+        other.shared = self.shared = True
+        other.next = self.next
         if share_results:
             for name in _RESULTS:
                 setattr(other, name, getattr(self, name))
@@ -66,4 +85,4 @@ class State:
 
 
 _RESULTS = ("lifted", "simple", "lowered", "bounds", "atom_bounds", "units", "signs", "proofs",
-            "quotients")  # fmt: skip
+            "quotients", "reduced")  # fmt: skip

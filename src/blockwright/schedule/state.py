@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import FlowMemo, Scope, Tree, facts_at, symbol_facts
+from blockwright.analysis import FlowMemo, Scope, Tree
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
@@ -114,7 +114,7 @@ class State:
     # ------------------------------------------------------------------ facts
     def analyzer(self, at: ir.Stmt | None = None) -> Analyzer:
         """What is known at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
-        return symbol_facts(self.func) if at is None else facts_at(self.tree, at)
+        return self.memo.own_facts(self.tree, at)
 
     def data_flow(self, scope: ir.Block) -> Scope:
         """Producers and consumers among the blocks of a scope."""
