@@ -16,8 +16,8 @@ T = TypeVar("T")
 class FlowMemo:
     """Answers about blocks that hold as long as the block and the loops around it are the same.
 
-    Keys are made of identities of nodes and attributes; these are kept, so that an identity is never
-    reused.
+    Keys are made of identities of nodes and attributes; these are kept, so that an identity is
+    never reused. A memo lives as long as the schedule that asks, or shorter.
     """
 
     def __init__(self) -> None:

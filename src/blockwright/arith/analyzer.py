@@ -70,7 +70,7 @@ class Analyzer(Knowledge):
             for kind, var, value in self._state.entries:
                 parts = value.children() if isinstance(value, Range) else (value,)
                 nodes = [p for p in parts if isinstance(p, Expr)]
-                if var not in gone and not any(uses_var(p, set(gone)) for p in nodes):
+                if var not in gone and not any(uses_var(p, gone) for p in nodes):
                     other._learn((kind, var, value))
             self._state.reduced[gone] = known = other._state
         other._state = known.copy(share_results=True)

@@ -8,6 +8,7 @@ in several places is rewritten once. Buffers are rewritten wherever they are men
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, TypeVar, cast
 
 from blockwright.ir.buffer import Buffer
@@ -33,16 +34,23 @@ def walk(root: Node) -> Iterator[Node]:
 def collect(root: Node, kind: type[NodeT]) -> list[NodeT]:
     """All nodes of one class in program order, each object once."""
     found: dict[NodeT, None] = {}
+    leaves = _without(kind)
     stack: list[Node] = [root]
     while stack:
         node = stack.pop()
         if isinstance(node, kind):
             found[node] = None
-        stack += node.children()[::-1]
+        if not isinstance(node, leaves):
+            stack += node.children()[::-1]
     return list(found)
 
 
-def uses_var(root: Node, variables: Var | set[Var]) -> bool:
+def _without(kind: type[Node]) -> type[Expr] | tuple[()]:
+    """The class below which no node of a class is found: no statement stands in an expression."""
+    return Expr if issubclass(kind, Stmt) else ()
+
+
+def uses_var(root: Node, variables: Var | AbstractSet[Var]) -> bool:
     """Whether any of the variables occurs in the tree."""
     wanted = {variables} if isinstance(variables, Var) else variables
     stack: list[Node] = [root]

@@ -205,10 +205,11 @@ class Core:
             self.functions[function] = step.func
             replaced = self._forward(function, record.path(), step)
         outputs: list[Handle] = []
+        standing = self._stands(function)
         for target in step.results:
             handle = self._new_handle(target, step.func)
             self.entries[handle] = Entry(function, target)
-            self._stands(function).setdefault(target, []).append(handle)
+            standing.setdefault(target, []).append(handle)
             outputs.append(handle)
         self.changes.append(Change(function, old, step.func, replaced))
         return tuple(outputs)
