@@ -159,6 +159,7 @@ def step_times() -> dict[str, tuple[float, float, int]]:
 
     def play(timed: type[Schedule]) -> None:
         for seed, program in enumerate(programs):
+            gc.collect()  # what earlier programs left behind is no part of a step
             Player(program, MOVES, seed, schedule=timed(program)).play(STEPS)
 
     return _best(play)

@@ -47,8 +47,8 @@ class Analyzer(Knowledge):
     def copy(self) -> Analyzer:
         """An analyzer that knows the same and learns on its own."""
         other = Analyzer.__new__(Analyzer)
-        other._space = self._space
-        other._state = self._state.copy(share_results=True)
+        other._space, other._state = self._space, self._shared()
+        other._witnesses = None
         return other
 
     def afresh(self) -> Analyzer:
@@ -57,14 +57,14 @@ class Analyzer(Knowledge):
         other = Analyzer.__new__(Analyzer)
         other._space = self._space.copy()
         other._state = self._state.copy()
-        other._state.next, other._state.shared = {}, False
+        other._witnesses = None
         return other
 
     def without(self, variables: Iterable[Var]) -> Analyzer:
         """An analyzer that knows the same except what concerns the variables."""
         gone = frozenset(variables)
         other = Analyzer.__new__(Analyzer)
-        other._space, other._state = self._space, State()
+        other._space, other._state, other._witnesses = self._space, State(), None
         known = self._state.reduced.get(gone)
         if known is None:
             for kind, var, value in self._state.entries:
@@ -72,8 +72,8 @@ class Analyzer(Knowledge):
                 nodes = [p for p in parts if isinstance(p, Expr)]
                 if var not in gone and not any(uses_var(p, gone) for p in nodes):
                     other._learn((kind, var, value))
-            self._state.reduced[gone] = known = other._state
-        other._state = known.copy(share_results=True)
+            self._state.reduced[gone] = known = other._shared()
+        other._state = known
         return other
 
     # ------------------------------------------------------------------ questions
