@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from blockwright.arith import bounds as bounds_rules
 from blockwright.arith.condition import (
@@ -21,7 +22,7 @@ from blockwright.arith.knowledge import Knowledge
 from blockwright.arith.prove import entails
 from blockwright.arith.querylog import record, recording
 from blockwright.arith.rewrite import lanes_of
-from blockwright.arith.state import State
+from blockwright.arith.state import Entry, State
 from blockwright.arith.text import expr_text
 from blockwright.arith.witness import Impossible, Witness, witnesses
 from blockwright.ir import EQ, CompareOp, Expr, IntImm, Not, Range, Var, uses_var
@@ -62,17 +63,17 @@ class Analyzer(Knowledge):
 
     def without(self, variables: Iterable[Var]) -> Analyzer:
         """An analyzer that knows the same except what concerns the variables."""
-        gone = frozenset(variables)
+        gone, state = frozenset(variables), self._state
         other = Analyzer.__new__(Analyzer)
         other._space, other._state, other._witnesses = self._space, State(), None
-        known = self._state.reduced.get(gone)
+        known = state.reduced.get(gone)
         if known is None:
-            for kind, var, value in self._state.entries:
-                parts = value.children() if isinstance(value, Range) else (value,)
-                nodes = [p for p in parts if isinstance(p, Expr)]
-                if var not in gone and not any(uses_var(p, gone) for p in nodes):
-                    other._learn((kind, var, value))
-            self._state.reduced[gone] = known = other._shared()
+            kept = [entry for entry in state.entries if not _concerns(entry, gone)]
+            if len(kept) == len(state.entries):
+                return self.copy()
+            for entry in kept:
+                other._learn(entry)
+            state.reduced[gone] = known = other._shared()
         other._state = known
         return other
 
@@ -185,6 +186,13 @@ class Analyzer(Knowledge):
     def modular(self, expr: Expr) -> tuple[int, int]:
         """`(c, r)` with `expr = r` modulo `c`; `c` is 0 for a constant `r`."""
         return bounds_rules.modular(self, self.exact(expr))
+
+
+def _concerns(entry: Entry, variables: AbstractSet[Var]) -> bool:
+    """Whether what was told is about one of the variables."""
+    _, var, value = entry
+    parts = value.children() if isinstance(value, Range) else (value,)
+    return var in variables or any(isinstance(p, Expr) and uses_var(p, variables) for p in parts)
 
 
 def _entry_text(entry: tuple[str, Var | None, object]) -> str:
