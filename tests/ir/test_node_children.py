@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, cast
+
 import pytest
 
 from blockwright import ir
@@ -9,11 +12,15 @@ from blockwright.analysis import child_stmts
 from blockwright.testing import random_program
 
 
-def _held(value: object) -> list[ir.Node]:
+def _held(value: Any) -> list[ir.Node]:
     """The nodes in a field, looked for without regard to its annotation."""
     if isinstance(value, ir.Node):
         return [value]
-    items = value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else ()
+    items: Iterable[Any] = ()
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).values()
+    elif isinstance(value, tuple):
+        items = cast("tuple[Any, ...]", value)
     return [node for item in items for node in _held(item)]
 
 
