@@ -59,8 +59,8 @@ def unmet_demands(
     buffer = source.buffer
     if view.dtype is not buffer.dtype:
         yield f"elements of {view.dtype}", f"{buffer.name} holds {buffer.dtype}", \
-            f"choose an operation on {buffer.dtype}, or let a block before cast {buffer.name} into a " \
-            f"buffer of {view.dtype}"  # fmt: skip
+            f"choose an operation on {buffer.dtype}, or let a block before cast {buffer.name} into " \
+            f"a buffer of {view.dtype}"  # fmt: skip
         return
     fragment = "." in buffer.scope.removesuffix(".dyn")
     if view.scope != buffer.scope and (view.scope != "global" or fragment):
@@ -78,16 +78,19 @@ def unmet_demands(
         if not free and not surely(wanted, have):
             yield f"stride {expr_text(wanted)} in dimension {axis}", f"that of {buffer.name} is " \
                 f"{expr_text(analyzer.simplify(have))}", \
-                f"cache_read or cache_write {buffer.name}, so that the part has a buffer with that " \
-                "stride, or state no stride that the memory does not have"  # fmt: skip
+                f"cache_read or cache_write {buffer.name}, so that the part has a buffer with " \
+                "that stride, or state no stride that the memory does not have"  # fmt: skip
     start = zero
     for rng, stride in zip(source.region, strides, strict=True):
         start = ir.add(start, ir.mul(ir.cast_to(rng.min, "int64"), ir.cast_to(stride, "int64")))
     shown = f"the part of {buffer.name} starts at element {expr_text(analyzer.simplify(start))}"
     offset = view.elem_offset
     if offset is not None and not isinstance(offset, ir.Var) and not surely(offset, start):
-        yield f"element offset {expr_text(offset)}", shown, \
-            f"cache_read or cache_write the part of {buffer.name} in a buffer of its own"  # fmt: skip
+        yield (
+            f"element offset {expr_text(offset)}",
+            shown,
+            f"cache_read or cache_write the part of {buffer.name}, so that it starts a buffer",
+        )
     factor = view.offset_factor
     if factor > 1 and not surely(ir.floormod(start, factor), zero):
         yield f"an element offset that is a multiple of {factor}", shown, \

@@ -17,12 +17,14 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
     if loop.kind is not ir.ForKind.SERIAL:
         state.fail(f"loop {loop.loop_var.name} is {loop.kind.value} already", code="BW312",
                    guilty=[loop],
-                   help="take this step before that one: first give the loops their shape "
-                   "(split, fuse, reorder), then make the new loops parallel, vectorized or "
-                   "unrolled")  # fmt: skip
+                   help=f"take {state.step_name} on loop {loop.loop_var.name} first, and make what "
+                   f"it gives {loop.kind.value} afterwards: shapes (split, fuse, reorder) come "
+                   "before kinds (parallel, vectorize, unroll, bind)")  # fmt: skip
     if loop.annotations:
         state.fail(f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
-                   code="BW312", guilty=[loop], help="unannotate it first")  # fmt: skip
+                   code="BW312", guilty=[loop],
+                   help="; ".join(f'unannotate({loop.loop_var.name}, "{key}") first'
+                                  for key in loop.annotations))  # fmt: skip
     if jumps(loop.body):
         state.fail(f"loop {loop.loop_var.name} is left or continued early from inside, which means "
                    "something else in a loop of another shape", code="BW312", guilty=[loop],
@@ -84,9 +86,22 @@ def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
         why = flow.why_other(block) or f"it is a {kind.value}"
         state.fail(f"block {block.name} is not complete: {why}", code="BW314",
                    guilty=[state.tree.realize(block)],
-                   help="a block that writes each element once will do; a reduction "
-                        "keeps its place, and compute_at or reverse_compute_at brings "
-                        "it together with others")  # fmt: skip
+                   help=_beside(state, flow, block))  # fmt: skip
+
+
+def _beside(state: State, flow: Scope, block: ir.Block) -> str:
+    """What brings a block together with its readers that cannot be put into them."""
+    readers = flow.consumers(block)
+    made = ", ".join(r.buffer.name for r in block.writes)
+    if not readers:
+        return f"take {state.step_name} on a block that writes each element once"
+    loops = [f.loop_var.name for f in state.tree.loops_above(readers[0])]
+    loop = f"a loop of {readers[0].name} ({', '.join(loops)})" if loops else "a loop of its reader"
+    return (
+        f"only a block that writes each element once has an expression in place of {made}; "
+        f"compute_at({block.name}, loop) at {loop} computes in each iteration what that one "
+        f"reads, and lowering then keeps no more of {made} than that"
+    )
 
 
 def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
@@ -95,7 +110,8 @@ def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
     if problems:
         state.fail(f"the iterators of block {block.name} are bound by no iterator map: "
                    + "; ".join(problems), code="BW315", guilty=[state.tree.realize(block)],
-                   help="bind them to splits and fusions of loops")  # fmt: skip
+                   help="write T.axis values as splits and fusions of the loops: i, i // 4, i % 4, "
+                   "i * 4 + j with j < 4")  # fmt: skip
 
 
 def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:
@@ -110,7 +126,19 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
     if not is_bijective(realize.iter_values, domains, predicate, state.analyzer(first)):
         state.fail(f"the loops {word} run instances of the reduction {block.name} more than once",
                    code="BW315", guilty=[realize, *loops],
-                   help="each loop must drive an iterator")  # fmt: skip
+                   help=_undriven(realize, loops))  # fmt: skip
+
+
+def _undriven(realize: ir.BlockRealize, loops: Sequence[ir.For]) -> str:
+    """Which loops drive no iterator."""
+    idle = [f.loop_var.name for f in loops
+            if not any(ir.uses_var(v, f.loop_var) for v in realize.iter_values)]  # fmt: skip
+    if not idle:
+        return "bind each iterator so that the loops reach every value of it once"
+    return (
+        f"no iterator of block {realize.block.name} follows loop {', '.join(idle)}, which "
+        "repeats its terms: bind an iterator to it, or take the step on loops inside of it"
+    )
 
 
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
@@ -122,7 +150,8 @@ def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
         names = " and ".join(w.name for w in writers)
         state.fail(f"block {names} does not write every element of {buffer.name} that the copy "
                    "would read", code="BW323", guilty=[*map(state.tree.realize, writers)],
-                   help="pad before transform_layout")  # fmt: skip
+                   help=f"let the blocks write all of {buffer.name} (pad it in a block of its own "
+                   "before it), or take the step before transform_layout pads it")  # fmt: skip
 
 
 def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.Stmt) -> None:
@@ -205,9 +234,10 @@ def require_concurrent(
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
-                           help=_instead(state, block) + "or rfactor the loop" + (
-                           "; or make the update atomic: decompose_reduction, then atomic_update"
-                           if atomic else ""))  # fmt: skip
+                           help=_instead(state, block) + f"or rfactor({loop.loop_var.name}, 0), "
+                           "whose partial results are independent" + (
+                           f"; or make the update atomic: decompose_reduction({block.name}, loop), "
+                           f"then atomic_update({block.name})" if atomic else ""))  # fmt: skip
         if flow.separates(loop, block):
             continue
         for region in block.writes:
@@ -222,8 +252,25 @@ def require_concurrent(
             state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
                        f"{buffer.name} in block {block.name}, so it cannot be {word}",
                        code="BW317", guilty=[loop, realize],
-                       help="give each iteration a buffer of its own, or let loops that write "
-                       "different elements run so")  # fmt: skip
+                       help=_apart(flow, loop, block, buffer))  # fmt: skip
+
+
+def _apart(flow: Scope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) -> str:
+    """What keeps iterations of a loop from writing one element."""
+    realize, name = flow.tree.realize(block), loop.loop_var.name
+    if not any(ir.uses_var(v, loop.loop_var) for v in realize.iter_values):
+        users = [u.name for u in flow.readers.get(buffer, ()) if u is not block]
+        reader = f", or let the loop hold all readers of {buffer.name} ({', '.join(users)})" \
+                 if users else ""  # fmt: skip
+        return (
+            f"no iterator of block {block.name} follows loop {name}, so every iteration does "
+            f"the same: keep the block out of the loop{reader}"
+        )
+    above = [f.loop_var.name for f in flow.tree.loops_above(block)
+             if f is not loop and flow.separates(f, block)]  # fmt: skip
+    other = f"choose a loop that does ({', '.join(above)})" if above else "bind the indices of " \
+            f"{buffer.name} to splits and fusions of the loops"  # fmt: skip
+    return f"loop {name} must move what block {block.name} writes to other elements: {other}"
 
 
 def _instead(state: State, block: ir.Block) -> str:
@@ -342,11 +389,21 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
         between = state.tree.parent[path[-1]] if path else None
         others = [] if not isinstance(between, ir.SeqStmt) else [
             s for s in between.seq if s is not path[-1]]  # fmt: skip
-        state.fail("the loops are not nested directly in one another: "
-                   + (f"other statements stand beside loop {path[-1].loop_var.name}"
-                      if others else "a block or a condition stands between, or they are loops of "
-                      "different nests"), code="BW310", guilty=[inner, *missing, *others],
-                   help="take the step before blocks move between the loops (compute_at, "
-                   "reverse_compute_at), or name only loops below that place; merge joins loops of "
-                   "different nests")  # fmt: skip
+        names = ", ".join(b.name for s in others for b in state.tree.child_blocks(s))
+        top = path[-1].loop_var.name
+        lone = ", ".join(f.loop_var.name for f in loops if f in missing)
+        nested = not others or any(state.tree.is_below(path[-1], f) for f in missing)
+        if nested:
+            why = f"block {names} stands beside loop {top}" if names else (
+                "other statements stand beside it" if others else
+                f"a block or a condition stands between {lone} and {top}, or they are loops of "
+                "different nests")  # fmt: skip
+            help = (f"take {state.step_name} before block {names} moves between the loops "
+                    "(compute_at, reverse_compute_at)" if names else
+                    f"name only loops below that place, {top} among them")  # fmt: skip
+        else:
+            why = f"loops {lone} and {top} belong to different nests"
+            help = f"name loops of one nest; merge({lone}, {top}) joins loops of different nests"
+        state.fail(f"the loops are not nested directly in one another: {why}", code="BW310",
+                   guilty=[inner, *missing, *others], help=help)  # fmt: skip
     return path[::-1]

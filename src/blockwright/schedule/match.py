@@ -52,8 +52,11 @@ class Match:
         for var, it in self.inner.items():
             if var not in used and not ir.is_const_int(it.dom.extent, 1):
                 loop = self._loop(var)
-                return self._no(f"{self._shown(var)} has no partner in the intrinsic",
-                                f"reorder loop {loop} out of the tile", *self._guilty(var))
+                return self._no(
+                    f"{self._shown(var)} has no partner in the intrinsic",
+                    f"reorder loop {loop} out of the tile",
+                    *self._guilty(var),
+                )
         return True
 
     # ------------------------------------------------------------------ expressions
@@ -61,8 +64,12 @@ class Match:
         if type(a) is not type(b) or a.dtype is not b.dtype:
             typed = "" if a.dtype is b.dtype else f" of {a.dtype}"
             other = "" if a.dtype is b.dtype else f" of {b.dtype}"
-            return self._no(f"the intrinsic has {expr_text(a)}{typed} where the block has "
-                            f"{expr_text(b)}{other}", "", b)
+            return self._no(
+                f"the intrinsic has {expr_text(a)}{typed} where the block has "
+                f"{expr_text(b)}{other}",
+                "",
+                b,
+            )
         if isinstance(a, ir.BufferLoad) and isinstance(b, ir.BufferLoad):
             return self._access(a, b)
         if isinstance(a, _SWAPPABLE) and isinstance(b, _SWAPPABLE):
@@ -92,14 +99,19 @@ class Match:
         if a.buffer.dtype is not b.buffer.dtype or b.predicate is not None:
             return self._no(
                 f"{b.buffer.name} holds {b.buffer.dtype}, the intrinsic's {a.buffer.name} "
-                f"{a.buffer.dtype}", f"take an intrinsic for {b.buffer.dtype}, or let a block "
-                f"before it cast {b.buffer.name} into a buffer of {a.buffer.dtype}", b)
+                f"{a.buffer.dtype}",
+                f"take an intrinsic for {b.buffer.dtype}, or let a block "
+                f"before it cast {b.buffer.name} into a buffer of {a.buffer.dtype}",
+                b,
+            )
         extra = len(b.indices) - len(a.indices)
         if extra < 0:
             return self._no(
                 f"{b.buffer.name} has {len(b.indices)} dimensions, the intrinsic's "
                 f"{a.buffer.name} {len(a.indices)}",
-                "transform_layout or reindex it to as many dimensions", b)
+                "transform_layout or reindex it to as many dimensions",
+                b,
+            )
         ranges: list[ir.Range] = []
         for index in b.indices[:extra]:
             if ir.uses_var(index, set(self.inner)):
@@ -107,7 +119,9 @@ class Match:
                     f"iterators of the tile move dimension {len(ranges)} of {b.buffer.name}, of "
                     f"which the intrinsic knows the last {len(a.indices)} only",
                     f"reorder that loop out of the tile, or transform_layout {b.buffer.name} so "
-                    "that the tile lies in its last dimensions", b)
+                    "that the tile lies in its last dimensions",
+                    b,
+                )
             ranges.append(ir.Range(index, ir.const(1, index.dtype)))
         for mine, theirs, size in zip(a.indices, b.indices[extra:], a.buffer.shape, strict=True):
             base = self._base(mine, theirs)
@@ -122,7 +136,10 @@ class Match:
         )
         return same or self._no(
             f"{a.buffer.name} of the intrinsic would stand for two places: {_place(known)} and "
-            f"{_place(region)}", "", b)
+            f"{_place(region)}",
+            "",
+            b,
+        )
 
     def _base(self, mine: ir.Expr, theirs: ir.Expr) -> ir.Expr | None:
         """What remains of the block's index when its inner iterator is 0."""
@@ -138,9 +155,12 @@ class Match:
             return theirs
         base = self.analyzer.simplify(theirs - moving[0])
         if len(moving) > 1 or ir.uses_var(base, moving[0]):
-            self._no(f"index {expr_text(theirs)} moves with {', '.join(map(self._shown, moving))} "
-                     "otherwise than by one", "reindex the operand, so that one iterator is one of "
-                     "its indices", theirs)
+            self._no(
+                f"index {expr_text(theirs)} moves with {', '.join(map(self._shown, moving))} "
+                "otherwise than by one",
+                "reindex the operand, so that one iterator is one of its indices",
+                theirs,
+            )
             return None
         return base if self._pair(mine, moving[0]) else None
 
@@ -151,15 +171,21 @@ class Match:
             if known is theirs:
                 return True
             both = [self._shown(v) for v in (known, theirs)]
-            return self._no(f"{mine.name} of the intrinsic would stand for {both[0]} and for "
-                            f"{both[1]}", "", *self._guilty(known), *self._guilty(theirs))
+            return self._no(
+                f"{mine.name} of the intrinsic would stand for {both[0]} and for {both[1]}",
+                "",
+                *self._guilty(known),
+                *self._guilty(theirs),
+            )
         wanted = self.meaning[mine].dom.extent
         if theirs is None:
             if not ir.is_const_int(wanted, 1):
                 return self._no(
                     f"{mine.name} of the intrinsic runs over {expr_text(wanted)}, but no loop of "
-                    "the tile moves that index", "choose a loop further outside, or reorder the "
-                    f"loop that moves it into the tile, {expr_text(wanted)} long")
+                    "the tile moves that index",
+                    "choose a loop further outside, or reorder the "
+                    f"loop that moves it into the tile, {expr_text(wanted)} long",
+                )
         elif not self._alike(mine, theirs):
             return False
         self.iterators[mine] = theirs
@@ -176,21 +202,29 @@ class Match:
             return self._no(
                 f"{shown} is {kinds.get(other.iter_type, other.iter_type.name.lower())}, "
                 f"{mine.name} of the intrinsic {kinds.get(it.iter_type, it.iter_type.name.lower())}",
-                "", *guilty)
+                "",
+                *guilty,
+            )
         wanted = it.dom.extent
         if self.analyzer.prove_equal(ir.cast_to(wanted, other.dom.extent.dtype), other.dom.extent):
             return True
         size = expr_text(wanted)
-        return self._no(f"{shown} runs over {expr_text(other.dom.extent)}, {mine.name} of the "
-                        f"intrinsic over {size}", self._resize(theirs, wanted), *guilty)
+        return self._no(
+            f"{shown} runs over {expr_text(other.dom.extent)}, {mine.name} of the "
+            f"intrinsic over {size}",
+            self._resize(theirs, wanted),
+            *guilty,
+        )
 
     def _resize(self, var: ir.Var, wanted: ir.Expr) -> str:
         """What gives an iterator the extent that the intrinsic wants."""
         loop, size = self._loop(var), expr_text(wanted)
         have, want = ir.const_int(self.inner[var].dom.extent), ir.const_int(wanted)
         if have is not None and want is not None and have < want:
-            return (f"make loop {loop} {size} long: split by {size} where it was split by {have}, "
-                    "or pad_einsum first")
+            return (
+                f"make loop {loop} {size} long: split by {size} where it was split by {have}, "
+                "or pad_einsum first"
+            )
         return f"split({loop}, [None, {size}]) and reorder the outer part out of the tile"
 
     def _loop(self, var: ir.Var) -> str:

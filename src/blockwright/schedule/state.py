@@ -111,6 +111,11 @@ class State:
                       help="name a block or loop inside it")  # fmt: skip
         return found
 
+    def loops_of(self, block: ir.Block) -> str:
+        """The loops around a block by name, outermost first, for errors."""
+        names = [f.loop_var.name for f in self.tree.loops_above(block)]
+        return ", ".join(names) or f"none, as no loop stands around {block.name}"
+
     # ------------------------------------------------------------------ facts
     def analyzer(self, at: ir.Stmt | None = None) -> Analyzer:
         """What is known at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
@@ -150,8 +155,13 @@ def schedule_error(
 
 def shown(func: ir.PrimFunc | None, guilty: Iterable[ir.Node]) -> tuple[str, ...]:
     """The note that shows the program with nodes underlined; none when there are no nodes."""
-    marks = list(guilty)
-    if func is None or not marks:
+    if func is None:
+        return ()
+    marks: list[ir.Node] = []
+    for node in guilty:  # the implicit root block is not printed: what stands in it is
+        body = node.body if isinstance(node, ir.Block) and node is func.root else node
+        marks += body.seq if isinstance(body, ir.SeqStmt) else [body]
+    if not marks:
         return ()
     return ("the program, which stays as it is:\n" + script(func, marks=marks),)
 

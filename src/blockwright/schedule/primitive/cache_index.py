@@ -89,7 +89,8 @@ class CacheIndex(Primitive, frozen=True, eq=False):
                        )  # fmt: skip
         if state.tree.child_blocks(block):
             state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
-                       code="BW362", guilty=[block], help="name one of them")  # fmt: skip
+                       code="BW362", guilty=[block], help="name one of them: "
+                       + ", ".join(b.name for b in state.tree.child_blocks(block)))  # fmt: skip
         chosen = self._chosen(block, visible_outside(state, block))
         scope = state.scope(block)
         edit = Edit(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from math import gcd
 from typing import ClassVar
 
 import msgspec
@@ -149,12 +150,39 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
             for a, b in ((mine.min, theirs.min), (mine.extent, theirs.extent)):
                 b = ir.substitute(b, renamed)
                 if not analyzer.prove_equal(a, b):
-                    state.fail(f"loops {mine.loop_var.name} and {theirs.loop_var.name} do not "
+                    state.fail(f"loops {_around(state, mine)} and {_around(state, theirs)} do not "
                                f"have the same bounds: {_bounds(mine)} and {_bounds(theirs)}",
                                code="BW355", guilty=[mine, theirs],
-                               help="reorder loops that do agree outwards and merge those, or "
-                               "loop_partition the longer one")  # fmt: skip
+                               help=_equalised(mine, theirs))  # fmt: skip
             renamed[theirs.loop_var] = ir.cast_to(mine.loop_var, theirs.loop_var.type)
+
+
+def _around(state: State, loop: ir.For) -> str:
+    """A loop with the blocks that it runs."""
+    names = ", ".join(b.name for b in state.tree.child_blocks(loop))
+    return f"{loop.loop_var.name} (block {names})"
+
+
+def _equalised(mine: ir.For, theirs: ir.For) -> str:
+    """What gives two loops one extent, where they have none."""
+    a, b = ir.const_int(mine.extent), ir.const_int(theirs.extent)
+    names = mine.loop_var.name, theirs.loop_var.name
+    reorder = "or reorder loops that do agree outwards and merge those"
+    common = 1 if a is None or b is None else gcd(a, b)
+    if a is None or b is None or common == 1:
+        return f"loop_partition the longer one into parts of which one is as long, {reorder}"
+    steps: list[str] = []
+    for name, extent in zip(names, (a, b), strict=True):
+        if extent != common:
+            steps.append(f"split({name} of {extent}, [{common}, {extent // common}])")
+    which = "its outer loop with the other" if len(steps) == 1 else "the outer loops"
+    if 1 < a < b or 1 < b < a:
+        longer, size = (names[1], a) if a < b else (names[0], b)
+        rest = max(a, b) - size
+        cut = f"loop_partition({longer} of {size + rest}, [{size}, {rest}])" if rest else ""
+        return (f"{' and '.join(steps)} first and merge {which}; or {cut}, whose first part is as "
+                f"long; {reorder}")  # fmt: skip
+    return f"{' and '.join(steps)} first and merge {which}, {reorder}"
 
 
 def _bounds(loop: ir.For) -> str:
@@ -235,7 +263,12 @@ class _Order:
                     f"iterations of the merged loops ({conflict.region.buffer.name})",
                     code="BW316",
                     guilty=[self.state.tree.realize(a), self.state.tree.realize(b)],
-                    help="merge fewer loops",
+                    help="merge loops further outside only, whose iterations keep to their own "
+                    f"elements of {conflict.region.buffer.name}; or compute_at block {a.name} at a "
+                    f"loop of {b.name}, which computes all that an iteration reads"
+                    if conflict.kind == "flow"
+                    else "merge loops further outside only, whose "
+                    f"iterations keep to their own elements of {conflict.region.buffer.name}",
                 )
 
     def _kept(self, conflict: _Conflict) -> bool:

@@ -210,7 +210,8 @@ def _extents(
 def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
     if state.tree.child_blocks(block):
         state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW362",
-                   guilty=[block], help="name one of them")  # fmt: skip
+                   guilty=[block], help="name one of them: "
+                       + ", ".join(b.name for b in state.tree.child_blocks(block)))  # fmt: skip
     require_elements(state, block, buffer)
     found = accesses_to(block.body, buffer)
     if block.init is not None:

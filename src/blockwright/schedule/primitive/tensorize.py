@@ -134,8 +134,8 @@ class Tensorize(Primitive, frozen=True, eq=False):
         if inner.init is not None:
             state.fail(f"the tile does not match {intrin.name}: block {inner.name} sets an initial "
                        "value, the intrinsic only updates", code="BW327", guilty=[guilty],
-                       help=f"decompose_reduction({inner.name}, loop) at a loop outside of the tile "
-                       "first; the block left behind is the update")  # fmt: skip
+                       help=f"decompose_reduction({inner.name}, loop) at a loop outside of the "
+                       "tile first; the block left behind is the update")  # fmt: skip
         if not match.run(meaning.body, inner.body):
             marks = [state.tree.loops.get(n, n) if isinstance(n, ir.Var) else n
                      for n in match.guilty]  # fmt: skip
