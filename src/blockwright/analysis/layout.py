@@ -59,8 +59,8 @@ def unmet_demands(
     buffer = source.buffer
     if view.dtype is not buffer.dtype:
         yield f"elements of {view.dtype}", f"{buffer.name} holds {buffer.dtype}", \
-            f"choose an operation on {buffer.dtype}, or let a block before cast {buffer.name} into " \
-            f"a buffer of {view.dtype}"  # fmt: skip
+            f"choose an operation on {buffer.dtype}, or let a block before cast {buffer.name} " \
+            f"into a buffer of {view.dtype}"  # fmt: skip
         return
     fragment = "." in buffer.scope.removesuffix(".dyn")
     if view.scope != buffer.scope and (view.scope != "global" or fragment):

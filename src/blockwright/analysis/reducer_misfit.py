@@ -58,9 +58,7 @@ def _choice(value: ir.Expr, before: ir.Var) -> tuple[ir.Expr, ir.Expr] | None:
     else:
         return None
     condition, new, kept = parts
-    if not all(isinstance(p, ir.Expr) for p in parts) or kept is not before:
-        return None
-    return condition, new
+    return (condition, new) if kept is before else None
 
 
 def _condition(

@@ -183,7 +183,9 @@ class Core:
         state = self._states.get(function)
         if state is None or state.func is not self.functions[function]:
             memo = None if state is None else state.memo
-            state = State(self.functions[function], self.resolve, step_name, memo, self.random)
+            state = State(
+                self.functions[function], self.resolve, step_name, memo, self.random, taken=True
+            )
             self._states[function] = state
         state.step_name = self._step_name = step_name
         return state

@@ -198,10 +198,9 @@ class Match:
         if any(v is theirs for v in self.iterators.values()):
             return self._no(f"{shown} would stand for two iterators of the intrinsic", "", *guilty)
         if other.iter_type is not it.iter_type:
-            kinds = {ir.IterType.SPATIAL: "spatial", ir.IterType.REDUCE: "a reduction iterator"}
+            kinds = [t.iter_type.name.lower() for t in (other, it)]
             return self._no(
-                f"{shown} is {kinds.get(other.iter_type, other.iter_type.name.lower())}, "
-                f"{mine.name} of the intrinsic {kinds.get(it.iter_type, it.iter_type.name.lower())}",
+                f"{shown} is a {kinds[0]} iterator, {mine.name} of the intrinsic a {kinds[1]} one",
                 "",
                 *guilty,
             )
@@ -231,13 +230,15 @@ class Match:
         return self.loops[var].name if var in self.loops else var.name
 
     def _guilty(self, var: ir.Var | None) -> tuple[ir.Node, ...]:
-        return (self.loops[var],) if var in self.loops else ()
+        loop = None if var is None else self.loops.get(var)
+        return () if loop is None else (loop,)
 
     def _shown(self, var: ir.Var | None) -> str:
         """An iterator of the block with its loop, or the place that no iterator moves."""
         if var is None:
             return "a fixed place"
-        return f"{var.name} (loop {self.loops[var].name})" if var in self.loops else var.name
+        loop = self.loops.get(var)
+        return var.name if loop is None else f"{var.name} (loop {loop.name})"
 
 
 def _place(region: ir.BufferRegion) -> str:

@@ -47,7 +47,10 @@ class Step(msgspec.Struct):
 
 
 class State:
-    """One function at one step of a schedule; `memo` carries answers from step to step."""
+    """One function at one step of a schedule; `memo` carries answers from step to step.
+
+    `taken` is set where the function is what the schedule holds, not what a step would make of it.
+    """
 
     def __init__(
         self,
@@ -56,8 +59,10 @@ class State:
         step_name: str,
         memo: FlowMemo | None = None,
         random: Random | None = None,
+        taken: bool = False,
     ) -> None:
         self.func = func
+        self.taken = taken
         self.random = Random(0) if random is None else random
         self._resolve = resolve
         self.step_name = step_name
@@ -138,7 +143,21 @@ class State:
         help: str | None = None,
     ) -> NoReturn:
         """Raise a `ScheduleError` that shows the program with the guilty nodes underlined."""
-        raise schedule_error(self.step_name, rule, code, self.func, guilty, help)
+        error = schedule_error(self.step_name, rule, code, self.func, guilty, help)
+        if self.taken:
+            raise error
+        would_be = "the program as the step would leave it:\n"
+        raise ScheduleError.collect(
+            [
+                msgspec.structs.replace(
+                    d, notes=tuple(note.replace(_AS_IT_IS, would_be, 1) for note in d.notes)
+                )
+                for d in error.diagnostics
+            ]
+        )
+
+
+_AS_IT_IS = "the program, which stays as it is:\n"
 
 
 def schedule_error(
@@ -163,7 +182,7 @@ def shown(func: ir.PrimFunc | None, guilty: Iterable[ir.Node]) -> tuple[str, ...
         marks += body.seq if isinstance(body, ir.SeqStmt) else [body]
     if not marks:
         return ()
-    return ("the program, which stays as it is:\n" + script(func, marks=marks),)
+    return (_AS_IT_IS + script(func, marks=marks),)
 
 
 @contextmanager

@@ -30,8 +30,9 @@ def require_owned(
     owner = home(state, buffer)
     if owner is None:
         state.fail(f"{buffer.name} is a parameter of the function", code="BW321",
-                   guilty=[state.realize(block)], help=f'cache_write({block.name}, "{buffer.name}", "global") first, and take the '
-                   "step on that copy")  # fmt: skip
+                   guilty=[state.realize(block)],
+                   help=f'cache_write({block.name}, "{buffer.name}", "global") first, and take '
+                   "the step on that copy")  # fmt: skip
     if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
         state.fail(f"{buffer.name} has a layout of its own", code="BW328",
                    guilty=[state.realize(block)],

@@ -85,6 +85,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         state.realize(block)
         if self.cse_thresh < 0:
             state.fail(f"cse_thresh must not be negative, got {self.cse_thresh}", code="BW304",
+                       guilty=[block],
                        help="0 takes whole indices, n > 0 parts that occur more than n times"
                        )  # fmt: skip
         if state.tree.child_blocks(block):

@@ -99,7 +99,8 @@ class CacheRead(Primitive, frozen=True, eq=False):
                            "written, and cannot read a copy", code="BW323",
                            guilty=[state.realize(consumer)],
                            help=f"name other consumers in consumer_blocks, or cache_inplace"
-                           f'({consumer.name}, "{buffer.name}", …), which copies in and out')  # fmt: skip
+                           f'({consumer.name}, "{buffer.name}", …), which copies in '
+                           "and out")  # fmt: skip
         if not consumers:
             state.fail(f"no block would read the copy of {buffer.name}", code="BW322",
                        guilty=[block],

@@ -72,7 +72,7 @@ class Fuse(Primitive, frozen=True, eq=False):
             state.fail("the loops are not given outermost first, without gaps", code="BW310",
                        guilty=loops,
                        help=f"the nest is {', '.join(f.loop_var.name for f in path)}: name all of "
-                       "them in this order, or reorder those between out of the way first")  # fmt: skip
+                       "them in this order, or reorder those between away first")  # fmt: skip
         analyzer = state.analyzer(loops[0])
         self._independent(state, loops)
         dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),

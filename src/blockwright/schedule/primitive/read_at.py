@@ -125,5 +125,6 @@ def blocks_below(state: State, loop: ir.For, block: ir.Block) -> list[ir.Block]:
     if block not in below:
         state.fail(f"block {block.name} does not stand below loop {loop.loop_var.name}",
                    code="BW310", guilty=[state.realize(block), loop],
-                   help=f"choose one of get_loops(\"{block.name}\"): {state.loops_of(block)}")  # fmt: skip
+                   help=f'choose one of get_loops("{block.name}"): '
+                   f"{state.loops_of(block)}")  # fmt: skip
     return below

@@ -123,7 +123,8 @@ def reindexed(
     if not written and any(r.buffer is buffer for r in block.writes):
         state.fail(f"block {block.name} writes {buffer.name}, which it reads: the copy would not "
                    "follow", code="BW323", guilty=[state.realize(block)],
-                   help="use cache_inplace")  # fmt: skip
+                   help=f'cache_inplace({block.name}, "{buffer.name}", …) copies in and '
+                   "out")  # fmt: skip
     indices = _indices(state, block, buffer)
     outer = outermost(state, block, scope)
     require_in_blocks(state, scope, buffer)
