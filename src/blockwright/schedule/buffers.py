@@ -59,8 +59,14 @@ def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
     """The allocating block; fails for parameters, whose form is the caller's affair."""
     found = home(state, buffer)
     if found is None:
-        state.fail(f"{buffer.name} is a parameter of the function", code="BW321", guilty=[block],
-                   help="cache_read or cache_write it first and change the copy")  # fmt: skip
+        step = "cache_write" if any(r.buffer is buffer for r in block.writes) else "cache_read"
+        state.fail(
+            f"{buffer.name} is a parameter of the function",
+            code="BW321",
+            guilty=[block],
+            help=f'{step}({block.name}, "{buffer.name}", "global") first, and take '
+            f"{state.step_name} on that copy; a copy made earlier is a block of its own",
+        )
     return found
 
 

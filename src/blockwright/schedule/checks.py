@@ -97,10 +97,12 @@ def _beside(state: State, flow: Scope, block: ir.Block) -> str:
         return f"take {state.step_name} on a block that writes each element once"
     loops = [f.loop_var.name for f in state.tree.loops_above(readers[0])]
     loop = f"a loop of {readers[0].name} ({', '.join(loops)})" if loops else "a loop of its reader"
+    own = f"at a loop of {block.name} outside of its reduction loops"
     return (
         f"only a block that writes each element once has an expression in place of {made}; "
-        f"compute_at({block.name}, loop) at {loop} computes in each iteration what that one "
-        f"reads, and lowering then keeps no more of {made} than that"
+        f"compute_at({block.name}, loop) at {loop} computes in each iteration what that one reads, "
+        f"and lowering then keeps no more of {made} than that; or "
+        f"reverse_compute_at({readers[0].name}, loop) {own} takes the reader there"
     )
 
 
@@ -398,8 +400,8 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
                 "other statements stand beside it" if others else
                 f"a block or a condition stands between {lone} and {top}, or they are loops of "
                 "different nests")  # fmt: skip
-            help = (f"take {state.step_name} before block {names} moves between the loops "
-                    "(compute_at, reverse_compute_at)" if names else
+            help = (f"take {state.step_name} before block {names} comes to stand between the "
+                    f"loops, or name only loops outside or inside of {top}" if names else
                     f"name only loops below that place, {top} among them")  # fmt: skip
         else:
             why = f"loops {lone} and {top} belong to different nests"

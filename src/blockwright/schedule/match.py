@@ -219,6 +219,8 @@ class Match:
         """What gives an iterator the extent that the intrinsic wants."""
         loop, size = self._loop(var), expr_text(wanted)
         have, want = ir.const_int(self.inner[var].dom.extent), ir.const_int(wanted)
+        if want == 1:
+            return f"reorder loop {loop} out of the tile"
         if have is not None and want is not None and have < want:
             return (
                 f"make loop {loop} {size} long: split by {size} where it was split by {have}, "

@@ -172,7 +172,7 @@ def _around_all(state: State, block: ir.Block, consumers: Sequence[ir.Block]) ->
     if common:
         return f"choose a loop around all that read it ({names}): {', '.join(common)}"
     return (
-        f"{names} read it and share no loop: bring them into one first (reverse_compute_at, "
-        f"compute_at or merge), or give one of them a copy of its own with cache_read and "
-        f"leave block {block.name} where it is"
+        f"{names} read it and share no loop: bring them into one first (merge their loops, or "
+        "reverse_compute_at one at a loop of the other's); or leave block "
+        f"{block.name} where it is"
     )

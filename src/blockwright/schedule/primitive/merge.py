@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from math import gcd
 from typing import ClassVar
 
 import msgspec
@@ -153,7 +152,8 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
                     state.fail(f"loops {_around(state, mine)} and {_around(state, theirs)} do not "
                                f"have the same bounds: {_bounds(mine)} and {_bounds(theirs)}",
                                code="BW355", guilty=[mine, theirs],
-                               help=_equalised(mine, theirs))  # fmt: skip
+                               help=_together(state, mine, theirs)
+                               + _equalised(mine, theirs))  # fmt: skip
             renamed[theirs.loop_var] = ir.cast_to(mine.loop_var, theirs.loop_var.type)
 
 
@@ -163,26 +163,33 @@ def _around(state: State, loop: ir.For) -> str:
     return f"{loop.loop_var.name} (block {names})"
 
 
+def _together(state: State, mine: ir.For, theirs: ir.For) -> str:
+    """For a producer and its reader: what needs no equal bounds."""
+    for a in state.tree.child_blocks(mine):
+        for b in state.tree.child_blocks(theirs):
+            if {r.buffer for r in a.writes} & {r.buffer for r in b.reads}:
+                return (
+                    f"block {b.name} reads what block {a.name} writes: compute_at({a.name}, "
+                    f"{theirs.loop_var.name} of {b.name}) needs no equal bounds; otherwise "
+                )
+    return ""
+
+
 def _equalised(mine: ir.For, theirs: ir.For) -> str:
     """What gives two loops one extent, where they have none."""
-    a, b = ir.const_int(mine.extent), ir.const_int(theirs.extent)
-    names = mine.loop_var.name, theirs.loop_var.name
     reorder = "or reorder loops that do agree outwards and merge those"
-    common = 1 if a is None or b is None else gcd(a, b)
-    if a is None or b is None or common == 1:
+    short, long = sorted((mine, theirs), key=lambda f: ir.const_int(f.extent) or 0)
+    low, high = ir.const_int(short.extent), ir.const_int(long.extent)
+    name = long.loop_var.name
+    if low is None or high is None or not 1 < low < high:
         return f"loop_partition the longer one into parts of which one is as long, {reorder}"
-    steps: list[str] = []
-    for name, extent in zip(names, (a, b), strict=True):
-        if extent != common:
-            steps.append(f"split({name} of {extent}, [{common}, {extent // common}])")
-    which = "its outer loop with the other" if len(steps) == 1 else "the outer loops"
-    if 1 < a < b or 1 < b < a:
-        longer, size = (names[1], a) if a < b else (names[0], b)
-        rest = max(a, b) - size
-        cut = f"loop_partition({longer} of {size + rest}, [{size}, {rest}])" if rest else ""
-        return (f"{' and '.join(steps)} first and merge {which}; or {cut}, whose first part is as "
-                f"long; {reorder}")  # fmt: skip
-    return f"{' and '.join(steps)} first and merge {which}, {reorder}"
+    cut = f"loop_partition({name} of {high}, [{low}, {high - low}]), whose first part is as long"
+    if high % low:
+        return f"{cut}, {reorder}"
+    return (
+        f"split({name} of {high}, [{low}, {high // low}]) first and merge its outer loop with "
+        f"the other; or {cut}; {reorder}"
+    )
 
 
 def _bounds(loop: ir.For) -> str:

@@ -233,10 +233,12 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
     for index in first:
         loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
         if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
+            help = (f'cache_read({block.name}, "{buffer.name}", …), which copies in the '
+                    "buffer's own layout") if loads else (
+                    f"take {state.step_name} before the block moves into others whose loops or "
+                    "iterators index it")  # fmt: skip
             state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
-                       code="BW325", guilty=[block],
-                       help="take the step before the block moves into others whose "
-                            "loops or iterators index it")  # fmt: skip
+                       code="BW325", guilty=[index], help=help)  # fmt: skip
     for it in block.iter_vars:
         if any(ir.uses_var(i, it.var) for i in first) and not ir.is_const_int(it.dom.min, 0):
             state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW350",
