@@ -39,8 +39,7 @@ def loop(sch: Schedule, name: str, position: int) -> LoopRV:
 
 
 def require_refusal(name: str, case: Case, unmarked: Set[str] = frozenset()) -> None:
-    """The step is refused: with its code and reason, guilty nodes underlined in the program as it
-    still is, and a way out; in `unmarked` cases nothing is wrong in the program.
+    """A step on a program over matrices `A` and `B` is refused as `require_taught` wants it.
 
     Args:
         name: the step, with what is special about the case behind a colon.
@@ -48,16 +47,25 @@ def require_refusal(name: str, case: Case, unmarked: Set[str] = frozenset()) -> 
         unmarked: names of the cases that have no node to mark.
     """
     text, step, codes, words = case
-    sch = Schedule(function(text), verify="full")
+    message = require_taught(function(text), step, codes, words, marked=name not in unmarked)
+    assert message.startswith(name.split(":")[0])
+
+
+def require_taught(
+    func: ir.PrimFunc, step: Step, codes: str, words: str, marked: bool = True
+) -> str:
+    """The step is refused: with its code and reason, guilty nodes underlined in the program as it
+    still is, and a way out. Unless `marked`, nothing is wrong in the program; the message."""
+    sch = Schedule(func, verify="full")
     with pytest.raises(ScheduleError, match=words) as caught:
         step(sch)
     (problem,) = caught.value.diagnostics
     assert re.fullmatch(codes, problem.code), str(caught.value)
-    assert problem.message.startswith(name.split(":")[0])
     require_advice(problem)
-    assert bool(marks(problem)) != (name in unmarked), str(caught.value)
-    if name not in unmarked:
+    assert bool(marks(problem)) == marked, str(caught.value)
+    if marked:
         require_program(problem, sch.func)
+    return problem.message
 
 
 def require_advice(problem: Diagnostic) -> None:

@@ -37,7 +37,8 @@ def require_unbound(state: State, loop: ir.For) -> None:
     if loop.kind is ir.ForKind.THREAD_BINDING:
         tag = "a thread axis" if loop.thread is None else loop.thread.thread_tag
         state.fail(f"loop {loop.loop_var.name} is bound to {tag} already", code="BW312",
-                   guilty=[loop], help="split it first and bind only one part")  # fmt: skip
+                   guilty=[loop], help=f"split({loop.loop_var.name}, …) before it is bound, and "
+                                       "bind one part only")  # fmt: skip
 
 
 def require_zero_start(state: State, loop: ir.For) -> None:

@@ -171,7 +171,8 @@ def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) ->
             if not isinstance(above, (ir.For, ir.SeqStmt)):
                 state.fail("a statement other than a loop decides whether it runs", code="BW351",
                            guilty=[above, node],
-                           help="make the condition a predicate of the block")  # fmt: skip
+                           help="write the condition as T.where(…) in the block, whose "
+                                "predicate it is")  # fmt: skip
 
 
 def require_implied_predicate(state: State, block: ir.Block) -> None:
@@ -179,7 +180,9 @@ def require_implied_predicate(state: State, block: ir.Block) -> None:
     if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
         state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
                    code="BW356", guilty=[state.tree.realize(block)],
-                   help="state the domain that is run in T.axis")  # fmt: skip
+                   help=f"write in T.axis of block {block.name} the domain that runs, so that "
+                   "T.where(…) is not needed, or let the block write the other elements "
+                   "too")  # fmt: skip
 
 
 def has_implied_predicate(state: State, block: ir.Block) -> bool:
@@ -200,7 +203,8 @@ def require_everywhere(state: State, block: ir.Block) -> None:
     if not runs_everywhere(state, block):
         state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
                    code="BW361", guilty=[state.realize(block)],
-                   help="state the domain that is run in T.axis")  # fmt: skip
+                   help=f"write in T.axis of block {block.name} the domain that the loops do run, "
+                   "or let them run the whole one")  # fmt: skip
 
 
 def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
@@ -222,7 +226,10 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
                 state.fail(f"block {block.name} may read outside of {read.buffer.name}; such "
                            "instances belong to no iteration of the producer", code="BW358",
                            guilty=[state.tree.realize(block)],
-                           help="inline or pad the read first")  # fmt: skip
+                           help=f"pad {read.buffer.name} in a block of its own first, so that "
+                                "each read "
+                           f"lies inside; or compute_inline what writes {read.buffer.name}, which "
+                           "keeps the guard")  # fmt: skip
 
 
 def runs_everywhere(state: State, block: ir.Block) -> bool:

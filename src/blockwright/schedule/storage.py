@@ -58,7 +58,10 @@ def users_below(
         if not state.tree.is_below(realize, loop):
             state.fail(f"block {user.name} uses {buffer.name} and is not inside loop "
                        f"{loop.loop_var.name}", code="BW322", guilty=[realize, loop],
-                       help="compute the block in the loop first")  # fmt: skip
+                       help=f"compute_at({user.name}, {loop.loop_var.name}) first if it writes "
+                       f"{buffer.name}, reverse_compute_at({user.name}, {loop.loop_var.name}) "
+                       "if it "
+                       "reads it")  # fmt: skip
     return writers, readers
 
 

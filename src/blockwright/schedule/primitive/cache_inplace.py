@@ -149,7 +149,9 @@ class CacheInplace(Primitive, frozen=True, eq=False):
             state.fail(f"block {block.name} does not fill the box of {buffer.name} that would be "
                        f"stored, while iterations of {together[0].loop_var.name} run at the same "
                        "time", code="BW317", guilty=[state.realize(block), together[0]],
-                       help="cache before loops are parallel")  # fmt: skip
+                       help=f"take cache_inplace before loop {together[0].loop_var.name} is made "
+                       f"{together[0].kind.value}, or let block {block.name} write all of that "
+                       "box")  # fmt: skip
         box = accessed_box(state, scope, own, whole_box(state, scope, buffer, "write"))
         name = fresh_name(state, f"{cache.name}_back")
         whole, made = copy_nest(

@@ -217,7 +217,8 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
     if found is None:
         state.fail("a statement between the nests touches what they write, or they what it writes",
                    code="BW316", guilty=[obstacle, *tops],
-                   help="merge it too, or move it first")  # fmt: skip
+                   help="give a loop of that statement to merge too, or bring it out of the way "
+                   "first (compute_at, reverse_compute_at)")  # fmt: skip
     return found
 
 

@@ -119,7 +119,8 @@ def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) 
         if block is not owner and updated_atomically(block, buffer):
             state.fail(f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
                        "other thread sees it", code="BW338", guilty=[state.tree.realize(block)],
-                       help="set the scope before atomic_update")  # fmt: skip
+                       help=f'set_scope to "shared" or "global", or take set_scope before '
+                       f"atomic_update({block.name})")  # fmt: skip
 
 
 def _require_in_members(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:

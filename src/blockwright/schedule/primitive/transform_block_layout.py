@@ -93,7 +93,8 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
             if low is None or not analyzer.prove_equal(low, ir.const(0, low.dtype)):
                 state.fail("a new iterator does not start at 0",
                            code="BW324", guilty=[block],
-                           help="subtract the smallest value in the map")  # fmt: skip
+                           help="subtract the smallest value in the map, so that every result "
+                           "starts at 0")  # fmt: skip
         kinds = self._kinds(state, block, mapping)
         fresh = [
             ir.IterVar(ir.Var(f"v{k}", dtype), ir.Range(ir.const(0, dtype), extent), kind)
