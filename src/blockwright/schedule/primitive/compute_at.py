@@ -34,6 +34,9 @@ class ComputeAt(Primitive, frozen=True, eq=False):
     """Move a producer into a loop around its consumers; it then computes only what an iteration
     of that loop needs.
 
+    The buffer keeps its shape in the program. Lowering (`compact_buffers`) shrinks what only
+    iterations of the loop use to the box of one; `explain_compute_at` says what that will be.
+
     Args:
         block: the producer.
         loop: a loop around all consumers of the block.
