@@ -9,6 +9,7 @@ from blockwright.analysis import BlockKind, Scope, updated_atomically
 from blockwright.analysis.kernels import shares
 from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
+from blockwright.schedule.advice import apart, beside, instead, undriven
 from blockwright.schedule.state import State
 
 
@@ -87,24 +88,7 @@ def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
         why = flow.why_other(block) or f"it is a {kind.value}"
         state.fail(f"block {block.name} is not complete: {why}", code="BW314",
                    guilty=[state.tree.realize(block)],
-                   help=_beside(state, flow, block))  # fmt: skip
-
-
-def _beside(state: State, flow: Scope, block: ir.Block) -> str:
-    """What brings a block together with its readers that cannot be put into them."""
-    readers = flow.consumers(block)
-    made = ", ".join(r.buffer.name for r in block.writes)
-    if not readers:
-        return f"take {state.step_name} on a block that writes each element once"
-    loops = [f.loop_var.name for f in state.tree.loops_above(readers[0])]
-    loop = f"a loop of {readers[0].name} ({', '.join(loops)})" if loops else "a loop of its reader"
-    own = f"at a loop of {block.name} outside of its reduction loops"
-    return (
-        f"only a block that writes each element once has an expression in place of {made}; "
-        f"compute_at({block.name}, loop) at {loop} computes in each iteration what that one reads, "
-        f"and lowering then keeps no more of {made} than that; or "
-        f"reverse_compute_at({readers[0].name}, loop) {own} takes the reader there"
-    )
+                   help=beside(state, flow, block))  # fmt: skip
 
 
 def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
@@ -129,19 +113,7 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
     if not is_bijective(realize.iter_values, domains, predicate, state.analyzer(first)):
         state.fail(f"the loops {word} run instances of the reduction {block.name} more than once",
                    code="BW315", guilty=[realize, *loops],
-                   help=_undriven(realize, loops))  # fmt: skip
-
-
-def _undriven(realize: ir.BlockRealize, loops: Sequence[ir.For]) -> str:
-    """Which loops drive no iterator."""
-    idle = [f.loop_var.name for f in loops
-            if not any(ir.uses_var(v, f.loop_var) for v in realize.iter_values)]  # fmt: skip
-    if not idle:
-        return "bind each iterator so that the loops reach every value of it once"
-    return (
-        f"no iterator of block {realize.block.name} follows loop {', '.join(idle)}, which "
-        "repeats its terms: bind an iterator to it, or take the step on loops inside of it"
-    )
+                   help=undriven(realize, loops))  # fmt: skip
 
 
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
@@ -237,7 +209,7 @@ def require_concurrent(
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
-                           help=_instead(state, block) + f"or rfactor({loop.loop_var.name}, 0), "
+                           help=instead(state, block) + f"or rfactor({loop.loop_var.name}, 0), "
                            "whose partial results are independent" + (
                            f"; or make the update atomic: decompose_reduction({block.name}, loop), "
                            f"then atomic_update({block.name})" if atomic else ""))  # fmt: skip
@@ -255,38 +227,7 @@ def require_concurrent(
             state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
                        f"{buffer.name} in block {block.name}, so it cannot be {word}",
                        code="BW317", guilty=[loop, realize],
-                       help=_apart(flow, loop, block, buffer))  # fmt: skip
-
-
-def _apart(flow: Scope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) -> str:
-    """What keeps iterations of a loop from writing one element."""
-    realize, name = flow.tree.realize(block), loop.loop_var.name
-    if not any(ir.uses_var(v, loop.loop_var) for v in realize.iter_values):
-        users = [u.name for u in flow.readers.get(buffer, ()) if u is not block]
-        reader = f", or let the loop hold all readers of {buffer.name} ({', '.join(users)})" \
-                 if users else ""  # fmt: skip
-        return (
-            f"no iterator of block {block.name} follows loop {name}, so every iteration does "
-            f"the same: keep the block out of the loop{reader}"
-        )
-    above = [f.loop_var.name for f in flow.tree.loops_above(block)
-             if f is not loop and flow.separates(f, block)]  # fmt: skip
-    other = f"choose a loop that does ({', '.join(above)})" if above else "bind the indices of " \
-            f"{buffer.name} to splits and fusions of the loops"  # fmt: skip
-    return f"loop {name} must move what block {block.name} writes to other elements: {other}"
-
-
-def _instead(state: State, block: ir.Block) -> str:
-    """Advice to take a loop that drives spatial iterators only, by name."""
-    realize = state.tree.realize(block)
-    pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
-
-    def drives(loop: ir.For, kind: ir.IterType) -> bool:
-        return any(it.iter_type is kind and ir.uses_var(v, loop.loop_var) for it, v in pairs)
-
-    names = [f.loop_var.name for f in state.tree.loops_above(block)
-             if drives(f, ir.IterType.SPATIAL) and not drives(f, ir.IterType.REDUCE)]  # fmt: skip
-    return f"choose a spatial loop ({', '.join(names)}), " if names else "choose a spatial loop, "
+                       help=apart(flow, loop, block, buffer))  # fmt: skip
 
 
 def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:

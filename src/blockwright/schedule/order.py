@@ -227,9 +227,8 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
                            "instances belong to no iteration of the producer", code="BW358",
                            guilty=[state.tree.realize(block)],
                            help=f"pad {read.buffer.name} in a block of its own first, so that "
-                                "each read "
-                           f"lies inside; or compute_inline what writes {read.buffer.name}, which "
-                           "keeps the guard")  # fmt: skip
+                           "each read lies inside; or compute_inline what writes "
+                           f"{read.buffer.name}, which keeps the guard")  # fmt: skip
 
 
 def runs_everywhere(state: State, block: ir.Block) -> bool:

@@ -60,8 +60,7 @@ def users_below(
                        f"{loop.loop_var.name}", code="BW322", guilty=[realize, loop],
                        help=f"compute_at({user.name}, {loop.loop_var.name}) first if it writes "
                        f"{buffer.name}, reverse_compute_at({user.name}, {loop.loop_var.name}) "
-                       "if it "
-                       "reads it")  # fmt: skip
+                       "if it reads it")  # fmt: skip
     return writers, readers
 
 
