@@ -270,7 +270,7 @@ def walk_code(root: Node) -> Iterator[Node]:
         node = stack.pop()
         yield node
         if not isinstance(node, Buffer):
-            stack.extend(reversed(list(node.children())))
+            stack += node.children()[::-1]
 
 
 def has_effect(root: Node) -> bool:

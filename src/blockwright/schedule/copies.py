@@ -108,7 +108,7 @@ def _boxed(
 def concurrent(state: State, step: Step) -> Step:
     """The step, if loops around the copies that it made may still run the way their kinds say."""
     made = [block for block in step.results if isinstance(block, ir.Block)]
-    after = State(step.func, lambda _: made[0], state.step_name, state.memo)
+    after = state.following(step.func)
     for block in made:
         for loop in after.tree.loops_above(block):
             require_kind(after, loop)

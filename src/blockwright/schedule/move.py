@@ -136,7 +136,7 @@ def nest_for(
     analyzer = state.analyzer(loop.body if at is None else at)
     around = [*state.tree.loops_above(loop), loop]
     running = {f.loop_var: ir.Range(f.min, f.extent) for f in around}
-    base = state.analyzer(around[0])
+    base = state.facts(around[0])
     values: list[ir.Expr] = []
     loops: list[tuple[ir.Var, ir.Expr]] = []
     predicate: ir.Expr = ir.const(True, "bool")

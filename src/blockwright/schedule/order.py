@@ -190,7 +190,7 @@ def has_implied_predicate(state: State, block: ir.Block) -> bool:
     realize = state.tree.realize(block)
     if ir.is_const_int(realize.predicate, 1):
         return True
-    analyzer = state.analyzer(realize)
+    analyzer = state.facts(realize)
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         end = it.dom.min + it.dom.extent
         analyzer.learn(ir.GE(*ir.match_types(value, it.dom.min)))
@@ -213,7 +213,7 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
     An instance whose read lies outside, under a guard as in padding, belongs to no instance of the
     producer and would be lost where the producer decides what runs.
     """
-    analyzer = state.analyzer(block)
+    analyzer = state.facts(block)
     for it in block.iter_vars:
         analyzer.bind(it.var, it.dom)
     for read in block_access_regions(block, analyzer)[0]:
@@ -236,7 +236,7 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
     than once."""
     realize = state.tree.realize(block)
     scope = state.scope(block)
-    flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)
+    flow, analyzer = state.data_flow(scope), state.facts(scope.body)
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
     implied = has_implied_predicate(state, block)
     values, predicate = realize.iter_values, realize.predicate
@@ -272,7 +272,7 @@ def require_sound(
         loop: where the block moves in the old one, to be marked.
         everywhere: each instance must still run in some iteration.
     """
-    after = State(step.func, lambda _: moved, state.step_name, state.memo)
+    after = state.following(step.func)
     marks: list[ir.Node] = [state.tree.realize(guilty)]
     if loop is not None:
         marks.append(loop)

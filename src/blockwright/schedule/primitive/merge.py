@@ -103,7 +103,7 @@ class Merge(Primitive, frozen=True, eq=False):
         for nest in nests:
             edit.replace(nest[0], merged if nest is place else None)
         step = edit.finish(fresh[-1])
-        after = State(step.func, lambda _: fresh[-1], state.step_name, state.memo)
+        after = state.following(step.func)
         _Order(state, after, edit, fresh).require(blocks)
         return step
 
@@ -137,7 +137,7 @@ def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
 
 def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
     first = nests[0]
-    analyzer = state.analyzer(first[0])
+    analyzer = state.facts(first[0])
     for nest in nests[1:]:
         if len(nest) != len(first):
             state.fail(f"loop {nest[-1].loop_var.name} stands {len(nest)} deep in its nest, loop "
