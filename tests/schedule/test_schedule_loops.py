@@ -125,6 +125,50 @@ def test_merge_refuses_to_overwrite_what_is_read_later() -> None:
     refused("BW316", "block A writes what block B reads", lambda: sch.merge(*tops))
 
 
+@pytest.mark.parametrize("cut", [[7, None], [10, None]])
+def test_pieces_of_two_nests_are_merged(cut: list[int | None]) -> None:
+    """The first pieces of B and C stand apart from the second ones, which touch other rows."""
+    sch = Schedule(ROW_NORM, verify="full")
+    first, second = (sch.loop_partition(sch.get_loops(sch.get_block(name))[0], cut)
+                     for name in "BC")  # fmt: skip
+    for pair in zip(first, second, strict=True):
+        row = sch.merge(*pair)
+        assert len(sch.get_child_blocks(row)) == 2
+        sch.parallel(row)
+    assert_same_meaning(ROW_NORM, sch.func, exact=True)
+
+
+def test_pieces_that_run_equally_often_are_merged_with_each_other() -> None:
+    """Rows 0 and 10, 1 and 11 and so on: each piece keeps its distance."""
+    sch = Schedule(ROW_NORM, verify="full")
+    row = sch.merge(*sch.loop_partition(sch.get_loops(sch.get_block("C"))[0], [10, None]))
+    assert [block_of(sch, b).name for b in sch.get_child_blocks(row)] == ["C_i0", "C_i1"]
+    assert_same_meaning(ROW_NORM, sch.func, exact=True)
+
+
+def test_merged_inner_loops_may_depend_on_merged_outer_ones() -> None:
+    before = program("""
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32"),
+         C: T.Buffer((8, 8), "float32")):
+    for i in range(8):
+        for j in range(i, 8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(8, j)
+                B[vi, vj] = A[vi, vj] + 1.0
+    for i in range(8):
+        for j in range(8 - i):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(8, j)
+                C[vi, vj] = A[vi, vj] * 2.0
+""")
+    sch = Schedule(before, verify="full")
+    sch.merge(*(sch.get_loops(sch.get_block(name))[1] for name in "BC"))
+    assert_same_meaning(before, sch.func, exact=True)
+
+
 def test_merge_refuses_loops_that_do_not_match() -> None:
     sch = Schedule(ROW_NORM)
     b, c, d = (sch.get_loops(sch.get_block(name)) for name in "BCD")
@@ -134,7 +178,7 @@ def test_merge_refuses_loops_that_do_not_match() -> None:
     refused("BW310", "one of each nest", lambda: sch.merge(b[0], b[1]))
     refused("BW316", "between the nests", lambda: sch.merge(b[0], d[0]))
     outer, _ = sch.split(c[0], [None, 5])
-    refused("BW355", "same bounds", lambda: sch.merge(b[0], outer))
+    refused("BW355", "equally often", lambda: sch.merge(b[0], outer))
     sch.parallel(b[0])
     refused("BW312", "parallel already", lambda: sch.merge(b[0], d[0]))
 
@@ -205,6 +249,78 @@ def test_iterators_change_places() -> None:
     assert_same_meaning(ROW_NORM, sch.func, exact=True)
     refused("BW304", "once", lambda: sch.reorder_block_iter_var(block, [0, 0]))
     refused("BW304", "once", lambda: sch.reorder_block_iter_var(block, [0]))
+
+
+# ------------------------------------------------------------------------------ reorder
+SKEWED = """
+@T.prim_func
+def main(A: T.Buffer((9, 12), "float32"), B: T.Buffer((9, 12), "float32"),
+         D: T.Buffer((9,), "float32")):
+    C = T.alloc_buffer((9, 13), "float32")
+    for i in range(9):
+        for j in range(13):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[vi, T.min(vj, 11)] * 2.0
+        for j in range(12):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = C[{row}, vj] + C[{row}, vj + 1]
+        with T.block("D"):
+            vi = T.axis.spatial(9, i)
+            D[vi] = C[vi, 0]
+"""
+
+
+def test_statements_beside_a_reordered_nest_get_loops_of_their_own() -> None:
+    before = program(SKEWED.format(row="vi"))
+    sch = Schedule(before, verify="full")
+    i, j = sch.get_loops(sch.get_block("B"))
+    sch.reorder(j, i)
+    above = {name: [loop_of(sch, f) for f in sch.get_loops(sch.get_block(name))] for name in "CBD"}
+    assert above["B"] == [loop_of(sch, j), loop_of(sch, i)]
+    assert [len(above[name]) for name in "CBD"] == [2, 2, 1]
+    assert len({loop for loops in above.values() for loop in loops}) == 5
+    order = [block_of(sch, b).name for b in sch.get_child_blocks(sch.get_block("root"))]
+    assert order == ["C", "B", "D"]
+    assert_same_meaning(before, sch.func, exact=True)
+
+
+def test_loops_that_stay_in_place_are_not_distributed() -> None:
+    """The outermost loop is given, and keeps its place: the statements in it stay together."""
+    before = program(SKEWED.format(row="vi"))
+    sch = Schedule(before, verify="full")
+    i, j = sch.get_loops(sch.get_block("B"))
+    outer, inner = sch.split(j, [None, 4])
+    sch.reorder(i, inner, outer)
+    assert len(sch.get_child_blocks(i)) == 3
+    assert_same_meaning(before, sch.func, exact=True)
+
+
+def test_statements_at_two_levels_are_distributed() -> None:
+    sch = Schedule(ROW_NORM, verify="full")
+    k = sch.split(sch.get_loops(sch.get_block("D"))[1], [None, 10])[1]
+    i, j, _ = sch.get_loops(sch.get_block("D"))
+    sch.compute_at(sch.get_block("C"), i)
+    sch.compute_at(sch.cache_read(sch.get_block("D"), "A", "local", ["D"]), j)
+    sch.reorder(k, j, i)
+    names = [loop_of(sch, f).loop_var.name for f in sch.get_loops(sch.get_block("D"))]
+    assert names == ["j_1", "j_0", "i"]
+    assert [len(sch.get_loops(sch.get_block(name))) for name in ("C", "A_local")] == [2, 3]
+    assert_same_meaning(ROW_NORM, sch.func, exact=True)
+
+
+def test_a_nest_that_depends_on_its_neighbours_row_by_row_is_not_reordered() -> None:
+    """B reads the row before, which C has written in an earlier iteration only: the rows of C may
+    run before those of B all the same, but what the same iteration holds does not show it."""
+    sch = Schedule(program(SKEWED.format(row="T.max(vi - 1, 0)")))
+    i, j = sch.get_loops(sch.get_block("B"))
+    refused("BW316", "in other iterations of loop i", lambda: sch.reorder(j, i))
+    sch.parallel(j)
+    sch = Schedule(program(SKEWED.format(row="vi")))
+    i, j = sch.get_loops(sch.get_block("B"))
+    sch.parallel(i)
+    refused("BW312", "parallel already", lambda: sch.reorder(j, i))
 
 
 # ------------------------------------------------------------------------------ fuse, kinds
@@ -280,6 +396,18 @@ def test_blocks_that_bind_outer_loops_alike_share_iterators() -> None:
     assert_same_meaning(ROW_NORM, sch.func)
 
 
+def test_a_loop_around_several_blocks_becomes_a_block() -> None:
+    """What the rows exchange moves into the block with them."""
+    sch = Schedule(ROW_NORM, verify="full")
+    row = sch.merge(*(sch.get_loops(sch.get_block(name))[0] for name in "BCD"))
+    outer, inner = sch.split(row, [None, 6])
+    tile = block_of(sch, sch.blockize(inner))
+    assert {buffer.name for buffer in tile.alloc_buffers} == {"B", "C"}
+    assert len(sch.get_loops(sch.get_block("D"))) == 2
+    sch.parallel(outer)
+    assert_same_meaning(ROW_NORM, sch.func)
+
+
 def test_grouping_is_refused_where_it_would_cut_something() -> None:
     sch = Schedule(ROW_NORM)
     b, c, d = (sch.get_block(name) for name in "BCD")
@@ -288,6 +416,8 @@ def test_grouping_is_refused_where_it_would_cut_something() -> None:
     refused("BW304", "a loop handle or a list", lambda: sch.blockize(b))  # type: ignore[arg-type]
     inner = sch.merge(sch.get_loops(b)[1], sch.get_loops(c)[1])
     refused("BW365", "not complete inside", lambda: sch.blockize(sch.get_child_blocks(inner)))
+    part = sch.split(inner, [None, 5])[1]
+    refused("BW365", "not complete inside", lambda: sch.blockize(part))
 
 
 def test_handles_live_on_inside_a_new_block() -> None:
