@@ -323,6 +323,54 @@ def test_a_nest_that_depends_on_its_neighbours_row_by_row_is_not_reordered() -> 
     refused("BW312", "parallel already", lambda: sch.reorder(j, i))
 
 
+HORNER = program("""
+@T.prim_func
+def main(M: T.Buffer((8, 10), "float32"), Y: T.Buffer((8,), "float32")):
+    U = T.alloc_buffer((8, 10), "float32")
+    S = T.alloc_buffer((8,), "float32")
+    for i, k in T.grid(8, 10):
+        with T.block("U"):
+            vi, vk = T.axis.remap("SS", [i, k])
+            U[vi, vk] = M[vi, vk] * 2.0
+    for i, k in T.grid(8, 10):
+        with T.block("S"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                S[vi] = 0.0
+            S[vi] = S[vi] * 0.5 + U[vi, vk]
+    for i in range(8):
+        with T.block("Y"):
+            vi = T.axis.spatial(8, i)
+            Y[vi] = S[vi]
+""")
+"""The order of the terms matters: the last one counts most."""
+IN_ORDER: dict[str, Callable[[Schedule], object]] = {
+    "split": lambda s: s.split(s.get_loops("S")[1], [None, 4]),
+    "moved after a split": lambda s: (
+        s.split(s.get_loops("S")[1], [None, 4]), s.compute_at("S", s.get_loops("Y")[0])),
+    "moved after a fusion": lambda s: (
+        s.fuse(*s.split(s.get_loops("S")[1], [None, 5])), s.compute_at("S", s.get_loops("Y")[0])),
+    "spatial loops inside": lambda s: (
+        s.reorder(*reversed(s.get_loops("S"))), s.compute_at("S", s.get_loops("Y")[0])),
+    "with its producer": lambda s: s.reverse_compute_at("S", s.get_loops("U")[1]),
+    "digits as iterators": lambda s: s.transform_block_layout("S", lambda i, k: (k // 4, i, k % 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_a_reduction_that_needs_its_order_keeps_it(name: str) -> None:
+    sch = Schedule(HORNER, verify="full")
+    IN_ORDER[name](sch)
+    assert_same_meaning(HORNER, sch.func, exact=True)
+
+
+def test_producers_in_another_order_take_no_ordered_reduction_along() -> None:
+    sch = Schedule(HORNER)
+    _, outer, inner = (sch.get_loops("U")[0], *sch.split(sch.get_loops("U")[1], [None, 5]))
+    sch.reorder(inner, outer)
+    refused("BW330", "cannot change places", lambda: sch.reverse_compute_at("S", outer))
+
+
 # ------------------------------------------------------------------------------ fuse, kinds
 def test_loops_that_start_late_are_fused_and_split() -> None:
     nest = "for i in range(2, 14):\n      for j in range(3, 9):"

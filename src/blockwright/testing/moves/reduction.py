@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.schedule import BlockRV
-from blockwright.testing.moves.player import Move, Player
+from blockwright.testing.moves.player import Move, NothingToTry, Player
 
 
 def _reduction(p: Player) -> BlockRV:
