@@ -344,6 +344,12 @@ def main(M: T.Buffer((8, 10), "float32"), Y: T.Buffer((8,), "float32")):
             Y[vi] = S[vi]
 """)
 """The order of the terms matters: the last one counts most."""
+
+
+def _digits(i: ir.Var, k: ir.Var) -> list[ir.Expr]:
+    return [k // 4, i, k % 4]
+
+
 IN_ORDER: dict[str, Callable[[Schedule], object]] = {
     "split": lambda s: s.split(s.get_loops("S")[1], [None, 4]),
     "moved after a split": lambda s: (
@@ -353,7 +359,7 @@ IN_ORDER: dict[str, Callable[[Schedule], object]] = {
     "spatial loops inside": lambda s: (
         s.reorder(*reversed(s.get_loops("S"))), s.compute_at("S", s.get_loops("Y")[0])),
     "with its producer": lambda s: s.reverse_compute_at("S", s.get_loops("U")[1]),
-    "digits as iterators": lambda s: s.transform_block_layout("S", lambda i, k: (k // 4, i, k % 4)),
+    "digits as iterators": lambda s: s.transform_block_layout("S", _digits),
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
-"""Loop distribution: the statements beside a nest get loops of their own, so that it stands alone."""
+"""Loop distribution: statements beside a nest get loops of their own, so that it stands alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from blockwright import ir
 from blockwright.schedule.checks import (
@@ -70,7 +71,7 @@ def _levels(
     path: Sequence[ir.For],
 ) -> Iterator[tuple[ir.For, list[ir.Stmt], ir.For, list[ir.Stmt]]]:
     """Each loop with the next one, and with the statements before and after that."""
-    for outer, inner in zip(path, path[1:], strict=False):
+    for outer, inner in pairwise(path):
         parts = list(outer.body.seq) if isinstance(outer.body, ir.SeqStmt) else [outer.body]
         at = parts.index(inner)
         yield outer, parts[:at], inner, parts[at + 1 :]

@@ -93,9 +93,7 @@ def require_kept_order(state: State, block: ir.Block, after: State) -> None:
         fail_order(state, block, why)
 
 
-def fail_order(
-    state: State, block: ir.Block, why: str, loops: Iterable[ir.For] = ()
-) -> NoReturn:  # fmt: skip
+def fail_order(state: State, block: ir.Block, why: str, loops: Iterable[ir.For] = ()) -> NoReturn:
     """Refuse another order of a reduction's terms."""
     state.fail(f"the steps of block {block.name} cannot change places: {why}", code="BW330",
                guilty=[*loops, state.tree.realize(block)],
@@ -116,8 +114,11 @@ def terms_in_order(state: State, block: ir.Block) -> bool:
     last one fastest."""
     realize, loops = state.tree.realize(block), state.tree.loops_above(block)
     analyzer = state.analyzer(realize)
-    pairs = [(it, v) for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
-             if it.iter_type is ir.IterType.REDUCE and not ir.is_const_int(it.dom.extent, 1)]
+    pairs = [
+        (it, v)
+        for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+        if it.iter_type is ir.IterType.REDUCE and not ir.is_const_int(it.dom.extent, 1)
+    ]
     driving = [[f for f in loops if ir.uses_var(v, f.loop_var)] for _, v in pairs]
     flat = [f for each in driving for f in each]
     if flat == [f for f in loops if f in flat] and all(

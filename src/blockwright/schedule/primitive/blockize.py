@@ -36,8 +36,8 @@ class Blockize(Primitive, frozen=True, eq=False):
 
     Requires:
     - the blocks are complete, reductions or updates, and no other stands between blocks given;
-    - several blocks bind an outer loop that they share alike, and a reduction among them is complete
-      inside the new block;
+    - several blocks bind an outer loop that they share alike, and a reduction among them is
+      complete inside the new block;
     - each of its bindings divides into an outer part that the loops outside drive and an inner
       part that the loops inside drive;
     - a condition that involves both concerns one binding.
