@@ -35,7 +35,7 @@ def require_turns(
     groups: Sequence[Sequence[ir.Block]],
     loops: Sequence[ir.For],
     latest: Callable[[ir.Block], ir.Block] = lambda block: block,
-    help: str = "merge fewer loops",
+    help: str | None = None,
 ) -> None:
     """The groups may take turns in the loops, or run one after the other, each in all iterations.
 
@@ -45,7 +45,7 @@ def require_turns(
         groups: blocks of `state`, of known kinds, in program order.
         loops: the shared loops, in `shared`.
         latest: a block of `state` → the same in `shared`.
-        help: what to do instead, for errors.
+        help: what to do instead, for errors; for merged loops when not given.
     """
     order = _Order(shared, list(loops))
     for earlier, later in combinations(groups, 2):
@@ -61,8 +61,20 @@ def require_turns(
                         f"iterations of loop {name} ({conflict.mine.buffer.name})",
                         code="BW316",
                         guilty=[state.tree.realize(a), state.tree.realize(b)],
-                        help=help,
+                        help=help or _merge_less(conflict),
                     )
+
+
+def _merge_less(conflict: _Conflict) -> str:
+    """What to do instead of merging the loops of two blocks."""
+    name = conflict.mine.buffer.name
+    less = (
+        f"merge loops further outside only, whose iterations keep to their own elements of {name}"
+    )
+    if conflict.kind != "flow":
+        return less
+    return (f"{less}; or compute_at block {conflict.first.name} at a loop of "
+            f"{conflict.second.name}, which computes all that an iteration reads")  # fmt: skip
 
 
 def meet(state: State, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
