@@ -200,7 +200,9 @@ STEPS: dict[str, tuple[str, Step, str]] = {
     "transform_layout: rank": (
         CHAIN, lambda s: s.transform_layout(s.get_block("C"), "C", lambda i: (i,)),
         "takes 1 indices, C has 2"),
-    "blockize: two blocks": (SKEWED, lambda s: s.blockize(loop(s, "B", 0)), "2 blocks stand below"),
+    "tensorize: two blocks": (
+        SKEWED, lambda s: s.tensorize(loop(s, "B", 0), "outer_product_4x8_float32"),
+        "2 blocks stand below"),
     "blockize: high digits inside": (
         MAP.replace(
             'vi, vj = T.axis.remap("SS", [i, j])',

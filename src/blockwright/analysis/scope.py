@@ -141,7 +141,7 @@ class Scope:
         for region in block.writes:
             if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
                 return BlockKind.OTHER, "its output index uses a reduction iterator"
-        if block.init is not None and self._continued(block):
+        if block.init is not None and self.continued(block):
             return BlockKind.OTHER, "it goes on with the sums of earlier visits of its scope"
         problems = self.not_affine(block)
         if problems and self.restart(block) is None:
@@ -164,7 +164,7 @@ class Scope:
 
         return self.memo.answer("shared", [block], find)
 
-    def _continued(self, block: ir.Block) -> bool:
+    def continued(self, block: ir.Block) -> bool:
         """Whether iterators of the scope drive the reduction: one visit makes a part of it."""
         outer = {it.var for above in (self.block, *self.tree.ancestors(self.block))
                  if isinstance(above, ir.Block) for it in above.iter_vars}  # fmt: skip

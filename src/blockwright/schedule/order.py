@@ -21,6 +21,7 @@ from blockwright.analysis import BlockKind, Scope, block_access_regions
 from blockwright.arith import covers, detect_iter_map, leaves_no_gap
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_kind, require_known_kind
+from blockwright.schedule.reduction import require_kept_order
 from blockwright.schedule.state import State, Step
 
 
@@ -263,7 +264,8 @@ def require_sound(
     *,
     everywhere: bool = False,
 ) -> None:
-    """Check the new program: readers covered, reductions run once, concurrent loops still so.
+    """Check the new program: readers covered, reductions run once and in an order that is theirs,
+    concurrent loops still so.
 
     Args:
         moved: the block in the new program.
@@ -276,6 +278,8 @@ def require_sound(
     marks: list[ir.Node] = [state.tree.realize(guilty)]
     if loop is not None:
         marks.append(loop)
+    if moved is guilty:
+        require_kept_order(state, moved, after)
     flow = after.data_flow(after.scope(moved))
     for reader in (moved, *consumers):
         problem = flow.uncovered(reader)

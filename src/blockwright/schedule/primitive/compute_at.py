@@ -48,6 +48,7 @@ class ComputeAt(Primitive, frozen=True, eq=False):
     - the block is idempotent: complete, or a reduction that its loops run from the initial value
       on, and nobody else updates what it writes (BW314, BW315); it may then be run again, as
       happens where iterations of the loop need overlapping parts (halos);
+    - the terms of a reduction whose combination needs their order run in it (BW330);
     - it writes no output of the scope, and all its consumers are inside the loop (BW322);
     - its predicate only keeps iterators in their domains (BW356);
     - nothing it reads is written between its old place and the new one, counting all iterations

@@ -48,6 +48,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
       map of iterators, or the whole dimension is produced (BW358);
     - the results are complete in each iteration: the loop drives no reduction of a producer, and
       halos that other iterations produce are not read (BW316);
+    - the terms of a reduction whose combination needs their order run in it (BW330);
     - nothing between the two places uses what the block writes, or writes what it reads (BW316).
 
     The additions of a reduction that moves are made in the order of the producers' loops.
