@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from blockwright import ir
 from blockwright.arith import (
     Analyzer,
-    IntervalSet,
     IterMapError,
     bound_region,
     covers,
     detect_iter_map,
+    hull,
     inverse_map,
-    union,
 )
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.state import State, Step
@@ -24,14 +23,7 @@ Domains = dict[ir.Var, ir.Range]
 def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
     """Widen what is known of a variable's domain."""
     old = found.get(var)
-    found[var] = rng if old is None else join(old, rng, analyzer)
-
-
-def join(a: ir.Range, b: ir.Range, analyzer: Analyzer) -> ir.Range:
-    """The smallest range known to hold both."""
-    wide = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], analyzer).range(analyzer)
-    assert wide is not None
-    return wide
+    found[var] = rng if old is None else hull(old, rng, analyzer)
 
 
 def narrow(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
