@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable
+from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
 from blockwright.arith import covers, detect_iter_map, leaves_no_gap
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_kind, require_known_kind
+from blockwright.schedule.move import Domains
 from blockwright.schedule.state import State, Step
 
 
@@ -52,7 +54,9 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
     """Running an instance of the block again leaves what it wrote before, and the block acts on
     nothing but buffers."""
     realize = state.tree.realize(block)
-    if require_known_kind(state, flow, block) is BlockKind.UPDATE:
+    if _kind(flow, block) is BlockKind.OTHER:
+        require_known_kind(state, flow, block)
+    if flow.kind(block) is BlockKind.UPDATE:
         state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
                    "behind", code="BW314", guilty=[realize],
                    help="move blocks before decompose_reduction")  # fmt: skip
@@ -76,6 +80,15 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
                        guilty=[realize, node],
                        help="leave the block where it is, and move the blocks around it"
                        )  # fmt: skip
+
+
+def _kind(flow: Scope, block: ir.Block) -> BlockKind:
+    """What the block is; where it overwrites parts of what blocks before it wrote, and no block
+    after it overwrites its own, writing again changes as little as if it were the only writer."""
+    kind = flow.kind(block)
+    overwrites = kind is BlockKind.OTHER and flow.writes_last(block)
+    alone = flow.kind_alone(block) if overwrites else kind
+    return alone if alone is BlockKind.COMPLETE else kind
 
 
 def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> None:
@@ -170,12 +183,39 @@ def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) ->
                            help="make the condition a predicate of the block")  # fmt: skip
 
 
+def run_domains(state: State, block: ir.Block) -> Domains:
+    """What iterators run through where loops and predicate run every point of a box: their
+    domains, or the parts of them that are reached. No other instance may be made elsewhere."""
+    if runs_everywhere(state, block):
+        return {it.var: it.dom for it in block.iter_vars}
+    realize = state.tree.realize(block)
+    implied = has_implied_predicate(state, block)
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
+    analyzer = state.analyzer(state.scope(block).body)
+    found = detect_iter_map(realize.iter_values, domains,
+                            None if implied else realize.predicate, analyzer)  # fmt: skip
+    if not found.ok and not implied:
+        _fail_predicate(state, block)
+    if not found.ok:
+        _fail_unreached(state, block)
+    reached: Domains = {}
+    for it, item in zip(block.iter_vars, found.indices, strict=True):
+        extent = item.args[0].extent if item.args else ir.const(1, it.var.type)
+        rng = ir.Range(ir.cast_to(item.base, it.var.type), ir.cast_to(extent, it.var.type))
+        reached[it.var] = it.dom if covers([rng], [it.dom], analyzer) else rng
+    return reached
+
+
 def require_implied_predicate(state: State, block: ir.Block) -> None:
     """The predicate only keeps the iterators inside their domains, so it can be made anew."""
     if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
-        state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                   code="BW356", guilty=[state.tree.realize(block)],
-                   help="state the domain that is run in T.axis")  # fmt: skip
+        _fail_predicate(state, block)
+
+
+def _fail_predicate(state: State, block: ir.Block) -> NoReturn:
+    state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
+               code="BW356", guilty=[state.tree.realize(block)],
+               help="state the domain that is run in T.axis")  # fmt: skip
 
 
 def has_implied_predicate(state: State, block: ir.Block) -> bool:
@@ -194,9 +234,13 @@ def has_implied_predicate(state: State, block: ir.Block) -> bool:
 def require_everywhere(state: State, block: ir.Block) -> None:
     """The loops run every instance in the block's domain, which can then be run elsewhere."""
     if not runs_everywhere(state, block):
-        state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
-                   code="BW361", guilty=[state.realize(block)],
-                   help="state the domain that is run in T.axis")  # fmt: skip
+        _fail_unreached(state, block)
+
+
+def _fail_unreached(state: State, block: ir.Block) -> NoReturn:
+    state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
+               code="BW361", guilty=[state.realize(block)],
+               help="state the domain that is run in T.axis")  # fmt: skip
 
 
 def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
@@ -276,7 +320,7 @@ def require_sound(
             state.fail(problem + " after the move", code="BW316", guilty=marks,
                        help="choose a loop outside of the producer's reduction loops, "
                             "in whose iterations all that is read has been written")  # fmt: skip
-    if flow.kind(moved) is BlockKind.OTHER:
+    if _kind(flow, moved) is BlockKind.OTHER:
         state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
                    f"{flow.why_other(moved)}", code="BW314", guilty=marks,
                    help="choose a loop whose iterations produce disjoint parts")  # fmt: skip
