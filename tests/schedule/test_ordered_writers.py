@@ -179,3 +179,38 @@ def test_windows_slide_in_storage_kept_at_an_outer_loop(tile: int, inner: bool) 
     sch.store_at(sch.get_block("B"), tiles)
     sch.rolling_buffer(sch.get_block("B"), 0)
     assert_same_meaning(func, sch.func, exact=True)
+
+
+@pytest.mark.parametrize("guard", ["v >= 2", "v < 3"])
+def test_a_condition_of_the_block_around_stays(guard: str) -> None:
+    """No loop of the scope moves `v`: the condition on it is made anew, or the step refused."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((2, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+    B = T.alloc_buffer((2, 8), "float32")
+    for u in range(4):
+        with T.block("outer"):
+            v = T.axis.spatial(4, u)
+            for j in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(2, AT)
+                    vj = T.axis.spatial(8, j)
+                    T.where(GUARD)
+                    B[vi, vj] = A[vi, vj] * 2.0
+            for j in range(8):
+                with T.block("C"):
+                    vj = T.axis.spatial(8, j)
+                    T.where(GUARD)
+                    C[v, vj] = B[AT, vj]
+"""
+    place = "v - 2" if guard == "v >= 2" else "v % 2"
+    func = from_source(text.replace("GUARD", guard).replace("AT", place))
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    step = (lambda: sch.compute_at(sch.get_block("B"), loop(sch, "C", 0)))  # fmt: skip
+    if guard == "v < 3":
+        with pytest.raises(ScheduleError, match="predicate beyond the domains"):
+            step()
+        return
+    step()
+    assert_same_meaning(func, sch.func, exact=True)

@@ -148,11 +148,12 @@ def nest_for(
             inner.bind(var, running[var])
             value = inner.simplify(ir.add(rng.min, var))
         values.append(ir.cast_to(value, it.var.type))
-        low = ir.GE(*ir.match_types(value, dom.min))
-        high = ir.LT(*ir.match_types(value, dom.min + dom.extent))
-        open_ends = [c for c in (low, high) if not inner.prove(c)]
-        if open_ends and not _maps_into(value, dom, running, base):
-            predicate = ir.logical_and(predicate, ir.all_of(open_ends))
+        for limits in (dom,) if dom is it.dom else (dom, it.dom):
+            low = ir.GE(*ir.match_types(value, limits.min))
+            high = ir.LT(*ir.match_types(value, limits.min + limits.extent))
+            open_ends = [c for c in (low, high) if not inner.prove(c)]
+            if open_ends and not _maps_into(value, limits, running, base):
+                predicate = ir.logical_and(predicate, ir.all_of(open_ends))
     return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
 
 

@@ -20,6 +20,7 @@ from typing import NoReturn
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
 from blockwright.arith import covers, detect_iter_map, leaves_no_gap
+from blockwright.arith.condition import conjuncts
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_kind, require_known_kind
 from blockwright.schedule.move import Domains
@@ -194,7 +195,7 @@ def run_domains(state: State, block: ir.Block) -> Domains:
     analyzer = state.analyzer(state.scope(block).body)
     found = detect_iter_map(realize.iter_values, domains,
                             None if implied else realize.predicate, analyzer)  # fmt: skip
-    if not found.ok and not implied:
+    if not implied and (not found.ok or _stands_under_condition(state, block)):
         _fail_predicate(state, block)
     if not found.ok:
         _fail_unreached(state, block)
@@ -265,6 +266,16 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
                            help="inline or pad the read first")  # fmt: skip
 
 
+def _stands_under_condition(state: State, block: ir.Block) -> bool:
+    """Whether the predicate depends on what no loop of the scope moves, such as an iterator of the
+    block around."""
+    loops = {f.loop_var for f in state.tree.loops_above(block)}
+    realize = state.tree.realize(block)
+    analyzer = state.analyzer(realize)
+    return any(not ir.uses_var(c, loops) and not analyzer.prove(c)
+               for c in conjuncts(realize.predicate))  # fmt: skip
+
+
 def runs_everywhere(state: State, block: ir.Block) -> bool:
     """Whether the loops of the scope run the block at every point of its domain, perhaps more
     than once."""
@@ -273,6 +284,8 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
     flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
     implied = has_implied_predicate(state, block)
+    if not implied and _stands_under_condition(state, block):
+        return False
     values, predicate = realize.iter_values, realize.predicate
     if not (
         detect_iter_map(values, domains, None if implied else predicate, analyzer, "surjective").ok
