@@ -207,10 +207,10 @@ def main(A: T.Buffer((2, 8), "float32"), C: T.Buffer((4, 8), "float32")):
     func = from_source(text.replace("GUARD", guard).replace("AT", place))
     assert isinstance(func, ir.PrimFunc)
     sch = Schedule(func, verify="full")
-    step = (lambda: sch.compute_at(sch.get_block("B"), loop(sch, "C", 0)))  # fmt: skip
+    rows = loop(sch, "C", 0)
     if guard == "v < 3":
         with pytest.raises(ScheduleError, match="predicate beyond the domains"):
-            step()
+            sch.compute_at(sch.get_block("B"), rows)
         return
-    step()
+    sch.compute_at(sch.get_block("B"), rows)
     assert_same_meaning(func, sch.func, exact=True)
