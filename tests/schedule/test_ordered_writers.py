@@ -187,10 +187,10 @@ def test_a_condition_of_the_block_around_stays(guard: str) -> None:
     text = """
 @T.prim_func
 def main(A: T.Buffer((2, 8), "float32"), C: T.Buffer((4, 8), "float32")):
-    B = T.alloc_buffer((2, 8), "float32")
     for u in range(4):
         with T.block("outer"):
             v = T.axis.spatial(4, u)
+            B = T.alloc_buffer((2, 8), "float32")
             for j in range(8):
                 with T.block("B"):
                     vi = T.axis.spatial(2, AT)
