@@ -76,10 +76,19 @@ def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
             f"block {block.name} is neither complete nor a reduction: {flow.why_other(block)}",
             code="BW314",
             guilty=[state.tree.realize(block)],
-            help="take the step on a block that computes each element once, or that "
+            help=_only_writer(flow, block)
+            or "take the step on a block that computes each element once, or that "
             "updates it in reduction iterators from an initial value",
         )
     return kind
+
+
+def _only_writer(flow: Scope, block: ir.Block) -> str:
+    """What to do about a block that would be in order if it were the only writer."""
+    if flow.kind_alone(block) is BlockKind.OTHER:
+        return ""
+    return ("take the step before the writers are taken apart, as decompose_padding does, or let "
+            "them write different parts")  # fmt: skip
 
 
 def require_complete(state: State, flow: Scope, block: ir.Block) -> None:

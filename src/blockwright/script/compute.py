@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from blockwright import ir
 from blockwright.analysis import (
     REDUCER_KEY,
@@ -99,6 +101,20 @@ def _types(dtypes: Sequence[ir.DType]) -> str:
     return ", ".join(str(t) for t in dtypes)
 
 
+class Part(msgspec.Struct, frozen=True):
+    """What one block computes of a tensor: element `place(i, …)` is `body(i, …)`.
+
+    Attributes:
+        shape: of the part.
+        body: value of an element.
+        place: where the part lies in the tensor; where it is when not given.
+    """
+
+    shape: Sequence[Any]
+    body: Callable[..., Any]
+    place: Callable[..., Sequence[ir.Expr]] = lambda *i: i
+
+
 class Program:
     """A tensor program under construction."""
 
@@ -138,6 +154,32 @@ class Program:
         buffer = ir.Buffer(self._fresh(name), type_, extents)
         store = ir.BufferStore(buffer, ir.cast_to(value, type_), tuple(it.var for it in iters))
         self._add([buffer], iters, loop_vars, store, None, annotations)
+        return Tensor(buffer)
+
+    def parts(
+        self,
+        name: str,
+        shape: Sequence[Any],
+        parts: Sequence[Part],
+        dtype: str | ir.DType | None = None,
+    ) -> Tensor:
+        """Blocks that each write a part of one tensor, in the order given; later ones overwrite.
+
+        Without `dtype` the type is that of the first part.
+        """
+        buffer: ir.Buffer | None = None
+        for number, part in enumerate(parts):
+            iters, loop_vars = self._iterators(_shape(part.shape), (), ir.IterType.SPATIAL)
+            at = [it.var for it in iters]
+            value = ir.as_expr(part.body(*at))
+            if buffer is None:
+                type_ = ir.dtype_of(dtype) if dtype is not None else value.dtype
+                buffer = ir.Buffer(self._fresh(name), type_, _shape(shape))
+            store = ir.BufferStore(buffer, ir.cast_to(value, buffer.dtype), tuple(part.place(*at)))
+            block_name = f"{buffer.name}_part{number}"
+            self._add([buffer], iters, loop_vars, store, None, None, block_name)
+        if buffer is None:
+            raise IRError(f"{name} has no parts", code="BW229")
         return Tensor(buffer)
 
     def reduce(
@@ -231,9 +273,10 @@ class Program:
         """The function: inputs, then `outputs`, are parameters; the rest is allocated inside."""
         outs = [t.buffer for t in outputs]
         for buffer in outs:
-            if all(buffer is not made for made, _ in self._made):
+            if all(buffer is not done for done, _ in self._made):
                 raise IRError(f"output {buffer.name} is not computed by the program", code="BW213")
-        temps = tuple(b for b, _ in self._made if all(b is not o for o in outs))
+        made = list(dict.fromkeys(b for b, _ in self._made))
+        temps = tuple(b for b in made if all(b is not o for o in outs))
         body = ir.seq(stmt for _, stmt in self._made if stmt is not None)
         root = ir.Block("root", (), (), (), body, alloc_buffers=temps)
         realize = ir.BlockRealize((), ir.const(True, "bool"), root)
@@ -275,8 +318,9 @@ class Program:
         body: ir.Stmt,
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
+        name: str | None = None,
     ) -> None:
-        block = ir.Block(buffers[0].name, tuple(iters), (), (), body, init,
+        block = ir.Block(name or buffers[0].name, tuple(iters), (), (), body, init,
                          annotations=annotations or {})  # fmt: skip
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
