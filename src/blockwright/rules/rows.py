@@ -97,7 +97,7 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
 
     A spatial loop below the row (column sums) is the vector axis as it stands. Otherwise the
     reduction loops become one, cut into vectors; `rfactor` gives each lane a partial result.
-    Lanes of sums and extremes are combined by one instruction, others (argmax) one by one.
+    At the end the lanes are combined, as one vector operation or by halves.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
@@ -130,10 +130,9 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     if row is not None:
         for component in range(len(found.elements)):
             sch.set_scope(init, component, "local")
-    if found.lanes and len(found.elements) == 1:
-        combine = inner_loops(sch, handle, row)[-1]
-        sch.decompose_reduction(handle, combine)
-        sch.vectorize(combine)
+    combine = inner_loops(sch, handle, row)[-1]
+    sch.decompose_reduction(handle, combine)
+    sch.vectorize(combine)
 
 
 def _vectors_at_once(size: int | None, lanes: int) -> int:
