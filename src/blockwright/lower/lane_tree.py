@@ -10,8 +10,8 @@ After, with w[a:b] for `T.Shuffle([w], [a, …, b - 1])`::
     w0, w1 = A[T.Ramp(0, 1, 8)], T.Ramp(0, 1, 8)
     x0, x1 = f((w0[0:4], w1[0:4]), (w0[4:8], w1[4:8]))
     y0, y1 = f((x0[0:2], x1[0:2]), (x0[2:4], x1[2:4]))
-    z0, z1 = f((y0[0:1], y1[0:1]), (y0[1:2], y1[1:2]))
-    B[0], I[0] = f((B[0], I[0]), (z0, z1))
+    z0, z1 = f((y0, y1), (y0[1, 0], y1[1, 0]))
+    B[0], I[0] = f((B[0], I[0]), (z0[0], z1[0]))
 
 A last lane without a partner waits for the end. Lanes under a mask that is off count as the
 identity. A combination that chooses among its operands (argmax) gives the same bits in any order;
@@ -20,7 +20,7 @@ floating-point sums are rounded in another one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from blockwright.analysis import REDUCER_KEY, Reduction, find_update, step
@@ -109,13 +109,16 @@ class _Tree:
         current = self._kept(vectors)
         waiting: list[list[Expr]] = []
         count = self.lanes.count
-        while count > 1:
+        while count > 2:
             half = count // 2
             if count % 2:
-                waiting.append([_pick(v, count - 1, count) for v in current])
-            low = [_pick(v, 0, half) for v in current]
-            high = [_pick(v, half, 2 * half) for v in current]
+                waiting.append([_pick(v, (count - 1,)) for v in current])
+            low = [_pick(v, range(half)) for v in current]
+            high = [_pick(v, range(half, 2 * half)) for v in current]
             current, count = self._join(low, high), half
+        if count == 2:  # both lanes get the result: cheaper than comparing scalars
+            swapped = [_pick(v, (1, 0)) for v in current]
+            current = [_pick(v, (0,)) for v in self._join(current, swapped)]
         for last in waiting:
             current = self._join(current, last)
         return current
@@ -143,5 +146,5 @@ class _Tree:
         return self._kept([broadcast(wide(value), count) for value in values])
 
 
-def _pick(vector: Expr, first: int, end: int) -> Expr:
-    return Shuffle((vector,), tuple(range(first, end)))
+def _pick(vector: Expr, lanes: Iterable[int]) -> Expr:
+    return Shuffle((vector,), tuple(lanes))
