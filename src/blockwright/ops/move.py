@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -202,17 +202,17 @@ def _lower_concat(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     for part in parts:
         starts.append(ctx.analyzer.simplify(ir.add(starts[-1], part.shape[axis])))
 
-    def element(*i: Any) -> Any:
-        value: Any = None
-        for number in reversed(range(len(parts))):
-            where = (*i[:axis], ir.sub(i[axis], starts[number]), *i[axis + 1 :])
-            here = parts[number][where]
-            value = here if value is None else ir.if_then_else(
-                i[axis] < starts[number + 1], here, value)  # fmt: skip
-        return value
-
     shape = _joined_shape(ctx, [p.shape for p in parts], attrs)
-    return program.finish([program.compute("out", shape, element)])
+    boxes: list[tuple[Sequence[Any], Sequence[Any], Callable[..., Any]]] = []
+    for part, start in zip(parts, starts, strict=False):
+        if ir.is_const_int(part.shape[axis], 0):
+            continue
+        origin = [start if a == axis else ZERO for a in range(len(shape))]
+        extents = [d if a == axis else shape[a] for a, d in enumerate(part.shape)]
+        boxes.append((origin, extents, lambda *i, part=part: part[i]))
+    if not boxes:  # nothing to join; the result has no elements
+        return program.finish([program.compute("out", shape, lambda *i: parts[0][i])])
+    return program.finish([program.join("out", shape, boxes, parts[0].dtype)])
 
 
 def _cuts(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> list[ir.Expr]:

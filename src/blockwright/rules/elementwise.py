@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.rules.facts import is_spatial, leaf_blocks
-from blockwright.rules.inline import block_of, extent, inline_where
+from blockwright.rules.inline import block_of, extent, inline_where, push_into_parts
 from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
@@ -23,7 +23,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    for handle in inline_where(sch, sch.get_child_blocks(sch.get_block("root"))):
+    handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")))
+    for handle in push_into_parts(sch, handles):
         spread(sch, handle, target)
 
 

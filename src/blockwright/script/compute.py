@@ -140,6 +140,30 @@ class Program:
         self._add([buffer], iters, loop_vars, store, None, annotations)
         return Tensor(buffer)
 
+    def join(
+        self,
+        name: str,
+        shape: Sequence[Any],
+        parts: Sequence[tuple[Sequence[Any], Sequence[Any], Callable[..., Any]]],
+        dtype: str | ir.DType,
+    ) -> Tensor:
+        """One spatial block for each of several boxes that together make up a tensor.
+
+        A part is (origin, extents, body): element origin + (i, j, …) is `body(i, j, …)`.
+        """
+        buffer = ir.Buffer(self._fresh(name), ir.dtype_of(dtype), _shape(shape))
+        stmts: list[ir.Stmt] = []
+        for origin, extents, body in parts:
+            iters, loop_vars = self._iterators(_shape(extents), (), ir.IterType.SPATIAL)
+            index = tuple(it.var for it in iters)
+            place = tuple(ir.add(v, o) for v, o in zip(index, _shape(origin), strict=True))
+            value = ir.cast_to(ir.as_expr(body(*index)), buffer.dtype)
+            store = ir.BufferStore(buffer, value, place)
+            called = self._fresh(f"{buffer.name}_part")
+            stmts.append(_nest(called, iters, loop_vars, store, None, None))
+        self._made.append((buffer, ir.seq(stmts)))
+        return Tensor(buffer)
+
     def reduce(
         self,
         name: str,
@@ -276,14 +300,22 @@ class Program:
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
     ) -> None:
-        block = ir.Block(buffers[0].name, tuple(iters), (), (), body, init,
-                         annotations=annotations or {})  # fmt: skip
-        reads, writes = block_access_regions(block)
-        block = block.replace(reads=reads, writes=writes)
-        stmt: ir.Stmt = ir.BlockRealize(tuple(loop_vars), ir.const(True, "bool"), block)
-        for var, it in zip(reversed(loop_vars), reversed(iters), strict=True):
-            stmt = ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, stmt)
+        stmt = _nest(buffers[0].name, iters, loop_vars, body, init, annotations)
         self._made += [(buffers[0], stmt), *((b, None) for b in buffers[1:])]
+
+
+def _nest(
+    name: str, iters: list[ir.IterVar], loop_vars: list[ir.Var], body: ir.Stmt,
+    init: ir.Stmt | None, annotations: dict[str, Any] | None,
+) -> ir.Stmt:  # fmt: skip
+    """A block under one serial loop for each of its iterators."""
+    block = ir.Block(name, tuple(iters), (), (), body, init, annotations=annotations or {})
+    reads, writes = block_access_regions(block)
+    block = block.replace(reads=reads, writes=writes)
+    stmt: ir.Stmt = ir.BlockRealize(tuple(loop_vars), ir.const(True, "bool"), block)
+    for var, it in zip(reversed(loop_vars), reversed(iters), strict=True):
+        stmt = ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, stmt)
+    return stmt
 
 
 def _shape(shape: Sequence[Any]) -> tuple[ir.Expr, ...]:
