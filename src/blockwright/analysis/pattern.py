@@ -13,6 +13,7 @@ from itertools import combinations, pairwise
 
 from blockwright import ir
 from blockwright.analysis.cover import apart
+from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.reducer import Reduction, find_reduction
 from blockwright.arith import Analyzer
 
@@ -54,7 +55,7 @@ def compute_pattern(func: ir.PrimFunc) -> Pattern:
             kind = max(kind, here)
     joined = joined_buffers(found)
     if joined:
-        parts_apart = all(_apart(blocks) for blocks in joined.values())
+        parts_apart = all(_apart(blocks, symbol_facts(func)) for blocks in joined.values())
         kind = max(kind, Pattern.Injective if parts_apart else Pattern.Opaque)
     return kind
 
@@ -68,9 +69,8 @@ def joined_buffers(found: Sequence[ir.Block]) -> dict[ir.Buffer, list[ir.Block]]
     return {buffer: blocks for buffer, blocks in writers.items() if len(blocks) > 1}
 
 
-def _apart(blocks: Sequence[ir.Block]) -> bool:
+def _apart(blocks: Sequence[ir.Block], analyzer: Analyzer) -> bool:
     """Whether no two blocks, each a single store, write a common element."""
-    analyzer = Analyzer()
     boxes: list[ir.BufferRegion] = []
     for block in blocks:
         store = block.body
