@@ -60,6 +60,7 @@ def test_what_is_not_understood_is_opaque() -> None:
 
 def parts(*boxes: tuple[int | ir.Expr, int | ir.Expr]) -> ir.PrimFunc:
     """A result of several blocks: rows [start, start + count) each."""
+
     def build(p: Program, x: Tensor, row: Tensor, ids: Tensor) -> Tensor:
         made = [((start, 0), (count, 8), lambda i, j: x[i, j]) for start, count in boxes]
         return p.join("o", (N + N + 4, 8), made, "float32")

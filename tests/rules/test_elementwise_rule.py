@@ -139,8 +139,12 @@ def test_a_part_that_reads_another_part_is_made_after_it(checks: Any) -> None:
     p = Program("halves")
     x = p.param("X", (6, 8), "float32")
     half = p.compute("half", (6, 8), lambda i, j: x[i, j] * 0.5)
-    whole = p.join("y", (6, 16), [((0, 0), (6, 8), lambda i, j: half[i, j]),
-                                  ((0, 8), (6, 8), lambda i, j: half[i, 7 - j])], "float32")
+    whole = p.join(
+        "y",
+        (6, 16),
+        [((0, 0), (6, 8), lambda i, j: half[i, j]), ((0, 8), (6, 8), lambda i, j: half[i, 7 - j])],
+        "float32",
+    )
     checks.taken_by("elementwise", p.finish([whole]), {})
 
 

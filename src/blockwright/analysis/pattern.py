@@ -128,9 +128,7 @@ def _leaf_blocks(stmt: ir.Stmt) -> list[ir.Block]:
     return [b for b in found if not ir.collect(b.body, ir.BlockRealize)]
 
 
-def _index_pattern(
-    block: ir.Block, store: ir.BufferStore, loads: list[ir.BufferLoad]
-) -> Pattern:
+def _index_pattern(block: ir.Block, store: ir.BufferStore, loads: list[ir.BufferLoad]) -> Pattern:
     """By where a block's only store goes: `C[vi, 0]`, or a part of a buffer, `C[vi + 10, vj]`."""
     iterators = {it.var for it in block.iter_vars}
     symbols = _shape_symbols(store)

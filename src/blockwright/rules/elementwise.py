@@ -102,9 +102,7 @@ def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
     _parallel(sch, loop, inner or _TYPICAL)
 
 
-def _vectors(
-    sch: Schedule, handle: BlockRV, target: Target
-) -> tuple[list[LoopRV], int | None]:
+def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopRV], int | None]:
     """Vectors along the last loop; the loops left for tasks, and the elements below them."""
     block = block_of(sch, handle)
     loops = sch.get_loops(handle)
