@@ -132,7 +132,7 @@ class _Tree:
         """One combination of two tuples of vectors of one length, lane by lane."""
         count = lhs[0].dtype.lanes
         zero = const(0, "int32")
-        wide = Lanes(Var("lane", "int32"), zero, count, self.lanes.analyzer)
+        wide = Lanes(Var("lane", zero.dtype), zero, count, self.lanes.analyzer)
         if count == 1:
             x, y = self._kept(lhs), self._kept(rhs)
             shared, values = share_condition(combined(self.reducer, x, y))
