@@ -17,6 +17,7 @@ from blockwright.ops.common import (
     ZERO,
     as_dim,
     axes_of,
+    bordered,
     copy_program,
     inputs,
     result,
@@ -145,16 +146,7 @@ def _lower_pad(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> 
     width = _pad_width(ctx, attrs, len(shape))
 
     def element(x: Tensor, dims: Sequence[ir.Expr], i: Sequence[Any]) -> Any:
-        inside: list[ir.Expr] = []
-        where: list[Any] = []
-        for index, dim, (low, high) in zip(i, shape, width, strict=True):
-            if not ir.is_const_int(low, 0):
-                inside.append(index >= low)
-            if not ir.is_const_int(high, 0):
-                inside.append(index < ir.add(low, dim))
-            where.append(ir.sub(index, low))
-        value = scalar_constant(ctx, attrs["pad_value"], x.dtype)
-        return ir.if_then_else(ir.all_of(inside), x[tuple(where)], value)
+        return bordered(x, i, width, scalar_constant(ctx, attrs["pad_value"], x.dtype))
 
     return copy_program(ctx, infos, lambda x: _padded_shape(ctx, attrs, shape), element)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
-from blockwright.rules.facts import is_spatial, leaf_blocks
+from blockwright.rules.facts import is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -30,6 +30,9 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return "no block reduces"
     if any(isinstance(find_reduction(b), NoReduction) for b in reducing):
         return "a block is no reduction that is known"
+    made = {region.buffer for b in found for region in b.writes}
+    if any(made & (windowed(b) - {r.buffer for r in b.writes}) for b in reducing):
+        return "a window slides over what another block makes"
     if is_spatial(found[-1]) and _spatial_rank(found[-1]) < max(map(_spatial_rank, reducing)):
         return "the last block has fewer axes than a reduction has rows"
     return ""
