@@ -222,25 +222,24 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: i
         return ir.mul(left, ir.cast_to(weight[in_order(layouts.kernel, of_w)], inner))
 
     name = "out" if inner is dtype else "product"
-    total = product_block(program, name, layouts, product, shape, term, inner)
+    into: Into | None = None
+    if len(product.spatial) > rank + 2:  # the channels of the groups are one axis of the result
+
+        def place(*index: Any) -> tuple[Any, ...]:
+            at = product.place(index)
+            where = {letter: at["o" + letter.lower()] for letter in windows}
+            return in_order(layouts.out, {"N": at["n"], "C": at["oc"], **where})
+
+        into = program.alloc(name, in_order(layouts.out, shape), inner), place
+    total = product_block(program, name, product, term, inner, into)
     return finish_rounded(program, total, dtype)
 
 
 def product_block(
-    program: Program, name: str, layouts: Layouts, product: Product, shape: dict[str, Any],
-    term: Any, dtype: ir.DType,
-) -> Tensor:  # fmt: skip
-    """The reduction; its result has the channel axis whole, groups or not."""
+    program: Program, name: str, product: Product, term: Any, dtype: ir.DType, into: Into | None
+) -> Tensor:
+    """The reduction; 0 where there is surely nothing to add."""
     spatial, reduce = product.extents
-    into: Into | None = None
-    if len(spatial) > len(layouts.out):
-
-        def place(*index: Any) -> tuple[Any, ...]:
-            at = product.place(index)
-            where = {letter: at["o" + letter.lower()] for letter in letters_of(len(shape) - 2)}
-            return in_order(layouts.out, {"N": at["n"], "C": at["oc"], **where})
-
-        into = program.alloc(name, in_order(layouts.out, shape), dtype), place
     return fold(program, name, spatial, reduce, term, "sum", dtype, product.axes, into)
 
 

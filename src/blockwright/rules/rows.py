@@ -8,6 +8,8 @@ first-level cache.
 
 from __future__ import annotations
 
+import math
+
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.rules.facts import is_spatial, leaf_blocks, windowed
@@ -30,7 +32,10 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return "no block reduces"
     if any(isinstance(find_reduction(b), NoReduction) for b in reducing):
         return "a block is no reduction that is known"
-    made = {region.buffer for b in found for region in b.writes}
+    written = [region.buffer for b in found for region in b.writes]
+    made = set(written)
+    if len(made) < len(written):
+        return "several blocks write one buffer"
     if any(made & (windowed(b) - {r.buffer for r in b.writes}) for b in reducing):
         return "a window slides over what another block makes"
     if is_spatial(found[-1]) and _spatial_rank(found[-1]) < max(map(_spatial_rank, reducing)):
@@ -122,7 +127,9 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     lanes = lanes_for(block, target)
     if not found.lanes:
         lanes *= _vectors_at_once(size, lanes)
-    if size is not None and size < 2 * lanes:
+    if len(reducing) > 2:  # of middle axes, the iterators of a ragged last chunk are no map
+        lanes = 1 if size is None else math.gcd(size, lanes)
+    if lanes < 2 or (size is not None and size < 2 * lanes):
         return
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
