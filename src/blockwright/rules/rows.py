@@ -122,13 +122,14 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     assert isinstance(found, Reduction)
     if not found.may_restart:
         return  # the initial value counts once; it cannot start every partial result
+    inner = extent(sch, reducing[-1])
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size = extent(sch, fused)
     lanes = lanes_for(block, target)
     if not found.lanes:
         lanes *= _vectors_at_once(size, lanes)
-    if len(reducing) > 2:  # of middle axes, the iterators of a ragged last chunk are no map
-        lanes = 1 if size is None else math.gcd(size, lanes)
+    if len(reducing) > 2:  # chunks that cross axes have no iterator map
+        lanes = math.gcd(inner or 1, lanes)
     if lanes < 2 or (size is not None and size < 2 * lanes):
         return
     chunk, lane = sch.split(fused, [None, lanes])
