@@ -191,13 +191,20 @@ def _filled(value: float) -> Converter:
     return convert
 
 
-@converter("aten.full.default", "aten.new_full.default", "aten.full_like.default")
+@converter("aten.full.default", "aten.new_full.default", "aten.full_like.default",
+           "aten.fill.Scalar")  # fmt: skip
 def _full(imp: Importer, node: Any, first: Any, *rest: Any, **ignored: Any) -> Any:
     value = rest[-1] if rest else first
     if not isinstance(value, (int, float, bool)):
         raise ImporterError("full with a value that is not a number", code="BW507")
     shape = shape_value(node_shape(imp, node))
     return imp.builder.op("full", shape, fill_value=value, dtype=result_type(node))
+
+
+@converter("aten.fill.Tensor")
+def _fill(imp: Importer, node: Any, x: Any, value: Any) -> Any:
+    value = cast_to(imp, value, result_type(node))
+    return imp.builder.op("broadcast_to", value, shape_value(node_shape(imp, node)))
 
 
 @converter("aten.scalar_tensor.default")
