@@ -81,6 +81,16 @@ def test_parallel_loops_stay_parallel() -> None:
     assert_same_meaning(func, sch.func, sizes={"n": 5, "m": 3})
 
 
+def test_pieces_of_a_loop_become_one_loop_again() -> None:
+    """Pieces start where the one before ends; the fused loop runs the range as it was."""
+    func = from_source(HETEROGENEOUS)
+    sch = Schedule(func, verify="full")
+    pieces = sch.loop_partition(loop(sch, "C", 1), [3, None])
+    sch.horizontal_fuse(*pieces)
+    sch.horizontal_fuse(*sch.loop_partition(loop(sch, "Y", 1), [1, 2, 2])[1:])
+    assert_same_meaning(func, sch.func, sizes={"n": 5, "m": 3}, exact=True)
+
+
 PAIR = """
 for i in range(8):
     with T.block("first"):
@@ -110,9 +120,6 @@ REFUSED = {
     "different kinds": (
         PAIR.replace("range(8)", "T.parallel(8)", 1), [("first", 0), ("second", 0)], "BW312",
         "not all serial"),
-    "a start beyond 0": (
-        PAIR.replace("range(8)", "range(2, 8)", 1), [("first", 0), ("second", 0)], "BW350",
-        "does not start at 0"),
     "an annotation": (
         PAIR.replace("range(8)", "T.serial(8, annotations={'note': 1})", 1),
         [("first", 0), ("second", 0)], "BW312", "annotated with note"),

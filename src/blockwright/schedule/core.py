@@ -22,6 +22,7 @@ from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import renewed
 from blockwright.schedule.state import Place, State, Step, Target, explained, schedule_error
 from blockwright.schedule.substitute import resolved, translated, used_handles
+from blockwright.schedule.trace_text import call_text, short_value
 from blockwright.support import ScheduleError
 
 Verify = Literal["check", "full"]
@@ -73,6 +74,7 @@ class Core:
         self.entries: dict[Handle, Entry] = {}
         self._call: Call | None = None
         self._states: dict[str, State] = {}
+        self._standing: dict[str, dict[Target, list[Handle]]] = {}
         self._step_name = ""
 
     def copy(self) -> Core:
@@ -85,6 +87,7 @@ class Core:
         other.entries = dict(self.entries)
         other.random = random.Random(self.random.getrandbits(63))
         other._states = {}
+        other._standing = {}
         return other
 
     # ------------------------------------------------------------------ steps
@@ -153,6 +156,7 @@ class Core:
             step, change = self.steps.pop(), self.changes.pop()
             self.functions[change.function] = change.before
             self.entries.update(change.entries)
+            self._standing.pop(change.function, None)
             dead = Dead(len(self.steps), step.record.path(), undone=True)
             for handle in step.outputs:
                 self.entries[handle] = Entry(change.function, dead)
@@ -181,8 +185,12 @@ class Core:
         """The function as it is now, for a step to look at."""
         state = self._states.get(function)
         if state is None or state.func is not self.functions[function]:
-            memo = None if state is None else state.memo
-            state = State(self.functions[function], self.resolve, step_name, memo, self.random)
+            func = self.functions[function]
+            if state is None:
+                state = State(func, self.resolve, step_name, None, self.random)
+            else:
+                state = state.following(func)
+            state.taken = True
             self._states[function] = state
         state.step_name = self._step_name = step_name
         return state
@@ -199,9 +207,11 @@ class Core:
             self.functions[function] = step.func
             replaced = self._forward(function, record.path(), step)
         outputs: list[Handle] = []
+        standing = self._stands(function)
         for target in step.results:
             handle = self._new_handle(target, step.func)
             self.entries[handle] = Entry(function, target)
+            standing.setdefault(target, []).append(handle)
             outputs.append(handle)
         self.changes.append(Change(function, old, step.func, replaced))
         return tuple(outputs)
@@ -222,23 +232,37 @@ class Core:
         """Let every handle stand for what its target became, or name this step."""
         tree = self.state(function, name).tree
         replaced: dict[Handle, Entry] = {}
-        for handle, entry in self.entries.items():
-            target = entry.target
-            if entry.function != function or isinstance(target, (Dead, int, Place)):
-                continue
-            found: Target | None
+        standing = self._stands(function)
+        for target in list(standing):
+            found: Target | None = target
             if isinstance(target, ir.Block):
                 block = target
                 while block in step.forward and block not in tree.block_set:
                     block = step.forward[block]
                 found = block if block in tree.block_set else None
-            else:
+            elif isinstance(target, ir.Var):
                 found = target if target in tree.loops else None
-            if found is not target:
-                replaced[handle] = entry
-                dead = Dead(len(self.steps), name, was=target.name)
+            if found is target:
+                continue
+            assert isinstance(target, (ir.Block, ir.Var))
+            handles = standing.pop(target)
+            dead = Dead(len(self.steps), name, was=target.name)
+            for handle in handles:
+                replaced[handle] = self.entries[handle]
                 self.entries[handle] = Entry(function, dead if found is None else found)
+            if found is not None:
+                standing.setdefault(found, []).extend(handles)
         return replaced
+
+    def _stands(self, function: str) -> dict[Target, list[Handle]]:
+        """The handles that stand for each target in a function, the dead left out."""
+        found = self._standing.get(function)
+        if found is None:
+            found = self._standing[function] = {}
+            for handle, entry in self.entries.items():
+                if entry.function == function and not isinstance(entry.target, Dead):
+                    found.setdefault(entry.target, []).append(handle)
+        return found
 
     # ------------------------------------------------------------------ handles
     def entry(self, handle: Handle, step_name: str) -> Entry:
@@ -251,22 +275,39 @@ class Core:
             return entry
         dead = entry.target
         kind = handle_kind(handle)
-        gone = f"the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
         if dead.undone:
+            gone = f"the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
             raise ScheduleError(f"{step_name}: {gone}which gave it, was taken back", code="BW301",
                                 help="take the step again, or ask anew with get_block and "
                                 "get_loops")  # fmt: skip
         left = self._left_by(dead.step)
         names = [t.name for t in left.values() if not isinstance(t, (int, Place))]
-        returned = f"{dead.name} returned nothing that is still there; ask anew with"
-        if names:
-            returned = f"use what {dead.name} returned ({', '.join(names)}), or ask anew with"
-        func = self.functions[entry.function]
-        loops = State(func, self.resolve, step_name).tree.loops
-        marks = [loops[t] if isinstance(t, ir.Var) else t for t in left.values()
+        tree = State(self.functions[entry.function], self.resolve, step_name).tree
+        marks = [tree.loops[t] if isinstance(t, ir.Var) else t for t in left.values()
                  if isinstance(t, (ir.Var, ir.Block))]  # fmt: skip
-        raise schedule_error(step_name, f"{gone}consumed it, {kind} {dead.was}", "BW301", func,
-                             marks, help=f"{returned} get_block and get_loops")  # fmt: skip
+        returned = f"use what {dead.name} returned ({', '.join(names)})" if names else \
+                   f"{dead.name} returned nothing that is still there"  # fmt: skip
+        below = {b.name: b for mark in reversed(marks) for b in
+                 ([mark] if isinstance(mark, ir.Block) else tree.child_blocks(mark))}  # fmt: skip
+        block = next(iter(below), "…")
+        anew = f'get_block("{dead.was}")' if kind == "block" else f'get_loops("{block}")'
+        raise schedule_error(
+            step_name, f"{kind} {dead.was} is gone: step {dead.step}, {self._call_of(dead.step)}, "
+            "consumed it", "BW301", tree.func, marks or tree.child_blocks(tree.func.root),
+            help=f"{returned}, or ask anew: {anew}",
+        )  # fmt: skip
+
+    def _call_of(self, step: int) -> str:
+        """A step as it was called, the loops and blocks by their names then."""
+        names = {h: e.target.was for h, e in self.entries.items() if isinstance(e.target, Dead)}
+
+        def value(held: object) -> str:
+            if isinstance(held, (BlockRV, LoopRV)):
+                target = self.entries[held].target
+                return names.get(held) or getattr(target, "name", "") or repr(held)
+            return short_value(held)
+
+        return call_text(self.steps[step].record, value)
 
     def _left_by(self, step: int) -> dict[Handle, Target]:
         """What the handles that a step returned stand for, of those that are alive."""

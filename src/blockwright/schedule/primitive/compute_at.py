@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
@@ -20,10 +21,10 @@ from blockwright.schedule.move import (
 from blockwright.schedule.order import (
     neighbours,
     require_final_inputs,
-    require_implied_predicate,
     require_movable,
     require_quiet,
     require_sound,
+    run_domains,
 )
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
@@ -32,6 +33,9 @@ from blockwright.schedule.state import State, Step
 class ComputeAt(Primitive, frozen=True, eq=False):
     """Move a producer into a loop around its consumers; it then computes only what an iteration
     of that loop needs.
+
+    The buffer keeps its shape in the program. Lowering (`compact_buffers`) shrinks what only
+    iterations of the loop use to the box of one; `explain_compute_at` says what that will be.
 
     Args:
         block: the producer.
@@ -44,8 +48,9 @@ class ComputeAt(Primitive, frozen=True, eq=False):
     - the block is idempotent: complete, or a reduction that its loops run from the initial value
       on, and nobody else updates what it writes (BW314, BW315); it may then be run again, as
       happens where iterations of the loop need overlapping parts (halos);
+    - the terms of a reduction whose combination needs their order run in it (BW330);
     - it writes no output of the scope, and all its consumers are inside the loop (BW322);
-    - its predicate only keeps iterators in their domains (BW356);
+    - its loops and predicate run all points of a box (BW356, BW361);
     - nothing it reads is written between its old place and the new one, counting all iterations
       of loops around only one of them (BW316);
     - in loops it shares with its consumers, before and after, they find all that they read (BW316),
@@ -110,7 +115,9 @@ def computed_at(
     realize = state.tree.realize(block)
     if flow.is_output(block):
         state.fail(f"block {block.name} writes an output of the scope", code="BW322",
-                   guilty=[realize], help="cache_write it first")  # fmt: skip
+                   guilty=[realize],
+                   help=f'cache_write("{block.name}", 0, "global") first and compute_at that '
+                   "block, so that the copy keeps writing the output")  # fmt: skip
     consumers = flow.consumers(block)
     if not consumers:
         state.fail(f"nothing reads what block {block.name} writes", code="BW322",
@@ -122,16 +129,15 @@ def computed_at(
             state.fail(f"block {consumer.name} reads what block {block.name} writes and is "
                        f"not inside loop {loop.loop_var.name}", code="BW322",
                        guilty=[state.tree.realize(consumer), loop],
-                       help="choose a loop around all consumers, or move them into one "
-                       "first")  # fmt: skip
-    require_implied_predicate(state, block)
+                       help=_around_all(state, block, consumers))  # fmt: skip
+    reached = run_domains(state, block)
     around = neighbours(state, flow, block, loop)
     earlier = [b for b in around if flow.position[b] < flow.position[block]]
     later = [b for b in around if flow.position[b] > flow.position[block]]
     require_final_inputs(state, flow, block, earlier)
     require_quiet(state, flow, block, writers=later, users=earlier)
     domains = needed_domains(state, flow, block, loop, consumers)
-    nest = nest_for(state, block, loop, domains, preserve_unit_loops)
+    nest = nest_for(state, block, loop, domains, preserve_unit_loops, reached=reached)
     before = part_positions(state, body_parts(loop), consumers)
     step = place(state, block, loop, 0, min(before), index, nest)
     require_sound(state, step, block, block, consumers, loop)
@@ -160,3 +166,17 @@ def needed_domains(
                 for var, rng in solved.items():
                     merge(found, var, rng, analyzer)
     return {v: r for v, r in found.items() if v not in whole}
+
+
+def _around_all(state: State, block: ir.Block, consumers: Sequence[ir.Block]) -> str:
+    """Loops that hold all readers of a block, or what gives them one."""
+    above = [state.tree.loops_above(c) for c in consumers]
+    common = [f.loop_var.name for f in above[0] if all(f in other for other in above[1:])]
+    names = " and ".join(c.name for c in consumers)
+    if common:
+        return f"choose a loop around all that read it ({names}): {', '.join(common)}"
+    return (
+        f"{names} read it and share no loop: bring them into one first (merge their loops, or "
+        "reverse_compute_at one at a loop of the other's); or leave block "
+        f"{block.name} where it is"
+    )
