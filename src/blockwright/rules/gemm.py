@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.rules.contraction import canonicalize, node, tile_registers, vector_rows
-from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
+from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import extent
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import panel_chunk
@@ -32,6 +32,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     if not all(is_spatial(b) for b in found if b is not contractions[0]):
         return "other blocks reduce too"
     product = contractions[0]
+    if windowed(product):
+        return "a window slides over an operand"
     if any(extent_of(product, axes) == 1 for axes in (facts.n, facts.k)):
         return "an operand is a vector"
     result = product.writes[0].buffer.dtype

@@ -307,7 +307,7 @@ class Program:
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
     ) -> None:
-        block = ir.Block(fresh[0].name if fresh else name, tuple(iters), (), (), body, init,
+        block = ir.Block(fresh[0].name if fresh else self._fresh(name), tuple(iters), (), (), body, init,
                          annotations=annotations or {})  # fmt: skip
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
