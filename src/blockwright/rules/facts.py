@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
 
 from blockwright import ir
-from blockwright.arith import IndexMap
+from blockwright.arith import IndexMap, simplify
 
 
 def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
@@ -108,6 +109,61 @@ def extent_of(block: ir.Block, positions: Sequence[int]) -> int | None:
             return None
         total *= size
     return total
+
+
+def depth_groups(block: ir.Block, facts: Contraction) -> list[tuple[int, ...]]:
+    """The reduction axes in the order in which the left operand lies in memory, outermost first,
+    neighbours fused where its address stays linear in the fused axis.
+
+    A matrix product gets one group. A convolution over (kh, kw, ci) of channels-last data gets
+    (kh) and (kw, ci): a step to the next kw is a step over all ci, unless it is dilated.
+    """
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
+    ranges = {it.var: it.dom for it in block.iter_vars}
+    address: ir.Expr = load.indices[0]
+    for index, size in zip(load.indices[1:], facts.a.shape[1:], strict=True):
+        address = address * size + index
+    address = simplify(address, ranges)
+    iters = [it.var for it in block.iter_vars]
+    order = sorted(facts.k, key=lambda p: -_stride(address, iters[p], ranges))
+    groups: list[tuple[int, ...]] = []
+    for position in reversed(order):
+        merged = (position, *groups[0]) if groups else ()
+        if merged and _linear(address, block, merged):
+            groups[0] = merged
+        else:
+            groups.insert(0, (position,))
+    return groups
+
+
+def _stride(address: ir.Expr, var: ir.Var, ranges: dict[ir.Var, ir.Range]) -> float:
+    """How far the address moves when the variable takes its first step; far when that is unknown."""
+    if ir.is_const_int(ranges[var].extent, 1):
+        return math.inf
+    values = {var: ranges[var].min}, {var: ranges[var].min + ir.const(1, var.dtype)}
+    low, high = (ir.substitute(address, value) for value in values)
+    step = ir.const_int(simplify(high - low, ranges))
+    return math.inf if step is None else abs(step)
+
+
+def _linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
+    """Whether the address is linear in the fusion of some iterators."""
+    iters = [block.iter_vars[p] for p in group]
+    total = ir.const(1, iters[0].var.dtype)
+    for it in iters:
+        total = total * it.dom.extent
+    fused = ir.Var("fused", iters[0].var.dtype)
+    values: dict[ir.Var, ir.Expr] = {}
+    rest: ir.Expr = fused
+    for it in reversed(iters):
+        values[it.var] = ir.floormod(rest, it.dom.extent)
+        rest = ir.floordiv(rest, it.dom.extent)
+    ranges = {it.var: it.dom for it in block.iter_vars}
+    ranges[fused] = ir.Range(ir.const(0, fused.dtype), total)
+    found = simplify(ir.substitute(address, values), ranges)
+    return not any(
+        isinstance(n, ir.FloorDiv | ir.FloorMod) and ir.uses_var(n, fused) for n in ir.walk(found)
+    )
 
 
 def fusing_map(extents: Sequence[ir.Expr], groups: Sequence[Sequence[int]]) -> IndexMap:

@@ -1,8 +1,12 @@
-"""GEMM: a matrix product with whatever element-wise work follows it.
+"""GEMM and convolution: one contraction with whatever element-wise work follows it.
 
-    out[m, n] = epilogue(sum over k of A[m, k] * W[n, k], bias[n], residual[m, n], …)
+    out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], bias[n], residual[m, n], …)
 
-Any number of row axes, symbolic extents included; see `contraction` for the steps.
+Any number of batch, row, column and reduction axes, symbolic extents included; see `contraction`
+for the steps. A's element may lie anywhere: a convolution reads X[h * s + kh, w * s + kw, c] where
+a matrix product reads A[m, k], so it is the product with a matrix that nobody writes down. Groups
+are batch axes. What makes A and is no plain copy (padding, an activation) is computed once,
+before, when the windows of the contraction overlap.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.rules.contraction import canonicalize, node, tile_registers, vector_rows
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
-from blockwright.rules.inline import extent
+from blockwright.rules.elementwise import spread
+from blockwright.rules.inline import extent, is_copy
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import panel_chunk
 from blockwright.schedule import BlockRV, Schedule
@@ -27,8 +32,6 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return f"{len(contractions)} contractions, one is wanted"
     facts = contraction_of(contractions[0])
     assert facts is not None
-    if facts.batch:
-        return "the contraction is batched"
     if not all(is_spatial(b) for b in found if b is not contractions[0]):
         return "other blocks reduce too"
     product = contractions[0]
@@ -41,7 +44,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    block, tail = _inline_neighbours(sch)
+    block, tail, kept = _inline_neighbours(sch)
     facts = contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340")
@@ -49,27 +52,55 @@ def apply(sch: Schedule, target: Target) -> None:
     form = canonicalize(sch, block, tail, target)
     if tail is None:
         (tail,) = sch.get_consumers(block)
-    m, n, k = sch.get_loops(block)
+    loops = sch.get_loops(block)
+    batch, (m, n, *k) = loops[: len(facts.batch)], loops[len(facts.batch) :]
     m0, m1 = sch.split(m, [None, form.tile.rows])
     n0, n1 = sch.split(n, [None, form.tile.columns])
     mo, mi = sch.split(m0, [None, min(_ROW_TILES, extent(sch, m0) or _ROW_TILES)])
     chunk = panel_chunk(target, form.tile, depth, columns)
     no, ni = sch.split(n0, [None, chunk])
-    sch.reorder(mo, no, mi, ni, k, m1, n1)
+    sch.reorder(*batch, mo, no, mi, ni, *k, m1, n1)
     sch.reverse_compute_at(tail, ni)
     tile_registers(sch, form, m1, k)
     vector_rows(sch, tail, form.tile.columns)
-    sch.parallel(sch.fuse(mo, no))
+    sch.parallel(sch.fuse(*batch, mo, no))
+    for handle in kept:
+        spread(sch, handle, target)
 
 
-def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None]:
-    """Inline all work before and behind the contraction, except the last block behind it."""
+def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[BlockRV]]:
+    """Inline the work before and behind the contraction.
+
+    Returns the contraction, the last block behind it, and the producers that stay.
+    """
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
-    for handle in (*handles[:at], *handles[at + 1 : -1]):
+    kept: list[BlockRV] = []
+    for handle in handles[:at]:
+        if _read_by_windows(sch, handle, handles[at]) and not is_copy(node(sch, handle)):
+            kept.append(handle)
+        else:
+            sch.compute_inline(handle)
+    for handle in handles[at + 1 : -1]:
         sch.compute_inline(handle)
     tail = handles[-1] if at + 1 < len(handles) else None
-    return handles[at], tail
+    return handles[at], tail, kept
+
+
+def _read_by_windows(sch: Schedule, producer: BlockRV, block: BlockRV) -> bool:
+    """Whether the contraction reads overlapping windows of what the producer writes."""
+    written = node(sch, producer).writes[0].buffer
+    reader = node(sch, block)
+    facts = contraction_of(reader)
+    if facts is None or written is not facts.a:
+        return False
+    load = next(n for n in ir.collect(reader.body, ir.BufferLoad) if n.buffer is written)
+    rows = [reader.iter_vars[p].var for p in (*facts.batch, *facts.m)]
+    inner = [reader.iter_vars[p].var for p in facts.k]
+    return any(
+        any(ir.uses_var(i, v) for v in rows) and any(ir.uses_var(i, v) for v in inner)
+        for i in load.indices
+    )
 
 
 RULE = Rule("gemm", refuses, apply)
