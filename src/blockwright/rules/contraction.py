@@ -3,7 +3,8 @@
 Used by the GEMM rule at the root of a program and by the attention rule inside a loop. A block
 `C[b, s, j] += A[b, s, k] * W[j, k]` goes through these steps, each a schedule primitive:
 
-1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]
+1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]; a
+   convolution keeps kernel axes apart from channels: C2[m, n] += A2[kh, m, k] * W2[n, kh, k]
 2. `pad_einsum(mode="clamp")`: m and n become whole tiles; rows beyond the end repeat the last one
 3. `transform_layout` of W2 into panels [n / NR][k][NR], which `lift_packing` moves to compile time
    when W is a constant
@@ -22,11 +23,13 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin import outer_product_name
 from blockwright.rules.facts import (
+    address_of,
     contraction_of,
     depth_groups,
     extent_of,
     fusing_map,
     position_of,
+    stride,
 )
 from blockwright.rules.tiles import RegisterTile, choose_register_tile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -41,12 +44,14 @@ class Canonical(msgspec.Struct):
         block: the contraction.
         a, b: blocks that make its operands, in a form of their own.
         tile: register tile chosen for it.
+        depth: number of reduction axes.
     """
 
     block: BlockRV
     a: BlockRV
     b: BlockRV
     tile: RegisterTile
+    depth: int
 
 
 def node(sch: Schedule, block: BlockRV) -> ir.Block:
@@ -89,7 +94,7 @@ def canonicalize(
     _panels(sch, b, len(batch), tile)
     if len(depth) > 1:
         _row_last_but_one(sch, a, len(batch))
-    return Canonical(block, a, b, tile)
+    return Canonical(block, a, b, tile, len(depth))
 
 
 def _pad(
@@ -169,6 +174,26 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
     vector_rows(sch, init, form.tile.columns)
     sch.tensorize(m1, outer_product_name(form.tile.rows, form.tile.columns, dtype.name))
     return init
+
+
+def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> LoopRV:
+    """Write the panels a vector of columns at a time; returns the loop over panels.
+
+    Front to back where columns are neighbours in the source; else the rows that a vector gathers
+    from are passed from one end to the other, so that each line of them is fetched once.
+
+    Args:
+        loops: the copy's own loops over (n, k…).
+    """
+    copy = node(sch, form.b)
+    (load,) = ir.collect(copy.body, ir.BufferLoad)
+    column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
+    together = stride(address_of(load, copy), column) == 1
+    columns, *depth = loops
+    panel, chunk, lane = sch.split(columns, [None, form.tile.vectors, form.tile.lanes])
+    sch.reorder(panel, *((*depth, chunk) if together else (chunk, *depth)), lane)
+    sch.vectorize(lane)
+    return panel
 
 
 def vector_tile(sch: Schedule, block: BlockRV, n1: LoopRV, m1: LoopRV, lanes: int) -> None:

@@ -119,13 +119,8 @@ def depth_groups(block: ir.Block, facts: Contraction) -> list[tuple[int, ...]]:
     (kh) and (kw, ci): a step to the next kw is a step over all ci, unless it is dilated.
     """
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
-    ranges = {it.var: it.dom for it in block.iter_vars}
-    address: ir.Expr = load.indices[0]
-    for index, size in zip(load.indices[1:], facts.a.shape[1:], strict=True):
-        address = address * size + index
-    address = simplify(address, ranges)
-    iters = [it.var for it in block.iter_vars]
-    order = sorted(facts.k, key=lambda p: -_stride(address, iters[p], ranges))
+    address = address_of(load, block)
+    order = sorted(facts.k, key=lambda p: -stride(address, block.iter_vars[p]))
     groups: list[tuple[int, ...]] = []
     for position in reversed(order):
         merged = (position, *groups[0]) if groups else ()
@@ -136,13 +131,20 @@ def depth_groups(block: ir.Block, facts: Contraction) -> list[tuple[int, ...]]:
     return groups
 
 
-def _stride(address: ir.Expr, var: ir.Var, ranges: dict[ir.Var, ir.Range]) -> float:
-    """How far the address moves when the variable takes its first step; far when that is unknown."""
-    if ir.is_const_int(ranges[var].extent, 1):
+def address_of(load: ir.BufferLoad, block: ir.Block) -> ir.Expr:
+    """The row-major position of the element that a block loads, in terms of its iterators."""
+    address: ir.Expr = load.indices[0]
+    for index, size in zip(load.indices[1:], load.buffer.shape[1:], strict=True):
+        address = address * size + index
+    return simplify(address, {it.var: it.dom for it in block.iter_vars})
+
+
+def stride(address: ir.Expr, it: ir.IterVar) -> float:
+    """How far an address moves when the iterator takes its first step; far when that is unknown."""
+    if ir.is_const_int(it.dom.extent, 1):
         return math.inf
-    values = {var: ranges[var].min}, {var: ranges[var].min + ir.const(1, var.dtype)}
-    low, high = (ir.substitute(address, value) for value in values)
-    step = ir.const_int(simplify(high - low, ranges))
+    low, high = (ir.substitute(address, {it.var: v}) for v in (it.dom.min, it.dom.min + 1))
+    step = ir.const_int(simplify(high - low))
     return math.inf if step is None else abs(step)
 
 
@@ -168,13 +170,13 @@ def _linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
 
 def fusing_map(extents: Sequence[ir.Expr], groups: Sequence[Sequence[int]]) -> IndexMap:
     """The index map that fuses each group of positions, row-major, into one index."""
-    dtype = extents[0].dtype if extents else ir.dtype_of("int64")
+    dtype = max((e.dtype for e in extents), key=lambda d: d.bits, default=ir.dtype_of("int64"))
     variables = tuple(ir.Var(f"i{k}", dtype) for k in range(len(extents)))
     final: list[ir.Expr] = []
     for group in groups:
         index: ir.Expr = ir.const(0, dtype)
         for position in group:
-            index = index * extents[position] + variables[position]
+            index = index * ir.cast_to(extents[position], dtype) + variables[position]
         final.append(index)
     return IndexMap(variables, tuple(final))
 
