@@ -23,7 +23,7 @@ from blockwright.rules.contraction import (
     vector_rows,
 )
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
+from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import extent, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
@@ -152,7 +152,8 @@ def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[Blo
     at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
     kept: list[BlockRV] = []
     for handle in handles[:at]:
-        if _read_by_windows(sch, handle, handles[at]) and not is_copy(node(sch, handle)):
+        overlap = node(sch, handle).writes[0].buffer in windowed(node(sch, handles[at]))
+        if overlap and not is_copy(node(sch, handle)):
             kept.append(handle)
         else:
             sch.compute_inline(handle)
@@ -160,22 +161,6 @@ def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[Blo
         sch.compute_inline(handle)
     tail = handles[-1] if at + 1 < len(handles) else None
     return handles[at], tail, kept
-
-
-def _read_by_windows(sch: Schedule, producer: BlockRV, block: BlockRV) -> bool:
-    """Whether the contraction reads overlapping windows of what the producer writes."""
-    written = node(sch, producer).writes[0].buffer
-    reader = node(sch, block)
-    facts = contraction_of(reader)
-    if facts is None or written is not facts.a:
-        return False
-    load = next(n for n in ir.collect(reader.body, ir.BufferLoad) if n.buffer is written)
-    rows = [reader.iter_vars[p].var for p in (*facts.batch, *facts.m)]
-    inner = [reader.iter_vars[p].var for p in facts.k]
-    return any(
-        any(ir.uses_var(i, v) for v in rows) and any(ir.uses_var(i, v) for v in inner)
-        for i in load.indices
-    )
 
 
 RULE = Rule("gemm", refuses, apply)

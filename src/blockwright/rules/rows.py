@@ -8,9 +8,11 @@ first-level cache.
 
 from __future__ import annotations
 
+import math
+
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
-from blockwright.rules.facts import is_spatial, leaf_blocks
+from blockwright.rules.facts import is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -30,6 +32,12 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return "no block reduces"
     if any(isinstance(find_reduction(b), NoReduction) for b in reducing):
         return "a block is no reduction that is known"
+    written = [region.buffer for b in found for region in b.writes]
+    made = set(written)
+    if len(made) < len(written):
+        return "several blocks write one buffer"
+    if any(made & (windowed(b) - {r.buffer for r in b.writes}) for b in reducing):
+        return "a window slides over what another block makes"
     if is_spatial(found[-1]) and _spatial_rank(found[-1]) < max(map(_spatial_rank, reducing)):
         return "the last block has fewer axes than a reduction has rows"
     return ""
@@ -114,12 +122,15 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     assert isinstance(found, Reduction)
     if not found.may_restart:
         return  # the initial value counts once; it cannot start every partial result
+    inner = extent(sch, reducing[-1])
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size = extent(sch, fused)
     lanes = lanes_for(block, target)
     if not found.lanes:
         lanes *= _vectors_at_once(size, lanes)
-    if size is not None and size < 2 * lanes:
+    if len(reducing) > 2:  # chunks that cross axes have no iterator map
+        lanes = math.gcd(inner or 1, lanes)
+    if lanes < 2 or (size is not None and size < 2 * lanes):
         return
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
