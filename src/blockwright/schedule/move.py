@@ -123,11 +123,15 @@ def nest_for(
     preserve_unit_loops: bool,
     at: ir.Stmt | None = None,
     reached: Domains | None = None,
+    when: ir.Expr | None = None,
 ) -> ir.Stmt:
     """The block in new loops over `domains` (iterators not in it run through their own domain),
     to stand in the body of `loop`, beside `at` when that is given.
 
     `reached`: what takes the place of the iterators' own domains, where less of them is run.
+    `when` is a condition on loops around, outside of which nobody needs the block. It becomes part
+    of the predicate where it spares a condition of the block's own: a whole tile then runs or does
+    not.
     """
     analyzer = state.analyzer(loop.body if at is None else at)
     around = [*state.tree.loops_above(loop), loop]
@@ -136,6 +140,7 @@ def nest_for(
     values: list[ir.Expr] = []
     loops: list[tuple[ir.Var, ir.Expr]] = []
     predicate: ir.Expr = ir.const(True, "bool")
+    spared = False
     inner = analyzer.copy()
     for k, it in enumerate(block.iter_vars):
         dom = it.dom if reached is None else reached[it.var]
@@ -152,8 +157,16 @@ def nest_for(
             low = ir.GE(*ir.match_types(value, limits.min))
             high = ir.LT(*ir.match_types(value, limits.min + limits.extent))
             open_ends = [c for c in (low, high) if not inner.prove(c)]
-            if open_ends and not _maps_into(value, limits, running, base):
-                predicate = ir.logical_and(predicate, ir.all_of(open_ends))
+            if not open_ends or _maps_into(value, limits, running, base):
+                continue
+            if when is not None:
+                with inner.assume(when):
+                    remaining = [c for c in open_ends if not inner.prove(c)]
+                spared = spared or len(remaining) < len(open_ends)
+                open_ends = remaining
+            predicate = ir.logical_and(predicate, ir.all_of(open_ends))
+    if when is not None and spared:
+        predicate = ir.logical_and(when, predicate)
     return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
 
 

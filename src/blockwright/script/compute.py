@@ -307,8 +307,8 @@ class Program:
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
     ) -> None:
-        block = ir.Block(fresh[0].name if fresh else self._fresh(name), tuple(iters), (), (), body, init,
-                         annotations=annotations or {})  # fmt: skip
+        name = fresh[0].name if fresh else self._fresh(name)
+        block = ir.Block(name, tuple(iters), (), (), body, init, annotations=annotations or {})
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
         stmt: ir.Stmt = ir.BlockRealize(tuple(loop_vars), ir.const(True, "bool"), block)
