@@ -26,6 +26,7 @@ from blockwright.support import OptionError
 # What `show` calls a stage → the pass after which the module is shown.
 SHOWN = {
     "graph": "graph",
+    "layout": "channels_last",
     "programs": "fuse_tir",
     "schedule": "schedule_programs",
     "packed": "fold_packing",
@@ -58,8 +59,9 @@ class CompiledModel(Executable):
         super().__init__(library.entry("main"), describe(imported, lowered, context))
 
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
-        """Text of a stage: graph, programs, schedule, packed, host, lowered, llvm or asm.
+        """Text of a stage: graph, layout, programs, schedule, packed, host, lowered, llvm or asm.
 
+        "layout" gives the graph with its layout changes, after what was decided for each region.
         "schedule" gives, per kernel, the rule, its trace as Python and the scheduled program.
         """
         if stage in ("llvm", "asm", "lowered"):
@@ -70,7 +72,10 @@ class CompiledModel(Executable):
         module = self.stages[SHOWN[stage]]
         if stage == "schedule":
             return self._show_schedules(module, kernel)
-        return module.script() if kernel is None else repr(module[kernel])
+        if kernel is not None:
+            return repr(module[kernel])
+        decided = self.context.decisions.get(SHOWN[stage], ())
+        return "".join(f"# {line}\n" for line in decided) + module.script()
 
     def _show_schedules(self, module: ir.IRModule, kernel: str | None) -> str:
         parts: list[str] = []
