@@ -10,6 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
+from blockwright.script.compute import Program
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
 
@@ -155,3 +156,35 @@ def test_independent_work_between_is_passed() -> None:
     sch = Schedule(from_source(text), verify="full")
     sch.horizontal_fuse(loop(sch, "first"), loop(sch, "second"))
     assert_same_meaning(from_source(text), sch.func, exact=True)
+
+
+def test_projections_of_one_input_become_one_launch() -> None:
+    """Query, key and value of attention: kernels of different widths, each tiled its own way."""
+    p = Program("qkv")
+    x = p.param("X", (24, 16), "float32")
+    widths = {"Q": 16, "K": 8, "V": 4}
+    weights = {n: p.param(f"W{n}", (16, w), "float32") for n, w in widths.items()}
+    made = [p.reduce(n, (24, w), (16,), lambda i, j, k, n=n: x[i, k] * weights[n][k, j])
+            for n, w in widths.items()]  # fmt: skip
+    func = p.finish(made)
+    sch = Schedule(func, verify="full")
+    outer: list[LoopRV] = []
+    for name, tile in (("Q", 8), ("K", 4), ("V", 12)):
+        i, j, k = sch.get_loops(sch.get_block(name))
+        io, ii = sch.split(i, [None, tile])
+        sch.reorder(io, k, ii, j)
+        init = sch.decompose_reduction(sch.get_block(name), k)
+        sch.vectorize(sch.get_loops(init)[-1])
+        sch.vectorize(j)
+        outer.append(io)
+    sch.parallel(sch.horizontal_fuse(*outer))
+    (launch,) = [f for f in ir.loops(sch.func.body) if f.kind is ir.ForKind.PARALLEL]
+    assert ir.is_const_int(launch.extent, 3 + 6 + 2)
+    assert_same_meaning(func, sch.func)
+    rng = np.random.default_rng(1)
+    a, *ws = (rng.integers(-4, 5, s).astype("float32")
+              for s in ((24, 16), (16, 16), (16, 8), (16, 4)))  # fmt: skip
+    outs = [np.empty((24, w), "float32") for w in widths.values()]
+    bw.build(sch.func)["qkv"](a, *ws, *outs)
+    for w, out in zip(ws, outs, strict=True):
+        np.testing.assert_array_equal(out, a @ w)

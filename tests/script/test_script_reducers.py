@@ -12,7 +12,7 @@ from blockwright.analysis import Reduction, find_reduction
 from blockwright.interp import interpret
 from blockwright.schedule import Schedule
 from blockwright.script import te
-from blockwright.script.compute import Part, Program, comm_reducer
+from blockwright.script.compute import Program, comm_reducer
 from blockwright.script.ir import from_source
 from blockwright.support import IRError, ScriptError
 
@@ -210,14 +210,11 @@ def test_compute_tells_what_does_not_fit() -> None:
 def test_blocks_write_parts_of_one_tensor() -> None:
     p = Program("joined")
     x, y = p.param("X", (3,), "float32"), p.param("Y", (4,), "float32")
-    joined = p.parts("Z", (7,), [
-        Part((3,), lambda i: x[i]),
-        Part((4,), lambda i: y[i] * 2.0, lambda i: (i + 3,)),
-    ])  # fmt: skip
+    joined = p.alloc("Z", (7,), "float32")
+    p.compute("front", (3,), lambda i: x[i], into=(joined, lambda i: (i,)))
+    p.compute("back", (4,), lambda i: y[i] * 2.0, into=(joined, lambda i: (i + 3,)))
     func = p.finish([joined])
-    assert [b.name for b in ir.blocks(func.body)][-2:] == ["Z_part0", "Z_part1"]
+    assert [b.name for b in ir.blocks(func.body)][-2:] == ["front", "back"]
     first, second, out = (np.arange(n, dtype="float32") for n in (3, 4, 7))
     interpret(func, first, second, out)
     np.testing.assert_array_equal(out, np.concatenate([first, second * 2]))
-    with pytest.raises(IRError, match="Z has no parts"):
-        Program("nothing").parts("Z", (7,), [])

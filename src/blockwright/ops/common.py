@@ -24,6 +24,7 @@ from blockwright.ops.row import (
 )
 from blockwright.script.compute import Into, Program, Tensor, reducer_of
 
+I32 = ir.dtype_of("int32")
 I64 = ir.dtype_of("int64")
 BOOL = ir.dtype_of("bool")
 FLOAT32 = ir.dtype_of("float32")

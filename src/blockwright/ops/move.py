@@ -157,17 +157,20 @@ def _lower_concat(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     for part in parts:
         starts.append(ctx.analyzer.simplify(ir.add(starts[-1], part.shape[axis])))
 
-    def element(*i: Any) -> Any:
-        value: Any = None
-        for number in reversed(range(len(parts))):
-            where = (*i[:axis], ir.sub(i[axis], starts[number]), *i[axis + 1 :])
-            here = parts[number][where]
-            value = here if value is None else ir.if_then_else(
-                i[axis] < starts[number + 1], here, value)  # fmt: skip
-        return value
-
     shape = _joined_shape(ctx, [p.shape for p in parts], attrs)
-    return program.finish([program.compute("out", shape, element)])
+    filled = [(part, start) for part, start in zip(parts, starts, strict=False)
+              if not ir.is_const_int(part.shape[axis], 0)]  # fmt: skip
+    if not filled:  # nothing to join; the result has no elements
+        return program.finish([program.compute("out", shape, lambda *i: parts[0][i])])
+    out = program.alloc("out", shape, parts[0].dtype)
+    for part, start in filled:
+        extents = [d if a == axis else shape[a] for a, d in enumerate(part.shape)]
+
+        def place(*i: ir.Expr, start: ir.Expr = start) -> list[ir.Expr]:
+            return [ir.add(v, start) if a == axis else v for a, v in enumerate(i)]
+
+        program.compute("out_part", extents, lambda *i, part=part: part[i], into=(out, place))
+    return program.finish([out])
 
 
 def _cuts(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> list[ir.Expr]:

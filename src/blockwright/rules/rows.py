@@ -18,7 +18,8 @@ from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
-_LONG = 64  # vector steps of a reduction from which four at once pay
+_FEW = 16  # combinations of several steps that are written out: much of each is constant then
+_LONG = 32  # vector steps of a reduction from which four at once pay
 
 
 def _spatial_rank(block: ir.Block) -> int:
@@ -105,7 +106,7 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
 
     A spatial loop below the row (column sums) is the vector axis as it stands. Otherwise the
     reduction loops become one, cut into vectors; `rfactor` gives each lane a partial result.
-    Lanes of sums and extremes are combined by one instruction, others (argmax) one by one.
+    At the end the lanes are combined, as one vector operation or by halves.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
@@ -130,6 +131,8 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
         lanes *= _vectors_at_once(size, lanes)
     if len(reducing) > 2:  # chunks that cross axes have no iterator map
         lanes = math.gcd(inner or 1, lanes)
+    while size is not None and size < 2 * lanes > 8:
+        lanes //= 2
     if lanes < 2 or (size is not None and size < 2 * lanes):
         return
     chunk, lane = sch.split(fused, [None, lanes])
@@ -137,14 +140,15 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     *_, chunk, lane = inner_loops(sch, partial, row)
     init = sch.decompose_reduction(partial, chunk)
     sch.vectorize(lane)
+    if not found.lanes and size is not None and size <= _FEW * lanes:
+        sch.unroll(chunk)
     sch.vectorize(inner_loops(sch, init, row)[-1])
     if row is not None:
         for component in range(len(found.elements)):
             sch.set_scope(init, component, "local")
-    if found.lanes and len(found.elements) == 1:
-        combine = inner_loops(sch, handle, row)[-1]
-        sch.decompose_reduction(handle, combine)
-        sch.vectorize(combine)
+    combine = inner_loops(sch, handle, row)[-1]
+    sch.decompose_reduction(handle, combine)
+    sch.vectorize(combine)
 
 
 def _vectors_at_once(size: int | None, lanes: int) -> int:

@@ -123,11 +123,14 @@ def nest_for(
     preserve_unit_loops: bool,
     at: ir.Stmt | None = None,
     reached: Domains | None = None,
+    when: ir.Expr | None = None,
 ) -> ir.Stmt:
     """The block in new loops over `domains` (iterators not in it run through their own domain),
     to stand in the body of `loop`, beside `at` when that is given.
 
     `reached`: what takes the place of the iterators' own domains, where less of them is run.
+    `when` is a condition on loops around. It takes the place of the condition that an iterator is
+    in its domain where the two mean the same: a whole tile then runs or does not.
     """
     analyzer = state.analyzer(loop.body if at is None else at)
     around = [*state.tree.loops_above(loop), loop]
@@ -136,6 +139,7 @@ def nest_for(
     values: list[ir.Expr] = []
     loops: list[tuple[ir.Var, ir.Expr]] = []
     predicate: ir.Expr = ir.const(True, "bool")
+    spared = False
     inner = analyzer.copy()
     for k, it in enumerate(block.iter_vars):
         dom = it.dom if reached is None else reached[it.var]
@@ -152,9 +156,22 @@ def nest_for(
             low = ir.GE(*ir.match_types(value, limits.min))
             high = ir.LT(*ir.match_types(value, limits.min + limits.extent))
             open_ends = [c for c in (low, high) if not inner.prove(c)]
-            if open_ends and not _maps_into(value, limits, running, base):
-                predicate = ir.logical_and(predicate, ir.all_of(open_ends))
+            if not open_ends or _maps_into(value, limits, running, base):
+                continue
+            if when is not None and _same_condition(when, open_ends, inner):
+                spared, open_ends = True, []
+            predicate = ir.logical_and(predicate, ir.all_of(open_ends))
+    if when is not None and spared:
+        predicate = ir.logical_and(when, predicate)
     return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
+
+
+def _same_condition(when: ir.Expr, ends: Sequence[ir.Expr], analyzer: Analyzer) -> bool:
+    """Whether a condition holds just where these do, whatever the loops inside the tile are at."""
+    with analyzer.assume(when):
+        spares = all(analyzer.prove(c) for c in ends)
+    with analyzer.assume(ir.all_of(ends)):
+        return spares and analyzer.prove(when)
 
 
 def _maps_into(value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer) -> bool:

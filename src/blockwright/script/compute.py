@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from blockwright import ir
 from blockwright.analysis import (
     REDUCER_KEY,
@@ -105,20 +103,6 @@ def _types(dtypes: Sequence[ir.DType]) -> str:
     return ", ".join(str(t) for t in dtypes)
 
 
-class Part(msgspec.Struct, frozen=True):
-    """What one block computes of a tensor: element `place(i, …)` is `body(i, …)`.
-
-    Attributes:
-        shape: of the part.
-        body: value of an element.
-        place: where the part lies in the tensor; where it is when not given.
-    """
-
-    shape: Sequence[Any]
-    body: Callable[..., Any]
-    place: Callable[..., Sequence[ir.Expr]] = lambda *i: i
-
-
 class Program:
     """A tensor program under construction."""
 
@@ -126,7 +110,8 @@ class Program:
         self.name = name
         self._params: list[ir.Buffer] = []
         self._scalars: list[ir.Var] = []
-        self._made: list[tuple[ir.Buffer, ir.Stmt | None]] = []  # a block stands by its first
+        # Buffers and statements in order; a block stands by the first buffer that it brings.
+        self._made: list[tuple[ir.Buffer | None, ir.Stmt | None]] = []
         self._names: set[str] = set()
 
     def param(self, name: str, shape: Sequence[Any], dtype: str | ir.DType) -> Tensor:
@@ -171,34 +156,7 @@ class Program:
         else:
             buffer, where = into[0].buffer, _shape(into[1](*index))
         store = ir.BufferStore(buffer, ir.cast_to(value, buffer.dtype), where)
-        block_name = None if into is None else name
-        self._add([buffer], iters, loop_vars, store, None, annotations, block_name)
-        return Tensor(buffer)
-
-    def parts(
-        self,
-        name: str,
-        shape: Sequence[Any],
-        parts: Sequence[Part],
-        dtype: str | ir.DType | None = None,
-    ) -> Tensor:
-        """Blocks that each write a part of one tensor, in the order given; later ones overwrite.
-
-        Without `dtype` the type is that of the first part.
-        """
-        buffer: ir.Buffer | None = None
-        for number, part in enumerate(parts):
-            iters, loop_vars = self._iterators(_shape(part.shape), (), ir.IterType.SPATIAL)
-            at = [it.var for it in iters]
-            value = ir.as_expr(part.body(*at))
-            if buffer is None:
-                type_ = ir.dtype_of(dtype) if dtype is not None else value.dtype
-                buffer = ir.Buffer(self._fresh(name), type_, _shape(shape))
-            store = ir.BufferStore(buffer, ir.cast_to(value, buffer.dtype), tuple(part.place(*at)))
-            block_name = f"{buffer.name}_part{number}"
-            self._add([buffer], iters, loop_vars, store, None, None, block_name)
-        if buffer is None:
-            raise IRError(f"{name} has no parts", code="BW229")
+        self._add(name, () if into else (buffer,), iters, loop_vars, store, None, annotations)
         return Tensor(buffer)
 
     def reduce(
@@ -271,8 +229,8 @@ class Program:
             notes[REDUCER_KEY] = reducer
         update, init = step(reducer, elements, terms), stores(elements, reducer.identity)
         buffers = [e.buffer for e in elements]
-        block_name = None if into is None else names[0]
-        self._add(buffers, [*spatial, *reduced], [*loops, *more], update, init, notes, block_name)
+        self._add(names[0], () if into else buffers, [*spatial, *reduced], [*loops, *more], update,
+                  init, notes)  # fmt: skip
         return tuple(Tensor(b) for b in buffers)
 
     def opaque(
@@ -302,9 +260,9 @@ class Program:
         """The function: inputs, then `outputs`, are parameters; the rest is allocated inside."""
         outs = [t.buffer for t in outputs]
         for buffer in outs:
-            if all(buffer is not done for done, _ in self._made):
+            if all(buffer is not made for made, _ in self._made):
                 raise IRError(f"output {buffer.name} is not computed by the program", code="BW213")
-        made = list(dict.fromkeys(b for b, _ in self._made))
+        made = [b for b, _ in self._made if b is not None]
         temps = tuple(b for b in made if all(b is not o for o in outs))
         body = ir.seq(stmt for _, stmt in self._made if stmt is not None)
         root = ir.Block("root", (), (), (), body, alloc_buffers=temps)
@@ -341,22 +299,23 @@ class Program:
 
     def _add(
         self,
-        buffers: Sequence[ir.Buffer],
+        name: str,
+        fresh: Sequence[ir.Buffer],
         iters: list[ir.IterVar],
         loop_vars: list[ir.Var],
         body: ir.Stmt,
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
-        name: str | None = None,
     ) -> None:
-        block = ir.Block(name or buffers[0].name, tuple(iters), (), (), body, init,
-                         annotations=annotations or {})  # fmt: skip
+        name = fresh[0].name if fresh else self._fresh(name)
+        block = ir.Block(name, tuple(iters), (), (), body, init, annotations=annotations or {})
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
         stmt: ir.Stmt = ir.BlockRealize(tuple(loop_vars), ir.const(True, "bool"), block)
         for var, it in zip(reversed(loop_vars), reversed(iters), strict=True):
             stmt = ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, stmt)
-        self._made += [(buffers[0], stmt), *((b, None) for b in buffers[1:])]
+        self._made.append((fresh[0] if fresh else None, stmt))
+        self._made += [(b, None) for b in fresh[1:]]
 
 
 def _shape(shape: Sequence[Any]) -> tuple[ir.Expr, ...]:

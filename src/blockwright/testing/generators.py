@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
-from blockwright.script.compute import Part, Program, Tensor, comm_reducer
+from blockwright.script.compute import Program, Tensor, comm_reducer
 from blockwright.testing.arrays import MOST
 
 _INT64 = ir.dtype_of("int64")
@@ -313,11 +313,16 @@ class _Maker:
         def behind(*i: ir.Expr) -> list[ir.Expr]:
             return [*i[:axis], ir.add(i[axis], start), *i[axis + 1 :]]
 
-        parts = [Part(x.shape, lambda *i: x[i]),
-                 Part(shape, lambda *i: ir.mul(y[i], 0.5), behind)]  # fmt: skip
-        self.chance.shuffle(parts)
         whole = [*shape[:axis], ir.add(start, shape[axis]), *shape[axis + 1 :]]
-        return self.program.parts(self.name("cat"), whole, parts)
+        joined = self.program.alloc(self.name("cat"), whole, x.dtype)
+        parts: list[tuple[Any, Any, Any]] = [
+            (x.shape, lambda *i: x[i], lambda *i: i),
+            (shape, lambda *i: ir.mul(y[i], 0.5), behind),
+        ]
+        self.chance.shuffle(parts)
+        for extents, body, place in parts:
+            self.program.compute("part", extents, body, into=(joined, place))
+        return joined
 
     def _border(self) -> Tensor:
         """Zeros everywhere, and then a tensor inside of them: two writers in order."""
@@ -328,9 +333,11 @@ class _Maker:
         def inside(*i: ir.Expr) -> list[ir.Expr]:
             return [*i[:-1], ir.add(i[-1], low)]
 
-        zeros = Part(shape, lambda *i: ir.const(0, x.dtype))
-        parts = [zeros, Part(x.shape, lambda *i: x[i], inside)]
-        return self.program.parts(self.name("framed"), shape, parts)
+        framed = self.program.alloc(self.name("framed"), shape, x.dtype)
+        zero = ir.const(0, x.dtype)
+        self.program.compute("frame", shape, lambda *i: zero, into=(framed, lambda *i: i))
+        self.program.compute("picture", x.shape, lambda *i: x[i], into=(framed, inside))
+        return framed
 
 
 def _add_pairs(a: ir.Expr, b: ir.Expr, c: ir.Expr, d: ir.Expr) -> tuple[ir.Expr, ir.Expr]:

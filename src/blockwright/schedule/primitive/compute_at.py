@@ -8,6 +8,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.analysis.kernels import fills_together
+from blockwright.arith.condition import conjuncts
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import (
     Domains,
@@ -137,11 +138,25 @@ def computed_at(
     require_final_inputs(state, flow, block, earlier)
     require_quiet(state, flow, block, writers=later, users=earlier)
     domains = needed_domains(state, flow, block, loop, consumers)
-    nest = nest_for(state, block, loop, domains, preserve_unit_loops, reached=reached)
+    when = _needed_when(state, consumers, loop)
+    nest = nest_for(state, block, loop, domains, preserve_unit_loops, reached=reached, when=when)
     before = part_positions(state, body_parts(loop), consumers)
     step = place(state, block, loop, 0, min(before), index, nest)
     require_sound(state, step, block, block, consumers, loop)
     return step
+
+
+def _needed_when(state: State, consumers: list[ir.Block], loop: ir.For) -> ir.Expr | None:
+    """A condition on the loop and those around it without which no consumer runs; None for none."""
+    around = {f.loop_var for f in [*state.tree.loops_above(loop), loop]}
+    below = {f.loop_var for f in ir.collect(loop.body, ir.For)}
+    shared: list[ir.Expr] = []
+    for position, consumer in enumerate(consumers):
+        parts = [c for c in conjuncts(state.tree.realize(consumer).predicate)
+                 if ir.uses_var(c, around) and not ir.uses_var(c, below)]  # fmt: skip
+        shared = parts if position == 0 else [
+            c for c in shared if any(ir.structural_equal(c, p) for p in parts)]  # fmt: skip
+    return ir.all_of(shared) if shared else None
 
 
 def needed_domains(
