@@ -207,7 +207,7 @@ class Comparison:
             answer = harness.answer_of(worker)
             column.memory = worker.memory("VmHWM") - idle
         except harness.PeerError as failure:
-            column.status = f"unsupported: {failure.code or ''} {failure.reason}"
+            column.status = f"unsupported: {_headlines(failure.reason)}"
             return False
         column.error = relative_error(answer, reference)
         if not column.error <= ERROR:
@@ -224,24 +224,51 @@ class Comparison:
     ) -> Result:
         operations = self._prepare(self._helper("fma"), point)["about"]["operations"]
         read = self._prepare(self._helper("bandwidth"), point)["about"]["bytes"]
-        helpers = [self._helper("fma"), self._helper("bandwidth")]
-        workers = [*helpers, *(worker for _, worker in ready)]
+        drift, timings, others = self._steady([*ready])
+        for column, _ in ready:
+            if not column.status:
+                column.timing = timings[column.title]
+        peak = operations / timings["fma"].median
+        bandwidth = read / timings["bandwidth"].median
+        moved = point["moved"]
+        return Result(case, tuple(columns), flops, moved, peak, bandwidth, drift, others)
+
+    def _steady(
+        self, ready: list[tuple[Column, harness.WorkerProcess]]
+    ) -> tuple[float, dict[str, harness.Timing], float]:
+        """Take turns until the machine's peak stood still; the steadiest attempt.
+
+        An engine that fails meanwhile leaves the comparison.
+        """
         best: tuple[float, dict[str, harness.Timing], float] | None = None
-        for _ in range(ATTEMPTS):
-            timings, others = harness.take_turns(workers, self._settings)
+        attempts = 0
+        while attempts < ATTEMPTS:
+            helpers = [self._helper("fma"), self._helper("bandwidth")]
+            try:
+                workers = [*helpers, *(worker for _, worker in ready)]
+                timings, others = harness.take_turns(workers, self._settings)
+            except harness.PeerError as failure:
+                guilty = [one for one in ready if one[0].title == failure.title]
+                if not guilty:
+                    raise
+                guilty[0][0].status = f"failed while it was timed: {_headlines(failure.reason)}"
+                ready.remove(guilty[0])
+                continue
+            attempts += 1
             drift = 2 * timings["fma"].spread
             if best is None or drift < best[0]:
                 best = drift, timings, others
             if drift <= DRIFT:
                 break
         assert best is not None
-        drift, timings, others = best
-        for column, _ in ready:
-            column.timing = timings[column.title]
-        peak = operations / timings["fma"].median
-        bandwidth = read / timings["bandwidth"].median
-        moved = point["moved"]
-        return Result(case, tuple(columns), flops, moved, peak, bandwidth, drift, others)
+        return best
+
+
+def _headlines(reason: str) -> str:
+    """The diagnostics of a message without their notes, or its first line."""
+    lines = reason.splitlines() or [""]
+    found = [line[line.index("error[") :] for line in lines if "error[" in line]
+    return "; ".join(found) or lines[0]
 
 
 def relative_error(answer: NDArray[Any], reference: NDArray[Any]) -> float:

@@ -44,13 +44,13 @@ QUIET = 0.1
 class PeerError(RuntimeError):
     """A peer failed or died; the message holds its own traceback.
 
-    ``reason`` is the error it met, without the traceback, and ``code`` the code of one of ours.
+    ``title`` names the peer; ``reason`` is the error it met, without the traceback.
     """
 
-    def __init__(self, message: str, reason: str = "", code: str | None = None) -> None:
+    def __init__(self, message: str, title: str = "", reason: str = "") -> None:
         super().__init__(message)
+        self.title = title
         self.reason = reason or message
-        self.code = code
 
 
 @dataclass(frozen=True)
@@ -194,18 +194,19 @@ class WorkerProcess:
             if not select.select([self._process.stdout], [], [], limit_s)[0]:
                 self._process.kill()
                 reason = f"{op!r} took longer than {limit_s:.0f} s"
-                raise PeerError(f"peer {self.peer.title!r}: {reason}", reason)
+                raise PeerError(f"peer {self.peer.title!r}: {reason}", self.peer.title, reason)
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
         if not line:
             self._log.seek(0)
             tail = self._log.read()[-4000:].decode(errors="replace")
-            raise PeerError(f"peer {self.peer.title!r} died during {op!r}:\n{tail}", f"died:\n{tail}")
+            reason = f"died during {op!r}:\n{tail}"
+            raise PeerError(f"peer {self.peer.title!r} {reason}", self.peer.title, reason)
         answer: dict[str, Any] = json.loads(line)
         if not answer["ok"]:
             message = f"peer {self.peer.title!r} failed in {op!r}:\n{answer['trace']}"
-            raise PeerError(message, answer["error"], answer["code"])
+            raise PeerError(message, self.peer.title, answer["error"])
         return answer
 
     def memory(self, what: str) -> int:

@@ -15,7 +15,7 @@ output   ``path``                           the last result, saved as ``.npy``; 
 close                                       the process ends
 ======== ================================== ==============================================
 
-An answer that is not ``ok`` has ``error``, ``code`` (of our own errors) and ``trace``.
+An answer that is not ``ok`` has ``error`` and ``trace``.
 
 Between requests the process sleeps in a read, so an idle peer costs the other one nothing.
 Whatever a library prints goes to standard error and cannot disturb the protocol.
@@ -165,10 +165,8 @@ def main(peer: str, case: str) -> None:
         try:
             answer = {"ok": True, **handlers[request["op"]](request)}
         except Exception as error:  # noqa: BLE001  the harness raises it again, with the peer's name
-            code = getattr(error, "code", None)
-            answer = {"ok": False, "error": f"{type(error).__name__}: {error}",
-                      "code": code if isinstance(code, str) else None,
-                      "trace": traceback.format_exc()}  # fmt: skip
+            reason = f"{type(error).__name__}: {error}"
+            answer = {"ok": False, "error": reason, "trace": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

@@ -63,7 +63,7 @@ def resnet50() -> nn.Module:
 
 
 class Inverted(nn.Module):
-    """1×1 to ``expansion`` times the channels, depthwise 3×3, 1×1 back; added where shapes agree."""
+    """1×1 to more channels, depthwise 3×3, 1×1 back; added to the input where shapes agree."""
 
     def __init__(self, inner: int, outer: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -24,7 +24,11 @@ class Attention(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, past: Tensor | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        past: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
         keys, values = k, v
@@ -50,7 +54,11 @@ class Block(nn.Module):
         self.gelu = nn.GELU(approximate=gelu)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, past: Tensor | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        past: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         mixed, k, v = self.attention(self.norm1(x) if self.first else x, mask, causal, past)
         if self.first:
@@ -134,7 +142,7 @@ class Gpt2Step(Gpt2):
     Returns the scores, and the token's own keys and values, stacked as in ``past``.
     """
 
-    def forward(self, ids: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore
+    def forward(self, ids: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
         start = past.shape[4]
         x = self.words(ids) + self.positions(torch.arange(start, start + ids.shape[1]))
         fresh: list[Tensor] = []

@@ -1,5 +1,8 @@
 """TVM on the exported model: its default schedules, or those that MetaSchedule finds."""
 
+# pyright: reportMissingImports=false
+# (The library is installed in the environment of this peer alone.)
+
 from __future__ import annotations
 
 import os
@@ -46,7 +49,7 @@ class Machine:
         machine = relax.VirtualMachine(tvm.compile(module, target), tvm.cpu())
         arrays = find(point["family"], point["case"]).arrays()
         inputs = [tvm.runtime.tensor(array) for array in arrays]
-        main = machine["main"]
+        main: Callable[..., Any] = machine["main"]
         return lambda: main(*inputs)
 
     def _scheduled(self, module: Any, target: Any) -> Any:

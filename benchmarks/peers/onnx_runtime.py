@@ -1,5 +1,8 @@
 """ONNX Runtime on the exported model."""
 
+# pyright: reportMissingImports=false
+# (The library is installed in the environment of this peer alone.)
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -28,7 +31,13 @@ class Session:
         chosen.inter_op_num_threads = 1
         chosen.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         path = str(Path(point["folder"]) / "model.onnx")
-        session = onnxruntime.InferenceSession(path, chosen, providers=["CPUExecutionProvider"])
+        session: Any = onnxruntime.InferenceSession(
+            path, chosen, providers=["CPUExecutionProvider"]
+        )
         arrays = find(point["family"], point["case"]).arrays()
         feed = dict(zip((one.name for one in session.get_inputs()), arrays, strict=True))
-        return lambda: session.run(None, feed)
+
+        def call() -> Any:
+            return session.run(None, feed)
+
+        return call

@@ -1,5 +1,8 @@
 """OpenVINO on the exported model, in single precision."""
 
+# pyright: reportMissingImports=false
+# (The library is installed in the environment of this peer alone.)
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -32,10 +35,12 @@ class Request:
         model = openvino.Core().compile_model(path, "CPU", self._settings)
         request = model.create_infer_request()
         arrays = find(point["family"], point["case"]).arrays()
-        for place, array in enumerate(arrays):
-            request.set_input_tensor(place, openvino.Tensor(array, shared_memory=True))
+        # A shared tensor does not keep its array alive: the call below does.
+        shared = [(array, openvino.Tensor(array, shared_memory=True)) for array in arrays]
+        for place, (_, tensor) in enumerate(shared):
+            request.set_input_tensor(place, tensor)
 
-        def call() -> Any:
+        def call(_alive: Any = shared) -> Any:
             request.infer()
             return [request.get_output_tensor(place).data for place in range(len(model.outputs))]
 

@@ -28,7 +28,7 @@ def in_format(
         return module, inputs
     ranks = {x.ndim for x in (*inputs, *module.parameters()) if x.ndim in CHANNELS_LAST}
     for rank in ranks:
-        module = module.to(memory_format=CHANNELS_LAST[rank])
+        module = module.to(memory_format=CHANNELS_LAST[rank])  # pyright: ignore[reportCallIssue]
     moved = [
         x.contiguous(memory_format=CHANNELS_LAST[x.ndim]) if x.ndim in CHANNELS_LAST else x
         for x in inputs
