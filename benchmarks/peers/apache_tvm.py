@@ -50,7 +50,11 @@ class Machine:
         arrays = find(point["family"], point["case"]).arrays()
         inputs = [tvm.runtime.tensor(array) for array in arrays]
         main: Callable[..., Any] = machine["main"]
-        return lambda: main(*inputs)
+
+        def call() -> Any:
+            return main(*inputs)
+
+        return call
 
     def _scheduled(self, module: Any, target: Any) -> Any:
         if not self._tuned:
