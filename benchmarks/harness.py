@@ -261,7 +261,8 @@ def _time_point(
     settings: Settings,
 ) -> PointResult:
     for worker in workers:
-        worker.ask("prepare", point=dict(point), warmup_s=settings.warmup_s)
+        limits = {"limit_s": settings.limit_s, "warmup_s": settings.warmup_s}
+        worker.ask("prepare", point=dict(point), **limits)
     difference = _largest_difference([answer_of(worker) for worker in workers])
     if not difference <= tolerance:
         raise PeerError(f"answers at {dict(point)} differ by {difference:.3g} > {tolerance:.3g}")

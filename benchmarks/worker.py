@@ -105,6 +105,13 @@ def flat(result: Any) -> NDArray[Any]:
     return result.numpy() if hasattr(result, "numpy") else np.asarray(result)
 
 
+def reason(error: Exception) -> str:
+    """Kind and message of an error; the failing line where it has no message."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{frame.line} (line {frame.lineno} of {os.path.basename(frame.filename)})"
+    return f"{type(error).__name__}: {error if str(error) else place}"
+
+
 class Worker:
     """Answers the requests of one harness, in order."""
 
@@ -165,8 +172,7 @@ def main(peer: str, case: str) -> None:
         try:
             answer = {"ok": True, **handlers[request["op"]](request)}
         except Exception as error:  # noqa: BLE001  the harness raises it again, with the peer's name
-            reason = f"{type(error).__name__}: {error}"
-            answer = {"ok": False, "error": reason, "trace": traceback.format_exc()}
+            answer = {"ok": False, "error": reason(error), "trace": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

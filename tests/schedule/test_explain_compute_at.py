@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.ir.printer import script
+from blockwright.lower import lower
 from blockwright.schedule import LoopRV, Schedule
 from blockwright.script.ir import from_source
 from tests.schedule.location_programs import PROGRAMS
@@ -37,6 +38,8 @@ def test_a_tile_with_a_halo_shows_what_it_needs() -> None:
         "  vh (S) in 0:12  needs h_0 * 4:(h_0 * 4) + 6  loop ax0 of 6  follows h_0",
         "  vw (S) in 0:8   all of it                    loop ax1 of 8",
         "  work: 1.5 times (144 runs for 96 instances)",
+        "  By is 12 x 8 in the program still; lowering (compact_buffers) keeps the 6 x 8 that one "
+        "iteration needs",
     ]
 
 
@@ -83,3 +86,21 @@ def test_the_explanation_is_what_the_step_does_and_changes_nothing() -> None:
     made = [sch.get(f) for f in sch.get_loops(sch.get_block("by"))[1:]]
     extents = [ir.const_int(axis.needed.extent) for axis in found.axes if axis.made]
     assert [ir.const_int(f.extent) for f in made if isinstance(f, ir.For)] == extents
+
+
+def test_lowering_keeps_of_the_buffer_what_the_explanation_says() -> None:
+    sch = schedule("blur")
+    outer, _ = sch.split(at(sch, "bz", 0), [None, 4])
+    (kept,) = sch.explain_compute_at(sch.get_block("by"), outer).kept
+    assert [ir.const_int(n) for n in kept.buffer.shape] == [12, 8]
+    sch.compute_at(sch.get_block("by"), outer)
+    lowered: list[list[int | None]] = []
+
+    def watch(name: str, _: ir.PrimFunc, func: ir.PrimFunc) -> None:
+        if name == "compact_buffers":
+            lowered.extend([ir.const_int(n) for n in a.buffer.shape]
+                           for a in ir.collect(func.body, ir.Allocate)
+                           if a.buffer.name.startswith("By"))  # fmt: skip
+
+    lower(sch.func, on_pass=watch)
+    assert lowered == [[ir.const_int(n) for n in kept.box]] == [[6, 8]]

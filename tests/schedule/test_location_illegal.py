@@ -10,6 +10,7 @@ from blockwright import ir
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
 from tests.schedule.location_programs import PROGRAMS
+from tests.schedule.refusals import require_taught
 
 HEAD = """
 @T.prim_func
@@ -253,13 +254,7 @@ for i in range(10):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_step_is_refused_and_says_why(name: str) -> None:
-    func, move, code, words = CASES[name]
-    sch = Schedule(func)
-    with pytest.raises(ScheduleError, match=words) as caught:
-        move(sch)
-    assert caught.value.code == code, caught.value
-    shown = str(caught.value)
-    assert any(set(line.strip()) == {"^"} for line in shown.splitlines()), "nothing is marked"
+    require_taught(*CASES[name])
 
 
 def test_steps_that_need_iterations_on_their_own_are_refused_after_rolling() -> None:

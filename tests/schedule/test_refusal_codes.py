@@ -15,6 +15,7 @@ from blockwright.schedule.state import State
 from blockwright.schedule.state import Target as Place
 from blockwright.script.ir import from_source
 from blockwright.target import Target
+from tests.schedule.refusals import require_taught
 
 CHAIN = """
 @T.prim_func
@@ -84,10 +85,7 @@ CASES: dict[str, tuple[str, Callable[[Schedule], object], str, str]] = {
 def test_the_refusal_names_its_rule(
     source: str, step: Callable[[Schedule], object], code: str, words: str
 ) -> None:
-    sch = Schedule(program(source))
-    with pytest.raises(ScheduleError, match=words) as caught:
-        step(sch)
-    assert caught.value.code == code
+    require_taught(program(source), step, code, words)
 
 
 def test_an_error_without_a_code_has_that_of_its_class() -> None:

@@ -59,12 +59,13 @@ def unmet_demands(
     buffer = source.buffer
     if view.dtype is not buffer.dtype:
         yield f"elements of {view.dtype}", f"{buffer.name} holds {buffer.dtype}", \
-            "cache it in a buffer of that type"  # fmt: skip
+            f"choose an operation on {buffer.dtype}, or let a block before cast {buffer.name} " \
+            f"into a buffer of {view.dtype}"  # fmt: skip
         return
     fragment = "." in buffer.scope.removesuffix(".dyn")
     if view.scope != buffer.scope and (view.scope != "global" or fragment):
         yield f"scope {view.scope!r}", f"{buffer.name} lies in {buffer.scope!r}", \
-            "cache_read or cache_write it there, or set_scope"  # fmt: skip
+            _into_scope(buffer, view.scope, allocated)  # fmt: skip
 
     def surely(a: ir.Expr, b: ir.Expr) -> bool:
         return any(analyzer.prove_equal(ir.cast_to(x, "int64"), ir.cast_to(y, "int64"))
@@ -77,18 +78,23 @@ def unmet_demands(
         if not free and not surely(wanted, have):
             yield f"stride {expr_text(wanted)} in dimension {axis}", f"that of {buffer.name} is " \
                 f"{expr_text(analyzer.simplify(have))}", \
-                "cache it in a compact buffer, or storage_align it"  # fmt: skip
+                f"cache_read or cache_write {buffer.name}, so that the part has a buffer with " \
+                "that stride, or state no stride that the memory does not have"  # fmt: skip
     start = zero
     for rng, stride in zip(source.region, strides, strict=True):
         start = ir.add(start, ir.mul(ir.cast_to(rng.min, "int64"), ir.cast_to(stride, "int64")))
     shown = f"the part of {buffer.name} starts at element {expr_text(analyzer.simplify(start))}"
     offset = view.elem_offset
     if offset is not None and not isinstance(offset, ir.Var) and not surely(offset, start):
-        yield f"element offset {expr_text(offset)}", shown, "cache the part in a buffer of its own"
+        yield (
+            f"element offset {expr_text(offset)}",
+            shown,
+            f"cache_read or cache_write the part of {buffer.name}, so that it starts a buffer",
+        )
     factor = view.offset_factor
     if factor > 1 and not surely(ir.floormod(start, factor), zero):
         yield f"an element offset that is a multiple of {factor}", shown, \
-            "choose tiles of such multiples, pad, or storage_align"  # fmt: skip
+            _into_step(buffer, factor, allocated)  # fmt: skip
     wanted_bytes = view.data_alignment
     element = buffer.dtype.nbytes * buffer.dtype.lanes
     if wanted_bytes > element:
@@ -99,4 +105,21 @@ def unmet_demands(
                 "cache it in a buffer of the program: callers align to elements only"  # fmt: skip
         elif not surely(ir.floormod(ir.mul(start, element), wanted_bytes), zero):
             yield f"an address that is a multiple of {wanted_bytes} bytes", shown, \
-                "choose tiles of such multiples, pad, or storage_align"  # fmt: skip
+                _into_step(buffer, wanted_bytes // element, allocated)  # fmt: skip
+
+
+def _into_scope(buffer: ir.Buffer, scope: str, allocated: bool) -> str:
+    """What brings a buffer into a scope."""
+    copies = f'cache_read(block, "{buffer.name}", "{scope}") where it is read, ' \
+             f'cache_write(block, "{buffer.name}", "{scope}") where it is written'  # fmt: skip
+    return f'set_scope(writer, "{buffer.name}", "{scope}"), or {copies}' if allocated else copies
+
+
+def _into_step(buffer: ir.Buffer, factor: int, allocated: bool) -> str:
+    """What makes tiles of a buffer start at multiples of a number of elements."""
+    tiles = f"split so that tiles of {buffer.name} start at multiples of {factor} elements"
+    if buffer.ndim < 2:
+        return tiles
+    align = f'storage_align(writer, "{buffer.name}", axis=-2, factor={factor}, offset=0), where ' \
+            "rows are of another length"  # fmt: skip
+    return f"{tiles}, or {align if allocated else f'cache_read or cache_write it and {align}'}"

@@ -35,6 +35,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis.reducer_laws import broken_law, is_idempotent_at, is_neutral
 from blockwright.analysis.reducer_match import Captured, match_all
+from blockwright.analysis.reducer_misfit import why_no_builtin
 from blockwright.analysis.reducer_table import (
     BUILTIN,
     Combine,
@@ -126,8 +127,9 @@ def _recognise(block: ir.Block) -> Reduction:
     declared = declared_reducer(block)
     found = _matched(update, _candidates(update, declared))
     if found is None:
-        raise _No(_NO_STEP if declared is not None else
-                  _NO_BUILTIN[len(update.elements) > 1])  # fmt: skip
+        if declared is not None:
+            raise _No(_NO_STEP)
+        raise _No(f"{_NO_BUILTIN[len(update.elements) > 1]}: {why_no_builtin(*update.parts())}")
     name, reducer, order, terms = found
     elements = tuple(update.elements[k] for k in order)
     initial = () if block.init is None else _initial(block.init, elements)
@@ -265,6 +267,10 @@ class _Update:
             self.now[place] = self._read(stmt.value)
         else:
             raise _No("its body is more than lets and stores")
+
+    def parts(self) -> tuple[list[ir.BufferLoad], list[ir.Var], list[ir.Expr]]:
+        """The elements, their old values, and what they become."""
+        return self.elements, self.old, self.values
 
     def _buffers(self) -> set[ir.Buffer]:
         return {e.buffer for e in self.elements}

@@ -65,7 +65,11 @@ class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
             if made is not None:
                 return TensorIntrin.register(name, made.meaning, made.implementation)
         known = ", ".join(sorted(TensorIntrin._known)) or "none"
-        raise IRError(f"no tensor intrinsic {name!r}", code="BW220", help=f"registered: {known}")
+        raise IRError(
+            f"no tensor intrinsic {name!r}",
+            code="BW220",
+            help=f"registered: {known}; TensorIntrin.register makes one known",
+        )
 
     @staticmethod
     def add_family(family: Family) -> None:

@@ -59,8 +59,14 @@ def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
     """The allocating block; fails for parameters, whose form is the caller's affair."""
     found = home(state, buffer)
     if found is None:
-        state.fail(f"{buffer.name} is a parameter of the function", code="BW321", guilty=[block],
-                   help="cache_read or cache_write it first and change the copy")  # fmt: skip
+        step = "cache_write" if any(r.buffer is buffer for r in block.writes) else "cache_read"
+        state.fail(
+            f"{buffer.name} is a parameter of the function",
+            code="BW321",
+            guilty=[block],
+            help=f'{step}({block.name}, "{buffer.name}", "global") first, and take '
+            f"{state.step_name} on that copy; a copy made earlier is a block of its own",
+        )
     return found
 
 
@@ -108,15 +114,17 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
         if view or wide or address:
             what = "a view" if view else "vectors" if wide else "its address"
             state.fail(f"{buffer.name} is used through {what}, not element by element",
-                       code="BW359", guilty=[stmt],
-                       help="do this before blockize, tensorize and calls")  # fmt: skip
+                       code="BW359", guilty=[node],
+                       help=f"take {state.step_name} before the step that made {what} of it "
+                       "(blockize, tensorize, vectorize), or on another buffer")  # fmt: skip
 
 
 def require_layout_free(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
     """Nobody but the program's own accesses knows where the elements of a buffer are stored."""
     if buffer.strides:
         state.fail(f"{buffer.name} states its strides", code="BW328", guilty=[buffer],
-                   help="leave them out, so that they can be chosen")  # fmt: skip
+                   help=f"leave strides= out of the declaration of {buffer.name}, so that they can "
+                   "be chosen")  # fmt: skip
     views = [m for m in ir.collect(stmt, ir.MatchBufferRegion) if m.source.buffer is buffer]
     fixed = {m for m in views if any(not isinstance(s, ir.Var) for s in m.buffer.strides)}
     loose = {buffer, *(m.buffer for m in views if not m.buffer.strides)}
@@ -146,7 +154,7 @@ def require_in_blocks(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
                for n in inner):  # fmt: skip
             state.fail(f"{buffer.name} is used outside blocks, where no signature says how",
                        code="BW313", guilty=[node],
-                       help="wrap the statement in a block")  # fmt: skip
+                       help="wrap the statement in a block: with T.block(…)")  # fmt: skip
 
 
 def require_scope_name(state: State, name: str) -> None:
@@ -161,7 +169,9 @@ def require_no_readback(state: State, block: ir.Block, buffer: ir.Buffer) -> Non
     if any(r.buffer is buffer for r in block.reads):
         state.fail(f"block {block.name} reads {buffer.name}, which it writes: a copy would not "
                    "hold the earlier values", code="BW323", guilty=[state.realize(block)],
-                   help="do this before decompose_reduction")  # fmt: skip
+                   help=f"take {state.step_name} before decompose_reduction, which makes the block "
+                   f"an update, or cache_inplace({block.name}, \"{buffer.name}\", …), which copies "
+                   "in and out")  # fmt: skip
 
 
 def require_reached(state: State, block: ir.Block) -> None:
@@ -169,7 +179,8 @@ def require_reached(state: State, block: ir.Block) -> None:
     if not reached(state, block):
         state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
                    code="BW361", guilty=[state.realize(block)],
-                   help="state the domain that is run in T.axis")  # fmt: skip
+                   help=f"write in T.axis of block {block.name} the domain that the loops do run, "
+                   "or pad it to the whole one")  # fmt: skip
 
 
 def reached(state: State, block: ir.Block) -> bool:

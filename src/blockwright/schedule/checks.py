@@ -9,6 +9,7 @@ from blockwright.analysis import BlockKind, Scope, updated_atomically
 from blockwright.analysis.kernels import shares
 from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
+from blockwright.schedule.advice import apart, beside, instead, undriven
 from blockwright.schedule.state import State
 
 
@@ -17,12 +18,14 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
     if loop.kind is not ir.ForKind.SERIAL:
         state.fail(f"loop {loop.loop_var.name} is {loop.kind.value} already", code="BW312",
                    guilty=[loop],
-                   help="take this step before that one: first give the loops their shape "
-                   "(split, fuse, reorder), then make the new loops parallel, vectorized or "
-                   "unrolled")  # fmt: skip
+                   help=f"take {state.step_name} on loop {loop.loop_var.name} first, and make what "
+                   f"it gives {loop.kind.value} afterwards: shapes (split, fuse, reorder) come "
+                   "before kinds (parallel, vectorize, unroll, bind)")  # fmt: skip
     if loop.annotations:
         state.fail(f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
-                   code="BW312", guilty=[loop], help="unannotate it first")  # fmt: skip
+                   code="BW312", guilty=[loop],
+                   help="; ".join(f'unannotate({loop.loop_var.name}, "{key}") first'
+                                  for key in loop.annotations))  # fmt: skip
     if jumps(loop.body):
         state.fail(f"loop {loop.loop_var.name} is left or continued early from inside, which means "
                    "something else in a loop of another shape", code="BW312", guilty=[loop],
@@ -35,7 +38,8 @@ def require_unbound(state: State, loop: ir.For) -> None:
     if loop.kind is ir.ForKind.THREAD_BINDING:
         tag = "a thread axis" if loop.thread is None else loop.thread.thread_tag
         state.fail(f"loop {loop.loop_var.name} is bound to {tag} already", code="BW312",
-                   guilty=[loop], help="split it first and bind only one part")  # fmt: skip
+                   guilty=[loop], help=f"split({loop.loop_var.name}, …) before it is bound, and "
+                                       "bind one part only")  # fmt: skip
 
 
 def require_zero_start(state: State, loop: ir.For) -> None:
@@ -84,9 +88,7 @@ def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
         why = flow.why_other(block) or f"it is a {kind.value}"
         state.fail(f"block {block.name} is not complete: {why}", code="BW314",
                    guilty=[state.tree.realize(block)],
-                   help="a block that writes each element once will do; a reduction "
-                        "keeps its place, and compute_at or reverse_compute_at brings "
-                        "it together with others")  # fmt: skip
+                   help=beside(state, flow, block))  # fmt: skip
 
 
 def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
@@ -95,7 +97,8 @@ def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
     if problems:
         state.fail(f"the iterators of block {block.name} are bound by no iterator map: "
                    + "; ".join(problems), code="BW315", guilty=[state.tree.realize(block)],
-                   help="bind them to splits and fusions of loops")  # fmt: skip
+                   help="write T.axis values as splits and fusions of the loops: i, i // 4, i % 4, "
+                   "i * 4 + j with j < 4")  # fmt: skip
 
 
 def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:
@@ -110,7 +113,7 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
     if not is_bijective(realize.iter_values, domains, predicate, state.analyzer(first)):
         state.fail(f"the loops {word} run instances of the reduction {block.name} more than once",
                    code="BW315", guilty=[realize, *loops],
-                   help="each loop must drive an iterator")  # fmt: skip
+                   help=undriven(realize, loops))  # fmt: skip
 
 
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
@@ -122,7 +125,8 @@ def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
         names = " and ".join(w.name for w in writers)
         state.fail(f"block {names} does not write every element of {buffer.name} that the copy "
                    "would read", code="BW323", guilty=[*map(state.tree.realize, writers)],
-                   help="pad before transform_layout")  # fmt: skip
+                   help=f"let the blocks write all of {buffer.name} (pad it in a block of its own "
+                   "before it), or take the step before transform_layout pads it")  # fmt: skip
 
 
 def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.Stmt) -> None:
@@ -205,9 +209,10 @@ def require_concurrent(
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
-                           help=_instead(state, block) + "or rfactor the loop" + (
-                           "; or make the update atomic: decompose_reduction, then atomic_update"
-                           if atomic else ""))  # fmt: skip
+                           help=instead(state, block) + f"or rfactor({loop.loop_var.name}, 0), "
+                           "whose partial results are independent" + (
+                           f"; or make the update atomic: decompose_reduction({block.name}, loop), "
+                           f"then atomic_update({block.name})" if atomic else ""))  # fmt: skip
         if flow.separates(loop, block):
             continue
         for region in block.writes:
@@ -222,21 +227,7 @@ def require_concurrent(
             state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
                        f"{buffer.name} in block {block.name}, so it cannot be {word}",
                        code="BW317", guilty=[loop, realize],
-                       help="give each iteration a buffer of its own, or let loops that write "
-                       "different elements run so")  # fmt: skip
-
-
-def _instead(state: State, block: ir.Block) -> str:
-    """Advice to take a loop that drives spatial iterators only, by name."""
-    realize = state.tree.realize(block)
-    pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
-
-    def drives(loop: ir.For, kind: ir.IterType) -> bool:
-        return any(it.iter_type is kind and ir.uses_var(v, loop.loop_var) for it, v in pairs)
-
-    names = [f.loop_var.name for f in state.tree.loops_above(block)
-             if drives(f, ir.IterType.SPATIAL) and not drives(f, ir.IterType.REDUCE)]  # fmt: skip
-    return f"choose a spatial loop ({', '.join(names)}), " if names else "choose a spatial loop, "
+                       help=apart(flow, loop, block, buffer))  # fmt: skip
 
 
 def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:
@@ -342,11 +333,21 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
         between = state.tree.parent[path[-1]] if path else None
         others = [] if not isinstance(between, ir.SeqStmt) else [
             s for s in between.seq if s is not path[-1]]  # fmt: skip
-        state.fail("the loops are not nested directly in one another: "
-                   + (f"other statements stand beside loop {path[-1].loop_var.name}"
-                      if others else "a block or a condition stands between, or they are loops of "
-                      "different nests"), code="BW310", guilty=[inner, *missing, *others],
-                   help="take the step before blocks move between the loops (compute_at, "
-                   "reverse_compute_at), or name only loops below that place; merge joins loops of "
-                   "different nests")  # fmt: skip
+        names = ", ".join(b.name for s in others for b in state.tree.child_blocks(s))
+        top = path[-1].loop_var.name
+        lone = ", ".join(f.loop_var.name for f in loops if f in missing)
+        nested = not others or any(state.tree.is_below(path[-1], f) for f in missing)
+        if nested:
+            why = f"block {names} stands beside loop {top}" if names else (
+                "other statements stand beside it" if others else
+                f"a block or a condition stands between {lone} and {top}, or they are loops of "
+                "different nests")  # fmt: skip
+            help = (f"take {state.step_name} before block {names} comes to stand between the "
+                    f"loops, or name only loops outside or inside of {top}" if names else
+                    f"name only loops below that place, {top} among them")  # fmt: skip
+        else:
+            why = f"loops {lone} and {top} belong to different nests"
+            help = f"name loops of one nest; merge({lone}, {top}) joins loops of different nests"
+        state.fail(f"the loops are not nested directly in one another: {why}", code="BW310",
+                   guilty=[inner, *missing, *others], help=help)  # fmt: skip
     return path[::-1]

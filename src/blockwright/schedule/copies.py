@@ -158,8 +158,11 @@ def box_at(
     """The part of a buffer that blocks touch while the fixed loops stand still."""
     for loop in fixed:
         if loop.kind is ir.ForKind.VECTORIZED:
+            outer = [f.loop_var.name for f in fixed[: fixed.index(loop)]]
+            choice = f"choose a loop outside of it ({', '.join(outer)}), or " if outer else ""
             state.fail(f"lanes of loop {loop.loop_var.name} would share the copy", code="BW317",
-                       guilty=[loop], help="copy before the loop is vectorized")  # fmt: skip
+                       guilty=[loop], help=f"{choice}take {state.step_name} before "
+                       f"vectorize({loop.loop_var.name})")  # fmt: skip
     analyzer = state.analyzer(fixed[-1].body)
     flow = state.data_flow(scope)
     hull: list[ir.Range] = []

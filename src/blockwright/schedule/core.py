@@ -22,6 +22,7 @@ from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import renewed
 from blockwright.schedule.state import Place, State, Step, Target, explained, schedule_error
 from blockwright.schedule.substitute import resolved, translated, used_handles
+from blockwright.schedule.trace_text import call_text, short_value
 from blockwright.support import ScheduleError
 
 Verify = Literal["check", "full"]
@@ -182,7 +183,9 @@ class Core:
         state = self._states.get(function)
         if state is None or state.func is not self.functions[function]:
             memo = None if state is None else state.memo
-            state = State(self.functions[function], self.resolve, step_name, memo, self.random)
+            state = State(
+                self.functions[function], self.resolve, step_name, memo, self.random, taken=True
+            )
             self._states[function] = state
         state.step_name = self._step_name = step_name
         return state
@@ -251,22 +254,39 @@ class Core:
             return entry
         dead = entry.target
         kind = handle_kind(handle)
-        gone = f"the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
         if dead.undone:
+            gone = f"the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
             raise ScheduleError(f"{step_name}: {gone}which gave it, was taken back", code="BW301",
                                 help="take the step again, or ask anew with get_block and "
                                 "get_loops")  # fmt: skip
         left = self._left_by(dead.step)
         names = [t.name for t in left.values() if not isinstance(t, (int, Place))]
-        returned = f"{dead.name} returned nothing that is still there; ask anew with"
-        if names:
-            returned = f"use what {dead.name} returned ({', '.join(names)}), or ask anew with"
-        func = self.functions[entry.function]
-        loops = State(func, self.resolve, step_name).tree.loops
-        marks = [loops[t] if isinstance(t, ir.Var) else t for t in left.values()
+        tree = State(self.functions[entry.function], self.resolve, step_name).tree
+        marks = [tree.loops[t] if isinstance(t, ir.Var) else t for t in left.values()
                  if isinstance(t, (ir.Var, ir.Block))]  # fmt: skip
-        raise schedule_error(step_name, f"{gone}consumed it, {kind} {dead.was}", "BW301", func,
-                             marks, help=f"{returned} get_block and get_loops")  # fmt: skip
+        returned = f"use what {dead.name} returned ({', '.join(names)})" if names else \
+                   f"{dead.name} returned nothing that is still there"  # fmt: skip
+        below = {b.name: b for mark in reversed(marks) for b in
+                 ([mark] if isinstance(mark, ir.Block) else tree.child_blocks(mark))}  # fmt: skip
+        block = next(iter(below), "…")
+        anew = f'get_block("{dead.was}")' if kind == "block" else f'get_loops("{block}")'
+        raise schedule_error(
+            step_name, f"{kind} {dead.was} is gone: step {dead.step}, {self._call_of(dead.step)}, "
+            "consumed it", "BW301", tree.func, marks or tree.child_blocks(tree.func.root),
+            help=f"{returned}, or ask anew: {anew}",
+        )  # fmt: skip
+
+    def _call_of(self, step: int) -> str:
+        """A step as it was called, the loops and blocks by their names then."""
+        names = {h: e.target.was for h, e in self.entries.items() if isinstance(e.target, Dead)}
+
+        def value(held: object) -> str:
+            if isinstance(held, (BlockRV, LoopRV)):
+                target = self.entries[held].target
+                return names.get(held) or getattr(target, "name", "") or repr(held)
+            return short_value(held)
+
+        return call_text(self.steps[step].record, value)
 
     def _left_by(self, step: int) -> dict[Handle, Target]:
         """What the handles that a step returned stand for, of those that are alive."""

@@ -30,7 +30,8 @@ def divide(
         state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
                    "part inside the new block", code="BW315",
                    guilty=[*inside[:1], realize],
-                   help="inner loops must drive the low digits of the bindings")  # fmt: skip
+                   help="reorder so that the inner loops drive the low digits of the bindings, "
+                   "as the inner loops of a split do")  # fmt: skip
     return found
 
 

@@ -126,7 +126,8 @@ class EinsumPadding:
             ):  # fmt: skip
                 self.state.fail(f"an index of {buffer.name} becomes negative on padded points, or "
                                 "has no known end there", code="BW326", guilty=[index, self.block],
-                                help="reindex it first")  # fmt: skip
+                                help=f'reindex({self.block.name}, "{buffer.name}") first, which '
+                                "gives it an index per iterator")  # fmt: skip
             need = self.analyzer.simplify(ir.cast_to(high, size.dtype) + 1)
             if self.analyzer.prove(ir.LE(*ir.match_types(need, end))):
                 continue
@@ -146,7 +147,8 @@ class EinsumPadding:
             if not whole or not self.analyzer.prove_equal(*ir.match_types(extent, size)):
                 self.state.fail(f"{self.block.name} does not fill {output.name} with one iterator "
                                 "per dimension", code="BW326", guilty=[self.block],
-                                help="reindex it first")  # fmt: skip
+                                help=f'reindex({self.block.name}, "{output.name}") first, which '
+                                "gives it an index per iterator")  # fmt: skip
             seen.add(index)
 
     def _grown(self, buffer: ir.Buffer, sizes: list[tuple[ir.Expr, ir.Expr] | None]) -> ir.Buffer:

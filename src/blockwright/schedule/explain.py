@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from blockwright import ir
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, IntervalSet, eval_set, union
 from blockwright.arith.text import expr_text
+from blockwright.schedule.buffers import home
 from blockwright.schedule.move import within
 from blockwright.schedule.primitive.compute_at import computed_at, needed_domains
 from blockwright.schedule.state import State
@@ -41,6 +44,36 @@ class BufferNeed(msgspec.Struct, frozen=True, eq=False):
     region: ir.BufferRegion
 
 
+class BufferKept(msgspec.Struct, frozen=True, eq=False):
+    """What becomes of the memory of one of the producer's results.
+
+    The step moves the computation and leaves the buffer as it is written; `compact_buffers` of
+    lowering shrinks what only iterations of the loop use to the box of one iteration.
+
+    Attributes:
+        buffer: the buffer, whole.
+        box: its extents once lowered; the whole shape where it is not shrunk.
+        outside: a block that uses it outside of the loop, or "a caller"; empty where none does.
+    """
+
+    buffer: ir.Buffer
+    box: tuple[ir.Expr, ...]
+    outside: str
+
+    def __str__(self) -> str:
+        whole = " x ".join(map(expr_text, self.buffer.shape))
+        box = " x ".join(map(expr_text, self.box))
+        name = self.buffer.name
+        if self.outside:
+            return f"{name} keeps its {whole} elements: {self.outside} uses it outside of the loop"
+        if box == whole:
+            return f"{name} keeps its {whole} elements, which one iteration needs"
+        return (
+            f"{name} is {whole} in the program still; lowering (compact_buffers) keeps the "
+            f"{box} that one iteration needs"
+        )
+
+
 class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
     """What `compute_at(block, loop)` would do.
 
@@ -48,6 +81,7 @@ class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
         block, loop: names of the producer and of the loop's variable.
         axes: the producer's iterators; empty where nothing in the loop reads the producer.
         buffers: what the consumers in the loop read.
+        kept: what memory the producer's results take once lowered.
         idle: loops at and above the place that no axis follows: each of their iterations
             computes the same again.
         instances: how often the producer's body would run (at most, where predicates cut).
@@ -60,6 +94,7 @@ class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
     loop: str
     axes: tuple[AxisNeed, ...]
     buffers: tuple[BufferNeed, ...]
+    kept: tuple[BufferKept, ...]
     idle: tuple[str, ...]
     instances: ir.Expr
     domain: ir.Expr
@@ -83,6 +118,7 @@ class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
             lines.append("  " + "  ".join([*cells, *row[3:]]).rstrip())
         if self.axes:
             lines.append(f"  {self._work()}")
+        lines += [f"  {kept}" for kept in self.kept]
         return "\n".join(lines)
 
     def _work(self) -> str:
@@ -119,6 +155,8 @@ def explain_compute_at(state: State, block: ir.Block, loop: ir.For) -> ComputeAt
         loop.loop_var.name,
         axes,
         buffers,
+        tuple(_kept(state, block, loop, write.buffer, buffers) for write in block.writes
+              if consumers),
         tuple(f.loop_var.name for f in above
               if consumers and f.loop_var.name not in followed
               and not ir.is_const_int(f.extent, 1)),
@@ -127,6 +165,30 @@ def explain_compute_at(state: State, block: ir.Block, loop: ir.For) -> ComputeAt
         runs / all_of_them if axes and runs is not None and all_of_them else None,
         _refusal(state, block, loop),
     )  # fmt: skip
+
+
+def _kept(
+    state: State, block: ir.Block, loop: ir.For, buffer: ir.Buffer, needs: Sequence[BufferNeed]
+) -> BufferKept:
+    """What is left of a result when lowering has shrunk it to one iteration of the loop."""
+    users = [b for b in state.tree.blocks if b is not block and b is not state.func.root
+             and any(r.buffer is buffer for r in (*b.reads, *b.writes))]  # fmt: skip
+    outside = [f"block {b.name}" for b in users if not state.tree.is_below(b, loop)]
+    if home(state, buffer) is None:
+        outside.insert(0, "the caller")
+    analyzer = state.analyzer(loop.body)
+    boxes = [need.region.region for need in needs if need.region.buffer is buffer]
+    if outside or not boxes or buffer.strides:
+        return BufferKept(buffer, buffer.shape, outside[0] if outside else "")
+    above = [*state.tree.loops_above(loop), loop]
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in above}
+    box: list[ir.Expr] = []
+    for size, *parts in zip(buffer.shape, *boxes, strict=True):
+        hull = union([IntervalSet.of_range(p) for p in parts], analyzer).range(analyzer)
+        most = None if hull is None else eval_set(hull.extent, domains, analyzer).max
+        fits = most is not None and analyzer.prove(ir.LE(*ir.match_types(most, size)))
+        box.append(analyzer.simplify(most) if fits and most is not None else size)
+    return BufferKept(buffer, tuple(box), "")
 
 
 def _axes(

@@ -42,7 +42,9 @@ def grouped(
     if others:
         state.fail(f"block {others[0].name} stands between the blocks given", code="BW310",
                    guilty=[state.tree.realize(b) for b in others],
-                   help="give it too, or move it first")  # fmt: skip
+                   help="give it too: blockize([" + ", ".join(b.name for b in inside) + "]), or "
+                   f"move {others[0].name} out first with compute_at or "
+                   "reverse_compute_at")  # fmt: skip
     flow = state.data_flow(state.scope(blocks[0]))
     for block in inside:
         require_known_kind(state, flow, block)
@@ -129,7 +131,8 @@ def _inner(
     if block.init is not None and started:
         state.fail(f"the reduction {block.name} is not complete inside the new block", code="BW365",
                    guilty=[state.tree.realize(block)],
-                   help="decompose_reduction first")  # fmt: skip
+                   help=f"decompose_reduction({block.name}, loop) first, at one of its loops: "
+                   f"{state.loops_of(block)}")  # fmt: skip
     bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
     open_ones = [c for c in conjuncts(state.tree.realize(block).predicate)
                  if not any(ir.structural_equal(c, d) for d in common)]  # fmt: skip

@@ -30,10 +30,10 @@ def why_not_injective(
     except IterMapError as error:
         counted = all_places(indices, domains, most)
         if counted is None:
-            return str(error)
+            return error.reason
         places = np.stack([np.broadcast_to(c, counted[0].shape).ravel() for c in counted], axis=1)
         if len(np.unique(places, axis=0)) < len(places):
-            return str(error)
+            return error.reason
     return ""
 
 

@@ -97,6 +97,15 @@ class LayoutPadding:
         return True
 
 
+def who_pads(state: State, owner: ir.Block, buffer: ir.Buffer) -> str:
+    """Which block would write the padding of a buffer, in words."""
+    makers = writers(state, owner, buffer)
+    if filling(state, owner, buffer) and not own_loops(state, makers[0])[1]:
+        return f"block {makers[0].name} then runs over the new shape and writes the padding too"
+    behind = f" behind block {makers[-1].name}" if makers else " at the start"
+    return f"a nest {fresh_name(state, f'{buffer.name}_pad')}{behind} then writes the padding"
+
+
 def filling(state: State, owner: ir.Block, buffer: ir.Buffer) -> dict[ir.Var, int]:
     """The dimension that each iterator of a buffer's only writer runs through, where the writer
     does nothing but fill the buffer so; else nothing."""

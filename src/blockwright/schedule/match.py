@@ -8,8 +8,11 @@ stand in either order.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.arith.text import expr_text
 
 _SWAPPABLE = (ir.Add, ir.Mul, ir.Min, ir.Max)
 
@@ -17,13 +20,27 @@ _SWAPPABLE = (ir.Add, ir.Mul, ir.Min, ir.Max)
 class Match:
     """Pairs found so far: iterators of the meaning with iterators of the block, and buffers."""
 
-    def __init__(self, meaning: ir.Block, block: ir.Block, analyzer: Analyzer) -> None:
+    def __init__(
+        self, meaning: ir.Block, block: ir.Block, analyzer: Analyzer, loops: Mapping[ir.Var, ir.Var]
+    ) -> None:
         self.meaning = {it.var: it for it in meaning.iter_vars}
         self.inner = {it.var: it for it in block.iter_vars}
+        self.loops = loops
         self.analyzer = analyzer
         self.iterators: dict[ir.Var, ir.Var | None] = {}
         self.regions: dict[ir.Buffer, ir.BufferRegion] = {}
-        self.why = "the statements differ"
+        self.why, self.remedy = "the statements differ", ""
+        self.guilty: tuple[ir.Node, ...] = ()
+        self._progress = -1
+
+    def _no(self, why: str, remedy: str, *guilty: ir.Node) -> bool:
+        """Keep the reason at which most was paired: with operands in the other order, the match
+        fails earlier."""
+        progress = len(self.iterators) + len(self.regions)
+        if progress > self._progress:
+            self.why, self.remedy, self.guilty = why, remedy, guilty
+            self._progress = progress
+        return False
 
     def run(self, meaning: ir.Stmt, stmt: ir.Stmt) -> bool:
         """Whether the bodies match and every iterator of the block has its partner."""
@@ -34,16 +51,25 @@ class Match:
         used = {v for v in self.iterators.values() if v is not None}
         for var, it in self.inner.items():
             if var not in used and not ir.is_const_int(it.dom.extent, 1):
-                self.why = f"iterator {var.name} has no partner in the meaning"
-                return False
+                loop = self._loop(var)
+                return self._no(
+                    f"{self._shown(var)} has no partner in the intrinsic",
+                    f"reorder loop {loop} out of the tile",
+                    *self._guilty(var),
+                )
         return True
 
     # ------------------------------------------------------------------ expressions
     def _same(self, a: ir.Expr, b: ir.Expr) -> bool:
         if type(a) is not type(b) or a.dtype is not b.dtype:
-            self.why = f"the meaning has {type(a).__name__} ({a.dtype}) where the block has " \
-                       f"{type(b).__name__} ({b.dtype})"  # fmt: skip
-            return False
+            typed = "" if a.dtype is b.dtype else f" of {a.dtype}"
+            other = "" if a.dtype is b.dtype else f" of {b.dtype}"
+            return self._no(
+                f"the intrinsic has {expr_text(a)}{typed} where the block has "
+                f"{expr_text(b)}{other}",
+                "",
+                b,
+            )
         if isinstance(a, ir.BufferLoad) and isinstance(b, ir.BufferLoad):
             return self._access(a, b)
         if isinstance(a, _SWAPPABLE) and isinstance(b, _SWAPPABLE):
@@ -53,8 +79,7 @@ class Match:
         if isinstance(a, (ir.IntImm, ir.FloatImm, ir.StringImm)):
             return ir.structural_equal(a, b)
         if isinstance(a, ir.Call) and isinstance(b, ir.Call) and a.op != b.op:
-            self.why = f"the meaning calls {a.op}, the block {b.op}"
-            return False
+            return self._no(f"the intrinsic calls {a.op}, the block {b.op}", "", b)
         left = [c for c in a.children() if isinstance(c, ir.Expr)]
         right = [c for c in b.children() if isinstance(c, ir.Expr)]
         if len(left) != len(right):
@@ -72,17 +97,31 @@ class Match:
     # ------------------------------------------------------------------ accesses
     def _access(self, a: ir.BufferLoad | ir.BufferStore, b: ir.BufferLoad | ir.BufferStore) -> bool:
         if a.buffer.dtype is not b.buffer.dtype or b.predicate is not None:
-            self.why = f"{b.buffer.name} holds {b.buffer.dtype}, the meaning wants {a.buffer.dtype}"
-            return False
+            return self._no(
+                f"{b.buffer.name} holds {b.buffer.dtype}, the intrinsic's {a.buffer.name} "
+                f"{a.buffer.dtype}",
+                f"take an intrinsic for {b.buffer.dtype}, or let a block "
+                f"before it cast {b.buffer.name} into a buffer of {a.buffer.dtype}",
+                b,
+            )
         extra = len(b.indices) - len(a.indices)
         if extra < 0:
-            self.why = f"{b.buffer.name} has fewer dimensions than {a.buffer.name} of the meaning"
-            return False
+            return self._no(
+                f"{b.buffer.name} has {len(b.indices)} dimensions, the intrinsic's "
+                f"{a.buffer.name} {len(a.indices)}",
+                "transform_layout or reindex it to as many dimensions",
+                b,
+            )
         ranges: list[ir.Range] = []
         for index in b.indices[:extra]:
             if ir.uses_var(index, set(self.inner)):
-                self.why = f"inner iterators move a leading dimension of {b.buffer.name}"
-                return False
+                return self._no(
+                    f"iterators of the tile move dimension {len(ranges)} of {b.buffer.name}, of "
+                    f"which the intrinsic knows the last {len(a.indices)} only",
+                    f"reorder that loop out of the tile, or transform_layout {b.buffer.name} so "
+                    "that the tile lies in its last dimensions",
+                    b,
+                )
             ranges.append(ir.Range(index, ir.const(1, index.dtype)))
         for mine, theirs, size in zip(a.indices, b.indices[extra:], a.buffer.shape, strict=True):
             base = self._base(mine, theirs)
@@ -95,45 +134,114 @@ class Match:
             x.min is y.min or self.analyzer.prove_equal(x.min, y.min)
             for x, y in zip(known.region, region.region, strict=True)
         )
-        if not same:
-            self.why = f"{a.buffer.name} of the meaning would stand for two places"
-        return same
+        return same or self._no(
+            f"{a.buffer.name} of the intrinsic would stand for two places: {_place(known)} and "
+            f"{_place(region)}",
+            "",
+            b,
+        )
 
     def _base(self, mine: ir.Expr, theirs: ir.Expr) -> ir.Expr | None:
         """What remains of the block's index when its inner iterator is 0."""
         moving = [v for v in dict.fromkeys(ir.free_vars(theirs)) if v in self.inner]
         if not isinstance(mine, ir.Var) or mine not in self.meaning:
-            same = not moving and ir.is_const_int(mine, 0)
-            self.why = "the meaning must index with its iterators or 0"
-            return theirs if same else None
+            if moving or not ir.is_const_int(mine, 0):
+                self._no("the intrinsic must index with its iterators or 0", "", theirs)
+                return None
+            return theirs
         if not moving:
             if not self._pair(mine, None):
                 return None
             return theirs
         base = self.analyzer.simplify(theirs - moving[0])
         if len(moving) > 1 or ir.uses_var(base, moving[0]):
-            self.why = f"an index moves with {', '.join(v.name for v in moving)}, not by one"
+            self._no(
+                f"index {expr_text(theirs)} moves with {', '.join(map(self._shown, moving))} "
+                "otherwise than by one",
+                "reindex the operand, so that one iterator is one of its indices",
+                theirs,
+            )
             return None
         return base if self._pair(mine, moving[0]) else None
 
     def _pair(self, mine: ir.Var, theirs: ir.Var | None) -> bool:
         """Let an iterator of the meaning stand for one of the block (None: a fixed place)."""
         if mine in self.iterators:
-            if self.iterators[mine] is theirs:
+            known = self.iterators[mine]
+            if known is theirs:
                 return True
-            self.why = f"iterator {mine.name} of the meaning would stand for two iterators"
-            return False
-        it = self.meaning[mine]
+            both = [self._shown(v) for v in (known, theirs)]
+            return self._no(
+                f"{mine.name} of the intrinsic would stand for {both[0]} and for {both[1]}",
+                "",
+                *self._guilty(known),
+                *self._guilty(theirs),
+            )
+        wanted = self.meaning[mine].dom.extent
         if theirs is None:
-            fits = ir.is_const_int(it.dom.extent, 1)
-        else:
-            other = self.inner[theirs]
-            taken = any(v is theirs for v in self.iterators.values())
-            fits = not taken and other.iter_type is it.iter_type and self.analyzer.prove_equal(
-                ir.cast_to(it.dom.extent, other.dom.extent.dtype), other.dom.extent)  # fmt: skip
-        if not fits:
-            what = "a fixed place" if theirs is None else f"{theirs.name}"
-            self.why = f"iterator {mine.name} of the meaning does not fit {what} in kind and extent"
+            if not ir.is_const_int(wanted, 1):
+                return self._no(
+                    f"{mine.name} of the intrinsic runs over {expr_text(wanted)}, but no loop of "
+                    "the tile moves that index",
+                    "choose a loop further outside, or reorder the "
+                    f"loop that moves it into the tile, {expr_text(wanted)} long",
+                )
+        elif not self._alike(mine, theirs):
             return False
         self.iterators[mine] = theirs
         return True
+
+    def _alike(self, mine: ir.Var, theirs: ir.Var) -> bool:
+        """Whether two iterators have the same kind and extent."""
+        it, other = self.meaning[mine], self.inner[theirs]
+        shown, guilty = self._shown(theirs), self._guilty(theirs)
+        if any(v is theirs for v in self.iterators.values()):
+            return self._no(f"{shown} would stand for two iterators of the intrinsic", "", *guilty)
+        if other.iter_type is not it.iter_type:
+            kinds = [t.iter_type.name.lower() for t in (other, it)]
+            return self._no(
+                f"{shown} is a {kinds[0]} iterator, {mine.name} of the intrinsic a {kinds[1]} one",
+                "",
+                *guilty,
+            )
+        wanted = it.dom.extent
+        if self.analyzer.prove_equal(ir.cast_to(wanted, other.dom.extent.dtype), other.dom.extent):
+            return True
+        size = expr_text(wanted)
+        return self._no(
+            f"{shown} runs over {expr_text(other.dom.extent)}, {mine.name} of the "
+            f"intrinsic over {size}",
+            self._resize(theirs, wanted),
+            *guilty,
+        )
+
+    def _resize(self, var: ir.Var, wanted: ir.Expr) -> str:
+        """What gives an iterator the extent that the intrinsic wants."""
+        loop, size = self._loop(var), expr_text(wanted)
+        have, want = ir.const_int(self.inner[var].dom.extent), ir.const_int(wanted)
+        if want == 1:
+            return f"reorder loop {loop} out of the tile"
+        if have is not None and want is not None and have < want:
+            return (
+                f"make loop {loop} {size} long: split by {size} where it was split by {have}, "
+                "or pad_einsum first"
+            )
+        return f"split({loop}, [None, {size}]) and reorder the outer part out of the tile"
+
+    def _loop(self, var: ir.Var) -> str:
+        return self.loops[var].name if var in self.loops else var.name
+
+    def _guilty(self, var: ir.Var | None) -> tuple[ir.Node, ...]:
+        loop = None if var is None else self.loops.get(var)
+        return () if loop is None else (loop,)
+
+    def _shown(self, var: ir.Var | None) -> str:
+        """An iterator of the block with its loop, or the place that no iterator moves."""
+        if var is None:
+            return "a fixed place"
+        loop = self.loops.get(var)
+        return var.name if loop is None else f"{var.name} (loop {loop.name})"
+
+
+def _place(region: ir.BufferRegion) -> str:
+    return f"{region.buffer.name}[{', '.join(expr_text(r.min) for r in region.region)}]"

@@ -14,7 +14,7 @@ A move runs the instances of a block elsewhere and perhaps more often. That chan
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
@@ -55,7 +55,8 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
     if require_known_kind(state, flow, block) is BlockKind.UPDATE:
         state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
                    "behind", code="BW314", guilty=[realize],
-                   help="move blocks before decompose_reduction")  # fmt: skip
+                   help=f"take {state.step_name} before decompose_reduction, or put the initial "
+                   "value back with merge_reduction first")  # fmt: skip
     for region in block.writes:
         for other in flow.writers[region.buffer]:
             reads_back = any(r.buffer is region.buffer for r in other.reads)
@@ -63,11 +64,14 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
                 state.fail(f"block {other.name} goes on from the values of {region.buffer.name} "
                            f"that block {block.name} writes, and would be undone", code="BW314",
                            guilty=[realize, state.tree.realize(other)],
-                           help="move blocks before decompose_reduction")  # fmt: skip
+                           help=f"take {state.step_name} before decompose_reduction, or put the "
+                           f"initial value back first: merge_reduction({block.name}, {other.name})"
+                           )  # fmt: skip
     if flow.kind(block) is BlockKind.REDUCTION and flow.restart(block) is None:
         state.fail(f"the loops run instances of the reduction {block.name} more than once between "
                    "two initial values", code="BW315", guilty=[realize],
-                   help="each loop must drive an iterator")  # fmt: skip
+                   help="bind an iterator of the block to each loop around it: "
+                   f"{state.loops_of(block)}")  # fmt: skip
     for node in ir.walk(block):
         effect = isinstance(node, ir.Call) and ir.op_row(node.op).kind == "effect"
         if effect or isinstance(node, ir.AssertStmt):
@@ -167,7 +171,8 @@ def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) ->
             if not isinstance(above, (ir.For, ir.SeqStmt)):
                 state.fail("a statement other than a loop decides whether it runs", code="BW351",
                            guilty=[above, node],
-                           help="make the condition a predicate of the block")  # fmt: skip
+                           help="write the condition as T.where(…) in the block, whose "
+                                "predicate it is")  # fmt: skip
 
 
 def require_implied_predicate(state: State, block: ir.Block) -> None:
@@ -175,7 +180,9 @@ def require_implied_predicate(state: State, block: ir.Block) -> None:
     if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
         state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
                    code="BW356", guilty=[state.tree.realize(block)],
-                   help="state the domain that is run in T.axis")  # fmt: skip
+                   help=f"write in T.axis of block {block.name} the domain that runs, so that "
+                   "T.where(…) is not needed, or let the block write the other elements "
+                   "too")  # fmt: skip
 
 
 def has_implied_predicate(state: State, block: ir.Block) -> bool:
@@ -196,7 +203,8 @@ def require_everywhere(state: State, block: ir.Block) -> None:
     if not runs_everywhere(state, block):
         state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
                    code="BW361", guilty=[state.realize(block)],
-                   help="state the domain that is run in T.axis")  # fmt: skip
+                   help=f"write in T.axis of block {block.name} the domain that the loops do run, "
+                   "or let them run the whole one")  # fmt: skip
 
 
 def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
@@ -218,7 +226,9 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
                 state.fail(f"block {block.name} may read outside of {read.buffer.name}; such "
                            "instances belong to no iteration of the producer", code="BW358",
                            guilty=[state.tree.realize(block)],
-                           help="inline or pad the read first")  # fmt: skip
+                           help=f"pad {read.buffer.name} in a block of its own first, so that "
+                           "each read lies inside; or compute_inline what writes "
+                           f"{read.buffer.name}, which keeps the guard")  # fmt: skip
 
 
 def runs_everywhere(state: State, block: ir.Block) -> bool:
@@ -275,7 +285,8 @@ def require_sound(
             marks += map(state.tree.realize, near)
             state.fail(problem + " after the move", code="BW316", guilty=marks,
                        help="choose a loop outside of the producer's reduction loops, "
-                            "in whose iterations all that is read has been written")  # fmt: skip
+                       "in whose iterations all that is read has been written"
+                       + _outside_reductions(state, near))  # fmt: skip
     if flow.kind(moved) is BlockKind.OTHER:
         state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
                    f"{flow.why_other(moved)}", code="BW314", guilty=marks,
@@ -293,3 +304,19 @@ def require_sound(
     left = [loops[f.loop_var] for f in state.tree.loops_above(guilty) if f.loop_var in loops]
     for loop in dict.fromkeys([*after.tree.loops_above(moved), *left]):  # a buffer may leave too
         require_kind(after, loop)
+
+
+def _outside_reductions(state: State, blocks: Sequence[ir.Block]) -> str:
+    """The loops of a block outside of those that drive its reduction, by name."""
+    for block in blocks:
+        realize = state.tree.realize(block)
+        sums = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+                if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        free: list[str] = []
+        for loop in state.tree.loops_above(block):
+            if any(ir.uses_var(v, loop.loop_var) for v in sums):
+                at = f": {', '.join(free)}" if free else \
+                     f"; reorder loop {loop.loop_var.name} inwards for there to be one"  # fmt: skip
+                return f"{at} (of block {block.name})"
+            free.append(loop.loop_var.name)
+    return ""

@@ -145,7 +145,9 @@ def build(record: type[Primitive], values: dict[str, Any]) -> Primitive:
 
 
 def _argument(record: type[Primitive], text: str, help: str | None = None) -> ScheduleError:
-    return ScheduleError(f"{record.path()}: {text}", code="BW304", help=help)
+    parameters = ", ".join(f"{name}: {annotation}" for name, annotation in fields_of(record))
+    return ScheduleError(f"{record.path()}: {text}", code="BW304",
+                         help=help or f"call it as {record.path()}({parameters})")  # fmt: skip
 
 
 def _check(record: type[Primitive], where: str, annotation: str, value: Any) -> Any:

@@ -14,8 +14,14 @@ def reduction_of(state: State, block: ir.Block) -> Reduction:
     """The reduction a block computes; fails with the reason when it is none that is known."""
     found = find_reduction(block)
     if isinstance(found, NoReduction):
-        declare = ("write it as B[i] = B[i] + x with an init, as reducer.step, or declare the "
-                   'combination: T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+        several = len(ir.collect(block.body, ir.BufferStore)) > 1
+        form = (
+            "choose number and position by one condition, which says what of ties and NaN"
+            if several
+            else "write it as B[i] = B[i] + x with an init, as reducer.step"
+        )
+        declare = (f"{form}, or declare the combination: "
+                   'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
         state.fail(f"{block.name} is no reduction that can be split up: {found.why}", code="BW330",
                    guilty=[block], help=declare if block.init is not None else
                    "put its initial value back with merge_reduction first")  # fmt: skip

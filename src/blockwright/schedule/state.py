@@ -47,7 +47,10 @@ class Step(msgspec.Struct):
 
 
 class State:
-    """One function at one step of a schedule; `memo` carries answers from step to step."""
+    """One function at one step of a schedule; `memo` carries answers from step to step.
+
+    `taken` is set where the function is what the schedule holds, not what a step would make of it.
+    """
 
     def __init__(
         self,
@@ -56,8 +59,10 @@ class State:
         step_name: str,
         memo: FlowMemo | None = None,
         random: Random | None = None,
+        taken: bool = False,
     ) -> None:
         self.func = func
+        self.taken = taken
         self.random = Random(0) if random is None else random
         self._resolve = resolve
         self.step_name = step_name
@@ -111,6 +116,11 @@ class State:
                       help="name a block or loop inside it")  # fmt: skip
         return found
 
+    def loops_of(self, block: ir.Block) -> str:
+        """The loops around a block by name, outermost first, for errors."""
+        names = [f.loop_var.name for f in self.tree.loops_above(block)]
+        return ", ".join(names) or f"none, as no loop stands around {block.name}"
+
     # ------------------------------------------------------------------ facts
     def analyzer(self, at: ir.Stmt | None = None) -> Analyzer:
         """What is known at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
@@ -133,7 +143,21 @@ class State:
         help: str | None = None,
     ) -> NoReturn:
         """Raise a `ScheduleError` that shows the program with the guilty nodes underlined."""
-        raise schedule_error(self.step_name, rule, code, self.func, guilty, help)
+        error = schedule_error(self.step_name, rule, code, self.func, guilty, help)
+        if self.taken:
+            raise error
+        would_be = "the program as the step would leave it:\n"
+        raise ScheduleError.collect(
+            [
+                msgspec.structs.replace(
+                    d, notes=tuple(note.replace(_AS_IT_IS, would_be, 1) for note in d.notes)
+                )
+                for d in error.diagnostics
+            ]
+        )
+
+
+_AS_IT_IS = "the program, which stays as it is:\n"
 
 
 def schedule_error(
@@ -150,10 +174,15 @@ def schedule_error(
 
 def shown(func: ir.PrimFunc | None, guilty: Iterable[ir.Node]) -> tuple[str, ...]:
     """The note that shows the program with nodes underlined; none when there are no nodes."""
-    marks = list(guilty)
-    if func is None or not marks:
+    if func is None:
         return ()
-    return ("the program, which stays as it is:\n" + script(func, marks=marks),)
+    marks: list[ir.Node] = []
+    for node in guilty:  # the implicit root block is not printed: what stands in it is
+        body = node.body if isinstance(node, ir.Block) and node is func.root else node
+        marks += body.seq if isinstance(body, ir.SeqStmt) else [body]
+    if not marks:
+        return ()
+    return (_AS_IT_IS + script(func, marks=marks),)
 
 
 @contextmanager

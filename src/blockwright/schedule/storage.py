@@ -30,7 +30,9 @@ def require_owned(
     owner = home(state, buffer)
     if owner is None:
         state.fail(f"{buffer.name} is a parameter of the function", code="BW321",
-                   guilty=[state.realize(block)], help="cache_write it first")  # fmt: skip
+                   guilty=[state.realize(block)],
+                   help=f'cache_write({block.name}, "{buffer.name}", "global") first, and take '
+                   "the step on that copy")  # fmt: skip
     if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
         state.fail(f"{buffer.name} has a layout of its own", code="BW328",
                    guilty=[state.realize(block)],
@@ -56,7 +58,9 @@ def users_below(
         if not state.tree.is_below(realize, loop):
             state.fail(f"block {user.name} uses {buffer.name} and is not inside loop "
                        f"{loop.loop_var.name}", code="BW322", guilty=[realize, loop],
-                       help="compute the block in the loop first")  # fmt: skip
+                       help=f"compute_at({user.name}, {loop.loop_var.name}) first if it writes "
+                       f"{buffer.name}, reverse_compute_at({user.name}, {loop.loop_var.name}) "
+                       "if it reads it")  # fmt: skip
     return writers, readers
 
 

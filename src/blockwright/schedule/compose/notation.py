@@ -142,7 +142,7 @@ def _stem(name: str) -> str:
     return name.rstrip("0123456789")
 
 
-def wrong(text: str, why: str, help: str | None = None) -> ScheduleError:
+def wrong(text: str, why: str, help: str | None = None, code: str = "BW304") -> ScheduleError:
     """The error for a notation that cannot be read or does not fit."""
-    return ScheduleError(f"{text!r}: {why}", code="BW304",
+    return ScheduleError(f"{text!r}: {why}", code=code,
                          help=help or "write it like 'i j k -> i0 j0 k0 i1 j1 k1'")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -111,9 +112,17 @@ def _require_known_sizes(
     for cut in cuts:
         unknown = [f for f in cut.factors if f not in sizes]
         if len(unknown) > 1:
-            raise wrong(notation.text, f"axis {cut.name or ' '.join(cut.fused)}: the sizes of "
-                        f"{', '.join(unknown)} are missing",
-                        f"give all but one of them, as in {unknown[-1]}=4")  # fmt: skip
+            free, rest = unknown[0], unknown[1:]
+            raise wrong(notation.text, f"axis {equation(cut, sizes)}: the sizes of "
+                        f"{', '.join(unknown)} are missing, and only one can follow from the rest",
+                        f"give all but one of them: with {'=…, '.join(rest)}=… the call leaves "
+                        f"only {free} free, which becomes what is left of the axis")  # fmt: skip
+
+
+def equation(cut: _Cut, sizes: Mapping[str, Size]) -> str:
+    """An axis as the product of its factors, with the sizes that are given."""
+    parts = [f if f not in sizes else f"({f}={sizes[f]})" for f in cut.factors]
+    return f"{cut.name or ' '.join(cut.fused)} = {' * '.join(parts)}"
 
 
 def fused_name(group: Group) -> str:
@@ -151,12 +160,30 @@ class _Nest:
             self.named[called] = loop
             return
         factors = [sizes.get(f) for f in cut.factors]
+        self._require_enough(notation, loop, cut, sizes)
         with explained(f"{notation.text!r}: axis {cut.name or called}"):
             parts = self.sch.split(loop, factors, names=cut.factors)
         at = self.order.index(loop)
         self.order[at : at + 1] = parts
         self.named.pop(cut.name, None)
         self.named.update(zip(cut.factors, parts, strict=True))
+
+    def _require_enough(
+        self, notation: Notation, loop: LoopRV, cut: _Cut, sizes: Mapping[str, Size]
+    ) -> None:
+        """Where every size is a number, together they cover the axis."""
+        extent = ir.const_int(self.sch.get(loop).extent)
+        numbers = [n for f in cut.factors if isinstance(n := sizes.get(f), int)]
+        product = prod(numbers)
+        if extent is None or len(numbers) < len(cut.factors) or product >= extent:
+            return
+        leave = " or ".join(
+            f"{f} (it becomes {-(-extent // (product // n))})"
+            for f, n in zip(cut.factors, numbers, strict=True) if n > 0
+        )  # fmt: skip
+        raise wrong(notation.text, f"axis {equation(cut, sizes)} is {product}, the axis has "
+                    f"{extent} iterations", f"leave out the size of {leave}, or add a factor "
+                    "without a size", code="BW318")  # fmt: skip
 
     def reorder(self, notation: Notation) -> None:
         """Bring the loops on the right into their order; the others keep their places."""

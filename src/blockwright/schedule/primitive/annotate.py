@@ -60,7 +60,8 @@ class Annotate(Primitive, frozen=True, eq=False):
         node = state.stmt(self.block_or_loop)
         if self.ann_key in node.annotations:
             state.fail(f"{self.ann_key!r} is annotated already", code="BW319", guilty=[node],
-                       help="unannotate it first")  # fmt: skip
+                       help=f'unannotate(…, "{self.ann_key}") first, or take '
+                       "another key")  # fmt: skip
         values = {**node.annotations, self.ann_key: self.ann_val}
         if isinstance(node, ir.For) and {STAGE, ORDER} <= values.keys():
             asked_plan(state, node, values)

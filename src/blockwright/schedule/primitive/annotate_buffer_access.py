@@ -96,6 +96,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
         state.realize(block)
         if self.buf_type not in ("read", "write"):
             state.fail(f"buf_type must be 'read' or 'write', got {self.buf_type!r}", code="BW304",
+                       guilty=[block],
                        help='use "read" or "write"')  # fmt: skip
         buffer = accessed_buffer(state, block, self.buffer_index, self.buf_type)
         given = self.gen_new_ranges

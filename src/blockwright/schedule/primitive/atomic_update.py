@@ -74,7 +74,9 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         state.realize(block)
         if block.init is not None:
             state.fail(f"block {block.name} sets the initial value itself", code="BW338",
-                       guilty=[block], help="decompose_reduction first")  # fmt: skip
+                       guilty=[block], help=f"decompose_reduction({block.name}, loop) at "
+                       f"{_loops(state, block)} first; then make the update that it leaves "
+                       "atomic")  # fmt: skip
         call = _atomic(state, block)
         edit = Edit(state)
         new = with_regions(block.replace(body=ir.Evaluate(call)), state.analyzer(block))
@@ -94,14 +96,13 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
     if isinstance(found, NoReduction) or not isinstance(store, ir.BufferStore):
         why = found.why if isinstance(found, NoReduction) else "it is more than one store"
         state.fail(f"block {block.name} is not one update of an element: {why}", code="BW338",
-                   guilty=[block], help="write it as B[i] = B[i] + x, or rfactor the reduction "
-                   "loop, whose partial results need no atomic update")  # fmt: skip
+                   guilty=[block, *ir.collect(block.body, ir.BufferStore)],
+                   help=_otherwise(state, block))  # fmt: skip
     buffer, name = store.buffer, _OPERATIONS.get(found.name)
     if name is None or store.predicate is not None:
         state.fail(f"the update of {buffer.name} in block {block.name} does not combine the "
                    "element with something else by +, *, min, max, and, or", code="BW338",
-                   guilty=[block], help="write it as B[i] = B[i] + x, or rfactor the reduction "
-                   "loop, whose partial results need no atomic update")  # fmt: skip
+                   guilty=[block], help=_otherwise(state, block))  # fmt: skip
     problem = atomic_misfit(name, buffer.dtype)
     if problem is not None:
         state.fail(problem, code="BW338", guilty=[block],
@@ -109,6 +110,29 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
                         "reduction")  # fmt: skip
     if buffer.scope in PRIVATE_SCOPES:
         state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
-                   code="BW338", guilty=[block], help="update it where all threads see it"
-                   )  # fmt: skip
+                   code="BW338", guilty=[block],
+                   help=f'set_scope("{block.name}", "{buffer.name}", "global") or "shared" first, '
+                   "which all threads see")  # fmt: skip
     return ir.Call(name, (found.elements[0], found.terms[0]), buffer.dtype)
+
+
+def _loops(state: State, block: ir.Block) -> str:
+    names = [f.loop_var.name for f in state.tree.loops_above(block)]
+    return f"one of its loops ({', '.join(names)})" if names else "a loop around it"
+
+
+def _otherwise(state: State, block: ir.Block) -> str:
+    """What runs a reduction in parallel when its update is no atomic operation."""
+    stores = ir.collect(block.body, ir.BufferStore)
+    form = "each store in a block of its own" if len(stores) > 1 else "it as B[i] = B[i] + x"
+    realize = state.tree.realize(block)
+    names = [f.loop_var.name for f in state.tree.loops_above(block)
+             if any(it.iter_type is ir.IterType.REDUCE and ir.uses_var(v, f.loop_var)
+                    for it, v in zip(block.iter_vars, realize.iter_values, strict=True))
+             ]  # fmt: skip
+    before = "" if block.init is not None else ", before decompose_reduction (or after " \
+             "merge_reduction)"  # fmt: skip
+    loop = names[0] if names else "loop"
+    instead = f"rfactor({loop}, 0){before}: its partial results need no atomic update, and the " \
+              "loop over them may be parallel"  # fmt: skip
+    return f"{instead}; or write {form}, where the elements do not depend on one another"

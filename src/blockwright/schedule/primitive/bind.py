@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis.kernels import AXES, VIRTUAL_AXES, kernel_at, kernels, shares
+from blockwright.arith.text import expr_text
 from blockwright.schedule.checks import (
     require_compact_flow,
     require_members,
@@ -125,14 +126,16 @@ def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) ->
             state.fail(f"block {block.name} depends on {names}: with both on {tag}, a member of "
                        "the axis cannot do another one's part", code="BW381",
                        guilty=[loop, outer, realize],
-                       help="bind the loops to different axes")  # fmt: skip
+                       help=f"bind loop {loop.loop_var.name} or {outer.loop_var.name} to another "
+                       f"axis than {tag}")  # fmt: skip
         for region in block.writes:
             if not shares(region.buffer.scope, tag):
                 state.fail(f"block {block.name} writes {region.buffer.name} in "
                            f"{region.buffer.scope!r}, of which each member of {tag} has its own "
                            f"copy, in loop {loop.loop_var.name} of loop {outer.loop_var.name}",
                            code="BW381", guilty=[loop, outer, realize],
-                           help="set_scope it to shared, or leave the loop serial")  # fmt: skip
+                           help=f'set_scope("{block.name}", "{region.buffer.name}", "shared"), or '
+                           f"leave loop {loop.loop_var.name} serial")  # fmt: skip
     drives = [it for block in state.tree.child_blocks(loop)
               for it, value in zip(block.iter_vars, state.tree.realize(block).iter_values,
                                    strict=True)
@@ -141,7 +144,9 @@ def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) ->
     if drives:
         state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                    f"{drives[0].var.name}, so it cannot be bound to {tag}", code="BW317",
-                   guilty=[loop, drives[0]], help="choose a spatial loop")  # fmt: skip
+                   guilty=[loop, drives[0]],
+                   help=f"rfactor({loop.loop_var.name}, 0) and bind the loop of the partial "
+                   "results, or bind a loop that drives spatial iterators only")  # fmt: skip
 
 
 def _depends(state: State, block: ir.Block, values: list[ir.Expr], var: ir.Var) -> bool:
@@ -171,5 +176,19 @@ def _require_one_extent(state: State, func: ir.PrimFunc, loop: ir.For, tag: str)
                        f"{axis.extent!r}, loop {loop.loop_var.name} has {loop.extent!r}",
                        code="BW380",
                        guilty=[loop, state.tree.loops.get(axis.var, loop)],
-                       help="split or fuse the loops to one extent, or use another axis"
-                       )  # fmt: skip
+                       help=_to_one_extent(loop, axis.extent, tag))  # fmt: skip
+
+
+def _to_one_extent(loop: ir.For, wanted: ir.Expr, tag: str) -> str:
+    """What gives a loop the extent of its axis."""
+    name, size = loop.loop_var.name, expr_text(wanted)
+    others = [a for a in AXES if a[:-1] == tag[:-1] and a != tag]
+    have, want = ir.const_int(loop.extent), ir.const_int(wanted)
+    elsewhere = f"or bind it to another axis, such as {others[0]}"
+    if have is not None and want is not None and have % want:
+        return (
+            f"give both loops one extent before they are bound: where one was split by {want}, "
+            f"split {name}'s loop by {want} too, or fuse {name} with a loop around it and split "
+            f"that by {want}; {elsewhere}"
+        )
+    return f"split({name}, [None, {size}]) and bind the inner loop to {tag}, {elsewhere}"

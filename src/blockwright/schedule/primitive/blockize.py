@@ -97,7 +97,7 @@ def blockized(
         state.fail(f"{len(below)} blocks stand below loop {loop.loop_var.name}, not one",
                    code="BW310", guilty=[loop, *map(state.tree.realize, below)],
                    help="choose a loop around one block, or give the blocks themselves: "
-                        "blockize([first, second])")  # fmt: skip
+                   f"blockize([{', '.join(b.name for b in below)}])")  # fmt: skip
     block = below[0]
     flow = state.data_flow(state.scope(block))
     require_known_kind(state, flow, block)

@@ -85,11 +85,13 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         state.realize(block)
         if self.cse_thresh < 0:
             state.fail(f"cse_thresh must not be negative, got {self.cse_thresh}", code="BW304",
+                       guilty=[block],
                        help="0 takes whole indices, n > 0 parts that occur more than n times"
                        )  # fmt: skip
         if state.tree.child_blocks(block):
             state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
-                       code="BW362", guilty=[block], help="name one of them")  # fmt: skip
+                       code="BW362", guilty=[block], help="name one of them: "
+                       + ", ".join(b.name for b in state.tree.child_blocks(block)))  # fmt: skip
         chosen = self._chosen(block, visible_outside(state, block))
         scope = state.scope(block)
         edit = Edit(state)

@@ -87,7 +87,8 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         if not any(r.buffer is buffer for r in block.writes):
             state.fail(f"block {block.name} does not write {buffer.name}", code="BW320",
-                       guilty=[block], help="use cache_read")  # fmt: skip
+                       guilty=[block], help=f'cache_read({block.name}, "{buffer.name}", '
+                       f'"{self.storage_scope}") copies what is only read')  # fmt: skip
         for inner in ir.blocks(block.body):
             starts = inner.init is not None or all(r.buffer is not buffer for r in inner.reads)
             if starts and any(r.buffer is buffer for r in inner.writes):
@@ -148,7 +149,9 @@ class CacheInplace(Primitive, frozen=True, eq=False):
             state.fail(f"block {block.name} does not fill the box of {buffer.name} that would be "
                        f"stored, while iterations of {together[0].loop_var.name} run at the same "
                        "time", code="BW317", guilty=[state.realize(block), together[0]],
-                       help="cache before loops are parallel")  # fmt: skip
+                       help=f"take cache_inplace before loop {together[0].loop_var.name} is made "
+                       f"{together[0].kind.value}, or let block {block.name} write all of that "
+                       "box")  # fmt: skip
         box = accessed_box(state, scope, own, whole_box(state, scope, buffer, "write"))
         name = fresh_name(state, f"{cache.name}_back")
         whole, made = copy_nest(

@@ -98,7 +98,9 @@ class CacheRead(Primitive, frozen=True, eq=False):
                 state.fail(f"block {consumer.name} changes {buffer.name}, or reads it before it is "
                            "written, and cannot read a copy", code="BW323",
                            guilty=[state.realize(consumer)],
-                           help="name the other consumers, or use cache_inplace")  # fmt: skip
+                           help=f"name other consumers in consumer_blocks, or cache_inplace"
+                           f'({consumer.name}, "{buffer.name}", …), which copies in '
+                           "and out")  # fmt: skip
         if not consumers:
             state.fail(f"no block would read the copy of {buffer.name}", code="BW322",
                        guilty=[block],
@@ -137,7 +139,9 @@ class CacheRead(Primitive, frozen=True, eq=False):
                 state.fail(f"block {consumer.name} reads {buffer_name(consumers, producers)} "
                            "outside the loops that its producer shares with the other consumers",
                            code="BW323", guilty=[state.realize(consumer)],
-                           help="name the consumers that shall read the copy")  # fmt: skip
+                           help="name in consumer_blocks only those in one loop: ["
+                           + ", ".join(c.name for c in consumers if state.tree.is_below(
+                               state.realize(c), around)) + "]")  # fmt: skip
         return at
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
@@ -32,6 +33,9 @@ from blockwright.schedule.state import State, Step
 class ComputeAt(Primitive, frozen=True, eq=False):
     """Move a producer into a loop around its consumers; it then computes only what an iteration
     of that loop needs.
+
+    The buffer keeps its shape in the program. Lowering (`compact_buffers`) shrinks what only
+    iterations of the loop use to the box of one; `explain_compute_at` says what that will be.
 
     Args:
         block: the producer.
@@ -110,7 +114,9 @@ def computed_at(
     realize = state.tree.realize(block)
     if flow.is_output(block):
         state.fail(f"block {block.name} writes an output of the scope", code="BW322",
-                   guilty=[realize], help="cache_write it first")  # fmt: skip
+                   guilty=[realize],
+                   help=f'cache_write("{block.name}", 0, "global") first and compute_at that '
+                   "block, so that the copy keeps writing the output")  # fmt: skip
     consumers = flow.consumers(block)
     if not consumers:
         state.fail(f"nothing reads what block {block.name} writes", code="BW322",
@@ -122,8 +128,7 @@ def computed_at(
             state.fail(f"block {consumer.name} reads what block {block.name} writes and is "
                        f"not inside loop {loop.loop_var.name}", code="BW322",
                        guilty=[state.tree.realize(consumer), loop],
-                       help="choose a loop around all consumers, or move them into one "
-                       "first")  # fmt: skip
+                       help=_around_all(state, block, consumers))  # fmt: skip
     require_implied_predicate(state, block)
     around = neighbours(state, flow, block, loop)
     earlier = [b for b in around if flow.position[b] < flow.position[block]]
@@ -160,3 +165,17 @@ def needed_domains(
                 for var, rng in solved.items():
                     merge(found, var, rng, analyzer)
     return {v: r for v, r in found.items() if v not in whole}
+
+
+def _around_all(state: State, block: ir.Block, consumers: Sequence[ir.Block]) -> str:
+    """Loops that hold all readers of a block, or what gives them one."""
+    above = [state.tree.loops_above(c) for c in consumers]
+    common = [f.loop_var.name for f in above[0] if all(f in other for other in above[1:])]
+    names = " and ".join(c.name for c in consumers)
+    if common:
+        return f"choose a loop around all that read it ({names}): {', '.join(common)}"
+    return (
+        f"{names} read it and share no loop: bring them into one first (merge their loops, or "
+        "reverse_compute_at one at a loop of the other's); or leave block "
+        f"{block.name} where it is"
+    )

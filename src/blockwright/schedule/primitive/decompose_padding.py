@@ -80,7 +80,8 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         if loop not in set(above):
             state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
                        guilty=[loop, block],
-                       help="choose one of get_loops(block)")  # fmt: skip
+                       help=f'choose one of get_loops("{block.name}"): '
+                       f"{state.loops_of(block)}")  # fmt: skip
         store, condition, value, constant = _choice(state, block)
         flow = state.data_flow(state.scope(block))
         if flow.kind(block) is not BlockKind.COMPLETE:

@@ -76,12 +76,14 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         block, loop = state.block(self.block), state.loop(self.loop)
         if block.init is None:
             state.fail(f"{block.name} has no initial value", code="BW331", guilty=[block],
-                       help="it may have been decomposed already")  # fmt: skip
+                       help="name the block with T.init(); if this one is the update that an "
+                       "earlier decompose_reduction left, it is done")  # fmt: skip
         loops = state.tree.loops_above(block)
         if all(above is not loop for above in loops):
             state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
                        guilty=[loop, block],
-                       help="choose one of get_loops(block)")  # fmt: skip
+                       help=f'choose one of get_loops("{block.name}"): '
+                       f"{state.loops_of(block)}")  # fmt: skip
         position = next(k for k, above in enumerate(loops) if above is loop)
         outside, inside = loops[:position], loops[position:]
         reducing = reduction_loops(state, block, loops)
@@ -92,8 +94,9 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                     "reduction iterator",
                     code="BW331",
                     guilty=[above, block],
-                    help=f"choose loop {above.loop_var.name}, or reorder the spatial loops out of "
-                    "it first",
+                    help=f"choose loop {above.loop_var.name}, or bring loop "
+                    f"{loop.loop_var.name} and those around it outside first: "
+                    f"reorder({loop.loop_var.name}, {above.loop_var.name})",
                 )
         require_once(state, block, inside, f"from {loop.loop_var.name} on")
         require_reduction(state, block)

@@ -70,7 +70,9 @@ class Fuse(Primitive, frozen=True, eq=False):
         path = require_chain(state, loops)
         if path != loops:
             state.fail("the loops are not given outermost first, without gaps", code="BW310",
-                       guilty=loops, help="reorder them next to one another first")  # fmt: skip
+                       guilty=loops,
+                       help=f"the nest is {', '.join(f.loop_var.name for f in path)}: name all of "
+                       "them in this order, or reorder those between away first")  # fmt: skip
         analyzer = state.analyzer(loops[0])
         self._independent(state, loops)
         dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import ClassVar, Self
 
 import msgspec
@@ -37,11 +38,18 @@ class GetBlock(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         found = [b for b in state.tree.blocks if b.name == self.name]
         if not found:
-            known = ", ".join(sorted({b.name for b in state.tree.blocks}))
+            names = [b.name for b in state.tree.blocks if b is not state.func.root]
+            known = ", ".join(sorted(set(names))) or "none"
+            close = difflib.get_close_matches(self.name, names, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            outputs = [b.name for b in state.tree.blocks if b is not state.func.root
+                       and any(r.buffer.name == self.name for r in b.writes)]  # fmt: skip
+            if outputs:
+                hint = f"buffer {self.name} is written by block {outputs[-1]!r}; "
             state.fail(
                 f"no block is named {self.name!r}",
                 code="BW302",
-                help=f"use one of its blocks: {known}",
+                help=f"{hint}blocks: {known}",
             )
         if len(found) > 1:
             state.fail(f"{len(found)} blocks are named {self.name!r}", code="BW303", guilty=found,

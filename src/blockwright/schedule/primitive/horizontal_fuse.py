@@ -142,14 +142,17 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
             if loop.annotations:
                 state.fail(f"loop {loop.loop_var.name} is annotated with "
                            f"{', '.join(loop.annotations)}", code="BW312", guilty=[loop],
-                           help="unannotate it first")  # fmt: skip
+                           help="; ".join(f'unannotate({loop.loop_var.name}, "{key}") first'
+                                          for key in loop.annotations))  # fmt: skip
         tags = {(f.kind, f.thread.thread_tag if f.thread else "") for f in loops}
         kind, tag = next(iter(tags))
         free = kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL) or tag.startswith("blockIdx")
         if len(tags) > 1 or not free:
             state.fail("the loops are not all serial, all parallel, or all bound to one axis of "
                        "thread blocks", code="BW312", guilty=loops,
-                       help="choose kinds after the loops are fused")  # fmt: skip
+                       help="take horizontal_fuse on serial loops, and parallel or bind on the "
+                            "loop "
+                       "that it gives")  # fmt: skip
 
 
 def _independent(state: State, loops: list[ir.For], between: list[ir.Stmt]) -> None:

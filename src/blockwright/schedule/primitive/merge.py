@@ -149,12 +149,47 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
             for a, b in ((mine.min, theirs.min), (mine.extent, theirs.extent)):
                 b = ir.substitute(b, renamed)
                 if not analyzer.prove_equal(a, b):
-                    state.fail(f"loops {mine.loop_var.name} and {theirs.loop_var.name} do not "
+                    state.fail(f"loops {_around(state, mine)} and {_around(state, theirs)} do not "
                                f"have the same bounds: {_bounds(mine)} and {_bounds(theirs)}",
                                code="BW355", guilty=[mine, theirs],
-                               help="reorder loops that do agree outwards and merge those, or "
-                               "loop_partition the longer one")  # fmt: skip
+                               help=_together(state, mine, theirs)
+                               + _equalised(mine, theirs))  # fmt: skip
             renamed[theirs.loop_var] = ir.cast_to(mine.loop_var, theirs.loop_var.type)
+
+
+def _around(state: State, loop: ir.For) -> str:
+    """A loop with the blocks that it runs."""
+    names = ", ".join(b.name for b in state.tree.child_blocks(loop))
+    return f"{loop.loop_var.name} (block {names})"
+
+
+def _together(state: State, mine: ir.For, theirs: ir.For) -> str:
+    """For a producer and its reader: what needs no equal bounds."""
+    for a in state.tree.child_blocks(mine):
+        for b in state.tree.child_blocks(theirs):
+            if {r.buffer for r in a.writes} & {r.buffer for r in b.reads}:
+                return (
+                    f"block {b.name} reads what block {a.name} writes: compute_at({a.name}, "
+                    f"{theirs.loop_var.name} of {b.name}) needs no equal bounds; otherwise "
+                )
+    return ""
+
+
+def _equalised(mine: ir.For, theirs: ir.For) -> str:
+    """What gives two loops one extent, where they have none."""
+    reorder = "or reorder loops that do agree outwards and merge those"
+    short, long = sorted((mine, theirs), key=lambda f: ir.const_int(f.extent) or 0)
+    low, high = ir.const_int(short.extent), ir.const_int(long.extent)
+    name = long.loop_var.name
+    if low is None or high is None or not 1 < low < high:
+        return f"loop_partition the longer one into parts of which one is as long, {reorder}"
+    cut = f"loop_partition({name} of {high}, [{low}, {high - low}]), whose first part is as long"
+    if high % low:
+        return f"{cut}, {reorder}"
+    return (
+        f"split({name} of {high}, [{low}, {high // low}]) first and merge its outer loop with "
+        f"the other; or {cut}; {reorder}"
+    )
 
 
 def _bounds(loop: ir.For) -> str:
@@ -182,7 +217,8 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
     if found is None:
         state.fail("a statement between the nests touches what they write, or they what it writes",
                    code="BW316", guilty=[obstacle, *tops],
-                   help="merge it too, or move it first")  # fmt: skip
+                   help="give a loop of that statement to merge too, or bring it out of the way "
+                   "first (compute_at, reverse_compute_at)")  # fmt: skip
     return found
 
 
@@ -235,7 +271,12 @@ class _Order:
                     f"iterations of the merged loops ({conflict.region.buffer.name})",
                     code="BW316",
                     guilty=[self.state.tree.realize(a), self.state.tree.realize(b)],
-                    help="merge fewer loops",
+                    help="merge loops further outside only, whose iterations keep to their own "
+                    f"elements of {conflict.region.buffer.name}; or compute_at block {a.name} at a "
+                    f"loop of {b.name}, which computes all that an iteration reads"
+                    if conflict.kind == "flow"
+                    else "merge loops further outside only, whose "
+                    f"iterations keep to their own elements of {conflict.region.buffer.name}",
                 )
 
     def _kept(self, conflict: _Conflict) -> bool:

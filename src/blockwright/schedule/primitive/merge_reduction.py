@@ -258,4 +258,7 @@ class _Merge:
                 name = next(iter(touched | changed)).name
                 self.state.fail(f"block {other.name} touches {name} before the initial value "
                                 "would be set", code="BW336", guilty=[here, self.realize],
-                                help="move that block away first")  # fmt: skip
+                                help=f"move block {other.name} away from between the two first "
+                                     "(compute_at, "
+                                "reverse_compute_at), or leave the reduction "
+                                "decomposed")  # fmt: skip

@@ -134,6 +134,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             )
         if self.mode not in ("zero", "clamp"):
             state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW304",
+                       guilty=[block],
                        help='"zero" pads with zeros, "clamp" repeats the last element')  # fmt: skip
         store = block.body
         if len(block.writes) != 1 or not isinstance(store, ir.BufferStore) or block.match_buffers:

@@ -96,7 +96,9 @@ class ReadAt(Primitive, frozen=True, eq=False):
             state.fail(f"block {rivals[0].name} below loop {loop.loop_var.name} writes "
                        f"{buffer.name}: a copy would not follow", code="BW323",
                        guilty=[state.realize(rivals[0]), loop],
-                       help="choose a loop further inside, or cache_inplace")  # fmt: skip
+                       help=f"choose a loop of {block.name} that does not hold "
+                            f"{rivals[0].name}, or "
+                       f'cache_inplace({rivals[0].name}, "{buffer.name}", …)')  # fmt: skip
         fixed = [*state.tree.loops_above(loop), loop]
         needs = [(b, region_of(b.reads, buffer)) for b in consumers]
         box = box_at(state, scope, fixed, needs)
@@ -125,5 +127,6 @@ def blocks_below(state: State, loop: ir.For, block: ir.Block) -> list[ir.Block]:
     if block not in below:
         state.fail(f"block {block.name} does not stand below loop {loop.loop_var.name}",
                    code="BW310", guilty=[state.realize(block), loop],
-                   help="choose one of get_loops(block)")  # fmt: skip
+                   help=f'choose one of get_loops("{block.name}"): '
+                   f"{state.loops_of(block)}")  # fmt: skip
     return below

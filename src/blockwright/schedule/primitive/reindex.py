@@ -123,7 +123,8 @@ def reindexed(
     if not written and any(r.buffer is buffer for r in block.writes):
         state.fail(f"block {block.name} writes {buffer.name}, which it reads: the copy would not "
                    "follow", code="BW323", guilty=[state.realize(block)],
-                   help="use cache_inplace")  # fmt: skip
+                   help=f'cache_inplace({block.name}, "{buffer.name}", …) copies in and '
+                   "out")  # fmt: skip
     indices = _indices(state, block, buffer)
     outer = outermost(state, block, scope)
     require_in_blocks(state, scope, buffer)
@@ -210,7 +211,8 @@ def _extents(
 def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
     if state.tree.child_blocks(block):
         state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW362",
-                   guilty=[block], help="name one of them")  # fmt: skip
+                   guilty=[block], help="name one of them: "
+                       + ", ".join(b.name for b in state.tree.child_blocks(block)))  # fmt: skip
     require_elements(state, block, buffer)
     found = accesses_to(block.body, buffer)
     if block.init is not None:
@@ -231,10 +233,12 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
     for index in first:
         loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
         if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
+            help = (f'cache_read({block.name}, "{buffer.name}", …), which copies in the '
+                    "buffer's own layout") if loads else (
+                    f"take {state.step_name} before the block moves into others whose loops or "
+                    "iterators index it")  # fmt: skip
             state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
-                       code="BW325", guilty=[block],
-                       help="take the step before the block moves into others whose "
-                            "loops or iterators index it")  # fmt: skip
+                       code="BW325", guilty=[index], help=help)  # fmt: skip
     for it in block.iter_vars:
         if any(ir.uses_var(i, it.var) for i in first) and not ir.is_const_int(it.dom.min, 0):
             state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW350",

@@ -197,7 +197,9 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             names = " and ".join(p.name for p in producers)
             state.fail(f"block {names} does not run where block {block.name} does", code="BW358",
                        guilty=[state.tree.realize(x) for x in (*producers, block)],
-                       help="inline the producer instead")  # fmt: skip
+                       help=f"compute_inline({producers[0].name}) puts the producer into block "
+                       f"{block.name} instead, if it writes each element once; "
+                       f"reverse_compute_at({block.name}, loop) keeps the buffer")  # fmt: skip
 
     @staticmethod
     def _undisturbed(state: State, flow: Scope, producers: list[ir.Block], block: ir.Block) -> None:

@@ -143,7 +143,8 @@ class _Rfactor:
         if shared:
             state.fail(f"other statements share the body of reduction loop "
                        f"{shared[0].loop_var.name}", code="BW310", guilty=[*shared, block],
-                       help="rfactor before blocks move into the loop")  # fmt: skip
+                       help=f"rfactor({loop.loop_var.name}, …) before other blocks move into loop "
+                       f"{shared[0].loop_var.name}")  # fmt: skip
         self.own = _from_first_reduction(self.own, reducing)
         running = {n.loop_var for n in loops}
         for each in self.own:

@@ -7,8 +7,8 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import updated_atomically
 from blockwright.analysis.atomics import PRIVATE_SCOPES
-from blockwright.analysis.kernels import shares
-from blockwright.schedule.buffers import accessed_buffer, require_home, require_scope_name
+from blockwright.analysis.kernels import BLOCK_AXES, shares
+from blockwright.schedule.buffers import accessed_buffer, home, require_scope_name
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive
@@ -72,8 +72,20 @@ class SetScope(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
+        self._require_written(state, block)
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
-        owner = require_home(state, block, buffer)
+        owner = home(state, buffer)
+        if owner is None:
+            loops = [f.loop_var.name for f in state.tree.loops_above(block)]
+            at = loops[0] if loops else "loop"
+            which = f" (loops around it: {', '.join(loops)})" if loops else ""
+            state.fail(f"{buffer.name} is a parameter of the function, whose place is the caller's "
+                       "choice", code="BW321", guilty=[block],
+                       help=f'copy = cache_write("{block.name}", "{buffer.name}", '
+                       f'"{self.storage_scope}") lets block {block.name} write a buffer of that '
+                       f"scope, and reverse_compute_at(copy, {at}) copies it back in each "
+                       f"iteration{which}"
+                       )  # fmt: skip
         if buffer.scope == self.storage_scope:
             return Step(state.func)
         _require_seen(state, owner, buffer, self.storage_scope)
@@ -83,6 +95,23 @@ class SetScope(Primitive, frozen=True, eq=False):
         edit.replace_block(owner, edit.substitute(owner, {buffer: fresh}))
         return edit.finish()
 
+    def _require_written(self, state: State, block: ir.Block) -> None:
+        """The buffer is not one that the block only reads."""
+        name = self.buffer_index
+        read = any(r.buffer.name == name for r in block.reads)
+        if not read or any(r.buffer.name == name for r in block.writes):
+            return
+        makers = [b.name for b in state.tree.blocks if b is not state.func.root
+                  and any(r.buffer.name == name for r in b.writes)]  # fmt: skip
+        owned = f'; or set_scope("{makers[0]}", "{name}", …), as block {makers[0]} writes it' \
+                if makers else ""  # fmt: skip
+        at = next((f.loop_var.name for f in state.tree.loops_above(block)), "loop")
+        state.fail(f"block {block.name} writes no single buffer called {name!r}, it only reads it",
+                   code="BW320", guilty=[block],
+                   help=f'copy = cache_read("{block.name}", "{name}", "{self.storage_scope}") and '
+                   f"compute_at(copy, {at}), or another loop around block {block.name}{owned}"
+                   )  # fmt: skip
+
 
 def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
     """Other threads see what is updated atomically."""
@@ -90,7 +119,8 @@ def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) 
         if block is not owner and updated_atomically(block, buffer):
             state.fail(f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
                        "other thread sees it", code="BW338", guilty=[state.tree.realize(block)],
-                       help="set the scope before atomic_update")  # fmt: skip
+                       help=f'set_scope to "shared" or "global", or take set_scope before '
+                       f"atomic_update({block.name})")  # fmt: skip
 
 
 def _require_in_members(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
@@ -111,5 +141,12 @@ def _require_in_members(state: State, owner: ir.Block, buffer: ir.Buffer, scope:
                     f"own, which block {other.name} uses outside the loop",
                     code="BW317",
                     guilty=[above, state.tree.realize(other)],
-                    help="choose a scope that the members share",
+                    help=f"{_shared_scope(thread.thread_tag)}, or compute_at block {user.name} or "
+                    f"reverse_compute_at block {other.name}, so that both stand in the loop",
                 )
+
+
+def _shared_scope(tag: str) -> str:
+    """A scope that the members of an axis share."""
+    scope = "global" if tag in BLOCK_AXES else "shared"
+    return f'choose "{scope}", which the members share'

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis.facts import symbols_of
 from blockwright.arith import Analyzer
+from blockwright.arith.text import expr_text
 from blockwright.schedule.checks import require_plain_loop
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.handle import LoopRV
@@ -81,12 +83,17 @@ class Split(Primitive, frozen=True, eq=False):
         if not exact and not self._open():
             short = not analyzer.prove(ir.GE(*ir.match_types(total, loop.extent)))
             if short:
-                state.fail("the product of the factors does not provably cover the extent of loop "
-                           f"{loop.loop_var.name}", code="BW318", guilty=[loop],
-                           help="give None for one factor")  # fmt: skip
+                name = loop.loop_var.name
+                outer = ", ".join(["None", *map(_shown, self.factors[1:])])
+                state.fail(f"the product of the factors, {_product(self.factors)}, does not "
+                           f"provably cover the extent of loop {name}, {expr_text(loop.extent)}",
+                           code="BW318", guilty=[loop],
+                           help=f"split({name}, [{outer}]) finds the factor that covers it"
+                           )  # fmt: skip
         if not exact and self.disable_predication:
-            state.fail(f"the factors do not divide loop {loop.loop_var.name} provably and "
-                       "predication is disabled", code="BW318", guilty=[loop],
+            state.fail(f"the factors {_product(self.factors)} do not divide loop "
+                       f"{loop.loop_var.name} of {expr_text(loop.extent)} provably and predication "
+                       "is disabled", code="BW318", guilty=[loop],
                        help="give factors that divide the extent, or leave "
                             "disable_predication out: a predicate then guards the end")  # fmt: skip
         edit = Edit(state)
@@ -117,7 +124,8 @@ class Split(Primitive, frozen=True, eq=False):
 
     def _extents(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Expr]:
         if self._open() > 1:
-            state.fail("more than one factor is None", code="BW304", guilty=[loop],
+            state.fail(f"more than one factor is None: {_product(self.factors)} = "
+                       f"{expr_text(loop.extent)} has many solutions", code="BW304", guilty=[loop],
                        help="give numbers for all factors but one, as in [None, 4]")  # fmt: skip
         if not self.factors:
             state.fail("no factors are given", code="BW304", guilty=[loop],
@@ -152,6 +160,14 @@ class Split(Primitive, frozen=True, eq=False):
                        help='state its range in "tir_var_upper_bound", or declare it as '
                        f"{dtype}")  # fmt: skip
         return ir.cast_to(value, dtype)
+
+
+def _shown(factor: int | ir.Expr | None) -> str:
+    return expr_text(factor) if isinstance(factor, ir.Expr) else str(factor)
+
+
+def _product(factors: Sequence[int | ir.Expr | None]) -> str:
+    return " * ".join(map(_shown, factors))
 
 
 def _shifted(value: ir.Expr, low: ir.Expr) -> ir.Expr:

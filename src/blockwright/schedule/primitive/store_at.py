@@ -146,7 +146,8 @@ def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]
         if bound and loop.thread is not None and shares(buffer.scope, loop.thread.thread_tag):
             state.fail(f"{buffer.name} in {buffer.scope} memory is shared by the threads of loop "
                        f"{loop.loop_var.name}", code="BW352", guilty=[loop],
-                       help="choose a loop outside of it, or another storage scope")  # fmt: skip
+                       help=f"choose a loop outside of {loop.loop_var.name}, or "
+                       'set_scope "local" first')  # fmt: skip
 
 
 def _require_contained(
@@ -167,7 +168,9 @@ def _require_contained(
             if it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer):
                 state.fail(f"the loops to {loop.loop_var.name} drive the reduction of block "
                            f"{writer.name}, whose sums cross their iterations", code="BW316",
-                           guilty=[realize, loop], help="choose a loop inside")  # fmt: skip
+                           guilty=[realize, loop],
+                           help=f"choose another loop of {writer.name}, outside of "
+                           f"which its sums are complete: {state.loops_of(writer)}")  # fmt: skip
     for reader in readers:
         makers = [w for w in writers if w is not reader]
         late = [w for w in makers if flow.position[w] > flow.position[reader]]
@@ -176,7 +179,11 @@ def _require_contained(
             state.fail(f"block {reader.name} may read elements of {buffer.name} that an earlier "
                        f"iteration of {loop.loop_var.name} wrote", code="BW316",
                        guilty=[state.tree.realize(b) for b in (reader, *makers)],
-                       help="choose a loop outside, whose iterations share nothing")  # fmt: skip
+                       help=f"choose a loop outside of {loop.loop_var.name}, whose iterations "
+                       "share nothing; or "
+                       f"compute_at({makers[-1].name if makers else reader.name}, "
+                       f"{loop.loop_var.name}) first, which computes all that an "
+                       "iteration reads")  # fmt: skip
 
 
 def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Analyzer) -> ir.Range:

@@ -9,6 +9,7 @@ from blockwright import ir
 from blockwright.analysis import alignments
 from blockwright.analysis.layout import buffer_strides, unmet_demands
 from blockwright.arith import is_bijective
+from blockwright.arith.text import expr_text
 from blockwright.intrin import TensorIntrin
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
@@ -69,7 +70,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
         try:
             intrin = TensorIntrin.get(self.tensor_intrin)
         except IRError as error:
-            state.fail(error.message, code="BW302", help=error.help)
+            state.fail(error.message, code="BW302", guilty=[node], help=error.help)
         edit = Edit(state)
         if isinstance(node, ir.For):
             realize, outer = blockized(state, edit, node, self.preserve_unit_iters)
@@ -78,7 +79,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
             realize = state.realize(node)
             outer, target = node, realize
         inner = self._inner(state, outer, node)
-        match = self._match(state, intrin, outer, inner.block, node)
+        match = self._match(state, intrin, outer, inner, node)
         _require_demands(state, intrin, match, realize.replace(block=outer), node)
         implementation = intrin.implementation
         body, views, allocs = _placed(implementation, intrin.meaning, match)
@@ -119,19 +120,42 @@ class Tensorize(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _match(
-        state: State, intrin: TensorIntrin, outer: ir.Block, inner: ir.Block, guilty: ir.Node
-    ) -> Match:
+        state: State, intrin: TensorIntrin, outer: ir.Block, realize: ir.BlockRealize,
+        guilty: ir.Node,
+    ) -> Match:  # fmt: skip
+        inner = realize.block
         analyzer = state.analyzer(guilty if isinstance(guilty, ir.Stmt) else None)
         for it in (*outer.iter_vars, *inner.iter_vars):
             analyzer.bind(it.var, it.dom)
         meaning = ir.blocks(intrin.meaning.root.body)[0]
-        match = Match(meaning, inner, analyzer)
-        if inner.init is not None or not match.run(meaning.body, inner.body):
-            why = "it sets an initial value" if inner.init is not None else match.why
-            state.fail(f"the tile does not match {intrin.name}: {why}", code="BW327",
-                       guilty=[guilty], help="compare it with the meaning:\n"
-                       + repr(intrin.meaning))  # fmt: skip
+        loops = {it.var: v for it, v in zip(inner.iter_vars, realize.iter_values, strict=True)
+                 if isinstance(v, ir.Var)}  # fmt: skip
+        match = Match(meaning, inner, analyzer, loops)
+        if inner.init is not None:
+            state.fail(f"the tile does not match {intrin.name}: block {inner.name} sets an initial "
+                       "value, the intrinsic only updates", code="BW327", guilty=[guilty],
+                       help=f"decompose_reduction({inner.name}, loop) at a loop outside of the "
+                       "tile first; the block left behind is the update")  # fmt: skip
+        if not match.run(meaning.body, inner.body):
+            marks = [state.tree.loops.get(n, n) if isinstance(n, ir.Var) else n
+                     for n in match.guilty]  # fmt: skip
+            remedy = f"{match.remedy}; " if match.remedy else ""
+            state.fail(f"the tile does not match {intrin.name}: {match.why}", code="BW327",
+                       guilty=[guilty, *marks],
+                       help=f"{remedy}{intrin.name} computes {_stated(meaning)}")  # fmt: skip
         return match
+
+
+def _stated(meaning: ir.Block) -> str:
+    """What an intrinsic computes, in one line."""
+    ranges = [f"{it.var.name} ({it.iter_type.value}) < {expr_text(it.dom.extent)}"
+              for it in meaning.iter_vars]  # fmt: skip
+    body = meaning.body
+    shown = " ".join(repr(body).split())
+    if isinstance(body, ir.BufferStore):
+        indices = ", ".join(map(expr_text, body.indices))
+        shown = f"{body.buffer.name}[{indices}] = {expr_text(body.value)}"
+    return f"{shown} for {', '.join(ranges)}"
 
 
 def _require_demands(

@@ -85,13 +85,16 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
             inverse, outside = mapping.non_surjective_inverse(extents, analyzer)
             shape = mapping.map_shape(extents, analyzer)
         except IterMapError as error:
-            state.fail(f"the index map is not one to one: {error}", code="BW324",
-                       guilty=[block], help="each point of the domain needs one place")  # fmt: skip
+            state.fail(f"the index map is not one to one: {error.reason}", code="BW324",
+                       guilty=[block], help="map each point of the domain to a place of its own: "
+                       "build it from sums, // and % of the iterators by constants, as in "
+                       "lambda i, j: (i // 4, j, i % 4)")  # fmt: skip
         for low in lowest_indices(mapping, extents, analyzer):
             if low is None or not analyzer.prove_equal(low, ir.const(0, low.dtype)):
                 state.fail("a new iterator does not start at 0",
                            code="BW324", guilty=[block],
-                           help="subtract the smallest value in the map")  # fmt: skip
+                           help="subtract the smallest value in the map, so that every result "
+                           "starts at 0")  # fmt: skip
         kinds = self._kinds(state, block, mapping)
         fresh = [
             ir.IterVar(ir.Var(f"v{k}", dtype), ir.Range(ir.const(0, dtype), extent), kind)

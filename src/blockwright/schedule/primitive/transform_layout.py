@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 from blockwright import ir
 from blockwright.analysis import alignments
 from blockwright.arith import IndexMap, IterMapError
+from blockwright.arith.text import expr_text
 from blockwright.schedule.buffers import (
     named_buffer,
     require_elements,
@@ -17,7 +18,7 @@ from blockwright.schedule.buffers import (
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.injective import MOST_COUNTED, all_places, spans, why_not_injective
-from blockwright.schedule.layout_padding import LayoutPadding, filling
+from blockwright.schedule.layout_padding import LayoutPadding, filling, who_pads
 from blockwright.schedule.record import AnyIndexMap, PadValue, Primitive
 from blockwright.schedule.relayout import relayout
 from blockwright.schedule.state import State, Step
@@ -99,7 +100,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             state.fail(f"the alignment of {buffer.name}'s strides is stated, which are about to "
                        "change", code="BW328", guilty=[buffer],
                        help="use storage_align after transform_layout")  # fmt: skip
-        gaps = self._gaps(state, block, buffer, mapping, shape)
+        gaps = self._gaps(state, block, owner, buffer, mapping, shape)
         filled_by = filling(state, owner, buffer)
         fresh: ir.Buffer = buffer.replace(shape=shape, strides=(),
                                           axis_separators=mapping.separators)  # fmt: skip
@@ -145,8 +146,8 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         return mapping, tuple(shape)
 
     def _gaps(
-        self, state: State, block: ir.Block, buffer: ir.Buffer, mapping: IndexMap,
-        shape: tuple[ir.Expr, ...],
+        self, state: State, block: ir.Block, owner: ir.Block, buffer: ir.Buffer,
+        mapping: IndexMap, shape: tuple[ir.Expr, ...],
     ) -> tuple[IndexMap, ir.Expr] | None:  # fmt: skip
         """The inverse and where it has no value; None when every new element has an old one."""
         analyzer = state.analyzer(block)
@@ -159,16 +160,20 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             if places is not None and places[0].size == full:
                 return None
             state.fail(f"the inverse of the map, which says where padding is, is not known: "
-                       f"{error}", code="BW324", guilty=[block],
+                       f"{error.reason}", code="BW324", guilty=[block],
                        help="build the map from sums, // and % of the indices by "
                             "constants, or choose sizes that leave no padding")  # fmt: skip
         if ir.is_const_int(outside, 0):
             return None
         if self.pad_value is None:
-            state.fail(f"the new shape has elements that no element of {buffer.name} is mapped to",
-                       code="BW324", guilty=[block],
-                       help="say what they hold with pad_value, or make the sizes "
-                       "fit")  # fmt: skip
+            fresh, old = (", ".join(map(expr_text, s)) for s in (shape, buffer.shape))
+            zero = "0.0" if buffer.dtype.is_float else "0"
+            state.fail(f"the new shape ({fresh}) has elements that no element of {buffer.name} is "
+                       f"mapped to, whose shape is ({old}): the call must say what they hold",
+                       code="BW324", guilty=[block, buffer],
+                       help=f"transform_layout(…, index_map, pad_value={zero}) pads with {zero}: "
+                       f"{who_pads(state, owner, buffer)}; or take sizes in the map that divide "
+                       f"those of {buffer.name}")  # fmt: skip
         if isinstance(self.pad_value, IndexMap):
             (value,) = self.pad_value.final
             wrong = len(self.pad_value.initial) != len(shape) or any(

@@ -52,8 +52,9 @@ class Unannotate(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         node = state.stmt(self.block_or_loop)
         if self.ann_key not in node.annotations:
-            known = ", ".join(node.annotations) or "none"
+            known = ", ".join(node.annotations)
             state.fail(f"{self.ann_key!r} is not annotated", code="BW319", guilty=[node],
-                       help=f"annotations: {known}")  # fmt: skip
+                       help=f"name one that it has: {known}" if known else
+                       "it has no annotations, so there is none to take away")  # fmt: skip
         kept = {k: v for k, v in node.annotations.items() if k != self.ann_key}
         return with_annotations(state, node, kept)

@@ -129,4 +129,5 @@ class WriteAt(Primitive, frozen=True, eq=False):
             state.fail(f"block {again[0].name} adds to {buffer.name} in more than one iteration, "
                        f"while block {outside[0].name} writes it outside the loop", code="BW323",
                        guilty=[state.realize(again[0]), state.realize(outside[0])],
-                       help="use cache_write")  # fmt: skip
+                       help=f'cache_write({again[0].name}, "{buffer.name}", …) copies the whole '
+                       "buffer behind both blocks")  # fmt: skip
