@@ -164,8 +164,7 @@ class Comparison:
                 worker = stack.enter_context(self._start(column.engine, engine, column.title))
                 if self._admit(column, worker, point, reference):
                     ready.append((column, worker))
-            point["moved"] = told["moved"]
-            return self._time(case, columns, ready, point, told["flops"])
+            return self._time(case, columns, ready, told["flops"], told["moved"])
 
     def _columns(self, case: Case) -> list[Column]:
         return [
@@ -207,7 +206,9 @@ class Comparison:
             answer = harness.answer_of(worker)
             column.memory = worker.memory("VmHWM") - idle
         except harness.PeerError as failure:
-            column.status = f"unsupported: {_headlines(failure.reason)}"
+            refused = "error[" in failure.reason  # one of our diagnostics
+            kind = "unsupported" if refused else "failed"
+            column.status = f"{kind}: {_headlines(failure.reason)}"
             return False
         column.error = relative_error(answer, reference)
         if not column.error <= ERROR:
@@ -219,9 +220,11 @@ class Comparison:
         case: Case,
         columns: Sequence[Column],
         ready: Sequence[tuple[Column, harness.WorkerProcess]],
-        point: Mapping[str, Any],
         flops: float,
+        moved: int,
     ) -> Result:
+        # What comes out of cold caches is read at the speed of the memory, however little it is.
+        point = {"moved": max(moved, 2 * self._settings.flush)}
         operations = self._prepare(self._helper("fma"), point)["about"]["operations"]
         read = self._prepare(self._helper("bandwidth"), point)["about"]["bytes"]
         drift, timings, others = self._steady([*ready])
@@ -230,7 +233,6 @@ class Comparison:
                 column.timing = timings[column.title]
         peak = operations / timings["fma"].median
         bandwidth = read / timings["bandwidth"].median
-        moved = point["moved"]
         return Result(case, tuple(columns), flops, moved, peak, bandwidth, drift, others)
 
     def _steady(

@@ -36,7 +36,7 @@ def row(result: Result, width: int) -> str:
     peers = "  ".join(f"{c.title} {_peer(c.seconds, c.status)}" for c in result.columns[1:])
     fastest = f"{best.seconds * 1e3:>7.3f} ms" if best else f"{'none':>10}"
     if ours.timing is None:
-        missing = "unsupported" if ours.status.startswith("unsupported") else "wrong"
+        missing = ours.status.partition(":")[0]
         reason = " ".join(ours.status.split())[:160]
         return f"{result.case.name:{width}} {missing:>17} {fastest}  {peers}\n    {reason}"
     return (
