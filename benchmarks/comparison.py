@@ -33,6 +33,9 @@ quietly computes in bfloat16 is at 4e-3."""
 DRIFT, ATTEMPTS = 0.05, 3
 """A case is timed again while the machine's peak moved by more than that, and at most so often."""
 
+SEARCH_FACTOR = 12
+"""How much longer than the others an engine that searches may take to be ready."""
+
 
 @dataclass
 class Column:
@@ -187,8 +190,10 @@ class Comparison:
         return self._helpers[name]
 
     def _prepare(self, worker: harness.WorkerProcess, point: Mapping[str, Any]) -> dict[str, Any]:
-        limits = {"limit_s": self._settings.limit_s, "warmup_s": self._settings.warmup_s}
-        return worker.ask("prepare", point=dict(point), **limits)
+        engine = {**ENGINES, **HELPERS}[worker.peer.name]
+        limit_s = self._settings.limit_s * (SEARCH_FACTOR if engine.searches else 1)
+        warmup_s = self._settings.warmup_s
+        return worker.ask("prepare", limit_s=limit_s, point=dict(point), warmup_s=warmup_s)
 
     def _admit(
         self,

@@ -21,12 +21,14 @@ class Engine:
         build: "file.Class" in this package.
         options: given to the class besides those of the run.
         formats: whether it is timed in every memory format of a case, or in the first alone.
+        searches: whether it measures candidates, and may take long before it is ready.
     """
 
     environment: str
     build: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     formats: bool = False
+    searches: bool = False
 
 
 OURS = "blockwright"
@@ -35,12 +37,16 @@ ENGINES: dict[str, Engine] = {
     "torch": Engine("torch", "pytorch.Eager", formats=True),
     "inductor": Engine("torch", "pytorch.Inductor", {"mode": "default"}, formats=True),
     "inductor-max": Engine(
-        "torch", "pytorch.Inductor", {"mode": "max-autotune-no-cudagraphs"}, formats=True
+        "torch",
+        "pytorch.Inductor",
+        {"mode": "max-autotune-no-cudagraphs"},
+        formats=True,
+        searches=True,
     ),
     "onnxruntime": Engine("onnxruntime", "onnx_runtime.Session"),
     "openvino": Engine("openvino", "open_vino.Request"),
     "tvm": Engine("tvm", "apache_tvm.Machine"),
-    "tvm-tuned": Engine("tvm", "apache_tvm.Machine", {"tuned": True}),
+    "tvm-tuned": Engine("tvm", "apache_tvm.Machine", {"tuned": True}, searches=True),
 }
 DEFAULT = ("torch", "inductor", "onnxruntime", "openvino", "tvm")
 """Peers without a search; the others take minutes per case and are named when wanted."""
