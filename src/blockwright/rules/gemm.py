@@ -82,7 +82,7 @@ def apply(sch: Schedule, target: Target) -> None:
     sch.parallel(sch.fuse(*loops[:batch], mo, no))
     _pack(sch, form, batch)
     for handle in kept:
-        spread(sch, handle, target)
+        spread(sch, [handle], target)
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:
