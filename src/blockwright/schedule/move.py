@@ -129,9 +129,8 @@ def nest_for(
     to stand in the body of `loop`, beside `at` when that is given.
 
     `reached`: what takes the place of the iterators' own domains, where less of them is run.
-    `when` is a condition on loops around, outside of which nobody needs the block. It becomes part
-    of the predicate where it spares a condition of the block's own: a whole tile then runs or does
-    not.
+    `when` is a condition on loops around. It takes the place of the condition that an iterator is
+    in its domain where the two mean the same: a whole tile then runs or does not.
     """
     analyzer = state.analyzer(loop.body if at is None else at)
     around = [*state.tree.loops_above(loop), loop]
@@ -159,15 +158,20 @@ def nest_for(
             open_ends = [c for c in (low, high) if not inner.prove(c)]
             if not open_ends or _maps_into(value, limits, running, base):
                 continue
-            if when is not None:
-                with inner.assume(when):
-                    remaining = [c for c in open_ends if not inner.prove(c)]
-                spared = spared or len(remaining) < len(open_ends)
-                open_ends = remaining
+            if when is not None and _same_condition(when, open_ends, inner):
+                spared, open_ends = True, []
             predicate = ir.logical_and(predicate, ir.all_of(open_ends))
     if when is not None and spared:
         predicate = ir.logical_and(when, predicate)
     return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
+
+
+def _same_condition(when: ir.Expr, ends: Sequence[ir.Expr], analyzer: Analyzer) -> bool:
+    """Whether a condition holds just where these do, whatever the loops inside the tile are at."""
+    with analyzer.assume(when):
+        spares = all(analyzer.prove(c) for c in ends)
+    with analyzer.assume(ir.all_of(ends)):
+        return spares and analyzer.prove(when)
 
 
 def _maps_into(value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer) -> bool:
