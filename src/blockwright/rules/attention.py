@@ -11,8 +11,14 @@ end exist only in the last tile, which `loop_partition` gives code of its own.
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.arith import IndexMap
-from blockwright.rules.contraction import canonicalize, node, pack_panels, vector_rows, vector_tile
+from blockwright.rules.contraction import (
+    align,
+    canonicalize,
+    node,
+    pack_panels,
+    vector_rows,
+    vector_tile,
+)
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
 from blockwright.rules.inline import inline_where, is_copy
@@ -119,24 +125,11 @@ def _parts(
         behind = [sch.cache_write(handles[second], 0, "local")]
     for handle in behind[:-1]:
         sch.compute_inline(handle)
-    _align(sch, handles[second], behind[-1])
+    align(sch, handles[second], behind[-1])
     between = handles[first + 1 : second]
     copies = [h for h in between if is_copy(node(sch, h))]
     remaining = [h for h in between if h not in copies]
     return [*handles[:first], *copies], handles[first], remaining, handles[second], behind[-1]
-
-
-def _align(sch: Schedule, product: BlockRV, out: BlockRV) -> None:
-    """Let the last block run over the product's own axes, undoing a head merge in its indices."""
-    result = node(sch, product).writes[0].buffer
-    block = node(sch, out)
-    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is result)
-    iters = tuple(it.var for it in block.iter_vars)
-    if len(load.indices) == len(iters) and all(
-        a is b for a, b in zip(load.indices, iters, strict=True)
-    ):
-        return
-    sch.transform_block_layout(out, IndexMap(iters, load.indices))
 
 
 def _score_tile(
