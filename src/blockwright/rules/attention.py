@@ -92,7 +92,7 @@ def apply(sch: Schedule, target: Target) -> None:
     sch.parallel(task)
     for handle in remaining:
         if is_spatial(node(sch, handle)):
-            spread(sch, handle, target)
+            spread(sch, [handle], target)
 
 
 def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[BlockRV]:
