@@ -108,7 +108,7 @@ class CompiledModel(Executable):
             library = build(timed_module, self.context.target, sanitize=checks)
             names = [p.name for p in self.signature.parameters]
             self._timed = NativeFunction(library.entry("main"), "main", names, written=())
-        timed = self._timed
+        timed, inputs = self._timed, self._orders.stored(inputs)
         before = timed.copies
         timed(*inputs)
         copies = timed.copies - before
@@ -169,13 +169,16 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
     """The description that an artefact carries."""
     host: ir.PrimFunc = lowered["main"]
     count = int(host.attrs["num_outputs"])
-    parameters = [_parameter(b) for b in host.buffers]
+    inputs, outputs = (host.buffers[: len(host.buffers) - count],
+                       host.buffers[len(host.buffers) - count :])  # fmt: skip
+    orders: dict[str, Any] = imported.attrs.get("input_orders", {})
+    orders_out: Sequence[Any] = imported.attrs.get("output_orders", ((),) * count)
     lower, upper = (host.attrs.get(f"tir_var_{end}_bound", {}) for end in ("lower", "upper"))
     symbols = sorted({v.name for b in host.buffers for d in b.shape for v in ir.free_vars(d)})
     signature = Signature(
         "main",
-        tuple(parameters[: len(parameters) - count]),
-        tuple(parameters[len(parameters) - count :]),
+        tuple(_parameter(b, tuple(orders.get(b.name, ()))) for b in inputs),
+        tuple(_parameter(b, tuple(o)) for b, o in zip(outputs, orders_out, strict=True)),
         {s: (int(lower.get(s, 0)), upper.get(s)) for s in symbols},
         outputs_tree=imported.attrs.get("outputs_tree", 0 if count == 1 else None),
     )
@@ -199,6 +202,8 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
     return Metadata(__version__, target.triple, target.cpu, features, (signature,), "main", extra)
 
 
-def _parameter(buffer: ir.Buffer) -> Parameter:
-    shape: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
-    return Parameter(buffer.name, "tensor", buffer.dtype.name, shape)
+def _parameter(buffer: ir.Buffer, order: tuple[int, ...]) -> Parameter:
+    """The shape as users count it; the buffer's is the stored one."""
+    stored: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
+    shape = tuple(stored[order.index(axis)] for axis in range(len(order))) if order else stored
+    return Parameter(buffer.name, "tensor", buffer.dtype.name, shape, order=order)

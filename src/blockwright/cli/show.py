@@ -85,4 +85,5 @@ def _signature(function: Signature) -> list[str]:
 
 
 def _tensor(parameter: Parameter) -> str:
-    return f"{parameter.dtype}[{', '.join(map(str, parameter.shape))}]"
+    stored = f" stored as axes {parameter.order}" if parameter.order else ""
+    return f"{parameter.dtype}[{', '.join(map(str, parameter.shape))}]{stored}"
