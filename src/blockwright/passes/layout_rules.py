@@ -97,7 +97,7 @@ def _elementwise(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | 
     return Reordered(dict(call.attrs), order, operands=None)
 
 
-# ------------------------------------------------------------------------------------ one axis named
+# ---------------------------------------------------------------------------------- one axis named
 def _axis(name: str) -> Rule:
     """The attribute `name` says which axis; the result has the shape of the operand, or nearly."""
 
@@ -107,9 +107,7 @@ def _axis(name: str) -> Rule:
             return None
         given = (axis,) if isinstance(axis, int) else tuple(axis)
         moved = tuple(order.index(a % len(order)) for a in given)
-        return Reordered(
-            {**call.attrs, name: moved[0] if isinstance(axis, int) else moved}, order
-        )
+        return Reordered({**call.attrs, name: moved[0] if isinstance(axis, int) else moved}, order)
 
     return rule
 
@@ -152,7 +150,7 @@ def call_order(call: ir.GraphCall) -> Order:
     return tuple(range(call.tensor_info.rank))
 
 
-# ---------------------------------------------------------------------------- channels: norms, PReLU
+# -------------------------------------------------------------------------- channels: norms, PReLU
 def _group_norm(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
     rank = len(order)
     channel, axes = attrs["channel_axis"] % rank, attrs["axes"]
@@ -164,7 +162,7 @@ def _group_norm(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | N
     return Reordered(now, order)
 
 
-# ------------------------------------------------------------------------------ windows: what profits
+# -------------------------------------------------------------------------- windows: what profits
 def _stored(layout: str, order: Order) -> str:
     return "".join(layout[axis] for axis in order)
 

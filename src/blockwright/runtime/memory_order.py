@@ -36,7 +36,7 @@ class MemoryOrders:
 
     def counted(self, results: Any) -> Any:
         """Results with their axes as the model counts them."""
-        if len(self.back) == 1 and not isinstance(results, (list, tuple)):
+        if len(self.back) == 1:
             return _permuted(results, self.back[0])
         return tuple(map(_permuted, results, self.back))
 

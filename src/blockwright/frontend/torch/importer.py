@@ -170,8 +170,8 @@ class Importer:
         for result in kept:
             if not isinstance(result, ir.GraphExpr):
                 raise ImporterError("an output of the model is not a tensor", code="BW506")
-        orders = [memory_order(v.meta["val"]) for v, r in zip(_flat(node.args[0]), results,
-                                                              strict=True) if r is not None]  # fmt: skip
+        named = zip(_flat(node.args[0]), results, strict=True)
+        orders = [memory_order(v.meta["val"]) for v, r in named if r is not None]
         kept = [self.builder.op("permute_dims", r, axes=order) if order else r
                 for r, order in zip(kept, orders, strict=True)]  # fmt: skip
         single = len(kept) == 1
