@@ -293,3 +293,52 @@ class TestDecisions:
         y = b.op("matmul", q, b.op("permute_dims", k, axes=(0, 2, 1)))
         module = ir.IRModule({"main": b.finish("main", b.op("softmax", y))})
         assert run(module, "channels_last")["main"] is module["main"]
+
+
+def _grow(b: GraphBuilder, values: list[ir.GraphVar], rng: np.random.Generator) -> None:
+    """Add an operator on some values of rank 4: whatever fits their shapes."""
+    x = values[rng.integers(len(values))]
+    n, c, h, w = map(number, x.tensor_info.shape)
+    like = [v for v in values if v.tensor_info.rank == 4
+            and all(map(ir.structural_equal, v.tensor_info.shape, x.tensor_info.shape))]  # fmt: skip
+    other = like[rng.integers(len(like))]
+    choices: list[Callable[[], ir.GraphVar]] = [
+        lambda: b.op("nn.conv2d", x, array(16, c, 3, 3), padding=1),
+        lambda: b.op("nn.conv2d", x, array(c, 1, 3, 3), padding=1, groups=c),
+        lambda: b.op("nn.conv2d", x, array(h, c, 1, 1)),
+        lambda: b.op("nn.conv2d_transpose", x, array(c, 4, 1, 1)),
+        lambda: b.op("nn.max_pool2d", x, pool_size=3, strides=1, padding=1),
+        lambda: b.op("nn.adaptive_avg_pool2d", x, output_size=(h, 1)),
+        lambda: b.op("add", x, other),
+        lambda: b.op("multiply", array(c, 1, w), x),
+        lambda: b.op("subtract", x, b.op("mean", other, axes=(2, 3), keepdims=True)),
+        lambda: b.op("concat", x, other, x, axis=1),
+        lambda: b.op("concat", ir.TupleExpr((x, other)), axis=2),
+        lambda: b.op("softmax", x, axis=int(rng.integers(4))),
+        lambda: b.op("permute_dims", x, axes=TO_LAST),
+        lambda: b.op("permute_dims", x, axes=TO_FIRST),
+        lambda: b.op("permute_dims", x, axes=tuple(map(int, rng.permutation(4)))),
+        lambda: b.op("reshape", x, shape_value((n, c, h * w, 1))),
+        lambda: b.op("reshape", x, shape_value((n, h, c, w))),
+        lambda: b.op("linear", x, array(5, w)),
+        lambda: b.op("flip", x, axis=int(rng.integers(4))),
+        lambda: b.op("expand_dims", b.op("max", x, axes=2), axis=int(rng.integers(4))),
+    ]
+    values.append(choices[rng.integers(len(choices))]())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs_mean_the_same(seed: int, convert: Any, monkeypatch: Any) -> None:
+    """Even when every region is converted, whatever it costs."""
+    from blockwright.passes import channels_last as room
+
+    rng = np.random.default_rng(seed)
+    if seed % 2:
+        monkeypatch.setattr(room, "is_worth_it", lambda region: True)
+    b = GraphBuilder()
+    values = [b.param("x", tensor(2, 6, 5, 4)), b.param("y", tensor(2, 6, 5, 4))]
+    for _ in range(12):
+        _grow(b, values, rng)
+    small = [b.op("tanh", v) for v in values]
+    flat = [b.op("flatten", v) for v in [*small[-3:], small[0]]]
+    convert(b, b.op("concat", *flat))
