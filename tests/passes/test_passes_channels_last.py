@@ -313,7 +313,8 @@ def _grow(b: GraphBuilder, values: list[ir.GraphVar], rng: np.random.Generator) 
         lambda: b.op("multiply", array(c, 1, w), x),
         lambda: b.op("subtract", x, b.op("mean", other, axes=(2, 3), keepdims=True)),
         lambda: b.op("concat", x, other, x, axis=1),
-        lambda: b.op("concat", ir.TupleExpr((x, other)), axis=2),
+        lambda: b.op("concat", ir.TupleExpr((x, other), info=ir.TupleInfo((x.info, other.info))),
+                     axis=2),
         lambda: b.op("softmax", x, axis=int(rng.integers(4))),
         lambda: b.op("permute_dims", x, axes=TO_LAST),
         lambda: b.op("permute_dims", x, axes=TO_FIRST),
@@ -330,7 +331,7 @@ def _grow(b: GraphBuilder, values: list[ir.GraphVar], rng: np.random.Generator) 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs_mean_the_same(seed: int, convert: Any, monkeypatch: Any) -> None:
     """Even when every region is converted, whatever it costs."""
-    from blockwright.passes import channels_last as room
+    import blockwright.passes.channels_last as room
 
     rng = np.random.default_rng(seed)
     if seed % 2:
