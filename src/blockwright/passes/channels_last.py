@@ -16,13 +16,14 @@ Decisions are made for regions, operators connected by tensors stored channels-l
 
     bytes    = what the layout changes of the region read and write,
     were     = what those of the model between its operators did before,
-    profit   = FLOP / 100 of dense convolutions, and 4 × the bytes that depthwise convolutions and
-               pools read and write,
+    profit   = FLOP / 200 + bytes of the result, of dense convolutions, and 4 × the bytes read and
+               written, of depthwise convolutions and pools,
 
-a region is converted when bytes < were + profit, or when both sides are 0. The weights are in
-bytes moved: a dense convolution over channels-first data takes 5 to 10 % more time, worth a byte of
-copying per 100 operations; without vectors along channels, depthwise convolutions and pools take
-several times as long. Symbolic sizes count as 128, or the nearest size allowed.
+a region is converted when bytes < were + profit, or when both sides are 0. Profits are in bytes
+moved: over channels-first data a dense convolution gathers its operand and scatters its result,
+which was measured to cost a byte of copying per 200 operations and one per byte of the result;
+without vectors along channels, depthwise convolutions and pools take several times as long.
+Symbolic sizes count as 128, or the nearest size allowed.
 """
 
 from __future__ import annotations

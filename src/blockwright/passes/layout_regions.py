@@ -12,7 +12,7 @@ from blockwright.graph import symbol_ranges
 from blockwright.passes.layout_rules import attributes
 
 _TYPICAL = 128  # what an unknown size counts as
-_FLOP_PER_BYTE = 100  # see `channels_last`
+_FLOP_PER_BYTE = 200  # see `channels_last`
 _WINDOW_PASSES = 4
 
 
@@ -114,5 +114,6 @@ class Sizes:
             if per_group != 1 or attributes(call)["groups"] == 1:
                 where, letter = (data, "I") if transposed else (out, "O")
                 taps = tuple(d for k, d in zip(layout, weight, strict=True) if k != letter)
-                return 2 * self.number(where.shape or ()) * self.number(taps) // _FLOP_PER_BYTE
+                flop = 2 * self.number(where.shape or ()) * self.number(taps)
+                return flop // _FLOP_PER_BYTE + self.bytes(out)
         return _WINDOW_PASSES * (self.bytes(data) + self.bytes(out))
