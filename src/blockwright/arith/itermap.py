@@ -16,6 +16,7 @@ from typing import Literal
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.form import Poly
 from blockwright.arith.iterbound import constrain
+from blockwright.arith.iterfuse import Nest, fuse_bounded, fuse_summed, unfuse
 from blockwright.arith.itermark import (
     IterMapError,
     IterMapResult,
@@ -55,10 +56,31 @@ def detect_iter_map(
         level: see the module's text.
         pad: add points so that extents become multiples of divisors (`padding` says which).
     """
-    parser = Parser(iters, analyzer, pad=pad)
+    nest = Nest(tuple(indices), iters, predicate)
+    parser, result = _detect(nest, analyzer, level, pad)
+    if result.ok or pad:
+        return result
+    given, bounded = result, fuse_bounded(nest, analyzer)
+    while bounded is not None or parser.fused:
+        sums = [m.source for m in parser.fused.values() if isinstance(m.source, IterSum)]
+        again = bounded or fuse_summed(nest, sums, analyzer)
+        if again is None:
+            break
+        nest, bounded = again, None
+        parser, result = _detect(nest, analyzer, level, pad)
+        if result.ok:
+            return unfuse(result, nest.fused)
+    return given
+
+
+def _detect(
+    nest: Nest, analyzer: Analyzer, level: Level, pad: bool
+) -> tuple[Parser, IterMapResult]:
+    """The map of the nest as it stands, and the parser that found it."""
+    parser = Parser(nest.iters, analyzer, pad=pad)
     errors: list[str] = []
-    if predicate is not None:
-        left = constrain(parser, predicate)
+    if nest.predicate is not None:
+        left = constrain(parser, nest.predicate)
         if left is not None:
             errors.append(f"the condition {expr_text(left)} does not bound a fusion of loops")
     sums: list[IterSum] = []
@@ -68,13 +90,16 @@ def detect_iter_map(
         parser.padded.clear()
         parser.padding.clear()
         failed = []
-        sums = [_parse(parser, index, level, failed) for index in indices]
+        sums = [_parse(parser, index, level, failed) for index in nest.indices]
         if parser.periods == periods:
             break
     errors += failed
-    told_apart = frozenset[Var]() if errors else _check(parser, sums, indices, level, errors)
+    told_apart = frozenset[Var]()
+    if not errors:
+        told_apart = _check(parser, sums, nest.indices, level, errors)
     padding = const(False, BOOL) if errors or not parser.padding else _padding(parser)
-    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart)
+    found = IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart)
+    return parser, found
 
 
 def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> IterSum:
