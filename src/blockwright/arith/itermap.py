@@ -6,6 +6,11 @@
   same point;
 - "surjective": independent, and each index takes every value of an interval;
 - "bijective": injective and surjective.
+
+A condition is not held against independence: it may cut any shape out of the box of all points.
+
+Where the indices do not show which digits they are of a loop that was fused and then split, loops
+are fused again first (`iterfuse`): those of a condition, then those whose sums were divided.
 """
 
 from __future__ import annotations
@@ -145,7 +150,8 @@ def _check(
             problem = missing
         if problem is not None:
             errors.append(problem)
-    _check_constraints(parser, uses, level, errors)
+    if level not in _GAPS:
+        _check_constraints(parser, uses, errors)
     told_apart = _told_apart(parser, uses, partly)
     if level in _ALL_DIGITS and not errors:
         for var in parser.marks:
@@ -171,11 +177,9 @@ def _told_apart(
 
 
 def _check_constraints(
-    parser: Parser, uses: dict[IterMark, list[IterSplit]], level: Level, errors: list[str]
+    parser: Parser, uses: dict[IterMark, list[IterSplit]], errors: list[str]
 ) -> None:
     """A condition that couples iterators must concern a fusion that the indices use."""
-    if level in _GAPS:
-        return
     for mark in parser.constrained:
         assert isinstance(mark.source, IterSum)
         if mark not in uses and any(d.source in uses for d in mark.source.args):
