@@ -53,10 +53,10 @@ class Nest:
                               for _ in range(rng.randint(1, 4))]  # fmt: skip
         if symbolic:
             picked[rng.randrange(len(picked))] = N
-        types = [rng.choice(["int32", "int64"]) if mixed else "int64" for _ in picked]
-        picked = [ir.cast_to(e, t) for e, t in zip(picked, types, strict=True)]
-        self.loops = {ir.var(f"l{k}", t): e for k, (e, t) in enumerate(zip(picked, types,
-                                                                           strict=True))}  # fmt: skip
+        self.loops: dict[Var, Expr] = {}
+        for k, extent in enumerate(picked):
+            dtype = rng.choice(["int32", "int64"]) if mixed else "int64"
+            self.loops[ir.var(f"l{k}", dtype)] = ir.cast_to(extent, dtype)
         self.indices: list[Expr] = list(self.loops)
         self.conditions: list[Expr] = []
         self.made = 0

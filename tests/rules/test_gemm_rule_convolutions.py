@@ -18,8 +18,11 @@ def convolution(
     """Channels-last convolution with a padding block; `height` may be the name of a symbol."""
     window = dilation * (kernel - 1) + 1
     symbol = isinstance(height, str)
-    rows = f"({height} + {2 * pad - window}) // {stride} + 1" if symbol else (
-        (int(height) + 2 * pad - window) // stride + 1)
+    rows = (
+        f"({height} + {2 * pad - window}) // {stride} + 1"
+        if symbol
+        else ((int(height) + 2 * pad - window) // stride + 1)
+    )
     high = height if symbol else int(height) + pad
     limit = f"{height} + {pad}" if symbol else high
     outer = f"{height} + {2 * pad}" if symbol else int(height) + 2 * pad

@@ -30,6 +30,7 @@ from blockwright.ir import (
     sub,
     substitute,
     uses_var,
+    widest_type,
 )
 
 
@@ -203,7 +204,7 @@ def _free(nest: Nest, loops: Sequence[Var]) -> bool:
 def _iterator(
     nest: Nest, order: Sequence[tuple[Var, Poly]], extent: Poly, known: Analyzer
 ) -> Fused:
-    dtype = max((v.type for v, _ in order), key=lambda t: t.bits)
+    dtype = widest_type(v for v, _ in order)
     name = "_".join(v.name for v, _ in reversed(order))
     digits = tuple((v, nest.iters[v], known.lower(s, dtype)) for v, s in reversed(order))
     return Fused(Var(name, dtype), known.lower(extent, dtype), digits)

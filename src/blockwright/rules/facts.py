@@ -151,7 +151,7 @@ def stride(address: ir.Expr, it: ir.IterVar) -> float:
 def _linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
     """Whether the address is linear in the fusion of some iterators."""
     iters = [block.iter_vars[p] for p in group]
-    dtype = max((it.var.dtype for it in iters), key=lambda d: d.bits)
+    dtype = ir.widest_type(it.var for it in iters)
     total: ir.Expr = ir.const(1, dtype)
     fused = ir.Var("fused", dtype)
     values: dict[ir.Var, ir.Expr] = {}
@@ -169,7 +169,7 @@ def _linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
 
 def fusing_map(extents: Sequence[ir.Expr], groups: Sequence[Sequence[int]]) -> IndexMap:
     """The index map that fuses each group of positions, row-major, into one index."""
-    dtype = max((e.dtype for e in extents), key=lambda d: d.bits, default=ir.dtype_of("int64"))
+    dtype = ir.widest_type(extents)
     variables = tuple(ir.Var(f"i{k}", dtype) for k in range(len(extents)))
     final: list[ir.Expr] = []
     for group in groups:
