@@ -183,8 +183,10 @@ def test_uneven_splits_of_fused_axes_are_what_they_are_said_to_be(kind: str) -> 
     bijections = found = 0
     for _ in range(MAPS):
         case = Nest(rng, kind != "constant", kind == "mixed widths")
-        results = {level: detect_iter_map(case.indices, case.domains, case.predicate, analyzer(),
-                                          level) for level in LEVELS}  # fmt: skip
+        results: dict[Level, IterMapResult] = {
+            level: detect_iter_map(case.indices, case.domains, case.predicate, analyzer(), level)
+            for level in LEVELS
+        }
         tables = [case.points(n) for n in (SIZES if kind != "constant" else (1,))]
         runs = [points for points in tables if points is not None]
         one_to_one = bool(runs)

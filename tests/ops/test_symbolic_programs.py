@@ -43,6 +43,53 @@ CASES: list[Case] = [
     ("split", ((N, M),), {"indices_or_sections": (1,), "axis": 1}),
     ("repeat", ((N, M),), {"repeats": 2, "axis": 1}),
     ("tril", ((N, M),), {}),
+    ("nn.conv1d_transpose", ((N, 3, M), (3, 2, 3)), {"strides": 2, "output_padding": 1}),
+    (
+        "nn.conv2d_transpose",
+        ((N, M, M, 4), (4, 3, 3, 2)),
+        {
+            "strides": 3,
+            "padding": (0, 1, 1, 0),
+            "groups": 2,
+            "data_layout": "NHWC",
+            "kernel_layout": "IHWO",
+        },
+    ),
+    ("nn.max_pool2d", ((N, 3, M, M),), {"pool_size": 3, "strides": 2, "padding": 1}),
+    (
+        "nn.max_pool1d",
+        ((N, 3, M),),
+        {"pool_size": 3, "strides": 2, "padding": 1, "ceil_mode": True},
+    ),
+    (
+        "nn.avg_pool2d",
+        ((N, M, M, 2),),
+        {
+            "pool_size": 2,
+            "strides": 3,
+            "padding": 1,
+            "ceil_mode": True,
+            "layout": "NHWC",
+        },
+    ),
+    ("nn.adaptive_avg_pool2d", ((N, 2, M, M),), {"output_size": (1, 3)}),
+    ("nn.adaptive_max_pool1d", ((N, 2, M),), {"output_size": 2}),
+    ("nn.batch_norm", ((N, 3, M), (3,), (3,), (3,), (3,)), {"scale": False, "epsilon": 9.0}),
+    ("nn.group_norm", ((N, 4, M), (4,), (4,)), {"num_groups": 2}),
+    ("nn.instance_norm", ((N, 4, M),), {}),
+    ("nn.prelu", ((N, M), (M,)), {}),
+    ("nn.conv1d", ((N, 2, M), (3, 2, 3)), {"padding": (1, 2), "strides": 2}),
+    ("nn.conv2d", ((N, 4, M, M), (6, 2, 3, 2)), {"groups": 2, "dilation": (1, 3), "padding": 2}),
+    (
+        "nn.conv2d",
+        ((N, M, 5, 4), (3, 3, 1, 4)),
+        {
+            "groups": 4,
+            "padding": 1,
+            "data_layout": "NHWC",
+            "kernel_layout": "HWIO",
+        },
+    ),
     ("ones_like", ((N, M),), {}),
 ]
 

@@ -85,7 +85,7 @@ def fuse_summed(nest: Nest, sums: Iterable[IterSum], analyzer: Analyzer) -> Nest
         whole = len(loops) == len(item.args) == len(set(loops))
         if whole and len(loops) > len(best) and _free(nest, loops):
             best = loops
-    if not best:
+    if len(best) < 2:
         return None
     known = nest.analyzer(analyzer)
     space = known.space
@@ -132,12 +132,14 @@ def unfuse(result: IterMapResult, fused: Sequence[Fused]) -> IterMapResult:
             yield IterSplit(mark_of(IterMark(var, extent, start)), one, extent, scale)
 
     indices = tuple(IterSum(tuple(split_of(s) for s in i.args), i.base) for i in result.indices)
-    told_apart = set(result.told_apart)
+    told_apart, single = set(result.told_apart), dict(result.single)
     for fusion in reversed(fused):
         if fusion.var in told_apart:
             told_apart.remove(fusion.var)
             told_apart.update(var for var, _, _ in fusion.digits)
-    return IterMapResult(indices, result.errors, result.padding, frozenset(told_apart))
+        if fusion.var in single:
+            single |= _digit_values(fusion, single.pop(fusion.var))
+    return IterMapResult(indices, result.errors, result.padding, frozenset(told_apart), single)
 
 
 def _bounded(nest: Nest, part: Expr, known: Analyzer) -> Fused | None:
@@ -210,15 +212,22 @@ def _iterator(
     return Fused(Var(name, dtype), known.lower(extent, dtype), digits)
 
 
-def _replaced(nest: Nest, fused: Fused, conditions: Sequence[Expr]) -> Nest:
-    """The nest in terms of the fused iterator, under the conditions that are left."""
-    dtype = fused.var.type
+def _digit_values(fused: Fused, whole: Expr) -> dict[Var, Expr]:
+    """The loops in terms of the fused iterator."""
+    dtype = whole.dtype
     values: dict[Var, Expr] = {}
     for position, (var, domain, scale) in enumerate(fused.digits):
-        value = floordiv(fused.var, scale)
+        value = floordiv(whole, cast_to(scale, dtype))
         if position > 0:
             value = floormod(value, cast_to(domain.extent, dtype))
         values[var] = cast_to(add(value, cast_to(domain.min, dtype)), var.type)
+    return values
+
+
+def _replaced(nest: Nest, fused: Fused, conditions: Sequence[Expr]) -> Nest:
+    """The nest in terms of the fused iterator, under the conditions that are left."""
+    dtype = fused.var.type
+    values = _digit_values(fused, fused.var)
     iters = {fused.var: Range(const(0, dtype), fused.extent)}
     iters |= {v: d for v, d in nest.iters.items() if v not in values}
     predicate = all_of([substitute(c, values) for c in conditions]) if conditions else None

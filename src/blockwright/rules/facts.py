@@ -30,6 +30,16 @@ def is_spatial(block: ir.Block) -> bool:
     return block.init is None and all(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
 
 
+def windowed(block: ir.Block) -> set[ir.Buffer]:
+    """Buffers that a block reads through a window: at sums of several of its iterators."""
+    own = {it.var for it in block.iter_vars}
+    return {
+        load.buffer
+        for load in ir.collect(block.body, ir.BufferLoad)
+        if any(len(own.intersection(ir.free_vars(i))) > 1 for i in load.indices)
+    }
+
+
 def uncast(expr: ir.Expr) -> ir.Expr:
     """The expression below casts."""
     while isinstance(expr, ir.Cast):
