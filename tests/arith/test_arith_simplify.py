@@ -153,6 +153,14 @@ def test_an_index_is_the_same_number_in_a_narrower_type() -> None:
     assert expr_text(known.simplify(row)) == "0"
 
 
+def test_values_at_wide_indices_keep_their_own_width() -> None:
+    buffer = ir.Buffer("A", ir.dtype_of("int32"), (ir.const(8, "int64"),))
+    larger = ir.maximum(ir.load(buffer, I0), ir.load(buffer, I0 + 1))
+    found = Analyzer({I0: span(7)}).simplify(larger)
+    assert isinstance(found, ir.Max)
+    assert found.a.dtype.bits == 32
+
+
 def test_values_wrap_so_their_sums_are_not_compared() -> None:
     buffer = ir.Buffer("A", ir.dtype_of("int32"), (ir.const(8, "int32"),))
     value = ir.load(buffer, ir.const(0, "int32"))

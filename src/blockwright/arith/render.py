@@ -86,10 +86,18 @@ def _factors(ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType) -> tuple
 def _width(ctx: Rewriter, operands: tuple[Poly, ...], dtype: DType) -> DType:
     """The type to divide or compare in: a 64-bit variable may be too large for a narrower one,
     even where the result is not."""
-    if dtype.bits >= 64:
-        return dtype
-    variables = (v for p in operands for v in p.variables(ctx.space))
-    return INT64 if any(v.type.bits > dtype.bits for v in variables) else dtype
+    wide = dtype.bits < 64 and any(_has_wide(ctx, p, dtype.bits) for p in operands)
+    return INT64 if wide else dtype
+
+
+def _has_wide(ctx: Rewriter, p: Poly, bits: int) -> bool:
+    """Whether a sum is made of a wider variable; what loads and calls depend on does not count."""
+    atoms = (ctx.space.atoms[number] for mono, _ in p.terms for number in mono)
+    return any(
+        (isinstance(atom.node, Var) and atom.node.type.bits > bits)
+        or any(_has_wide(ctx, q, bits) for q in atom.operands)
+        for atom in atoms
+    )
 
 
 def _typed(ctx: Rewriter, node: Expr, dtype: DType) -> Expr:
