@@ -269,8 +269,10 @@ def test_what_overwrites_a_part_still_does_after_reindex() -> None:
     assert_same_meaning(func, sch.func)
 
 
-@pytest.mark.parametrize(("second", "complete"), [("2 * vi + 1", True), ("2 * vi + 2", False),
-                                                  ("4 * vi + 3", True), ("3 * vi + 1", False)])  # fmt: skip
+STRIDED = {"2 * vi + 1": True, "2 * vi + 2": False, "4 * vi + 3": True, "3 * vi + 1": False}
+
+
+@pytest.mark.parametrize(("second", "complete"), STRIDED.items())
 def test_strides_that_never_meet_are_parts_too(second: str, complete: bool) -> None:
     func = from_source(f"""
 @T.prim_func
