@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import THEN, called, calls, first_legal, legal
+
+
+def loop_names(loops: Iterable[ir.For]) -> str:
+    return ", ".join(f.loop_var.name for f in loops)
+
+
+def one_loop(state: State, blocks: Sequence[ir.Block], last: str) -> str:
+    """How blocks that share no loop come to share the outermost one, as `loop`, and what is legal
+    then; empty where nothing is."""
+    tops = [f for f in (next(iter(state.tree.loops_above(b)), None) for b in blocks) if f]
+    if len(tops) < len(blocks) or len(set(tops)) < len(tops):
+        return ""
+    tops.sort(key=lambda f: state.tree.order[f])
+    sizes = [ir.const_int(f.extent) or 0 for f in tops]
+    short = min(sizes)
+    steps: list[str] = []
+    parts: list[str] = []
+    for top, size in zip(tops, sizes, strict=True):
+        name = called(state, top)
+        if not short or size % short or size == short:
+            parts.append(name)
+            continue
+        part = f"outer_{len(parts)}" if len(tops) > 2 else "outer"
+        inner = part.replace("outer", "inner")
+        steps.append(f"{part}, {inner} = split({name}, [{short}, {size // short}])")
+        parts.append(part)
+    return first_legal(state, [THEN.join([*steps, f"loop = merge({', '.join(parts)})", last])])
 
 
 def beside(state: State, flow: Scope, block: ir.Block) -> str:
@@ -15,15 +43,18 @@ def beside(state: State, flow: Scope, block: ir.Block) -> str:
     made = ", ".join(r.buffer.name for r in block.writes)
     if not readers:
         return f"take {state.step_name} on a block that writes each element once"
-    loops = [f.loop_var.name for f in state.tree.loops_above(readers[0])]
-    loop = f"a loop of {readers[0].name} ({', '.join(loops)})" if loops else "a loop of its reader"
-    own = f"at a loop of {block.name} outside of its reduction loops"
-    return (
-        f"only a block that writes each element once has an expression in place of {made}; "
-        f"compute_at({block.name}, loop) at {loop} computes in each iteration what that one reads, "
-        f"and lowering then keeps no more of {made} than that; or "
-        f"reverse_compute_at({readers[0].name}, loop) {own} takes the reader there"
-    )
+    reader = readers[0].name
+    there = first_legal(state, (f'reverse_compute_at("{reader}", {called(state, f)})'
+                                for f in reversed(state.tree.loops_above(block))))  # fmt: skip
+    here = first_legal(state, (f'compute_at("{block.name}", {called(state, f)})'
+                               for f in reversed(state.tree.loops_above(readers[0]))))  # fmt: skip
+    ways = [f"{there} takes the reader to where its elements are finished"] if there else []
+    if here:
+        ways.append(f"{here} computes in each iteration what {reader} reads there")
+    only = f"only a block that writes each element once has an expression in place of {made}"
+    if not ways:
+        return f"{only}; keep block {block.name} where it is, as no loop takes it and {reader} both"
+    return f"{only}; {'; or '.join(ways)}; lowering then keeps of {made} what an iteration touches"
 
 
 def undriven(realize: ir.BlockRealize, loops: Sequence[ir.For]) -> str:
