@@ -90,13 +90,13 @@ SUBSTANCE = [
     ("output_into_shared_memory", "Y is a parameter", 'cache_write("div", "Y", "shared")'),
     ("output_into_shared_memory", "Y is a parameter", "reverse_compute_at(copy, i)"),
     ("parallel_over_the_sum", "drives the reduction iterator vk of block matmul",
-     "choose a spatial loop (j_0, j_1, i), or rfactor(k_0, 0)"),
+     "choose a spatial loop (j_0, j_1, i); or rfactor(k_0, 0)"),
     ("threads_of_two_sizes", "extent 128, loop ax1_1 has 64", "threadIdx.y"),
-    ("inline_the_product", "it is a reduction", "compute_at(matmul, loop)"),
+    ("inline_the_product", "it is a reduction", 'compute_at("matmul", j_1)'),
     ("pad_at_the_wrong_consumer", "not inside loop h", "that read it (conv)"),
     ("bias_inside_the_sum", "has not written all of M", "i_0, j_0 (of block matmul)"),
     ("merge_of_unequal_halves", "i (block upper) and i (block lower)",
-     "split(i of 48, [16, 3])"),
+     'outer, inner = split(get_loops("upper")[0], [16, 3]), then merge(outer, '),
     ("atomic_argmax", "more than one store", "rfactor(k_0, 0)"),
     ("block_of_two_blocks", "2 blocks", "blockize([scale, gate])"),
     ("split_after_parallel", "parallel already", "take split on loop i first"),
@@ -121,7 +121,7 @@ def test_an_input_is_brought_into_a_scope_by_a_copy_of_what_is_read() -> None:
     sch = start(CASES[0][0])
     with pytest.raises(ScheduleError, match="only reads it") as caught:
         sch.set_scope(sch.get_block("matmul"), "A", "shared")
-    assert 'cache_read("matmul", "A", "shared") and compute_at(copy, i)' in str(caught.value.help)
+    assert 'cache_read("matmul", "A", "shared"), then compute_at(copy, i)' in str(caught.value.help)
 
 
 NAN = "\n                or X[vi, vk] != X[vi, vk] and (M[vi] == M[vi] or vk < P[vi])"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.schedule.state import State
-from blockwright.schedule.trial import THEN, called, calls, first_legal, legal
+from blockwright.schedule.trial import THEN, called, first_legal, legal
 
 
 def loop_names(loops: Iterable[ir.For]) -> str:
@@ -87,14 +87,130 @@ def apart(flow: Scope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) -> str:
     return f"loop {name} must move what block {block.name} writes to other elements: {other}"
 
 
-def instead(state: State, block: ir.Block) -> str:
-    """Advice to take a loop that drives spatial iterators only, by name."""
-    realize = state.tree.realize(block)
-    pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool) -> str:
+    """What may run at once in place of a loop that drives a reduction iterator, which was to become
+    what `word` says."""
+    step = state.step_name
+    others = [f for f in state.tree.loops_above(block)
+              if _drives(state, block, f, ir.IterType.SPATIAL)
+              and not _drives(state, block, f, ir.IterType.REDUCE)]  # fmt: skip
+    if step in ("parallel", "vectorize"):
+        steps = {f"{step}({called(state, f)})": f for f in others}
+        others = [steps[way] for way in legal(state, steps)] or others
+    ways = [f"choose a spatial loop ({loop_names(others)})"] if others else []
+    name = called(state, loop)
+    partial = f"rfactor({name}, 0)"
+    if not state.taken or legal(state, [partial]):
+        threads = "; threads that sum together come from it, never from bind alone" \
+                  if step == "bind" else ""  # fmt: skip
+        ways.append(f"{partial}, whose partial results are independent{threads}")
+    if atomic:
+        sums = (f for f in state.tree.loops_above(block)
+                if _drives(state, block, f, ir.IterType.REDUCE))  # fmt: skip
+        again = f"{THEN}parallel({name})" if step == "parallel" else ""
+        if step == "bind":
+            again = f'{THEN}bind({name}, "{word.removeprefix("bound to ")}")'
+        last = f'atomic_update("{block.name}"){again}'
+        way = first_legal(state, (f'decompose_reduction("{block.name}", {called(state, f)})'
+                                  f"{THEN}{last}" for f in sums))  # fmt: skip
+        ways += [f"{way}: iterations then meet in an atomic update"] if way else []
+    return "; or ".join(ways) or f"keep loop {loop.loop_var.name} serial"
 
-    def drives(loop: ir.For, kind: ir.IterType) -> bool:
-        return any(it.iter_type is kind and ir.uses_var(v, loop.loop_var) for it, v in pairs)
 
-    names = [f.loop_var.name for f in state.tree.loops_above(block)
-             if drives(f, ir.IterType.SPATIAL) and not drives(f, ir.IterType.REDUCE)]  # fmt: skip
-    return f"choose a spatial loop ({', '.join(names)}), " if names else "choose a spatial loop, "
+def _drives(state: State, block: ir.Block, loop: ir.For, kind: ir.IterType) -> bool:
+    """Whether a loop drives an iterator of a kind."""
+    values = zip(block.iter_vars, state.tree.realize(block).iter_values, strict=True)
+    return any(it.iter_type is kind and ir.uses_var(v, loop.loop_var) for it, v in values)
+
+
+def unordered(flow: Scope, block: ir.Block) -> str:
+    """What to do about a block that is neither complete nor a reduction."""
+    realize = flow.tree.realize(block)
+    for region in block.writes:
+        for rng, size in zip(region.region, region.buffer.shape, strict=True):
+            around = isinstance(rng.min, ir.FloorMod) and ir.structural_equal(
+                *ir.match_types(rng.min.b, size))  # fmt: skip
+            if around and not ir.is_const_int(realize.predicate):
+                return (
+                    f"{region.buffer.name} keeps {size} at a time of what iterations hand on, as "
+                    "rolling_buffer leaves it: take the step before rolling_buffer, where the loop "
+                    "lies outside of the one that rolls (parallel strips, rolled inside)"
+                )
+    return (
+        "take the step on a block that computes each element once, or that updates it in reduction "
+        "iterators from an initial value; other blocks stay where they are, and split, fuse and "
+        "unroll still apply to their loops"
+    )
+
+
+def terms(block: ir.Block) -> str:
+    """How often a reduction writes an element, where that is a number."""
+    count = 1
+    for it in block.iter_vars:
+        if it.iter_type is ir.IterType.REDUCE:
+            count *= ir.const_int(it.dom.extent) or 0
+    return f", which writes an element {count} times" if count > 1 else ""
+
+
+def in_step(state: State, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For) -> str:
+    """What brings nests together whose loops `mine` and `theirs` run differently often."""
+    ways: list[str] = []
+    pairs = [(a, b) for a in state.tree.child_blocks(mine) for b in state.tree.child_blocks(theirs)
+             if {r.buffer for r in a.writes} & {r.buffer for r in b.reads}]  # fmt: skip
+    for a, b in pairs[:1]:
+        made = ", ".join(r.buffer.name for r in a.writes)
+        near = first_legal(state, [f'compute_at("{a.name}", {called(state, theirs)})'])
+        if near:
+            rolled = first_legal(state, [f'{near}{THEN}rolling_buffer("{a.name}", 0)'])
+            once = f"; {rolled} computes each element once" if rolled else ""
+            ways.append(f"{near} needs no loops of one length, as each iteration computes what "
+                        f"block {b.name} reads of {made}{once}")  # fmt: skip
+    cuts = [*_cut(state, loops, mine, theirs)]
+    ways += [f"{way} merges parts of one length" for way in legal(state, cuts)]
+    if ways:
+        return "; or ".join(ways)
+    return (
+        "no piece of the longer loop merges with the shorter one as they are; reorder loops that "
+        "run equally often outwards and merge those, or keep the nests apart"
+    )
+
+
+def _cut(
+    state: State, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For
+) -> list[str]:  # fmt: skip
+    """Ways to give two of the loops to be merged one length."""
+    short, long = sorted((mine, theirs), key=lambda f: ir.const_int(f.extent) or 0)
+    low, high = ir.const_int(short.extent), ir.const_int(long.extent)
+    if low is None or high is None or not 0 < low < high or long not in set(loops):
+        return []
+    name = called(state, long)
+    ways: list[str] = []
+    for way, parts, sizes in (("split", "outer, inner", [low, high // low]),
+                              ("loop_partition", "first, rest", [low, high - low])):  # fmt: skip
+        if way == "split" and high % low:
+            continue
+        head = parts.split(",", maxsplit=1)[0]
+        merged = ", ".join(head if f is long else called(state, f) for f in loops)
+        ways.append(f"{parts} = {way}({name}, {sizes}){THEN}merge({merged})")
+    return ways
+
+
+def parted(state: State, block: ir.Block, loop: ir.For) -> str:
+    """What takes a loop apart that runs through spatial and reduction iterators of a block."""
+    name = loop.loop_var.name
+    inner = 1
+    for it in block.iter_vars:
+        size = ir.const_int(it.dom.extent) or 0
+        inner *= size if it.iter_type is ir.IterType.REDUCE else 1
+    before = f"take {state.step_name} before the loops are fused"
+    split = f"outer, inner = split({called(state, loop)}, [None, {inner}])"
+    if not inner or not legal(state, [split]):
+        return f"{before}, or split {name} where one kind of iterator begins"
+    if state.step_name == "decompose_reduction":
+        step = f'decompose_reduction("{block.name}", outer)'
+    else:
+        step = f"{state.step_name}(inner, 0)" if state.step_name == "rfactor" else ""
+    way = first_legal(state, [THEN.join([split, step])]) if step else ""
+    fused = first_legal(state, [THEN.join([way, "fuse(outer, inner)"])]) if way else ""
+    again = "; fuse(outer, inner) afterwards makes one loop again" if fused else ""
+    return f"{before}; or {way}{again}" if way else f"{before}, or {split} first"

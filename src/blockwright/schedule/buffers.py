@@ -59,15 +59,32 @@ def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
     """The allocating block; fails for parameters, whose form is the caller's affair."""
     found = home(state, buffer)
     if found is None:
-        step = "cache_write" if any(r.buffer is buffer for r in block.writes) else "cache_read"
-        state.fail(
-            f"{buffer.name} is a parameter of the function",
-            code="BW321",
-            guilty=[block],
-            help=f'{step}({block.name}, "{buffer.name}", "global") first, and take '
-            f"{state.step_name} on that copy; a copy made earlier is a block of its own",
-        )
+        state.fail(f"{buffer.name} is a parameter of the function", code="BW321", guilty=[block],
+                   help=_owned_instead(state, block, buffer))  # fmt: skip
     return found
+
+
+def _owned_instead(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
+    """What to take a step on whose buffer must not be the caller's."""
+    step, name = state.step_name, buffer.name
+    writes = any(r.buffer is buffer for r in block.writes)
+    copies: list[str] = []
+    for region in block.reads if writes else ():
+        makers = [b.name for b in state.tree.blocks if b is not state.func.root
+                  and any(w.buffer is region.buffer for w in b.writes)]  # fmt: skip
+        if makers and region.buffer is not buffer and home(state, region.buffer) is not None:
+            copies.append(f"for {region.buffer.name}, which {block.name} reads, {step} on block "
+                          f"{makers[0]}, which writes it; ")  # fmt: skip
+    if writes:
+        return (
+            f"{step} takes the block that writes the buffer, and {block.name} writes {name}: "
+            f'{"".join(copies)}for {name}, cache_write("{block.name}", "{name}", "global") first, '
+            f"and {step} on {block.name} again, which then writes a buffer of the function's own"
+        )
+    return (
+        f'copy = cache_read("{block.name}", "{name}", "global") first, and {step} on the block '
+        "copy, which writes a buffer of the function's own"
+    )
 
 
 def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.BufferRegion:
@@ -296,7 +313,7 @@ def simplified_indices(stmt: ir.Stmt, analyzer: Analyzer) -> Any:
     return ir.rewrite_bottom_up(stmt, change)
 
 
-def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
+def trivial_loops(state: State, block: ir.Block, step: str, instead: str = "") -> list[ir.For]:
     """Loops of a block that each run through exactly one iterator, in the block's own order.
 
     Fails unless the nest is the block's alone, unsplit, without a predicate, serial and without
@@ -305,7 +322,7 @@ def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
     loops, why, hint = own_loops(state, block)
     if why:
         state.fail(why, code="BW322", guilty=[state.realize(block)],
-                   help=f"use {step} before loops are {hint}")  # fmt: skip
+                   help=f"{instead}use {step} before loops are {hint}")  # fmt: skip
     return loops
 
 

@@ -9,7 +9,7 @@ from blockwright.analysis import BlockKind, Scope, updated_atomically
 from blockwright.analysis.kernels import shares
 from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
-from blockwright.schedule.advice import apart, beside, instead, undriven
+from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
 from blockwright.schedule.state import State
 
 
@@ -76,8 +76,7 @@ def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
             f"block {block.name} is neither complete nor a reduction: {flow.why_other(block)}",
             code="BW314",
             guilty=[state.tree.realize(block)],
-            help="take the step on a block that computes each element once, or that "
-            "updates it in reduction iterators from an initial value",
+            help=unordered(flow, block),
         )
     return kind
 
@@ -85,7 +84,7 @@ def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
 def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
     kind = flow.kind(block)
     if kind is not BlockKind.COMPLETE:
-        why = flow.why_other(block) or f"it is a {kind.value}"
+        why = flow.why_other(block) or f"it is a {kind.value}{terms(block)}"
         state.fail(f"block {block.name} is not complete: {why}", code="BW314",
                    guilty=[state.tree.realize(block)],
                    help=beside(state, flow, block))  # fmt: skip
@@ -209,10 +208,7 @@ def require_concurrent(
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
-                           help=instead(state, block) + f"or rfactor({loop.loop_var.name}, 0), "
-                           "whose partial results are independent" + (
-                           f"; or make the update atomic: decompose_reduction({block.name}, loop), "
-                           f"then atomic_update({block.name})" if atomic else ""))  # fmt: skip
+                           help=instead(state, block, loop, word, atomic))  # fmt: skip
         if flow.separates(loop, block):
             continue
         for region in block.writes:

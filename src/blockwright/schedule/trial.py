@@ -24,10 +24,10 @@ THEN = ", then "
 def legal(state: State, ways: Iterable[str]) -> list[str]:
     """Those ways out all of whose steps are legal on the program as it is.
 
-    A way is a chain such as ``a, b = split(i, [None, 4]), then parallel(a)``: methods of a schedule,
-    loops by the names of their variables, blocks by their names in quotes. Nothing is tried on a
-    program that a step would make, which a refusal is about at times: its reader has the program
-    before it. So no trial tries anything in its turn either.
+    A way is a chain such as ``a, b = split(i, [None, 4]), then parallel(a)``: methods of a
+    schedule, loops by the names of their variables, blocks by their names in quotes. Nothing is
+    tried on a program that a step would make, which a refusal is about at times: its reader has the
+    program before it. So no trial tries anything in its turn either.
     """
     if not state.taken:
         return []

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import BlockKind
+from blockwright.schedule.advice import parted
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.checks import require_once
 from blockwright.schedule.edit import Edit
@@ -160,8 +161,7 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
         if kinds == {True, False}:
             state.fail(f"loop {loop.loop_var.name} binds spatial and reduction iterators",
                        code="BW364", guilty=[loop, block],
-                       help="split the loop where one kind of iterator begins, or "
-                            "decompose at a loop outside of it")  # fmt: skip
+                       help=parted(state, block, loop))  # fmt: skip
         if kinds == {True}:
             reducing.append(loop)
     return reducing

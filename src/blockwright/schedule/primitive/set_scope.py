@@ -13,6 +13,7 @@ from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import THEN, called, first_legal
 
 
 class SetScope(Primitive, frozen=True, eq=False):
@@ -105,12 +106,16 @@ class SetScope(Primitive, frozen=True, eq=False):
                   and any(r.buffer.name == name for r in b.writes)]  # fmt: skip
         owned = f'; or set_scope("{makers[0]}", "{name}", …), as block {makers[0]} writes it' \
                 if makers else ""  # fmt: skip
-        at = next((f.loop_var.name for f in state.tree.loops_above(block)), "loop")
+        copy = f'copy = cache_read("{block.name}", "{name}", "{self.storage_scope}")'
+        loops = state.tree.loops_above(block)
+        way = first_legal(
+            state, [*(f"{copy}{THEN}compute_at(copy, {called(state, f)})" for f in loops), copy])
+        readers = [b.name for b in state.data_flow(state.scope(block)).blocks
+                   if any(r.buffer.name == name for r in b.reads)]  # fmt: skip
+        all_of = f"; all readers of {name} ({', '.join(readers)}) then read the copy" \
+                 if len(readers) > 1 else ""  # fmt: skip
         state.fail(f"block {block.name} writes no single buffer called {name!r}, it only reads it",
-                   code="BW320", guilty=[block],
-                   help=f'copy = cache_read("{block.name}", "{name}", "{self.storage_scope}") and '
-                   f"compute_at(copy, {at}), or another loop around block {block.name}{owned}"
-                   )  # fmt: skip
+                   code="BW320", guilty=[block], help=f"{way or copy}{all_of}{owned}")  # fmt: skip
 
 
 def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
