@@ -7,18 +7,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from blockwright import ir
 from blockwright.schedule import Schedule, ScheduleError
+from blockwright.schedule.primitive import PRIMITIVES
 
 THEN = ", then "
 
 
 def methods() -> list[str]:
-    return sorted((name for name in dir(Schedule) if not name.startswith("_")), key=len)[::-1]
+    """The steps of a schedule."""
+    return [record.method for record in PRIMITIVES]
 
 
-_CALL = re.compile(
-    rf"(?:(?P<left>[a-z_0-9]+(?:, [a-z_0-9]+)*) = )?(?<![\w.])(?:{'|'.join(methods())})\("
-)
+_STEPS = "|".join(sorted(methods(), key=len, reverse=True))
+_CALL = re.compile(rf"(?:[a-z_0-9]+(?:, [a-z_0-9]+)* = )?(?<![\w.])(?:{_STEPS})\(")
 
 
 def chains(advice: str) -> Iterator[str]:
@@ -86,6 +88,4 @@ def follow(sch: Schedule, chain: str) -> None:
 
 
 def _blocks(sch: Schedule) -> list[str]:
-    from blockwright import ir
-
     return [b.name for b in ir.blocks(sch.func) if b.name and b.name != "root"]

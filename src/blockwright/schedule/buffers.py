@@ -10,6 +10,7 @@ from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import first_legal
 
 
 def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
@@ -187,8 +188,13 @@ def require_no_readback(state: State, block: ir.Block, buffer: ir.Buffer) -> Non
         state.fail(f"block {block.name} reads {buffer.name}, which it writes: a copy would not "
                    "hold the earlier values", code="BW323", guilty=[state.realize(block)],
                    help=f"take {state.step_name} before decompose_reduction, which makes the block "
-                   f"an update, or cache_inplace({block.name}, \"{buffer.name}\", …), which copies "
-                   "in and out")  # fmt: skip
+                   "an update" + or_inplace(state, block, buffer))  # fmt: skip
+
+
+def or_inplace(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
+    """The step that copies in and out what a block changes, where it is legal."""
+    way = first_legal(state, [f'cache_inplace("{block.name}", "{buffer.name}", "local")'])
+    return f"; or {way}, which copies in and out" if way else ""
 
 
 def require_reached(state: State, block: ir.Block) -> None:

@@ -11,6 +11,7 @@ from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import calls, first_legal
 
 
 def require_plain_loop(state: State, loop: ir.For) -> None:
@@ -343,7 +344,11 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
                     f"name only loops below that place, {top} among them")  # fmt: skip
         else:
             why = f"loops {lone} and {top} belong to different nests"
-            help = f"name loops of one nest; merge({lone}, {top}) joins loops of different nests"
+            apart = sorted([*(f for f in loops if f in missing), path[-1]],
+                           key=lambda f: state.tree.order[f])  # fmt: skip
+            way = first_legal(state, [f"merge({calls(state, apart)})"])
+            help = "name loops of one nest" + (f"; {way} joins loops of different nests"
+                                               if way else "")  # fmt: skip
         state.fail(f"the loops are not nested directly in one another: {why}", code="BW310",
                    guilty=[inner, *missing, *others], help=help)  # fmt: skip
     return path[::-1]

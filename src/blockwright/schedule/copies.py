@@ -165,9 +165,7 @@ def _around_lanes(
     box = [ir.const_int(r.extent) for r in box_at(state, scope, outer, regions)]
     size = f" of {' x '.join(map(str, box))} elements" if None not in box else ""
     which = names[-1] if len(names) == 1 else f"{names[-1]}, or one further outside"
-    return (
-        f"choose loop {which}: one copy{size} per iteration of {names[-1]}, which all lanes read"
-    )
+    return f"choose loop {which}: one copy{size} per iteration of {names[-1]}, which all lanes read"
 
 
 def box_at(

@@ -21,6 +21,7 @@ from blockwright.schedule.division import (
 )
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import quoted
 
 
 class _Inner(msgspec.Struct, frozen=True, eq=False):
@@ -42,8 +43,8 @@ def grouped(
     if others:
         state.fail(f"block {others[0].name} stands between the blocks given", code="BW310",
                    guilty=[state.tree.realize(b) for b in others],
-                   help="give it too: blockize([" + ", ".join(b.name for b in inside) + "]), or "
-                   f"move {others[0].name} out first with compute_at or "
+                   help=f"give it too: blockize([{quoted(inside)}]), "
+                   f"or move {others[0].name} out first with compute_at or "
                    "reverse_compute_at")  # fmt: skip
     flow = state.data_flow(state.scope(blocks[0]))
     for block in inside:

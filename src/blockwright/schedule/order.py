@@ -65,8 +65,8 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
                            f"that block {block.name} writes, and would be undone", code="BW314",
                            guilty=[realize, state.tree.realize(other)],
                            help=f"take {state.step_name} before decompose_reduction, or put the "
-                           f"initial value back first: merge_reduction({block.name}, {other.name})"
-                           )  # fmt: skip
+                           f'initial value back first: merge_reduction("{block.name}", '
+                           f'"{other.name}")')  # fmt: skip
     if flow.kind(block) is BlockKind.REDUCTION and flow.restart(block) is None:
         state.fail(f"the loops run instances of the reduction {block.name} more than once between "
                    "two initial values", code="BW315", guilty=[realize],

@@ -66,6 +66,11 @@ def calls(state: State, loops: Iterable[ir.For]) -> str:
     return ", ".join(called(state, f) for f in loops)
 
 
+def quoted(blocks: Iterable[ir.Block]) -> str:
+    """Blocks as arguments of a call."""
+    return ", ".join(f'"{b.name}"' for b in blocks)
+
+
 class _Trial:
     """A program, and what names stand for while a way out is followed on it."""
 

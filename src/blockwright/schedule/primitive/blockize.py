@@ -23,6 +23,7 @@ from blockwright.schedule.grouping import grouped
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import quoted
 
 
 class Blockize(Primitive, frozen=True, eq=False):
@@ -97,7 +98,7 @@ def blockized(
         state.fail(f"{len(below)} blocks stand below loop {loop.loop_var.name}, not one",
                    code="BW310", guilty=[loop, *map(state.tree.realize, below)],
                    help="choose a loop around one block, or give the blocks themselves: "
-                   f"blockize([{', '.join(b.name for b in below)}])")  # fmt: skip
+                   f"blockize([{quoted(below)}])")  # fmt: skip
     block = below[0]
     flow = state.data_flow(state.scope(block))
     require_known_kind(state, flow, block)

@@ -13,6 +13,7 @@ from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import called, calls, legal
 
 
 class DecomposeReduction(Primitive, frozen=True, eq=False):
@@ -95,9 +96,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                     "reduction iterator",
                     code="BW331",
                     guilty=[above, block],
-                    help=f"choose loop {above.loop_var.name}, or bring loop "
-                    f"{loop.loop_var.name} and those around it outside first: "
-                    f"reorder({loop.loop_var.name}, {above.loop_var.name})",
+                    help=_further_out(state, block, loop, above),
                 )
         require_once(state, block, inside, f"from {loop.loop_var.name} on")
         require_reduction(state, block)
@@ -142,6 +141,17 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         for above in reversed(loops):
             nest = ir.For(renamed[above.loop_var], above.min, above.extent, ir.ForKind.SERIAL, nest)
         return nest, made
+
+
+def _further_out(state: State, block: ir.Block, loop: ir.For, above: ir.For) -> str:
+    """What to choose in place of a loop inside of one that drives the reduction."""
+    at = f'decompose_reduction("{block.name}", {called(state, above)})'
+    ways = legal(state, [at])
+    around = state.tree.loops_above(block)
+    order = calls(state, [loop, *around[around.index(above) : around.index(loop)]])
+    inside = f'reorder({order}), then decompose_reduction("{block.name}", {called(state, loop)})'
+    ways += legal(state, [inside])
+    return "; or ".join(ways) or f"choose a loop around {above.loop_var.name}"
 
 
 def _mentions(expr: ir.Expr, loops: list[ir.For]) -> bool:

@@ -127,8 +127,7 @@ class _Fuse:
                       "lost")  # fmt: skip
 
     def fail(self, rule: str, help: str | None = None) -> NoReturn:
-        self.state.fail(rule, code="BW337", guilty=self.guilty,
-                        help=help or self._apart())
+        self.state.fail(rule, code="BW337", guilty=self.guilty, help=help or self._apart())
 
     def _apart(self) -> str:
         """Where the epilogue finds finished elements."""
@@ -266,8 +265,10 @@ class _Fuse:
                "floats") if scaled else (
                "it would act on partial results; max(a + b, 0), for one, is not "
                "max(a, 0) + max(b, 0)")  # fmt: skip
-        self.fail(f"block {self.epilogue.name} does not combine the result by {name}, the "
-                  f"combination of the reduction: {why}")
+        self.fail(
+            f"block {self.epilogue.name} does not combine the result by {name}, the "
+            f"combination of the reduction: {why}"
+        )
 
 
 class _Replace(ir.Mutator):

@@ -198,7 +198,11 @@ def _elsewhere(state: State, block: ir.Block, producer: ir.Block, loop: ir.For) 
     if shared:
         merged = shared.rsplit(", then ", 1)[0]
         ways.append(f"{merged} brings it beside block {others[0].name}")
-    return why + "; " + (
-        "; or ".join(ways)
-        or f"bring both into one loop first, or leave block {block.name} where it is"
+    return (
+        why
+        + "; "
+        + (
+            "; or ".join(ways)
+            or f"bring both into one loop first, or leave block {block.name} where it is"
+        )
     )

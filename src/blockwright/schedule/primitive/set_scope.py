@@ -77,15 +77,16 @@ class SetScope(Primitive, frozen=True, eq=False):
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
         owner = home(state, buffer)
         if owner is None:
-            loops = [f.loop_var.name for f in state.tree.loops_above(block)]
-            at = loops[0] if loops else "loop"
-            which = f" (loops around it: {', '.join(loops)})" if loops else ""
+            copy = f'copy = cache_write("{block.name}", "{buffer.name}", "{self.storage_scope}")'
+            loops = state.tree.loops_above(block)
+            way = first_legal(state, [
+                *(f"{copy}{THEN}reverse_compute_at(copy, {called(state, f)})" for f in loops), copy
+            ])  # fmt: skip
+            which = f" (loops around it: {state.loops_of(block)})" if loops else ""
             state.fail(f"{buffer.name} is a parameter of the function, whose place is the caller's "
                        "choice", code="BW321", guilty=[block],
-                       help=f'copy = cache_write("{block.name}", "{buffer.name}", '
-                       f'"{self.storage_scope}") lets block {block.name} write a buffer of that '
-                       f"scope, and reverse_compute_at(copy, {at}) copies it back in each "
-                       f"iteration{which}"
+                       help=f"{way or copy} lets block {block.name} write a buffer of that scope, "
+                       f"which is copied back in each iteration of that loop{which}"
                        )  # fmt: skip
         if buffer.scope == self.storage_scope:
             return Step(state.func)
@@ -109,7 +110,8 @@ class SetScope(Primitive, frozen=True, eq=False):
         copy = f'copy = cache_read("{block.name}", "{name}", "{self.storage_scope}")'
         loops = state.tree.loops_above(block)
         way = first_legal(
-            state, [*(f"{copy}{THEN}compute_at(copy, {called(state, f)})" for f in loops), copy])
+            state, [*(f"{copy}{THEN}compute_at(copy, {called(state, f)})" for f in loops), copy]
+        )
         readers = [b.name for b in state.data_flow(state.scope(block)).blocks
                    if any(r.buffer.name == name for r in b.reads)]  # fmt: skip
         all_of = f"; all readers of {name} ({', '.join(readers)}) then read the copy" \
