@@ -56,3 +56,23 @@ def test_what_is_not_understood_is_opaque() -> None:
     twice = block.replace(body=ir.seq([block.body, block.body]))
     body = ir.rewrite_bottom_up(func.body, lambda n: twice if n is block else None)
     assert compute_pattern(func.replace(body=body)) is Pattern.Opaque
+
+
+def parts(*boxes: tuple[int | ir.Expr, int | ir.Expr]) -> ir.PrimFunc:
+    """A result of several blocks: rows [start, start + count) each."""
+
+    def build(p: Program, x: Tensor, row: Tensor, ids: Tensor) -> Tensor:
+        whole = p.alloc("o", (N + N + 4, 8), "float32")
+        for start, count in boxes:
+            place = lambda i, j, start=start: (i + start, j)  # noqa: E731
+            p.compute("part", (count, 8), lambda i, j: x[i, j], into=(whole, place))
+        return whole
+
+    return program(build)
+
+
+def test_a_result_made_in_parts_is_injective_when_they_are_disjoint() -> None:
+    assert compute_pattern(parts((0, N), (N, N), (N + N, 4))) is Pattern.Injective
+    assert compute_pattern(parts((N, N), (0, N))) is Pattern.Injective
+    assert compute_pattern(parts((0, N), (N - 1, N))) is Pattern.Opaque  # one row in common
+    assert compute_pattern(parts((0, N), (4, 4))) is Pattern.Opaque  # in common if n > 4

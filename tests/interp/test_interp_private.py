@@ -98,3 +98,85 @@ def test_values_outlive_an_iteration_where_another_loop_repeats_it(
 def test_a_shared_total_that_all_iterations_update_is_no_memory_of_theirs() -> None:
     with pytest.raises(InterpretError):
         interpret(ONE_TOTAL_FOR_ALL, X, np.zeros_like(X))
+
+
+RAGGED_TILES = """
+@T.prim_func
+def ragged_tiles(A: T.Buffer((12, 9), "float32"), C: T.Buffer((10, 8), "float32")):
+    B = T.alloc_buffer((12, 9), "float32", scope="SCOPE")
+    for i_0 in range(3):
+        for j in LOOP:
+            for ax0, ax1 in T.grid(6, 2):
+                with T.block("B"):
+                    vi = T.axis.spatial(12, i_0 * 4 + ax0)
+                    vj = T.axis.spatial(9, j + ax1)
+                    T.where(i_0 * 4 + ax0 < 12)
+                    B[vi, vj] = A[vi, vj] * T.float32(2)
+            for i_1 in range(4):
+                with T.block("C"):
+                    vi = T.axis.spatial(10, i_0 * 4 + i_1)
+                    vj = T.axis.spatial(8, j)
+                    T.where(i_0 * 4 + i_1 < 10)
+                    C[vi, vj] = B[vi, vj] + B[vi + 2, vj + 1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("scope", "loop"),
+    [("global", "T.parallel(8)"), ("local", 'T.thread_binding(8, thread="threadIdx.x")')],
+)
+def test_ragged_tiles_belong_to_their_iteration(scope: str, loop: str) -> None:
+    """The conditions of writer and reader differ in their inner loops, and leave both something to
+    do in every round: halos of neighbouring iterations overlap, and are memory of each."""
+    func = from_source(RAGGED_TILES.replace("SCOPE", scope).replace("LOOP", loop))
+    a = np.random.default_rng(1).standard_normal((12, 9)).astype("float32")
+    out = np.zeros((10, 8), "float32")
+    interpret(func, a, out)
+    np.testing.assert_array_equal(out, a[:10, :8] * 2 + a[2:, 1:] * 2)
+
+
+def test_an_initial_value_of_one_round_is_no_beginning_of_the_others() -> None:
+    """`k == 0` holds in one round, whatever the inner loops do: the sums are handed on."""
+    func = from_source("""
+@T.prim_func
+def rounds(x: T.Buffer((4, 8), "float32"), out: T.Buffer((4, 8), "float32")):
+    total = T.alloc_buffer((4, 2), "float32")
+    for k in range(8):
+        for i in T.parallel(4):
+            for u in range(2):
+                with T.block("zero"):
+                    vi, vu = T.axis.remap("SS", [i, u])
+                    T.where(k + u < 1 + u)
+                    total[vi, vu] = T.float32(0)
+            with T.block("total"):
+                vi, vk = T.axis.remap("SS", [i, k])
+                T.reads(total[vi, 0], x[vi, vk])
+                T.writes(total[vi, 0], out[vi, vk])
+                total[vi, 0] = total[vi, 0] + x[vi, vk]
+                out[vi, vk] = total[vi, 0]
+""")
+    out = np.zeros_like(X)
+    interpret(func, X, out)
+    np.testing.assert_array_equal(out, CUMULATED)
+
+
+def test_a_loop_over_one_thread_adds_no_owner() -> None:
+    """What the only member of an inner axis leaves is there for the thread around it."""
+    func = from_source("""
+@T.prim_func
+def one_thread(x: T.Buffer((4, 8), "float32"), out: T.Buffer((4, 8), "float32")):
+    row = T.alloc_buffer((8,), "float32", scope="local")
+    for i in T.thread_binding(4, thread="threadIdx.x"):
+        for u in T.thread_binding(1, thread="threadIdx.y"):
+            for j in range(8):
+                with T.block("row"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    row[vj] = x[vi, vj] * T.float32(2)
+        for j in range(8):
+            with T.block("out"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                out[vi, vj] = row[vj]
+""")
+    out = np.zeros_like(X)
+    interpret(func, X, out)
+    np.testing.assert_array_equal(out, X * 2)

@@ -43,6 +43,18 @@ CASES: list[Case] = [
     ("split", ((N, M),), {"indices_or_sections": (1,), "axis": 1}),
     ("repeat", ((N, M),), {"repeats": 2, "axis": 1}),
     ("tril", ((N, M),), {}),
+    ("nn.conv1d", ((N, 2, M), (3, 2, 3)), {"padding": (1, 2), "strides": 2}),
+    ("nn.conv2d", ((N, 4, M, M), (6, 2, 3, 2)), {"groups": 2, "dilation": (1, 3), "padding": 2}),
+    (
+        "nn.conv2d",
+        ((N, M, 5, 4), (3, 3, 1, 4)),
+        {
+            "groups": 4,
+            "padding": 1,
+            "data_layout": "NHWC",
+            "kernel_layout": "HWIO",
+        },
+    ),
     ("ones_like", ((N, M),), {}),
 ]
 

@@ -195,3 +195,38 @@ def test_random_graphs_keep_their_meaning(seed: int, parse: Any) -> None:
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
     x, w, z = sample(4)
     assert fused.profile(x, w, z).kernel_calls <= unfused.profile(x, w, z).kernel_calls
+
+
+def test_a_concatenation_fuses_with_what_makes_and_what_uses_it(
+    parse: Any, run: Any, callees: Any
+) -> None:
+    text = main("a = R.relu(x)", "b = R.concat(a, z, axis=0)", "c = R.exp(b)", result="c")
+    module = run(parse(text), *FUSION)
+    assert len(callees(module)) == 1
+    for rows in (1, 6, 70):
+        x, w, z = sample(rows)
+        wanted = np.exp(np.concatenate([np.maximum(x, 0), z]))
+        np.testing.assert_allclose(bw.compile(parse(text))(x, w, z), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_reductions_take_rows_made_in_parts(parse: Any, run: Any, callees: Any, axis: int) -> None:
+    text = main("a = R.relu(x)", f"b = R.concat(a, z, axis={axis})", "c = R.softmax(b)", result="c")
+    assert len(callees(run(parse(text), *FUSION))) == 1
+    x, w, z = sample(9)
+    e = np.exp(np.concatenate([np.maximum(x, 0), z], axis))
+    found = bw.compile(parse(text))(x, w, z)
+    np.testing.assert_allclose(found, e / e.sum(-1, keepdims=True), rtol=1e-5)
+
+
+def test_a_contraction_does_not_take_operands_made_in_parts(
+    parse: Any, run: Any, callees: Any
+) -> None:
+    """Its tiles would have to tell the parts apart."""
+    text = main(f"a = {call('pear', 'x', 'w')}",
+                "l = R.slice(z, axis=1, begin=0, end=4)", "r = R.slice(z, axis=1, begin=4)",
+                "b = R.concat(r, l, axis=1)", "c = R.add(a, b)", result="c")  # fmt: skip
+    assert len(callees(run(parse(text), *FUSION))) == 2
+    x, w, z = sample(9)
+    wanted = x @ w + np.concatenate([z[:, 4:], z[:, :4]], 1)
+    np.testing.assert_allclose(bw.compile(parse(text))(x, w, z), wanted, rtol=1e-5, atol=1e-5)

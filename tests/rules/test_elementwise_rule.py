@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from blockwright import ir
+from blockwright.lower import lower
 from blockwright.script.compute import Program
 
 N, S = (ir.var(name, "int64") for name in "ns")
@@ -52,6 +53,29 @@ def two_outputs() -> ir.PrimFunc:
     return p.finish([a, p.compute("b", (N, 6), lambda i, j: a[i, j] * 2.0)])
 
 
+def joined(axis: int, *sizes: ir.Expr | int) -> ir.PrimFunc:
+    """max(X0, 0) in front of X1 in front of X2 …, times 2 plus R."""
+    p = Program("joined")
+    shapes = [(size, 5) if axis == 0 else (4, size) for size in sizes]
+    xs = [p.param(f"X{k}", shape, "float32") for k, shape in enumerate(shapes)]
+    total: ir.Expr | int = 0
+    starts: list[ir.Expr | int] = []
+    for size in sizes:
+        starts.append(total)
+        total = total + size
+    whole = (total, 5) if axis == 0 else (4, total)
+    r = p.param("R", whole, "float32")
+    first = p.compute("first", shapes[0], lambda i, j: ir.maximum(xs[0][i, j], 0.0))
+    b = p.alloc("b", whole, "float32")
+    for start, shape, x in zip(starts, shapes, [first, *xs[1:]], strict=True):
+
+        def place(i: ir.Expr, j: ir.Expr, start: Any = start) -> tuple[ir.Expr, ir.Expr]:
+            return (i + start, j) if axis == 0 else (i, j + start)
+
+        p.compute("b_part", shape, lambda i, j, x=x: x[i, j], into=(b, place))
+    return p.finish([p.compute("y", whole, lambda i, j: b[i, j] * 2.0 + r[i, j])])
+
+
 def scalar() -> ir.PrimFunc:
     p = Program("scalar")
     x = p.param("X", (), "float32")
@@ -70,6 +94,9 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "gathered": (gathered(), [{"n": 4}]),
     "padded": (padded(), [{"n": 3}]),
     "two outputs": (two_outputs(), [{"n": 3}]),
+    "joined rows": (joined(0, N, 3, S), [{"n": 1, "s": 2}, {"n": 4, "s": 9}]),
+    "joined columns": (joined(1, N, 3, S), [{"n": 1, "s": 2}, {"n": 4, "s": 9}]),
+    "joined columns of fixed sizes": (joined(1, 17, 1, 8), [{}]),
     "no axes": (scalar(), [{}]),
 }  # fmt: skip
 
@@ -84,6 +111,42 @@ def test_light_blocks_are_inlined(checks: Any) -> None:
     func = checks.taken_by("elementwise", chain(N, 6)).func
     assert [b.name for b in ir.blocks(func)] == ["root", "c"]
     assert "vectorized" in checks.loop_kinds(func)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_a_whole_are_made_in_place_and_without_branches(checks: Any, axis: int) -> None:
+    """What comes before and after a concatenation moves into its parts: one store each."""
+    func = checks.taken_by("elementwise", joined(axis, 24, 8, 40)).func
+    assert [b.name for b in ir.blocks(func)] == ["root", "b_part", "b_part_1", "b_part_2"]
+    assert not func.root.alloc_buffers
+    lowered = lower(func, "x86-64-v3")
+    choices = [n for n in ir.walk(lowered.body) if isinstance(n, (ir.Select, ir.IfThenElse))
+               or (isinstance(n, ir.Call) and n.op == "if_then_else")]  # fmt: skip
+    assert not choices
+    nests = func.root.body.seq if isinstance(func.root.body, ir.SeqStmt) else [func.root.body]
+    assert len(nests) == (3 if axis == 0 else 1)  # columns of a row in one pass
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_joined_tensors_agree_with_numpy(checks: Any, axis: int) -> None:
+    run = checks.native(joined(axis, N, 3, S))
+    for n, s in ((1, 1), (7, 20), (64, 33), (300, 0), (0, 2)):
+        shapes = [(k, 5) if axis == 0 else (4, k) for k in (n, 3, s)]
+        xs = [checks.normal(*shape, seed=k) for k, shape in enumerate(shapes)]
+        whole = np.concatenate([np.maximum(xs[0], 0), *xs[1:]], axis)
+        r, out = checks.normal(*whole.shape, seed=9), np.full_like(whole, np.nan)
+        run(*xs, r, out)
+        np.testing.assert_array_equal(out, whole * 2 + r)
+
+
+def test_a_part_that_reads_another_part_is_made_after_it(checks: Any) -> None:
+    p = Program("halves")
+    x = p.param("X", (6, 8), "float32")
+    half = p.compute("half", (6, 8), lambda i, j: x[i, j] * 0.5)
+    whole = p.alloc("y", (6, 16), "float32")
+    p.compute("left", (6, 8), lambda i, j: half[i, j], into=(whole, lambda i, j: (i, j)))
+    p.compute("right", (6, 8), lambda i, j: half[i, 7 - j], into=(whole, lambda i, j: (i, j + 8)))
+    checks.taken_by("elementwise", p.finish([whole]), {})
 
 
 def test_short_loops_stay_on_one_thread(checks: Any) -> None:

@@ -94,12 +94,6 @@ REFUSED = {
 }
 
 
-def batched() -> ir.PrimFunc:
-    p = Program("batched")
-    x, w = (p.param(name, (B, 8, 8), "float32") for name in "XW")
-    return p.finish([p.reduce("C", (B, 8, 8), (8,), lambda b, i, j, k: x[b, i, k] * w[b, j, k])])
-
-
 def chained() -> ir.PrimFunc:
     p = Program("chained")
     x, w, v = (p.param(name, (8, 8), "float32") for name in "XWV")
@@ -134,7 +128,6 @@ def widened() -> ir.PrimFunc:
 REFUSED |= {
     "operand is a vector": product(N, 16, 1),
     "not of one floating-point type": widened(),
-    "the contraction is batched": batched(),
     "2 contractions, one is wanted": chained(),
     "other blocks reduce too": normalised(),
     "0 contractions, one is wanted": squared(),

@@ -168,18 +168,3 @@ def argmax(X: T.Buffer((64, 256), "float32"), M: T.Buffer((64,), "float32"),
             M[vi] = m
             P[vi] = p
 """
-SYMBOLIC = """
-@T.prim_func
-def gelu(x: T.handle, y: T.handle, n: T.int32):
-    X = T.match_buffer(x, (n, 64), "float32")
-    Y = T.match_buffer(y, (n, 64), "float32")
-    H = T.alloc_buffer((n, 64), "float32")
-    for i, j in T.grid(n, 64):
-        with T.block("scale"):
-            vi, vj = T.axis.remap("SS", [i, j])
-            H[vi, vj] = X[vi, vj] * 0.7978846
-    for i, j in T.grid(n, 64):
-        with T.block("gate"):
-            vi, vj = T.axis.remap("SS", [i, j])
-            Y[vi, vj] = X[vi, vj] * T.tanh(H[vi, vj])
-"""

@@ -157,14 +157,12 @@ def cache_what_is_not_read(sch: Schedule) -> None:
     sch.cache_read("squares", "G", "local")
 
 
-def block_of_two_blocks(sch: Schedule) -> None:
-    """Treat the gate on each tile of 16 x 16 as one block, next to the scaling of that tile."""
-    i, j = sch.get_loops("gate")
-    io, ii = sch.split(i, [None, 16])
-    jo, ji = sch.split(j, [None, 16])
-    sch.reorder(io, jo, ii, ji)
-    sch.compute_at(sch.get_block("scale"), jo)
-    sch.blockize(jo)
+def block_of_a_part_of_the_sum(sch: Schedule) -> None:
+    """Treat eight steps of each sum, with the copies that they need, as one block."""
+    _, _, k = sch.get_loops("matmul")
+    _, ki = sch.split(k, [None, 8])
+    sch.compute_at(sch.cache_read("matmul", "W", "local"), ki)
+    sch.blockize(ki)
 
 
 def consumer_before_producer(sch: Schedule) -> None:
@@ -222,7 +220,7 @@ CASES: list[Case] = [
     (programs.STENCIL, loop_that_was_split, "BW301"),
     (programs.SOFTMAX, output_into_shared_memory, "BW321"),
     (programs.LAYER_NORM, cache_what_is_not_read, "BW320"),
-    (programs.SYMBOLIC, block_of_two_blocks, "BW310"),
+    (programs.DENSE, block_of_a_part_of_the_sum, "BW365"),
     (programs.STENCIL, consumer_before_producer, "BW370"),
     (programs.SOFTMAX, threads_of_two_sizes, "BW380"),
     (programs.CONCAT, merge_of_unequal_halves, "BW355"),

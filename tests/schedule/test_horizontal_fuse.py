@@ -10,6 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
+from blockwright.script.compute import Program
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
 
@@ -81,6 +82,16 @@ def test_parallel_loops_stay_parallel() -> None:
     assert_same_meaning(func, sch.func, sizes={"n": 5, "m": 3})
 
 
+def test_pieces_of_a_loop_become_one_loop_again() -> None:
+    """Pieces start where the one before ends; the fused loop runs the range as it was."""
+    func = from_source(HETEROGENEOUS)
+    sch = Schedule(func, verify="full")
+    pieces = sch.loop_partition(loop(sch, "C", 1), [3, None])
+    sch.horizontal_fuse(*pieces)
+    sch.horizontal_fuse(*sch.loop_partition(loop(sch, "Y", 1), [1, 2, 2])[1:])
+    assert_same_meaning(func, sch.func, sizes={"n": 5, "m": 3}, exact=True)
+
+
 PAIR = """
 for i in range(8):
     with T.block("first"):
@@ -110,9 +121,6 @@ REFUSED = {
     "different kinds": (
         PAIR.replace("range(8)", "T.parallel(8)", 1), [("first", 0), ("second", 0)], "BW312",
         "not all serial"),
-    "a start beyond 0": (
-        PAIR.replace("range(8)", "range(2, 8)", 1), [("first", 0), ("second", 0)], "BW350",
-        "does not start at 0"),
     "an annotation": (
         PAIR.replace("range(8)", "T.serial(8, annotations={'note': 1})", 1),
         [("first", 0), ("second", 0)], "BW312", "annotated with note"),
@@ -148,3 +156,35 @@ def test_independent_work_between_is_passed() -> None:
     sch = Schedule(from_source(text), verify="full")
     sch.horizontal_fuse(loop(sch, "first"), loop(sch, "second"))
     assert_same_meaning(from_source(text), sch.func, exact=True)
+
+
+def test_projections_of_one_input_become_one_launch() -> None:
+    """Query, key and value of attention: kernels of different widths, each tiled its own way."""
+    p = Program("qkv")
+    x = p.param("X", (24, 16), "float32")
+    widths = {"Q": 16, "K": 8, "V": 4}
+    weights = {n: p.param(f"W{n}", (16, w), "float32") for n, w in widths.items()}
+    made = [p.reduce(n, (24, w), (16,), lambda i, j, k, n=n: x[i, k] * weights[n][k, j])
+            for n, w in widths.items()]  # fmt: skip
+    func = p.finish(made)
+    sch = Schedule(func, verify="full")
+    outer: list[LoopRV] = []
+    for name, tile in (("Q", 8), ("K", 4), ("V", 12)):
+        i, j, k = sch.get_loops(sch.get_block(name))
+        io, ii = sch.split(i, [None, tile])
+        sch.reorder(io, k, ii, j)
+        init = sch.decompose_reduction(sch.get_block(name), k)
+        sch.vectorize(sch.get_loops(init)[-1])
+        sch.vectorize(j)
+        outer.append(io)
+    sch.parallel(sch.horizontal_fuse(*outer))
+    (launch,) = [f for f in ir.loops(sch.func.body) if f.kind is ir.ForKind.PARALLEL]
+    assert ir.is_const_int(launch.extent, 3 + 6 + 2)
+    assert_same_meaning(func, sch.func)
+    rng = np.random.default_rng(1)
+    a, *ws = (rng.integers(-4, 5, s).astype("float32")
+              for s in ((24, 16), (16, 16), (16, 8), (16, 4)))  # fmt: skip
+    outs = [np.empty((24, w), "float32") for w in widths.values()]
+    bw.build(sch.func)["qkv"](a, *ws, *outs)
+    for w, out in zip(ws, outs, strict=True):
+        np.testing.assert_array_equal(out, a @ w)

@@ -195,7 +195,7 @@ for i in range(16):
     "steps backwards": (
         FILL + ADD.replace('vi, vk = T.axis.remap("SR", [i, k])',
                            "vi = T.axis.spatial(16, i)\n        vk = T.axis.reduce(32, 31 - k)"),
-        None, "BW336", "no iterator map"),
+        None, "BW336", "begin at the first value"),
     "steps from the second on": (
         FILL + ADD.replace('vi, vk = T.axis.remap("SR", [i, k])',
                            "vi = T.axis.spatial(16, i)\n        vk = T.axis.reduce(32, k + 1)")

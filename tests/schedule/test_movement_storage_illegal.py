@@ -182,6 +182,20 @@ for t in range(34):
 """
 
 
+OUTER_SUM = """
+for i, k in T.grid(32, 32):
+    with T.block("outer"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        for u in range(1):
+            with T.block("B"):
+                wi = T.axis.spatial(32, vi)
+                wk = T.axis.reduce(32, vk)
+                with T.init():
+                    B[wi, 0] = T.float32(0)
+                B[wi, 0] = B[wi, 0] + A[wi, wk]
+"""
+
+
 def guarded_sum(sch: Schedule) -> None:
     """`C` adds up over two loops; another block writes it in between."""
     sch.write_at(loop(sch, "C", 1), block(sch, "C"), 0, "local")
@@ -218,6 +232,9 @@ AT: dict[str, Case] = {
         "there is no number 1"),
     "write_at: another block writes between the sums": (
         SUM_WITH_OTHER, guarded_sum, "BW323", "adds to C in more than one iteration"),
+    "write_at: sums of earlier visits": (
+        OUTER_SUM, lambda s: s.write_at(loop(s, "B", 0), block(s, "B"), 0, "local"), "BW314",
+        "goes on with the sums of earlier visits"),
     "write_at: earlier values": (
         EVERY_SECOND, lambda s: s.write_at(loop(s, "A", 0), block(s, "A"), 0, "local"), "BW323",
         "would not hold the earlier values"),

@@ -32,6 +32,7 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = C[vi, 31 - vj] + 1.0
 """
+SHUFFLED = CHAIN.replace("31 - vj", "vj * 5 % 32")
 SUM = """
 C = T.alloc_buffer((32,), "float32")
 for i, k in T.grid(32, 32):
@@ -161,8 +162,8 @@ STEPS: dict[str, tuple[str, Step, str]] = {
                                   "a predicate beyond the domains"),
     "compute_inline: root": (MAP, lambda s: s.compute_inline(s.get_block("root")),
                              "the root block cannot be moved"),
-    "reverse_compute_inline: shifted read": (
-        CHAIN, lambda s: s.reverse_compute_inline(s.get_block("B")), "no one-to-one map"),
+    "reverse_compute_inline: shuffled read": (
+        SHUFFLED, lambda s: s.reverse_compute_inline(s.get_block("B")), "no one-to-one map"),
     "reverse_compute_inline: consumer runs further": (
         PADDED, lambda s: s.reverse_compute_inline(s.get_block("D")), "may read outside of C"),
     "reverse_compute_inline: reduction": (
@@ -179,8 +180,8 @@ STEPS: dict[str, tuple[str, Step, str]] = {
     "reverse_compute_at: under the reduction": (
         SUM, lambda s: s.reverse_compute_at(s.get_block("B"), loop(s, "C", 1)),
         "has not written all of C"),
-    "reverse_compute_at: shifted read": (
-        CHAIN, lambda s: s.reverse_compute_at(s.get_block("B"), loop(s, "C", 1)),
+    "reverse_compute_at: shuffled read": (
+        SHUFFLED, lambda s: s.reverse_compute_at(s.get_block("B"), loop(s, "C", 1)),
         "does not follow from its index"),
     "decompose_reduction: below the reduction": (
         SUM.replace("for i, k in T.grid(32, 32)", "for k, i in T.grid(32, 32)"),
@@ -200,7 +201,9 @@ STEPS: dict[str, tuple[str, Step, str]] = {
     "transform_layout: rank": (
         CHAIN, lambda s: s.transform_layout(s.get_block("C"), "C", lambda i: (i,)),
         "takes 1 indices, C has 2"),
-    "blockize: two blocks": (SKEWED, lambda s: s.blockize(loop(s, "B", 0)), "2 blocks stand below"),
+    "tensorize: two blocks": (
+        SKEWED, lambda s: s.tensorize(loop(s, "B", 0), "outer_product_4x8_float32"),
+        "2 blocks stand below"),
     "blockize: high digits inside": (
         MAP.replace(
             'vi, vj = T.axis.remap("SS", [i, j])',

@@ -125,6 +125,50 @@ def test_merge_refuses_to_overwrite_what_is_read_later() -> None:
     refused("BW316", "block A writes what block B reads", lambda: sch.merge(*tops))
 
 
+@pytest.mark.parametrize("cut", [[7, None], [10, None]])
+def test_pieces_of_two_nests_are_merged(cut: list[int | None]) -> None:
+    """The first pieces of B and C stand apart from the second ones, which touch other rows."""
+    sch = Schedule(ROW_NORM, verify="full")
+    first, second = (sch.loop_partition(sch.get_loops(sch.get_block(name))[0], cut)
+                     for name in "BC")  # fmt: skip
+    for pair in zip(first, second, strict=True):
+        row = sch.merge(*pair)
+        assert len(sch.get_child_blocks(row)) == 2
+        sch.parallel(row)
+    assert_same_meaning(ROW_NORM, sch.func, exact=True)
+
+
+def test_pieces_that_run_equally_often_are_merged_with_each_other() -> None:
+    """Rows 0 and 10, 1 and 11 and so on: each piece keeps its distance."""
+    sch = Schedule(ROW_NORM, verify="full")
+    row = sch.merge(*sch.loop_partition(sch.get_loops(sch.get_block("C"))[0], [10, None]))
+    assert [block_of(sch, b).name for b in sch.get_child_blocks(row)] == ["C_i0", "C_i1"]
+    assert_same_meaning(ROW_NORM, sch.func, exact=True)
+
+
+def test_merged_inner_loops_may_depend_on_merged_outer_ones() -> None:
+    before = program("""
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32"),
+         C: T.Buffer((8, 8), "float32")):
+    for i in range(8):
+        for j in range(i, 8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(8, j)
+                B[vi, vj] = A[vi, vj] + 1.0
+    for i in range(8):
+        for j in range(8 - i):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(8, j)
+                C[vi, vj] = A[vi, vj] * 2.0
+""")
+    sch = Schedule(before, verify="full")
+    sch.merge(*(sch.get_loops(sch.get_block(name))[1] for name in "BC"))
+    assert_same_meaning(before, sch.func, exact=True)
+
+
 def test_merge_refuses_loops_that_do_not_match() -> None:
     sch = Schedule(ROW_NORM)
     b, c, d = (sch.get_loops(sch.get_block(name)) for name in "BCD")
@@ -134,7 +178,7 @@ def test_merge_refuses_loops_that_do_not_match() -> None:
     refused("BW310", "one of each nest", lambda: sch.merge(b[0], b[1]))
     refused("BW316", "between the nests", lambda: sch.merge(b[0], d[0]))
     outer, _ = sch.split(c[0], [None, 5])
-    refused("BW355", "same bounds", lambda: sch.merge(b[0], outer))
+    refused("BW355", "equally often", lambda: sch.merge(b[0], outer))
     sch.parallel(b[0])
     refused("BW312", "parallel already", lambda: sch.merge(b[0], d[0]))
 
@@ -280,6 +324,18 @@ def test_blocks_that_bind_outer_loops_alike_share_iterators() -> None:
     assert_same_meaning(ROW_NORM, sch.func)
 
 
+def test_a_loop_around_several_blocks_becomes_a_block() -> None:
+    """What the rows exchange moves into the block with them."""
+    sch = Schedule(ROW_NORM, verify="full")
+    row = sch.merge(*(sch.get_loops(sch.get_block(name))[0] for name in "BCD"))
+    outer, inner = sch.split(row, [None, 6])
+    tile = block_of(sch, sch.blockize(inner))
+    assert {buffer.name for buffer in tile.alloc_buffers} == {"B", "C"}
+    assert len(sch.get_loops(sch.get_block("D"))) == 2
+    sch.parallel(outer)
+    assert_same_meaning(ROW_NORM, sch.func)
+
+
 def test_grouping_is_refused_where_it_would_cut_something() -> None:
     sch = Schedule(ROW_NORM)
     b, c, d = (sch.get_block(name) for name in "BCD")
@@ -288,6 +344,8 @@ def test_grouping_is_refused_where_it_would_cut_something() -> None:
     refused("BW304", "a loop handle or a list", lambda: sch.blockize(b))  # type: ignore[arg-type]
     inner = sch.merge(sch.get_loops(b)[1], sch.get_loops(c)[1])
     refused("BW365", "not complete inside", lambda: sch.blockize(sch.get_child_blocks(inner)))
+    part = sch.split(inner, [None, 5])[1]
+    refused("BW365", "not complete inside", lambda: sch.blockize(part))
 
 
 def test_handles_live_on_inside_a_new_block() -> None:

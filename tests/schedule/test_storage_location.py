@@ -16,7 +16,7 @@ from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.script.compute import Program, Tensor
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
-from blockwright.testing.generators import make_arrays
+from blockwright.testing.arrays import make_arrays
 from tests.schedule.location_programs import PROGRAMS
 
 

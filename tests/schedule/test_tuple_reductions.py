@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 from blockwright import ir
 from blockwright.build import build
 from blockwright.interp import interpret
+from blockwright.lower import lower
+from blockwright.ops.common import as_dim
+from blockwright.ops.row import OpContext
+from blockwright.ops.table import row
 from blockwright.rules import apply_rules
 from blockwright.schedule import Schedule, ScheduleError
 from blockwright.script.compute import AnyReducer, Program, comm_reducer
@@ -63,7 +67,9 @@ def split_up(func: ir.PrimFunc, factor: int, axis: int, decompose: bool) -> Sche
         init = sch.decompose_reduction(parts, chunk)
         sch.vectorize(lane)
         sch.vectorize(sch.get_loops(init)[-1])
-        sch.decompose_reduction(whole, sch.get_loops(whole)[-1])
+        combine = sch.get_loops(whole)[-1]
+        sch.decompose_reduction(whole, combine)
+        sch.vectorize(combine)
     sch.parallel(i)
     return sch
 
@@ -128,6 +134,103 @@ def test_every_kind_runs_natively_as_interpreted(kind: str) -> None:
             got = run(a)
             for x, y in zip(wanted, got if isinstance(got, (tuple, list)) else [got], strict=True):
                 np.testing.assert_array_equal(x, np.array(y))  # small integers: sums are exact
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64", "float16"])
+def test_positions_are_those_of_numpy_at_every_length(name: str, dtype: str) -> None:
+    """Short rows, rows that fill vectors or miss them by one, long ones: ties and NaN in all."""
+    rng = np.random.default_rng(17)
+    for size in (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 255, 515, 1300):
+        info = ir.TensorInfo((as_dim(5), as_dim(size)), ir.dtype_of(dtype), 2)
+        lower_row = row(name).lower
+        assert lower_row is not None
+        func = lower_row(OpContext(name), [info], {"axis": 1, "keepdims": False})
+        ruled = apply_rules(func, Target("native"))
+        assert ruled.rule == "rows"
+        a = special(rng, (5, size))
+        if np.dtype(dtype).kind != "f":
+            a = np.nan_to_num(a, posinf=100, neginf=-100)
+        a = a.astype(dtype)
+        a[0] = a[0, 0]
+        a[1] = -np.inf if np.dtype(dtype).kind == "f" else np.iinfo(dtype).min
+        (wanted,) = [np.empty(5, np.int64)]
+        got = wanted.copy()
+        interpret(func, a, wanted)
+        build(ruled.func)[func.name](a, got)
+        np.testing.assert_array_equal(got, getattr(np, name)(a, 1))
+        np.testing.assert_array_equal(got, wanted)
+
+
+def lanes_of_a_reduction(
+    update: str, lanes: int = 11, annotation: str = "", loop: str = "range"
+) -> ir.PrimFunc:
+    """One row of `lanes` numbers, all combined by one loop; its initial value stands elsewhere."""
+    return from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((3, 16), "float32"), B: T.Buffer((3,), "float32"),
+         C: T.Buffer((3,), "float32")):
+    for i in range(3):
+        for k in {loop}({lanes}):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                {annotation}
+                {update}
+""")
+
+
+PAIR = """m: T.float32 = T.max(B[vi], A[vi, vk])
+                s: T.float32 = C[vi] + A[vi, vk]
+                B[vi] = m
+                C[vi] = s"""
+TOGETHER = """T.block_attr({"reducer": T.comm_reducer(lambda x, s, y, t: (T.max(x, y), s + t),
+                                                [T.float32("-inf"), T.float32(0)])})"""
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8, 11, 16])
+def test_lanes_of_a_declared_pair_are_combined_by_halves(lanes: int) -> None:
+    """No branch and no loop are left, whether or not the number of lanes is a power of two."""
+    func = lanes_of_a_reduction(PAIR, lanes, TOGETHER)
+    sch = Schedule(func, verify="full")
+    sch.vectorize(sch.get_loops(sch.get_block("B"))[-1])
+    assert_same_meaning(func, sch.func)
+    lowered = lower(sch.func, "x86-64-v3")
+    assert len(ir.loops(lowered.body)) == 1
+    assert not [n for n in ir.walk(lowered.body) if isinstance(n, ir.AttrStmt)]
+    assert bool(ir.collect(lowered.body, ir.Shuffle)) == (lanes > 1)
+    rng = np.random.default_rng(lanes)
+    a, b, c = (rng.integers(-9, 9, s).astype("float32") for s in ((3, 16), 3, 3))
+    wanted = np.maximum(b, a[:, :lanes].max(1)), c + a[:, :lanes].sum(1)
+    build(sch.func)["main"](a, b, c)
+    np.testing.assert_array_equal(b, wanted[0])
+    np.testing.assert_array_equal(c, wanted[1])
+
+
+def test_lanes_under_a_mask_count_as_the_identity() -> None:
+    func = program("argmax")
+    sch = Schedule(func)
+    _, k = sch.get_loops(sch.get_block("V"))
+    _, lane = sch.split(k, [None, 8])
+    sch.decompose_reduction(sch.get_block("V"), sch.get_loops(sch.get_block("V"))[1])
+    sch.vectorize(lane)
+    assert_same_meaning(func, sch.func, sizes={"n": 3, "m": 13}, exact=True)
+    run = build(sch.func)["reduce"]
+    for columns in (1, 7, 8, 13):
+        a = special(np.random.default_rng(columns), (6, columns))
+        np.testing.assert_array_equal(np.array(run(a)[1]), np.argmax(a, 1))
+
+
+def test_lanes_whose_order_matters_are_no_reduction() -> None:
+    update = PAIR.replace("T.max(B[vi], A[vi, vk])", "B[vi] * 0.5 + A[vi, vk]")
+    func = lanes_of_a_reduction(update)
+    sch = Schedule(func)
+    loop = sch.get_loops(sch.get_block("B"))[-1]
+    with pytest.raises(ScheduleError) as info:
+        sch.vectorize(loop)
+    assert info.value.code == "BW317"
+    forced = lanes_of_a_reduction(update, loop="T.vectorized")
+    with pytest.raises(AssertionError, match="reverse order"):
+        assert_same_meaning(func, forced)
 
 
 def test_columns_are_vectorized_as_they_stand() -> None:
@@ -226,15 +329,6 @@ def main(A: T.Buffer((4, 8), "int32"), V: T.Buffer((4, 1), "int32"), P: T.Buffer
 """
     error = refused(text, lambda s: s.rfactor(s.get_loops(s.get_block("B"))[1], 0))
     assert (error.code, "different rank" in error.message) == ("BW332", True)
-
-
-def test_lanes_of_tuples_are_not_combined_by_one_instruction() -> None:
-    def step(s: Schedule) -> None:
-        block = s.get_block("B")
-        s.decompose_reduction(block, s.get_loops(block)[1])
-        s.vectorize(s.get_loops(block)[2])
-
-    assert refused(BEFORE, step).code == "BW317"
 
 
 DECAY = """

@@ -205,3 +205,16 @@ def test_compute_tells_what_does_not_fit() -> None:
         p.reduce_tuple(("a", "b"), (5,), (6,), lambda i, k: x[i, k], "argmax")
     with pytest.raises(IRError, match="there is no reducer 'mode'"):
         p.reduce("a", (5,), (6,), lambda i, k: x[i, k], "mode")
+
+
+def test_blocks_write_parts_of_one_tensor() -> None:
+    p = Program("joined")
+    x, y = p.param("X", (3,), "float32"), p.param("Y", (4,), "float32")
+    joined = p.alloc("Z", (7,), "float32")
+    p.compute("front", (3,), lambda i: x[i], into=(joined, lambda i: (i,)))
+    p.compute("back", (4,), lambda i: y[i] * 2.0, into=(joined, lambda i: (i + 3,)))
+    func = p.finish([joined])
+    assert [b.name for b in ir.blocks(func.body)][-2:] == ["front", "back"]
+    first, second, out = (np.arange(n, dtype="float32") for n in (3, 4, 7))
+    interpret(func, first, second, out)
+    np.testing.assert_array_equal(out, np.concatenate([first, second * 2]))

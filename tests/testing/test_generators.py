@@ -26,7 +26,29 @@ def test_programs_cover_the_ground() -> None:
     assert any("tir_var_upper_bound" not in p.attrs for p in programs)
     assert any(p.attrs["num_outputs"] > 1 for p in programs)
     assert any(b.init is not None for p in programs for b in ir.blocks(p.body))
+    assert any(_writers(p) > 1 for p in programs)
+    assert any(_read_backwards(p) for p in programs)
+    assert any(out in reads for p in programs for out in p.buffers for reads in [_read(p)]
+               if out in _written(p))  # fmt: skip
     assert any(isinstance(i, ir.BufferLoad) for p in programs for a in ir.accesses(p.body)
+               for i in a.indices)  # fmt: skip
+
+
+def _written(func: ir.PrimFunc) -> list[ir.Buffer]:
+    return [w.buffer for b in ir.blocks(func.body) for w in b.writes]
+
+
+def _read(func: ir.PrimFunc) -> set[ir.Buffer]:
+    return {r.buffer for b in ir.blocks(func.body) for r in b.reads}
+
+
+def _writers(func: ir.PrimFunc) -> int:
+    """The largest number of blocks that write one buffer."""
+    return max(map(_written(func).count, _written(func)))
+
+
+def _read_backwards(func: ir.PrimFunc) -> bool:
+    return any(isinstance(i, ir.Sub) and isinstance(i.b, ir.Var) for a in ir.accesses(func.body)
                for i in a.indices)  # fmt: skip
 
 

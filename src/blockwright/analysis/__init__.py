@@ -4,7 +4,7 @@ from blockwright.analysis.atomics import atomic_misfit, is_atomic_update, update
 from blockwright.analysis.empty_reductions import define_empty_reductions
 from blockwright.analysis.facts import facts_at, symbol_facts, symbols_of
 from blockwright.analysis.memo import FlowMemo
-from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern
+from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern, joined_buffers
 from blockwright.analysis.reducer import (
     REDUCER_KEY,
     NoReduction,
@@ -61,6 +61,7 @@ __all__ = [
     "find_update",
     "find_violations",
     "is_atomic_update",
+    "joined_buffers",
     "law_broken_by",
     "make_reducer",
     "match_all",

@@ -32,8 +32,8 @@ from blockwright.analysis.enumerate import (
     sizes_to_try,
     value_of,
 )
-from blockwright.analysis.facts import facts_at
 from blockwright.analysis.kernels import axis_of
+from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.problems import Problem
 from blockwright.analysis.tree import Tree
 from blockwright.analysis.visits import Visit
@@ -47,20 +47,21 @@ _SIMULATED = 1 << 11  # instances of a reduction that are run through one by one
 def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Problem]:
     """Violations in all blocks of a function."""
     writers: dict[ir.Buffer, int] = {}
+    memo = FlowMemo()
     for visit in found:
         for region in visit.block.writes:
             writers[region.buffer] = writers.get(region.buffer, 0) + 1
     for visit in found:
         if visit.block.iter_vars:
             alone = all(writers[r.buffer] == 1 for r in visit.block.writes)
-            yield from _Nest(tree, visit, alone).problems()
+            yield from _Nest(tree, visit, alone, memo).problems()
 
 
 class _Nest:
     """One block in the loops of its scope."""
 
-    def __init__(self, tree: Tree, visit: Visit, alone: bool) -> None:
-        self.tree, self.visit, self.alone = tree, visit, alone
+    def __init__(self, tree: Tree, visit: Visit, alone: bool, memo: FlowMemo) -> None:
+        self.tree, self.visit, self.alone, self.memo = tree, visit, alone, memo
         self.block, self.realize = visit.block, visit.realize
         same = _one_variable_per_axis(visit)
         self.values = [ir.substitute(v, same) for v in self.realize.iter_values]
@@ -77,7 +78,7 @@ class _Nest:
             if it.iter_type not in _OPAQUE and not _depends_on_memory(value)
         ]
         first = self.loops[0] if self.loops else self.realize
-        analyzer = facts_at(self.tree, first)
+        analyzer = self.memo.facts(self.tree, first)
         yield from self._outside(judged, analyzer)
         yield from self._dependent(judged, analyzer)
         if self.block.init is not None and len(judged) == len(self.values):

@@ -10,6 +10,7 @@ those in a scope that the members of the thread axis do not share.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from blockwright import ir
 from blockwright.analysis.atomics import updated_atomically
 from blockwright.analysis.enumerate import (
     Env,
+    Instances,
     Span,
     Unknown,
     instances,
@@ -150,8 +152,12 @@ class _Loop:
                 if _root(visit, touch.buffer) is touch.buffer
                 and not self._private(touch.buffer, visit)
             ]  # fmt: skip
+        ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
         for visit, touch in self._followed:
-            for place in self._places(visit, touch, known):
+            key = visit.order, touch.spans, touch.guards
+            if key not in ran:
+                ran[key] = self._ran(visit, touch, known)
+            for place in self._places(touch, ran[key]):
                 found.setdefault((touch.buffer, place), {}).setdefault(touch.how, visit)
         return found
 
@@ -173,7 +179,8 @@ class _Loop:
                         return buffer, place, (visit, partner)
         return None
 
-    def _places(self, visit: Visit, touch: Touch, known: Env) -> list[Place]:
+    def _ran(self, visit: Visit, touch: Touch, known: Env) -> Instances | None:
+        """Instances of a touch in one iteration; None where that cannot be told."""
         own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
         spans: list[Span] = []
         for k, level in enumerate(visit.path):
@@ -187,12 +194,22 @@ class _Loop:
             rows = instances([*spans, *touch.spans], known, _FEW)
             for guard in (*visit.guards, *touch.guards):
                 rows = rows.where(value_of(guard, rows.env))
+        except Unknown:
+            return None
+        return rows
+
+    @staticmethod
+    def _places(touch: Touch, rows: Instances | None) -> list[Place]:
+        if rows is None:
+            return []
+        try:
             columns = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in touch.indices]
         except Unknown:
             return []
         if not columns:
             return [()] if rows.rows else []
-        return [tuple(int(x) for x in row) for row in np.unique(np.stack(columns), axis=1).T]
+        lists: list[list[int]] = [column.astype(np.int64).tolist() for column in columns]
+        return sorted(set(zip(*lists, strict=True)))
 
 
 def _same_launch(level: Level, loop: Level) -> bool:

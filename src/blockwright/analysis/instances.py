@@ -47,29 +47,8 @@ def _shared(region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: 
     unused = [v.name for v in left if not any(ir.uses_var(c, v) for c in corners)]
     if unused:
         return f"no index moves with {', '.join(unused)}"
-    found = detect_iter_map(_ascending(corners, left, known), left, None, known, "injective",
-                            pad=True)  # fmt: skip
+    found = detect_iter_map(corners, left, None, known, "injective", pad=True)
     return "; ".join(found.errors)
-
-
-def _ascending(
-    corners: list[ir.Expr], domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
-) -> list[ir.Expr]:
-    """The corners with iterators counted from their end where an index falls with them.
-
-    Counting backwards renames the instances and merges none: `15 - v` is as good as `v`.
-    """
-    backwards: dict[ir.Var, ir.Expr] = {}
-    for var, dom in domains.items():
-        moves = [
-            ir.const_int(analyzer.simplify(ir.substitute(c, {var: ir.add(var, 1)}) - c))
-            for c in corners if ir.uses_var(c, var)
-        ]  # fmt: skip
-        if moves and all(m is not None and m < 0 for m in moves):
-            backwards[var] = ir.sub(ir.add(ir.mul(dom.min, 2), ir.sub(dom.extent, 1)), var)
-    if not backwards:
-        return corners
-    return [analyzer.simplify(ir.substitute(c, backwards)) for c in corners]
 
 
 def corner(rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer) -> ir.Expr | None:

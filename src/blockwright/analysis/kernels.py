@@ -92,7 +92,7 @@ def _outermost(stmt: ir.Stmt, found: list[Kernel]) -> None:
     while stack:
         here = stack.pop()
         if axis_of(here) is None:
-            stack.extend(reversed(list(child_stmts(here))))
+            stack += child_stmts(here)[::-1]
             continue
         axes: dict[str, list[Axis]] = {}
         for inner in statements(here):
@@ -109,7 +109,7 @@ def statements(root: ir.Stmt) -> list[ir.Stmt]:
     while stack:
         here = stack.pop()
         out.append(here)
-        stack.extend(reversed(list(child_stmts(here))))
+        stack += child_stmts(here)[::-1]
     return out
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from blockwright import ir
-from blockwright.analysis.facts import facts_at, symbol_facts
+from blockwright.analysis.facts import facts_at, stated_conditions, symbol_facts
 from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer
 
@@ -16,14 +16,15 @@ T = TypeVar("T")
 class FlowMemo:
     """Answers about blocks that hold as long as the block and the loops around it are the same.
 
-    Keys are made of node identities; the nodes are kept, so that an identity is never reused.
+    Keys are made of identities of nodes and attributes; these are kept, so that an identity is
+    never reused. A memo lives as long as the schedule that asks, or shorter.
     """
 
     def __init__(self) -> None:
         self._answers: dict[tuple[int | str, ...], Any] = {}
-        self._kept: list[ir.Node] = []
+        self._kept: list[Any] = []
 
-    def answer(self, what: str, nodes: Sequence[ir.Node], find: Callable[[], T]) -> T:
+    def answer(self, what: str, nodes: Sequence[Any], find: Callable[[], T]) -> T:
         """The known answer, or that of `find`."""
         key = (what, *(id(n) for n in nodes))
         if key not in self._answers:
@@ -37,14 +38,25 @@ class FlowMemo:
         Answers share what they have worked out. Expressions that go into a program are made by
         analyzers of their own, so that their form does not depend on what was asked before.
         """
-        nodes: list[ir.Node] = []
-        for above in () if at is None else tree.ancestors(at):
-            if isinstance(above, ir.For):
-                nodes += (above.loop_var, above.min, above.extent)
-            elif isinstance(above, ir.Block):
-                nodes += above.iter_vars
-        if at is None:
-            known = self.answer("sizes", nodes, lambda: symbol_facts(tree.func))
-        else:
-            known = self.answer("facts", nodes, lambda: facts_at(tree, at))
-        return known.copy()
+        return self.answer("facts", _around(tree, at), lambda: _told(tree, at)).copy()
+
+    def own_facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
+        """What holds at a statement, as an analyzer that shares nothing with others, for
+        expressions that go into a program."""
+        return self.answer("told", _around(tree, at), lambda: _told(tree, at)).afresh()
+
+
+def _around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
+    """What tells facts around a statement: what the function states, and all that encloses it."""
+    func = tree.func
+    nodes: list[Any] = [func.attrs, *func.params, *func.buffers, *stated_conditions(func)]
+    for above in () if at is None else tree.ancestors(at):
+        if isinstance(above, ir.For):
+            nodes += (above.loop_var, above.min, above.extent)
+        elif isinstance(above, ir.Block):
+            nodes += above.iter_vars
+    return nodes
+
+
+def _told(tree: Tree, at: ir.Stmt | None) -> Analyzer:
+    return symbol_facts(tree.func) if at is None else facts_at(tree, at)

@@ -7,12 +7,15 @@ those of the Relax fusion pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from enum import IntEnum
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from blockwright import ir
+from blockwright.analysis.cover import apart
+from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.reducer import Reduction, find_reduction
+from blockwright.arith import Analyzer
 
 
 class Pattern(IntEnum):
@@ -33,7 +36,8 @@ def compute_pattern(func: ir.PrimFunc) -> Pattern:
     """The pattern of a whole program.
 
     A last block that only rearranges what reductions before it made (softmax, layer norm) counts
-    as OutputEwiseFusible: what follows it element by element can join it.
+    as OutputEwiseFusible: what follows it element by element can join it. Several blocks that write
+    parts of one buffer (a concatenation) are Injective, and Opaque where parts may overlap.
     """
     if not isinstance(func.body, ir.BlockRealize):
         return Pattern.Opaque
@@ -49,7 +53,53 @@ def compute_pattern(func: ir.PrimFunc) -> Pattern:
             kind = Pattern.OutputEwiseFusible
         else:
             kind = max(kind, here)
+    joined = joined_buffers(found)
+    if joined:
+        parts_apart = all(_apart(blocks, symbol_facts(func)) for blocks in joined.values())
+        kind = max(kind, Pattern.Injective if parts_apart else Pattern.Opaque)
     return kind
+
+
+def joined_buffers(found: Sequence[ir.Block]) -> dict[ir.Buffer, list[ir.Block]]:
+    """Buffers that several of these blocks write, with those blocks."""
+    writers: dict[ir.Buffer, list[ir.Block]] = {}
+    for block in found:
+        for buffer in dict.fromkeys(region.buffer for region in block.writes):
+            writers.setdefault(buffer, []).append(block)
+    return {buffer: blocks for buffer, blocks in writers.items() if len(blocks) > 1}
+
+
+def _apart(blocks: Sequence[ir.Block], analyzer: Analyzer) -> bool:
+    """Whether no two blocks, each a single store, write a common element."""
+    boxes: list[ir.BufferRegion] = []
+    for block in blocks:
+        store = block.body
+        if not isinstance(store, ir.BufferStore):
+            return False
+        domains = {it.var: it.dom for it in block.iter_vars}
+        boxes.append(ir.BufferRegion(store.buffer, tuple(
+            _range(index, domains) for index in store.indices)))  # fmt: skip
+    return all(apart(a, b, analyzer) for a, b in combinations(boxes, 2))
+
+
+def _range(index: ir.Expr, domains: dict[ir.Var, ir.Range]) -> ir.Range:
+    """What an index of the form iterator + offset, or constant, takes on."""
+    axis, offset = _axis_of(index, domains.keys())
+    if axis is None:
+        return ir.Range(index, ir.const(1, index.dtype))
+    domain = domains[axis]
+    return ir.Range(ir.add(domain.min, offset), domain.extent)
+
+
+def _axis_of(index: ir.Expr, iterators: Set[ir.Var]) -> tuple[ir.Var | None, ir.Expr]:
+    """The iterator of an index `iterator + offset`, and the offset; (None, index) of another."""
+    if isinstance(index, ir.Var) and index in iterators:
+        return index, ir.const(0, index.dtype)
+    if isinstance(index, ir.Add):
+        for axis, offset in ((index.a, index.b), (index.b, index.a)):
+            if isinstance(axis, ir.Var) and axis in iterators:
+                return axis, offset
+    return None, index
 
 
 def block_pattern(block: ir.Block) -> Pattern:
@@ -69,7 +119,7 @@ def block_pattern(block: ir.Block) -> Pattern:
         return Pattern.Opaque
     if any(load.buffer is store.buffer for load in loads):
         return Pattern.Opaque
-    return _index_pattern(store, loads)
+    return _index_pattern(block, store, loads)
 
 
 def _leaf_blocks(stmt: ir.Stmt) -> list[ir.Block]:
@@ -78,11 +128,29 @@ def _leaf_blocks(stmt: ir.Stmt) -> list[ir.Block]:
     return [b for b in found if not ir.collect(b.body, ir.BlockRealize)]
 
 
-def _index_pattern(store: ir.BufferStore, loads: list[ir.BufferLoad]) -> Pattern:
-    axes = [i for i in store.indices if isinstance(i, ir.Var)]
-    constants = all(isinstance(i, (ir.Var, ir.IntImm)) for i in store.indices)
-    if not constants or len(set(axes)) != len(axes):
+def _index_pattern(block: ir.Block, store: ir.BufferStore, loads: list[ir.BufferLoad]) -> Pattern:
+    """By where a block's only store goes: `C[vi, 0]`, or a part of a buffer, `C[vi + 10, vj]`."""
+    iterators = {it.var for it in block.iter_vars}
+    symbols = _shape_symbols(store)
+    axes: list[ir.Var] = []
+    shifted = False
+    for index in store.indices:
+        axis, offset = _axis_of(index, iterators)
+        if axis is None:
+            if not isinstance(index, ir.IntImm):
+                return Pattern.Opaque
+            continue
+        axes.append(axis)
+        shifted = shifted or not ir.is_const_int(offset, 0)
+        for load in loads:
+            symbols |= _shape_symbols(load)
+        if not symbols.issuperset(ir.collect(offset, ir.Var)) or ir.collect(offset, ir.BufferLoad):
+            return Pattern.Opaque
+    if len(set(axes)) != len(axes):
         return Pattern.Opaque
+    if shifted:
+        used = {v for load in loads for i in load.indices for v in ir.collect(i, ir.Var)}
+        return Pattern.Injective if used <= symbols | set(axes) else Pattern.Opaque
     kind, elementwise = Pattern.ElementWise, False
     for load in loads:
         here = _pair(store, load, axes)

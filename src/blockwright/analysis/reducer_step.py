@@ -27,21 +27,34 @@ def step(
             operands.append(held)
         else:
             operands.append(term)
-    values = combined(reducer, elements, operands)
-    choice = _common_condition(values)
-    if choice is not None:
-        taken = ir.Var("taken", choice.dtype)
-        lets.append((taken, choice))
-        values = tuple(v.replace(condition=taken) for v in cast("tuple[ir.Select, ...]", values))
+    shared, values = share_condition(combined(reducer, elements, operands))
+    lets += shared
     if len(elements) > 1:
         made = [ir.Var(f"v_{e.buffer.name}", v.dtype)
                 for e, v in zip(elements, values, strict=True)]  # fmt: skip
         lets += zip(made, values, strict=True)
         values = tuple(made)
     body = stores(elements, values)
+    return under_lets(lets, body)
+
+
+def under_lets(lets: Sequence[tuple[ir.Var, ir.Expr]], body: ir.Stmt) -> ir.Stmt:
+    """A statement that may use the variables of the lets, each let those of the ones before."""
     for var, value in reversed(lets):
         body = ir.LetStmt(var, value, body)
     return body
+
+
+def share_condition(
+    values: Sequence[ir.Expr],
+) -> tuple[list[tuple[ir.Var, ir.Expr]], tuple[ir.Expr, ...]]:
+    """Values chosen together by one condition, with that condition computed once, in a let."""
+    choice = _common_condition(values)
+    if choice is None:
+        return [], tuple(values)
+    taken = ir.Var("taken", choice.dtype)
+    chosen = cast("Sequence[ir.Select]", values)
+    return [(taken, choice)], tuple(v.replace(condition=taken) for v in chosen)
 
 
 def _common_condition(values: Sequence[ir.Expr]) -> ir.Expr | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from blockwright import ir
-from blockwright.arith import Analyzer, IntervalSet, bound_region, union
+from blockwright.arith import Analyzer, bound_region, hull
 from blockwright.arith import clip_region as clip_box
 
 Regions = tuple[tuple[ir.BufferRegion, ...], tuple[ir.BufferRegion, ...]]
@@ -173,7 +173,7 @@ class _Walker:
             target[buffer] = box
             return
         for dim, (a, b) in enumerate(zip(old, box, strict=True)):
-            old[dim] = None if a is None or b is None else self._hull(a, b)
+            old[dim] = None if a is None or b is None else hull(a, b, self.analyzer)
 
     def _relax(self, rng: ir.Range, predicate: ir.Expr | None) -> ir.Range | None:
         if self.lets:
@@ -186,17 +186,6 @@ class _Walker:
         unknown = [ir.const(-1, rng.min.dtype)]
         box = bound_region([rng], self.domains, self.analyzer, predicate, unknown)[0]
         return None if ir.is_const_int(box.extent, -1) else box
-
-    def _hull(self, a: ir.Range, b: ir.Range) -> ir.Range:
-        known = self.analyzer
-        same = a.extent is b.extent or (
-            ir.is_const_int(a.extent) and ir.const_int(a.extent) == ir.const_int(b.extent)
-        )
-        if same and (a.min is b.min or known.prove_equal(a.min, b.min)):
-            return a
-        found = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], known).range(known)
-        assert found is not None
-        return found
 
     def result(self, found: Mapping[ir.Buffer, _Box]) -> tuple[ir.BufferRegion, ...]:
         """The collected boxes as regions; unknown dimensions are taken whole."""

@@ -111,6 +111,19 @@ class Scope:
     def kind(self, block: ir.Block) -> BlockKind:
         return self._classify(block)[0]
 
+    def kind_alone(self, block: ir.Block) -> BlockKind:
+        """What the block would be if nobody else wrote its buffers."""
+        return self._find_kind_alone(block)[0]
+
+    def writes_last(self, block: ir.Block) -> bool:
+        """Whether all other blocks that may write an element it writes stand before it."""
+        return all(
+            self.position[other] <= self.position[block]
+            or self.disjoint(block, other, region.buffer)
+            for region in block.writes
+            for other in self.writers[region.buffer]
+        )
+
     def why_other(self, block: ir.Block) -> str:
         """Why a block is neither complete nor a reduction."""
         return self._classify(block)[1]
@@ -122,10 +135,14 @@ class Scope:
         return found
 
     def _find_kind(self, block: ir.Block) -> tuple[BlockKind, str]:
+        other = self._second_writer(block)
+        return (BlockKind.OTHER, other) if other else self._find_kind_alone(block)
+
+    def _find_kind_alone(self, block: ir.Block) -> tuple[BlockKind, str]:
         types = {it.iter_type for it in block.iter_vars}
         if types - {ir.IterType.SPATIAL, ir.IterType.REDUCE}:
             return BlockKind.OTHER, "it has iterators that are neither spatial nor reductions"
-        other = self._second_writer(block) or self._shared_writes(block)
+        other = self._shared_writes(block)
         if other:
             return BlockKind.OTHER, other
         if ir.IterType.REDUCE not in types and block.init is None:
@@ -141,11 +158,14 @@ class Scope:
         for region in block.writes:
             if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
                 return BlockKind.OTHER, "its output index uses a reduction iterator"
-        if block.init is not None and self._continued(block):
+        if block.init is not None and self.continued(block):
             return BlockKind.OTHER, "it goes on with the sums of earlier visits of its scope"
         problems = self.not_affine(block)
         if problems and self.restart(block) is None:
             return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
+        late = self._starts_late(block)
+        if late:
+            return BlockKind.OTHER, f"its loops do not begin at the first value of iterator {late}"
         written = {r.buffer for r in block.writes}
         if block.init is not None:
             missing = [r.buffer.name for r in block.reads if r.buffer in written]
@@ -156,6 +176,20 @@ class Scope:
             return BlockKind.UPDATE, ""
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
 
+    def _starts_late(self, block: ir.Block) -> str:
+        """A reduction iterator that loops run through from another than its least value."""
+        realize = self.tree.realize(block)
+        loops = self.tree.loops_above(block)
+        analyzer = self.memo.facts(self.tree, realize)
+        first: dict[ir.Var, ir.Expr] = {f.loop_var: f.min for f in loops}
+        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            if it.iter_type is not ir.IterType.REDUCE or value in first:
+                continue
+            start = ir.substitute(value, first)
+            if not analyzer.prove(ir.GE(*ir.match_types(value, start))):
+                return it.var.name
+        return ""
+
     def _shared_writes(self, block: ir.Block) -> str:
         """Why instances that differ in a spatial iterator may write one element, in words."""
 
@@ -164,7 +198,7 @@ class Scope:
 
         return self.memo.answer("shared", [block], find)
 
-    def _continued(self, block: ir.Block) -> bool:
+    def continued(self, block: ir.Block) -> bool:
         """Whether iterators of the scope drive the reduction: one visit makes a part of it."""
         outer = {it.var for above in (self.block, *self.tree.ancestors(self.block))
                  if isinstance(above, ir.Block) for it in above.iter_vars}  # fmt: skip
@@ -305,6 +339,10 @@ class Scope:
             box = self.region_under(common, producer, written, analyzer)
             made.append((box.region, self.conditions(common, producer)))
         need = self.region_under(deepest, consumer, read, analyzer)
+        if given := self.conditions(deepest, consumer):  # where they fail nothing is needed
+            analyzer = analyzer.copy()
+            for condition in given:
+                analyzer.learn(condition)
         known = analyzer.copy()  # each instance of the consumer needs the producers to have run
         for loop in self.tree.loops_above(consumer)[len(deepest) :]:
             known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from blockwright import ir
 
 
-def child_stmts(node: ir.Stmt) -> Iterator[ir.Stmt]:
+def child_stmts(node: ir.Stmt) -> Sequence[ir.Stmt]:
     """Direct sub-statements in program order (a block's `init` before its body)."""
+    if isinstance(node, (ir.For, ir.LetStmt, ir.AttrStmt, ir.Allocate, ir.DeclBuffer)):
+        return (node.body,)
+    if isinstance(node, ir.SeqStmt):
+        return node.seq
+    if isinstance(node, ir.BlockRealize):
+        return (node.block,)
     if isinstance(node, ir.Block):
-        if node.init is not None:
-            yield node.init
-        yield node.body
-    else:
-        for child in node.children():
-            if isinstance(child, ir.Stmt):
-                yield child
+        return (node.body,) if node.init is None else (node.init, node.body)
+    if isinstance(node, (ir.BufferStore, ir.Evaluate)):
+        return ()
+    return [child for child in node.children() if isinstance(child, ir.Stmt)]
 
 
 def jumps(body: ir.Stmt) -> bool:
@@ -48,10 +51,10 @@ class Tree:
                 self.loops[node.loop_var] = node
             elif isinstance(node, ir.Block):
                 self.blocks.append(node)
-            children = list(child_stmts(node))
+            children = child_stmts(node)
             for child in children:
                 self.parent[child] = node
-            stack.extend(reversed(children))
+            stack += children[::-1]
         self.block_set = set(self.blocks)
 
     def realize(self, block: ir.Block) -> ir.BlockRealize:
@@ -94,7 +97,7 @@ class Tree:
             if isinstance(here, ir.BlockRealize):
                 found.append(here.block)
             else:
-                stack.extend(reversed(list(child_stmts(here))))
+                stack += child_stmts(here)[::-1]
         return found
 
     def is_below(self, node: ir.Stmt, ancestor: ir.Stmt) -> bool:

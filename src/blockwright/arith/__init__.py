@@ -2,7 +2,7 @@
 
 from blockwright.arith.analyzer import Analyzer, simplify
 from blockwright.arith.index_map import IndexMap, inverse_map
-from blockwright.arith.interval import IntervalSet, eval_set, intersect, union
+from blockwright.arith.interval import IntervalSet, eval_set, hull, intersect, union
 from blockwright.arith.itermap import Level, detect_iter_map, is_bijective, require_iter_map
 from blockwright.arith.itermark import (
     IterMapError,
@@ -35,6 +35,7 @@ __all__ = [
     "covers",
     "detect_iter_map",
     "eval_set",
+    "hull",
     "intersect",
     "inverse_map",
     "is_bijective",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from blockwright.arith import bounds as bounds_rules
 from blockwright.arith.condition import (
@@ -21,7 +22,7 @@ from blockwright.arith.knowledge import Knowledge
 from blockwright.arith.prove import entails
 from blockwright.arith.querylog import record, recording
 from blockwright.arith.rewrite import lanes_of
-from blockwright.arith.state import State
+from blockwright.arith.state import Entry, State
 from blockwright.arith.text import expr_text
 from blockwright.arith.witness import Impossible, Witness, witnesses
 from blockwright.ir import EQ, CompareOp, Expr, IntImm, Not, Range, Var, uses_var
@@ -47,20 +48,33 @@ class Analyzer(Knowledge):
     def copy(self) -> Analyzer:
         """An analyzer that knows the same and learns on its own."""
         other = Analyzer.__new__(Analyzer)
-        other._space = self._space
-        other._state = self._state.copy(share_results=True)
+        other._space, other._state = self._space, self._shared()
+        other._witnesses = None
+        return other
+
+    def afresh(self) -> Analyzer:
+        """An analyzer that knows the same and shares nothing: what it gives does not depend on
+        what this one is asked."""
+        other = Analyzer.__new__(Analyzer)
+        other._space = self._space.copy()
+        other._state = self._state.copy()
+        other._witnesses = None
         return other
 
     def without(self, variables: Iterable[Var]) -> Analyzer:
         """An analyzer that knows the same except what concerns the variables."""
-        gone = set(variables)
+        gone, state = frozenset(variables), self._state
         other = Analyzer.__new__(Analyzer)
-        other._space, other._state = self._space, State()
-        for kind, var, value in self._state.entries:
-            parts = value.children() if isinstance(value, Range) else (value,)
-            nodes = [p for p in parts if isinstance(p, Expr)]
-            if var not in gone and not any(uses_var(p, gone) for p in nodes):
-                other._learn((kind, var, value))
+        other._space, other._state, other._witnesses = self._space, State(), None
+        known = state.reduced.get(gone)
+        if known is None:
+            kept = [entry for entry in state.entries if not _concerns(entry, gone)]
+            if len(kept) == len(state.entries):
+                return self.copy()
+            for entry in kept:
+                other._learn(entry)
+            state.reduced[gone] = known = other._shared()
+        other._state = known
         return other
 
     # ------------------------------------------------------------------ questions
@@ -172,6 +186,13 @@ class Analyzer(Knowledge):
     def modular(self, expr: Expr) -> tuple[int, int]:
         """`(c, r)` with `expr = r` modulo `c`; `c` is 0 for a constant `r`."""
         return bounds_rules.modular(self, self.exact(expr))
+
+
+def _concerns(entry: Entry, variables: AbstractSet[Var]) -> bool:
+    """Whether what was told is about one of the variables."""
+    _, var, value = entry
+    parts = value.children() if isinstance(value, Range) else (value,)
+    return var in variables or any(isinstance(p, Expr) and uses_var(p, variables) for p in parts)
 
 
 def _entry_text(entry: tuple[str, Var | None, object]) -> str:

@@ -9,7 +9,7 @@ choices keep the forms canonical, so that equality is identity:
   the differences positive, so `min(a, b) + max(a, b)` is `a + b` by addition alone.
 
 `regroup` finds remainders, minima and maxima again where bounds or printing want them.
-A `Space` owns the tables; an analyzer and its copies share one.
+A `Space` owns the tables; an analyzer and its copies share one (not those that start `afresh`).
 """
 
 from __future__ import annotations
@@ -118,6 +118,18 @@ class Space:
         self._loose: set[int] = set()  # numbers of atoms that depend on a value
         self.zero = self.const(0)
         self.one = self.const(1)
+
+    def copy(self) -> Space:
+        """A space with the same tables that grows on its own."""
+        other = Space.__new__(Space)
+        other.atoms = list(self.atoms)
+        other._atom_table = dict(self._atom_table)
+        other._polys = dict(self._polys)
+        other._nodes = dict(self._nodes)
+        other._special = set(self._special)
+        other._loose = set(self._loose)
+        other.zero, other.one = self.zero, self.one
+        return other
 
     # ------------------------------------------------------------------ polynomials
     def make(self, terms: dict[Mono, int], const: int) -> Poly:

@@ -215,5 +215,5 @@ def inverse_map(
     result = require_iter_map(indices, iters, predicate, analyzer, "bijective")
     solved = solve(result, outputs)
     for var, domain in iters.items():
-        solved.setdefault(var, domain.min)  # an iterator with one value
+        solved.setdefault(var, result.single.get(var, domain.min))
     return {var: analyzer.simplify(solved[var]) for var in iters}

@@ -9,7 +9,7 @@ import msgspec
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum, ordered
 from blockwright.arith.form import Poly, is_index
-from blockwright.ir import Expr, Range, Var, add, sub
+from blockwright.ir import Expr, Range, Var, add, const_int, sub
 from blockwright.support import IRError
 
 
@@ -86,6 +86,18 @@ def union(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
     """The smallest interval that holds all sets."""
     return IntervalSet(_ends([s.min for s in sets], analyzer, LOW, every=True),
                        _ends([s.max for s in sets], analyzer, HIGH, every=True))  # fmt: skip
+
+
+def hull(a: Range, b: Range, analyzer: Analyzer) -> Range:
+    """The smallest range known to hold both; `a` itself where they are the same."""
+    same = a.extent is b.extent or (
+        const_int(a.extent) is not None and const_int(a.extent) == const_int(b.extent)
+    )
+    if same and (a.min is b.min or analyzer.prove_equal(a.min, b.min)):
+        return a
+    found = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], analyzer).range(analyzer)
+    assert found is not None
+    return found
 
 
 def intersect(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:

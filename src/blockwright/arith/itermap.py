@@ -74,7 +74,8 @@ def detect_iter_map(
     errors += failed
     told_apart = frozenset[Var]() if errors else _check(parser, sums, indices, level, errors)
     padding = const(False, BOOL) if errors or not parser.padding else _padding(parser)
-    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart)
+    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart,
+                         _single(parser))  # fmt: skip
 
 
 def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> IterSum:
@@ -141,8 +142,14 @@ def _told_apart(
             lost.update(inner)
             partly.extend(inner)
     kept = {v for v, mark in parser.marks.items() if mark in uses and mark not in lost}
-    single = {v for v, m in parser.marks.items() if parser.poly(m.extent) is parser.space.one}
-    return frozenset(kept | single)
+    return frozenset(kept | _single(parser).keys())
+
+
+def _single(parser: Parser) -> dict[Var, Expr]:
+    """Iterators that take one value, and which."""
+    return {var: parser.zero if mark.start is None else mark.start
+            for var, mark in parser.marks.items()
+            if parser.poly(mark.extent) is parser.space.one}  # fmt: skip
 
 
 def _check_constraints(
@@ -152,10 +159,17 @@ def _check_constraints(
     if level in _GAPS:
         return
     for mark in parser.constrained:
-        assert isinstance(mark.source, IterSum)
-        if mark not in uses and any(d.source in uses for d in mark.source.args):
+        if mark not in uses and any(part in uses for part in _parts(mark)):
             errors.append(f"the condition on {expr_text(mark_expr(mark))} couples loops that the "
                           "indices use apart")  # fmt: skip
+
+
+def _parts(mark: IterMark) -> list[IterMark]:
+    """The marks that a mark is made of, and what these are made of."""
+    if not isinstance(mark.source, IterSum):
+        return []
+    direct = [digit.source for digit in mark.source.args]
+    return direct + [part for inner in direct for part in _parts(inner)]
 
 
 def _separate_digits(parser: Parser, item: IterSum) -> bool:

@@ -74,12 +74,14 @@ class IterMapResult(msgspec.Struct, frozen=True, eq=False):
             the iterators of padded marks; false when nothing was padded.
         told_apart: iterators of which every digit is used: two iterations that differ in one of
             them give different points. Empty when there are errors.
+        single: iterators that take one value where the predicate holds, and that value.
     """
 
     indices: tuple[IterSum, ...]
     errors: tuple[str, ...]
     padding: Expr
     told_apart: frozenset[Var] = frozenset()
+    single: dict[Var, Expr] = {}
 
     @property
     def ok(self) -> bool:

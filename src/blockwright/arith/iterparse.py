@@ -3,6 +3,7 @@
 Each canonical summand of an index is a loop variable, a quotient or a remainder, times a factor
 without loop variables. The numerator of a quotient or remainder is fused into one mark: its splits
 must form a mixed-radix number, each scale being the product of the scale and extent before it.
+A split with a negative factor is counted backwards: `-4 * d` with `d < 3` is `4 * (2 - d) - 8`.
 """
 
 from __future__ import annotations
@@ -111,12 +112,30 @@ class Parser:
                 scale = self.space.mul(self.poly(split.scale), factor)
                 terms[key] = self.space.add(terms.get(key, self.space.zero), scale)
             base = self.space.add(base, self.space.mul(self.poly(found.base), factor))
-        args = tuple(
-            IterSplit(mark, self.expr(lower), self.expr(extent), self.expr(scale))
-            for (mark, lower, extent), scale in terms.items()
-            if scale is not self.space.zero and extent is not self.space.one
-        )
-        return IterSum(args, self.expr(base))
+        args: list[IterSplit] = []
+        for (mark, lower, extent), scale in terms.items():
+            if scale is self.space.zero or extent is self.space.one:
+                continue
+            split = IterSplit(mark, self.expr(lower), self.expr(extent), self.expr(scale))
+            if self._falls(scale):
+                split = self._backwards(split)
+                last = self.space.add(extent, self.space.const(-1))
+                base = self.space.add(base, self.space.mul(scale, last))
+            args.append(split)
+        return IterSum(tuple(args), self.expr(base))
+
+    def _falls(self, scale: Poly) -> bool:
+        """Whether a factor is surely negative."""
+        minus = self.space.scale(scale, -1)
+        return self.analyzer.holds(self.space.add(minus, self.space.const(-1)))
+
+    def _backwards(self, split: IterSplit) -> IterSplit:
+        """A digit with a negative scale, counted from its last value down: a mark of its own."""
+        last = self.space.add(self.poly(split.extent), self.space.const(-1))
+        digit = _scaled(split, self.expr(self.space.const(-1)))
+        mark = self._mark_of(IterSum((digit,), self.expr(last)), split.extent)
+        scale = self.expr(self.space.scale(self.poly(split.scale), -1))
+        return IterSplit(mark, self.one, mark.extent, scale)
 
     def atom_moves(self, number: int) -> bool:
         return not self.variables.isdisjoint(self.space.atoms[number].variables(self.space))
@@ -154,6 +173,10 @@ class Parser:
         if by is None or not self.analyzer.holds(self.space.add(scale, self.space.const(-1))):
             raise NotAffine(f"{self.text(p)} // {self.text(c)}: the scale {self.text(scale)} and "
                             "the divisor do not divide one another")  # fmt: skip
+        whole_periods = self.analyzer.floordiv(base, c)
+        if not whole_periods.is_const:
+            whole_periods = self.space.zero
+        base = self.space.sub(base, self.space.mul(whole_periods, c))
         shift = self.analyzer.floordiv(base, scale)  # (scale * x + base) // scale = x + shift
         below = self.space.sub(base, self.space.mul(scale, shift))
         split = _scaled(split, self.one)
@@ -165,7 +188,7 @@ class Parser:
             split = self._pad(split, shift, by, p, c)
         found = self._digit(split, by, remainder)
         if not remainder:
-            return IterSum((found,), self.zero)
+            return IterSum((found,), self.expr(whole_periods))
         return IterSum((_scaled(found, self.expr(scale)),), self.expr(below))
 
     def _divides(self, split: IterSplit, by: Poly) -> bool:

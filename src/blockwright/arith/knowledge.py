@@ -20,9 +20,9 @@ from blockwright.arith.quick import nonneg
 from blockwright.arith.regroup import regroup, unit_value
 from blockwright.arith.render import render
 from blockwright.arith.rewrite import rewrite
-from blockwright.arith.state import State
+from blockwright.arith.state import State, entry_key
 from blockwright.arith.text import expr_text
-from blockwright.arith.witness import witnesses
+from blockwright.arith.witness import Witness, witnesses
 from blockwright.ir import CompareOp, Expr, Not, Range, Var
 from blockwright.ir.dtype import INT64, DType
 from blockwright.support import IRError
@@ -36,6 +36,7 @@ class Knowledge:
     def __init__(self) -> None:
         self._space = Space()
         self._state = State()
+        self._witnesses: tuple[Witness, ...] | None = None
 
     @property
     def space(self) -> Space:
@@ -61,17 +62,36 @@ class Knowledge:
     @contextmanager
     def assume(self, condition: Expr) -> Generator[None]:
         """Let a condition hold inside the `with` block."""
-        before = self._state
-        self._state = before.copy()
+        before = self._shared(), self._witnesses
         try:
             self.learn(condition)
             yield
         finally:
-            self._state = before
+            self._state, self._witnesses = before
+
+    def _shared(self) -> State:
+        """What is known, not to be changed any more."""
+        self._state.shared = True
+        return self._state
 
     def _learn(self, entry: tuple[str, Var | None, object]) -> None:
+        before = self._state
+        self._witnesses = None
+        if not before.shared:
+            self._learn_anew(entry)
+            return
+        key = entry_key(entry)
+        known = before.next.get(key)
+        if known is None:
+            self._state = before.copy()
+            self._learn_anew(entry)
+            before.next[key] = self._shared()
+        else:
+            self._state = known
+
+    def _learn_anew(self, entry: tuple[str, Var | None, object]) -> None:
         state = self._state
-        state.reset()  # the tables may be shared with a copy that does not learn this
+        state.reset()
         state.entries.append(entry)
         if self._apply(entry):
             entries = state.entries
@@ -82,6 +102,7 @@ class Knowledge:
             for known in entries:
                 self._apply(known)
         self._state.reset()
+        self._witnesses = None
 
     def _apply(self, entry: tuple[str, Var | None, object]) -> bool:
         """Take one entry into the state; True when an equality makes earlier sums outdated."""
@@ -112,7 +133,7 @@ class Knowledge:
             state.narrow(atom.id, (low.const, low.const + extent.const - 1))
             state.atom_bounds.clear()
             state.bounds.clear()
-            state.witnesses = None
+            self._witnesses = None
             return False
         self._fact(space.add(extent, space.const(-1)))
         if not extent.terms and extent.const == 1 and var not in low.variables(space):
@@ -224,6 +245,7 @@ class Knowledge:
     def _replaced(self, p: Poly) -> Poly:
         """`p` with known equalities put in."""
         self._state.reset()
+        self._witnesses = None
         return self.lift(render(self, p, INT64))
 
     def _fact(self, p: Poly) -> None:
@@ -250,7 +272,7 @@ class Knowledge:
         state.atom_bounds.clear()
         state.signs.clear()
         state.units.clear()
-        state.witnesses = None
+        self._witnesses = None
 
     def _limit(self, atom: Atom, rest: Poly, c: int) -> None:
         var = atom.node
@@ -321,11 +343,10 @@ class Knowledge:
 
     def _refuted(self, p: Poly) -> bool:
         """Whether `p` is negative at a point that satisfies everything known."""
-        state = self._state
-        if state.witnesses is None:
-            state.witnesses = ()  # while they are made
-            state.witnesses = witnesses(self, state.facts, state.known)
-        return any(w.refutes(p) for w in state.witnesses)
+        if self._witnesses is None:
+            self._witnesses = ()  # while they are made
+            self._witnesses = witnesses(self, self._state.facts, self._state.known)
+        return any(w.refutes(p) for w in self._witnesses)
 
     def known_nonneg(self, p: Poly) -> bool:
         """As `nonneg`, with elimination over the facts where there are any."""

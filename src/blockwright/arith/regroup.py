@@ -7,6 +7,8 @@ term intervals would not see. The result is a list of summands that add up to th
 
 from __future__ import annotations
 
+import math
+
 from blockwright.arith.form import Context, Mono, Poly, Unit
 
 
@@ -86,6 +88,11 @@ def _by_sum(ctx: Context, p: Poly, mono: Mono, a: int, position: int, units: lis
         if s not in left:
             return p
         left.remove(s)
+    factor = math.gcd(divisor.const, *(n for _, n in divisor.terms))
+    if a % c and factor > 1:  # x // (7 * h + 14) is also (x // 7) // (h + 2)
+        numerator = ctx.floordiv(numerator, space.const(factor))
+        divisor = space.make({m: n // factor for m, n in divisor.terms}, divisor.const // factor)
+        c //= factor
     if a % c:
         return p
     outer, k = tuple(left), -a // c

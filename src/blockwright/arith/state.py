@@ -2,6 +2,9 @@
 
 A state is rebuilt from its entries when an equality arrives, because sums made earlier mention the
 replaced variable; otherwise entries are added one by one.
+
+A state that several analyzers share does not change. What one of them learns leads to another
+state, which it keeps for the others, so that nothing is worked out twice.
 """
 
 from __future__ import annotations
@@ -10,11 +13,22 @@ from typing import Any
 
 from blockwright.arith.bounds import tighter
 from blockwright.arith.form import UNKNOWN, Bounds, Poly, Term
-from blockwright.arith.witness import Witness
-from blockwright.ir import Expr, Var
+from blockwright.ir import Expr, IntImm, Range, Var
 
 Entry = tuple[str, Var | None, Any]
 """("range", var, Range), ("equal", var, Expr), ("bounds", var, Bounds) or ("true", None, Expr)."""
+
+
+def entry_key(entry: Entry) -> Any:
+    """Equal for entries that tell the same."""
+    kind, var, value = entry
+    if isinstance(value, Range):
+        return kind, var, _value_key(value.min), _value_key(value.extent)
+    return kind, var, _value_key(value)
+
+
+def _value_key(value: Any) -> Any:
+    return (value.value, value.type) if isinstance(value, IntImm) else value
 
 
 class State:
@@ -29,10 +43,12 @@ class State:
         self.exact: dict[int, tuple[Var, Term]] = {}  # atom n // c → (n, c) where c divides n
         self.whole: dict[Poly, int] = {}  # divisor → a number that it divides
         self.true: set[Expr] = set()
+        self.shared = False  # by several analyzers, so it learns nothing more itself
+        self.next: dict[Any, State] = {}  # of a shared state: entry → the state after learning it
         self.reset()
 
     def reset(self) -> None:
-        """Start new tables of results; knowledge stays, and so do tables shared with a copy."""
+        """Start new tables of results; knowledge stays."""
         self.lifted: dict[Expr, Poly] = {}
         self.simple: dict[Expr, Expr] = {}
         self.lowered: dict[Any, Expr] = {}
@@ -42,10 +58,10 @@ class State:
         self.signs: dict[Poly, bool] = {}
         self.proofs: dict[Poly, bool] = {}
         self.quotients: dict[tuple[Poly, Poly], Poly] = {}
-        self.witnesses: tuple[Witness, ...] | None = None
+        self.reduced: dict[frozenset[Var], State] = {}  # variables → what is known without them
 
-    def copy(self, share_results: bool = False) -> State:
-        """A state that learns on its own; with `share_results`, one that has learned the same."""
+    def copy(self) -> State:
+        """A state that knows the same, has worked out nothing, and learns on its own."""
         other = State()
         other.entries = list(self.entries)
         other.limits = dict(self.limits)
@@ -55,15 +71,8 @@ class State:
         other.exact = dict(self.exact)
         other.whole = dict(self.whole)
         other.true = set(self.true)
-        if share_results:
-            for name in _RESULTS:
-                setattr(other, name, getattr(self, name))
         return other
 
     def narrow(self, atom: int, bounds: Bounds) -> None:
         """Note constant bounds of an atom."""
         self.known[atom] = tighter(self.known.get(atom, UNKNOWN), bounds)
-
-
-_RESULTS = ("lifted", "simple", "lowered", "bounds", "atom_bounds", "units", "signs", "proofs",
-            "quotients")  # fmt: skip

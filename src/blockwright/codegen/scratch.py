@@ -116,7 +116,7 @@ def _allocates(body: Node) -> Iterator[Allocate]:
             continue
         if isinstance(node, Allocate):
             yield node
-        stack.extend(reversed(list(node.children())))
+        stack += node.children()[::-1]
 
 
 _SCRATCH_IR = r"""

@@ -83,14 +83,18 @@ class State:
 
 
 class Loop:
-    """A compiled loop header."""
+    """A compiled loop header.
 
-    __slots__ = ("extent", "jumps", "kind", "low", "name", "slot", "threads")
+    `free`: iterations come in any order although they are not tracked: they combine.
+    """
+
+    __slots__ = ("extent", "free", "jumps", "kind", "low", "name", "slot", "threads")
 
     def __init__(
         self, name: str, slot: int, low: Fn, extent: Fn, kind: ForKind, jumps: bool,
-        threads: bool = False,
+        threads: bool = False, free: bool = False,
     ) -> None:  # fmt: skip
+        self.free = free
         self.name = name
         self.slot = slot
         self.low = low
@@ -203,7 +207,7 @@ def run_loop(env: Env, loop: Loop, body: Fn) -> None:
     if loop.jumps:
         _run_with_jumps(env, slot, low, count, body)
         return
-    for step in state.sequence(count, unordered):
+    for step in state.sequence(count, unordered or loop.free):
         env[slot] = low + step
         body(env)
 

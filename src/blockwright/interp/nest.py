@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blockwright.interp.access import AccessCompiler
-from blockwright.interp.combine import kind_of
+from blockwright.interp.combine import combines_lanes, kind_of
 from blockwright.interp.footprint import Collector, Opaque, Resolve
 from blockwright.interp.lanes import (
     MAX_LANES,
@@ -347,5 +347,6 @@ def _inner_loops(
             used |= _used((low, extent), local, hidden)
             name, slot = loop.loop_var.name, compiler.slot(loop.loop_var)
             bounds = compiler.index(low), compiler.index(extent)
-            needed.append(Loop(name, slot, *bounds, kind_of(loop), False))
+            needed.append(Loop(name, slot, *bounds, kind_of(loop), False,
+                               free=combines_lanes(loop)))  # fmt: skip
     return needed[::-1]

@@ -19,6 +19,7 @@ Loops bound to a thread axis own the buffers in scopes that the members of the a
 from __future__ import annotations
 
 from blockwright.analysis.kernels import shares
+from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     AttrStmt,
@@ -33,12 +34,17 @@ from blockwright.ir import (
     IterType,
     LetStmt,
     Node,
+    Range,
     SeqStmt,
     Stmt,
     Var,
     While,
+    add,
     blocks,
+    is_const_int,
     structural_equal,
+    sub,
+    substitute,
     uses_var,
     walk,
 )
@@ -53,31 +59,45 @@ def private_buffers(root: Stmt) -> Privates:
     finder.visit(root, ())
     found: Privates = {}
     for buffer, outside in finder.allocated.items():
-        within = finder.used.get(buffer, ())[len(outside) :]
-        owner = _owner(buffer, within)
+        owner = _owner(buffer, finder.used.get(buffer, ()), len(outside))
         if owner is not None:
             found.setdefault(owner, []).append(buffer)
     return found
 
 
-def _owner(buffer: Buffer, within: Path) -> For | None:
-    """The innermost parallel loop whose iterations own the buffer, of the loops around all uses."""
-    for depth in reversed(range(len(within))):
-        loop = within[depth]
-        if not isinstance(loop, For) or not _owns(loop, buffer):
-            continue
-        again = [n for n in within[:depth] if isinstance(n, While) or n.kind is not loop.kind]
+def _owner(buffer: Buffer, around: Path, outside: int) -> For | None:
+    """The innermost parallel loop whose iterations own the buffer.
+
+    Args:
+        around: the loops around all uses.
+        outside: how many of them stand outside of the allocation.
+    """
+    owners = [k for k in range(outside, len(around)) if owns(around[k], buffer)]
+    for depth in reversed(owners):
+        loop = around[depth]
+        assert isinstance(loop, For)
+        if depth != owners[0] and single_member(loop):
+            continue  # its copy is that of the owner outside
+        again = [n for n in around[outside:depth] if isinstance(n, While)
+                 or (n.kind is not loop.kind and not is_const_int(n.extent, 1))]  # fmt: skip
         rounds = {n.loop_var for n in again if isinstance(n, For)}
-        if not again or _begins_with_write(loop.body, buffer, rounds, loop.body):
+        if not again or _Beginning(buffer, rounds, around[: depth + 1]).writes(loop.body):
             return loop
     return None
 
 
-def _owns(loop: For, buffer: Buffer) -> bool:
+def owns(loop: For | While, buffer: Buffer) -> bool:
     """Whether iterations of a loop may have the buffer for themselves."""
+    if not isinstance(loop, For):
+        return False
     if loop.kind is ForKind.THREAD_BINDING and loop.thread is not None:
         return not shares(buffer.scope, loop.thread.thread_tag)
     return loop.kind is ForKind.PARALLEL
+
+
+def single_member(loop: For) -> bool:
+    """Whether a thread axis has one member, to which values of an owner outside stay known."""
+    return loop.kind is ForKind.THREAD_BINDING and is_const_int(loop.extent, 1)
 
 
 class _Finder:
@@ -111,60 +131,91 @@ class _Finder:
                 self.visit(child, path)
 
 
-def _begins_with_write(stmt: Stmt, buffer: Buffer, rounds: set[Var], whole: Stmt) -> bool:
-    """Whether the first access of the buffer is a write that happens in every round alike.
+class _Beginning:
+    """Whether an iteration of a parallel loop begins with a write of its own in every round.
 
-    `whole`: the body of the parallel loop. A condition on the round is no matter where it stands on
-    every use of the buffer.
+    Args:
+        buffer: what is accessed.
+        rounds: variables of the loops that run the parallel loop again.
+        around: the loops around the body of the parallel loop.
     """
-    match stmt:
-        case SeqStmt():
-            first = next((part for part in stmt.seq if _uses(part, buffer)), None)
-            return first is not None and _begins_with_write(first, buffer, rounds, whole)
-        case For():
-            bounds = _uses(stmt.min, buffer) or _uses(stmt.extent, buffer)
-            return not bounds and _begins_with_write(stmt.body, buffer, rounds, whole)
-        case IfThenElse():
-            if uses_var(stmt.condition, rounds) or _uses(stmt.condition, buffer):
+
+    def __init__(self, buffer: Buffer, rounds: set[Var], around: Path) -> None:
+        self.buffer = buffer
+        self.rounds = rounds
+        self.around = around
+        self.whole = around[-1].body
+        self.inner: list[For] = []
+
+    def writes(self, stmt: Stmt) -> bool:
+        """Whether the first access of the buffer is a write that happens in every round alike."""
+        match stmt:
+            case SeqStmt():
+                first = next((part for part in stmt.seq if self._used_in(part)), None)
+                return first is not None and self.writes(first)
+            case For():
+                self.inner.append(stmt)
+                bounds = self._used_in(stmt.min) or self._used_in(stmt.extent)
+                return not bounds and self.writes(stmt.body)
+            case IfThenElse():
+                if not self._in_every_round(stmt.condition) or self._used_in(stmt.condition):
+                    return False
+                one_sided = stmt.else_case is None or not self._used_in(stmt.else_case)
+                return one_sided and self.writes(stmt.then_case)
+            case LetStmt():
+                return not self._used_in(stmt.value) and self.writes(stmt.body)
+            case AttrStmt():
+                return self.writes(stmt.body)
+            case BlockRealize():
+                if not all(self._in_every_round(c) or self._everywhere(c)
+                           for c in conjuncts(stmt.predicate)):  # fmt: skip
+                    return False
+                if blocks(stmt.block.body):
+                    self.rounds = self.rounds | {
+                        it.var for it, value in zip(stmt.block.iter_vars, stmt.iter_values,
+                                                    strict=True)
+                        if uses_var(value, self.rounds)}  # fmt: skip
+                    return self.writes(stmt.block.body)
+                return self._block_writes(stmt)
+            case BufferStore():
+                return not any(map(self._used_in, (stmt.value, *stmt.indices)))
+            case _:
                 return False
-            one_sided = stmt.else_case is None or not _uses(stmt.else_case, buffer)
-            return one_sided and _begins_with_write(stmt.then_case, buffer, rounds, whole)
-        case LetStmt():
-            if _uses(stmt.value, buffer):
-                return False
-            return _begins_with_write(stmt.body, buffer, rounds, whole)
-        case AttrStmt():
-            return _begins_with_write(stmt.body, buffer, rounds, whole)
-        case BlockRealize():
-            if not all(_everywhere(c, buffer, whole) for c in conjuncts(stmt.predicate)
-                       if uses_var(c, rounds)):  # fmt: skip
-                return False
-            if blocks(stmt.block.body):
-                return _begins_with_write(stmt.block.body, buffer, rounds, whole)
-            return _block_begins_with_write(stmt, buffer, rounds)
-        case BufferStore():
-            return not any(_uses(part, buffer) for part in (stmt.value, *stmt.indices))
-        case _:
+
+    def _block_writes(self, node: BlockRealize) -> bool:
+        """A block without blocks inside: it sets an initial value first, or reads nothing of it."""
+        block = node.block
+        if block.init is not None and self._used_in(block.init):
+            return not any(
+                it.iter_type is IterType.REDUCE and uses_var(value, self.rounds)
+                for it, value in zip(block.iter_vars, node.iter_values, strict=True)
+            )
+        return all(region.buffer is not self.buffer for region in block.reads)
+
+    def _in_every_round(self, condition: Expr) -> bool:
+        """Whether some iteration of the loops inside meets a condition, whatever the round.
+
+        Conditions that keep a ragged tile inside a buffer leave it something in each round; the
+        ends of the inner loops are tried.
+        """
+        if not uses_var(condition, self.rounds):
+            return True
+        if not self.inner:
             return False
+        known = Analyzer()
+        for loop in self.around:
+            if isinstance(loop, For):
+                known.bind(loop.loop_var, Range(loop.min, loop.extent))
+        first: dict[Var, Expr] = {f.loop_var: f.min for f in self.inner}
+        last: dict[Var, Expr] = {f.loop_var: sub(add(f.min, f.extent), 1) for f in self.inner}
+        return any(known.prove(substitute(condition, end)) for end in (first, last))
 
+    def _everywhere(self, condition: Expr) -> bool:
+        """Whether all blocks that use the buffer run under the condition."""
+        users = [n for n in walk(self.whole)
+                 if isinstance(n, BlockRealize) and self._used_in(n.block)]  # fmt: skip
+        return all(any(structural_equal(c, condition) for c in conjuncts(n.predicate))
+                   for n in users)  # fmt: skip
 
-def _block_begins_with_write(node: BlockRealize, buffer: Buffer, rounds: set[Var]) -> bool:
-    """A block without blocks inside: it sets an initial value first, or reads nothing of it."""
-    block = node.block
-    if block.init is not None and _uses(block.init, buffer):
-        return not any(
-            it.iter_type is IterType.REDUCE and uses_var(value, rounds)
-            for it, value in zip(block.iter_vars, node.iter_values, strict=True)
-        )
-    return all(region.buffer is not buffer for region in block.reads)
-
-
-def _everywhere(condition: Expr, buffer: Buffer, whole: Stmt) -> bool:
-    """Whether all blocks that use the buffer run under the condition."""
-    users = [n for n in walk(whole) if isinstance(n, BlockRealize) and _uses(n.block, buffer)]
-    return all(any(structural_equal(c, condition) for c in conjuncts(n.predicate))
-               for n in users)  # fmt: skip
-
-
-def _uses(root: Node, buffer: Buffer) -> bool:
-    return any(node is buffer for node in walk(root))
+    def _used_in(self, root: Node) -> bool:
+        return any(node is self.buffer for node in walk(root))

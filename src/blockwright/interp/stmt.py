@@ -8,7 +8,7 @@ import numpy as np
 
 from blockwright.interp.blocks import BlockCompiler
 from blockwright.interp.calls import Run
-from blockwright.interp.combine import kind_of
+from blockwright.interp.combine import combines_lanes, kind_of
 from blockwright.interp.lanes import (
     Break,
     Continue,
@@ -80,7 +80,7 @@ class StmtCompiler(BlockCompiler):
             slot = self.define(loop.loop_var)
             self.visible.append((loop.loop_var.name, slot))
             headers.append(Loop(loop.loop_var.name, slot, low, extent, kind_of(loop), _jumps(loop),
-                                is_thread_loop(loop)))  # fmt: skip
+                                is_thread_loop(loop), combines_lanes(loop)))  # fmt: skip
         owned = [self.new_buffer(b) for b in self.privates.get(loops[-1], ())]
         body = self._seq_of([*owned, self.stmt(inner)])
         run = body

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright.analysis.kernels import BLOCK_AXES, VIRTUAL_AXES, axis_of, kernels, shares
-from blockwright.interp.private import Privates
+from blockwright.interp.private import Privates, owns, single_member
 from blockwright.ir import (
     AttrStmt,
     Block,
@@ -82,15 +82,6 @@ def is_thread_loop(loop: For) -> bool:
     return loop.thread is not None and loop.thread.thread_tag not in BLOCK_AXES
 
 
-def owned_by_members(loop: For, buffer: Buffer) -> bool:
-    """Whether every member of a thread-bound loop has its own copy of a buffer."""
-    return (
-        loop.kind is ForKind.THREAD_BINDING
-        and loop.thread is not None
-        and not shares(buffer.scope, loop.thread.thread_tag)
-    )
-
-
 def check_owned(root: Stmt, privates: Privates) -> None:
     """Refuse buffers whose copies would have to outlive the loop over their owners."""
     settled = {b: loop for loop, buffers in privates.items() for b in buffers}
@@ -107,7 +98,8 @@ class _Owned:
     def visit(self, node: Node, path: Sequence[For]) -> None:
         if isinstance(node, Buffer):
             inside = path[self.depth.get(node, len(path)) :]
-            owners = [loop for loop in inside if owned_by_members(loop, node)]
+            owners = [f for f in inside if f.kind is ForKind.THREAD_BINDING and owns(f, node)]
+            owners = owners[:1] + [f for f in owners[1:] if not single_member(f)]
             if owners and self.settled.get(node) is not owners[-1]:
                 raise InterpretError(
                     f"each member of loop {owners[-1].loop_var.name} has its own copy of "

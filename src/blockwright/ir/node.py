@@ -7,7 +7,8 @@ stay valid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -35,20 +36,33 @@ class Node(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
     def __repr__(self) -> str:
         return show(self)
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Sequence[Node]:
         """Every direct child node in field order, looking into tuples and mapping values."""
-        for name in child_fields(type(self)):
-            yield from _walk_value(getattr(self, name))
+        cls = type(self)
+        found = _children_of.get(cls)
+        if found is None:
+            found = _children_of[cls] = _reader(cls)
+        return found(self)
 
     def map_children(self, fn: Callable[[Node], Node]) -> Self:
         """A copy with `fn` applied to each child; `self` when every child came back unchanged."""
-        changes: dict[str, Any] = {}
-        for name in child_fields(type(self)):
+        changes: dict[str, Any] | None = None
+        for name, how in _shape(type(self)):
             old = getattr(self, name)
-            new = _map_value(old, fn)
+            if how == _ONE:
+                new = fn(old)
+            elif old is None:
+                continue
+            elif how == _MAYBE:
+                new = fn(old)
+            elif how == _MANY:
+                new = _map_nodes(old, fn)
+            else:
+                new = _map_value(old, fn)
             if new is not old:
+                changes = {} if changes is None else changes
                 changes[name] = new
-        return msgspec.structs.replace(self, **changes) if changes else self
+        return self if changes is None else msgspec.structs.replace(self, **changes)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields replaced."""
@@ -76,6 +90,81 @@ def child_fields(cls: type[Node]) -> tuple[str, ...]:
         found = tuple(n for n in cls.__struct_fields__ if n in names)
         _fields_cache[cls] = found
     return found
+
+
+# What a field holds, as far as its annotation tells.
+_ONE, _MAYBE, _MANY, _OTHER = range(4)
+_shapes: dict[type, tuple[tuple[str, int], ...]] = {}
+_children_of: dict[type, Callable[[Any], Sequence[Node]]] = {}
+
+
+def _shape(cls: type[Node]) -> tuple[tuple[str, int], ...]:
+    """The fields that may hold nodes and what they hold, decided once per class."""
+    found = _shapes.get(cls)
+    if found is None:
+        annotations: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            for name, annotation in getattr(base, "__annotations__", {}).items():
+                annotations[name] = str(annotation)
+        nodes = {c.__name__ for c in _subclasses(Node)}
+        found = tuple((n, _holds(annotations[n], nodes)) for n in child_fields(cls))
+        _shapes[cls] = found
+    return found
+
+
+def _holds(annotation: str, nodes: set[str]) -> int:
+    if annotation in nodes:
+        return _ONE
+    if annotation.removesuffix(" | None") in nodes:
+        return _MAYBE
+    if annotation.removeprefix("tuple[").removesuffix(", ...]") in nodes:
+        return _MANY
+    return _OTHER
+
+
+def _subclasses(cls: type[Node]) -> Iterator[type[Node]]:
+    yield cls
+    for below in cls.__subclasses__():
+        yield from _subclasses(below)
+
+
+def _reader(cls: type[Node]) -> Callable[[Any], Sequence[Node]]:
+    """How to list the children of a node of the class; trees are walked all the time."""
+    shape = _shape(cls)
+    names = [name for name, _ in shape]
+    kinds = [how for _, how in shape]
+    if not shape:
+        return lambda _: ()
+    if kinds == [_ONE]:
+        one = attrgetter(names[0])
+        return lambda node: (one(node),)
+    if kinds == [_MANY] or all(how == _ONE for how in kinds):
+        return attrgetter(*names)  # the tuple in the field, or the tuple of the fields
+
+    def read(node: Any) -> Sequence[Node]:
+        found: list[Node] = []
+        for name, how in shape:
+            value = getattr(node, name)
+            if how == _ONE:
+                found.append(value)
+            elif how == _MANY:
+                found += value
+            elif how == _MAYBE:
+                if value is not None:
+                    found.append(value)
+            else:
+                found += _walk_value(value)
+        return found
+
+    return read
+
+
+def _map_nodes(values: tuple[Node, ...], fn: Callable[[Node], Node]) -> tuple[Node, ...]:
+    mapped = tuple([fn(item) for item in values])
+    for new, old in zip(mapped, values, strict=True):
+        if new is not old:
+            return mapped
+    return values
 
 
 def _walk_value(value: Held) -> Iterator[Node]:

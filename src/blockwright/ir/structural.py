@@ -223,13 +223,16 @@ def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> N
 def structural_hash(root: Any) -> int:
     """A hash equal for structurally equal closed programs (stable within and across processes)."""
     numbers: dict[Node, int] = {}
+    count = 0
     tokens: list[Any] = []
     stack: list[Held] = [root]
     while stack:
         item = stack.pop()
         if isinstance(item, (Var, GraphVar)) or (isinstance(item, Buffer) and item in numbers):
             fresh = item not in numbers
-            tokens.append((type(item).__name__, numbers.setdefault(item, len(numbers))))
+            if fresh:
+                numbers[item] = count = count + 1
+            tokens.append((type(item).__name__, numbers[item]))
             if fresh and isinstance(item, GraphVar):
                 stack.append(item.info)
             elif fresh and not isinstance(item, GraphVar):
@@ -237,7 +240,10 @@ def structural_hash(root: Any) -> int:
             continue
         if isinstance(item, Node):
             if isinstance(item, Buffer):
-                numbers[item] = len(numbers)
+                numbers[item] = count = count + 1
+            for var in _bound_by(item):  # anew each time: copies of a body may share variables
+                numbers[var] = count = count + 1
+                tokens.append(str(var.type))
             tokens.append(type(item).__name__)
             stack.extend(getattr(item, name) for name in reversed(_field_order(item)))
         elif isinstance(item, (tuple, list)):
@@ -249,6 +255,15 @@ def structural_hash(root: Any) -> int:
         else:
             tokens.append(_leaf_token(item))
     return _digest(tokens)
+
+
+def _bound_by(node: Node) -> tuple[Var, ...]:
+    """Variables that a loop, iterator, let or reducer defines."""
+    if isinstance(node, For):
+        return (node.loop_var,)
+    if isinstance(node, (IterVar, LetStmt, E.Let)):
+        return (node.var,)
+    return (*node.lhs, *node.rhs) if isinstance(node, CommReducer) else ()
 
 
 def _leaf_token(item: Held) -> Any:

@@ -8,6 +8,7 @@ in several places is rewritten once. Buffers are rewritten wherever they are men
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, TypeVar, cast
 
 from blockwright.ir.buffer import Buffer
@@ -27,24 +28,40 @@ def walk(root: Node) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(list(node.children())))
+        stack += node.children()[::-1]
 
 
 def collect(root: Node, kind: type[NodeT]) -> list[NodeT]:
     """All nodes of one class in program order, each object once."""
-    seen: set[int] = set()
-    out: list[NodeT] = []
-    for node in walk(root):
-        if isinstance(node, kind) and id(node) not in seen:
-            seen.add(id(node))
-            out.append(node)
-    return out
+    found: dict[NodeT, None] = {}
+    leaves = _without(kind)
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, kind):
+            found[node] = None
+        if not isinstance(node, leaves):
+            stack += node.children()[::-1]
+    return list(found)
 
 
-def uses_var(root: Node, variables: Var | set[Var]) -> bool:
+def _without(kind: type[Node]) -> type[Expr] | tuple[()]:
+    """The class below which no node of a class is found: no statement stands in an expression."""
+    return Expr if issubclass(kind, Stmt) else ()
+
+
+def uses_var(root: Node, variables: Var | AbstractSet[Var]) -> bool:
     """Whether any of the variables occurs in the tree."""
     wanted = {variables} if isinstance(variables, Var) else variables
-    return any(isinstance(node, Var) and node in wanted for node in walk(root))
+    stack: list[Node] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Var):
+            if node in wanted:
+                return True
+        else:
+            stack += node.children()
+    return False
 
 
 def free_vars(root: Expr) -> list[Var]:

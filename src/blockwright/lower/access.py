@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from blockwright.arith import Analyzer, bound_region
+from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -36,7 +37,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
-from blockwright.lower.rewrite import conjuncts, stable
+from blockwright.lower.rewrite import stable
 
 Loop = tuple[Var, Range]
 

@@ -19,16 +19,16 @@ After::
             B[i] = B[i] + A[i, k]
 
 Initial values of reductions that may take no step at all are put in front of them first.
-Two facts that the body alone does not show are kept as attributes until the passes that need them:
-`match_buffer` (a view whose strides or offset are variables) and `touched_region` (what is
-reached through an address).
+Facts that the body alone does not show are kept as attributes until the passes that need them:
+`match_buffer` (a view whose strides or offset are variables), `touched_region` (what is reached
+through an address) and, in vectorized loops, `reducer` (how a declared reduction combines lanes).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis import DIM_ALIGN, define_empty_reductions
+from blockwright.analysis import DIM_ALIGN, REDUCER_KEY, define_empty_reductions
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -80,6 +80,7 @@ class _Blocks(Mutator):
         self.machine = machine
         self.views: dict[Buffer, BufferRegion] = {}
         self.align: dict[Buffer, list[tuple[int, int, int]]] = {}
+        self.lanes = False  # in the body of a vectorized loop
 
     def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = node.block
@@ -102,6 +103,8 @@ class _Blocks(Mutator):
         matches = [self._match(match) for match in block.match_buffers]
         self._note_alignment(block)
         body = self(block.body)
+        if self.lanes and REDUCER_KEY in block.annotations:
+            body = S.AttrStmt(block.annotations[REDUCER_KEY], REDUCER_KEY, const(1, "int32"), body)
         if block.init is not None:
             body = sequence([_initial(self(block.init), block.iter_vars, values), body])
         for region in self._touched(block):
@@ -211,7 +214,10 @@ class _Blocks(Mutator):
             raise BuildError(f"loop {node.loop_var.name} is bound to {tag}, which this processor "
                              "does not have", code="BW631",
                              help="use parallel and vectorize, or a cuda target")  # fmt: skip
-        return self.descend(node)
+        outside, self.lanes = self.lanes, self.lanes or node.kind is ForKind.VECTORIZED
+        loop = self.descend(node)
+        self.lanes = outside
+        return loop
 
 
 def _own_code(body: Stmt) -> list[Any]:

@@ -25,6 +25,7 @@ from collections.abc import Callable
 import msgspec
 
 from blockwright.arith import Analyzer
+from blockwright.arith.condition import conjuncts
 from blockwright.arith.text import expr_text
 from blockwright.ir import (
     Buffer,
@@ -56,7 +57,6 @@ from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
     Scoped,
-    conjuncts,
     has_effect,
     reads_memory,
     sequence,

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from blockwright.analysis.tree import jumps
 from blockwright.arith import Analyzer, eval_set
+from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     BufferLoad,
     Call,
@@ -53,7 +54,6 @@ from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
     Statements,
-    conjuncts,
     sequence,
     walk_code,
 )

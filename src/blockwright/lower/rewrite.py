@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from blockwright.arith import Analyzer
+from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     OPS,
     Buffer,
@@ -80,17 +81,6 @@ def sequence(stmts: list[Stmt]) -> Stmt:
     """Statements in order without those that do nothing."""
     useful = [stmt for stmt in stmts if not is_no_op(stmt)]
     return seq(useful) if useful else no_op()
-
-
-def conjuncts(condition: Expr) -> Iterator[Expr]:
-    """The parts that must all hold."""
-    if isinstance(condition, E.And):
-        yield from conjuncts(condition.a)
-        yield from conjuncts(condition.b)
-    elif isinstance(condition, E.Call) and condition.op == "likely":
-        yield from conjuncts(condition.args[0])
-    elif not is_const_int(condition, 1):
-        yield condition
 
 
 def reads_memory(root: Node) -> bool:
@@ -270,7 +260,7 @@ def walk_code(root: Node) -> Iterator[Node]:
         node = stack.pop()
         yield node
         if not isinstance(node, Buffer):
-            stack.extend(reversed(list(node.children())))
+            stack += node.children()[::-1]
 
 
 def has_effect(root: Node) -> bool:

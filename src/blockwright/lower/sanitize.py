@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from blockwright.arith import Analyzer
+from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     Allocate,
     Buffer,
@@ -48,7 +49,6 @@ from blockwright.lower.check_indices import Check, statement
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
-    conjuncts,
     mentions,
     sequence,
     stable,

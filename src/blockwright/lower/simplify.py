@@ -25,6 +25,7 @@ import contextlib
 from typing import Any, TypeGuard
 
 from blockwright.analysis.tree import jumps
+from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     BufferLoad,
     Call,
@@ -48,7 +49,6 @@ from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
-    conjuncts,
     has_effect,
     is_no_op,
     no_op,

@@ -13,11 +13,13 @@ After::
              predicate=m)        # m: T.Ramp(f * 16, 1, 16) < T.Broadcast(n, 16)
 
 A sum, minimum or maximum over the lanes, written as `B[i] = B[i] + f(v)`, becomes one vector
-reduction. A body without a vector form runs one iteration at a time, and a note says so.
+reduction; other reductions combine their lanes by halves (`lane_tree`). A body without a vector
+form runs one iteration at a time, and a note says so.
 """
 
 from __future__ import annotations
 
+from blockwright.analysis import REDUCER_KEY
 from blockwright.arith import Analyzer
 from blockwright.ir import (
     BufferLoad,
@@ -42,6 +44,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.lane_tree import combined_lanes
 from blockwright.lower.lanes import CannotVectorize, Lanes
 from blockwright.lower.rewrite import Analysed, Instantiate, broadcast, fold, sequence, walk_code
 from blockwright.support import BuildError
@@ -50,8 +53,8 @@ from blockwright.support import BuildError
 def vectorize_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function without vectorized loops.
 
-    Raises BuildError BW630 where the number of lanes is not a constant, BW632 for a reduction over
-    the lanes that is not a sum, product-free minimum or maximum of the stored element.
+    Raises BuildError BW630 where the number of lanes is not a constant, BW632 for an update of one
+    element by all lanes that is no step of a reducer.
     """
     return func.replace(body=_Loops(context, function_analyzer(func))(func.body))
 
@@ -81,6 +84,9 @@ class _Loops(Analysed):
         except CannotVectorize as reason:
             self._note(node, str(reason))
             return self(node.replace(kind=ForKind.SERIAL))
+
+    def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
+        return self(node.body) if node.key == REDUCER_KEY else self.descend(node)
 
     def _note(self, node: For, why: str) -> None:
         self.context.note(f"loop {node.loop_var.name} is not vectorized: {why}")
@@ -117,7 +123,8 @@ class _Body:
         self.lanes = Lanes(loop.loop_var, loop.min, count, analyzer)
 
     def run(self) -> Stmt:
-        return self.stmt(self.loop.body, self.lanes)
+        combined = combined_lanes(self.loop.body, self.lanes)
+        return self.stmt(self.loop.body, self.lanes) if combined is None else combined
 
     def stmt(self, node: Stmt, lanes: Lanes) -> Stmt:
         match node:
@@ -140,7 +147,8 @@ class _Body:
                 lanes(node.value)  # raises for calls with an effect
                 return S.Evaluate(const(0, "int32"))
             case S.AttrStmt():
-                return node.replace(body=self.stmt(node.body, lanes))
+                body = self.stmt(node.body, lanes)
+                return body if node.key == REDUCER_KEY else node.replace(body=body)
             case _:
                 raise CannotVectorize(f"{type(node).__name__} has no vector form")
 
@@ -187,8 +195,9 @@ class _Body:
             raise BuildError(
                 f"loop {self.loop.loop_var.name} is vectorized, but every iteration updates the "
                 f"same element of {node.buffer.name}", code="BW632",
-                help="vectorize a spatial loop, use rfactor, or write the update as "
-                "B[i] = B[i] + f(v), min or max")  # fmt: skip
+                help="vectorize a spatial loop, use rfactor, or write the update as a step "
+                "of a reducer: B[i] = B[i] + f(v), a builtin one or one declared with "
+                'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
         raise CannotVectorize(f"all iterations store to one element of {node.buffer.name}")
 
     def _reduction(self, node: BufferStore, lanes: Lanes) -> BufferStore | None:

@@ -22,8 +22,9 @@ from blockwright.ops.row import (
     known_shape,
     tensor,
 )
-from blockwright.script.compute import Program, Tensor, reducer_of
+from blockwright.script.compute import Into, Program, Tensor, reducer_of
 
+I32 = ir.dtype_of("int32")
 I64 = ir.dtype_of("int64")
 BOOL = ir.dtype_of("bool")
 FLOAT32 = ir.dtype_of("float32")
@@ -128,6 +129,7 @@ def fold(
     combiner: str,
     dtype: ir.DType,
     axes: Sequence[str] = (),
+    into: Into | None = None,
 ) -> Tensor:
     """A reduction block, or the combiner's identity where there is surely nothing to combine.
 
@@ -135,8 +137,17 @@ def fold(
     """
     if any(ir.is_const_int(extent, 0) for extent in over):
         (identity,) = reducer_of(combiner, [dtype]).identity
-        return program.compute(name, shape, lambda *i: identity, dtype, axes=axes[: len(shape)])
-    return program.reduce(name, shape, over, body, combiner, dtype, axes=axes)
+        return program.compute(name, shape, lambda *i: identity, dtype, axes=axes[: len(shape)],
+                               into=into)  # fmt: skip
+    return program.reduce(name, shape, over, body, combiner, dtype, axes=axes, into=into)
+
+
+def finish_rounded(program: Program, total: Tensor, dtype: ir.DType) -> ir.PrimFunc:
+    """The program that returns `total`, rounded when it was summed in a wider type."""
+    if total.dtype is dtype:
+        return program.finish([total])
+    out = program.compute("out", total.shape, lambda *i: total[i], dtype)
+    return program.finish([out])
 
 
 def lower_elementwise(
@@ -161,6 +172,21 @@ def copy_program(
     (x,) = inputs(ctx, program, infos[:1])
     dims = tuple(shape(x))
     return program.finish([program.compute("out", dims, lambda *i: element(x, dims, i))])
+
+
+def bordered(
+    x: Tensor, index: Sequence[Any], width: Sequence[tuple[ir.Expr, ir.Expr]], value: ir.Expr
+) -> ir.Expr:
+    """Element `index` of `x` with a border of `value`, (before, after) wide along each axis."""
+    inside: list[ir.Expr] = []
+    where: list[Any] = []
+    for position, dim, (low, high) in zip(index, x.shape, width, strict=True):
+        if not ir.is_const_int(low, 0):
+            inside.append(position >= low)
+        if not ir.is_const_int(high, 0):
+            inside.append(position < ir.add(low, dim))
+        where.append(ir.sub(position, low))
+    return ir.if_then_else(ir.all_of(inside), x[tuple(where)], value)
 
 
 def scalar_constant(ctx: OpContext, value: Any, dtype: ir.DType) -> ir.Expr:

@@ -11,6 +11,7 @@ from blockwright import ir
 from blockwright.ops.common import (
     accumulator,
     at,
+    finish_rounded,
     fold,
     inputs,
     require_kind,
@@ -31,7 +32,7 @@ from blockwright.ops.row import (
     known_dtype,
 )
 from blockwright.ops.samples import floats, ints
-from blockwright.script.compute import Program, Tensor
+from blockwright.script.compute import Program
 
 _MATMUL: dict[str, Any] = {"out_dtype": None}
 
@@ -64,14 +65,6 @@ def _deduce_matmul(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir
     return result(found, (*batch, *rows, *columns), _out_type(attrs, dtype))
 
 
-def _finish(program: Program, total: Tensor, dtype: ir.DType) -> ir.PrimFunc:
-    """The program that returns `total`, rounded when it was summed in a wider type."""
-    if total.dtype is dtype:
-        return program.finish([total])
-    out = program.compute("out", total.shape, lambda *i: total[i], dtype)
-    return program.finish([out])
-
-
 def _lower_matmul(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
     dtype = _out_type(attrs, known_dtype(ctx, infos[0], 0))
     assert dtype is not None
@@ -91,7 +84,8 @@ def _lower_matmul(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
         return ir.mul(ir.cast_to(a[of_a], inner), ir.cast_to(b[of_b], inner))
 
     name = "out" if inner is dtype else "product"
-    return _finish(program, fold(program, name, shape, a.shape[-1:], term, "sum", inner), dtype)
+    total = fold(program, name, shape, a.shape[-1:], term, "sum", inner)
+    return finish_rounded(program, total, dtype)
 
 
 def _deduce_linear(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -125,7 +119,8 @@ def _lower_linear(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
 
     if not bias:
         name = "out" if inner is dtype else "product"
-        return _finish(program, fold(program, name, shape, x.shape[-1:], term, "sum", inner), dtype)
+        total = fold(program, name, shape, x.shape[-1:], term, "sum", inner)
+        return finish_rounded(program, total, dtype)
     total = fold(program, "product", shape, x.shape[-1:], term, "sum", inner)
     out = program.compute(
         "out", shape, lambda *i: ir.add(total[i], ir.cast_to(at(bias[0], i), inner)), dtype

@@ -1,4 +1,4 @@
-"""Slicing, flipping, padding, joining, splitting, repeating: blocks that load from elsewhere."""
+"""Slicing, flipping, joining, splitting, repeating: blocks that load from elsewhere."""
 
 # Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
@@ -20,7 +20,6 @@ from blockwright.ops.common import (
     copy_program,
     inputs,
     result,
-    scalar_constant,
     tensors,
     unknown,
 )
@@ -39,7 +38,7 @@ from blockwright.ops.samples import bools, exact, floats, ints
 from blockwright.script.compute import Program, Tensor
 
 
-# ------------------------------------------------------------------- slicing, flipping, padding
+# ---------------------------------------------------------------------------- slicing, flipping
 def _clamped(ctx: OpContext, value: ir.Expr, low: ir.Expr, high: ir.Expr) -> ir.Expr:
     """`value` limited to [low, high], without the limits that surely hold."""
     if not ctx.analyzer.prove(ir.compare(ir.GE, value, low)):
@@ -115,50 +114,6 @@ def _lower_flip(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) ->
     return copy_program(ctx, infos, lambda x: x.shape, element)
 
 
-def _pad_width(ctx: OpContext, attrs: Attrs, rank: int) -> list[tuple[ir.Expr, ir.Expr]]:
-    width = [tuple(as_dim(v) for v in pair) for pair in attrs["pad_width"]]
-    if len(width) != rank or any(len(pair) != 2 for pair in width):
-        raise ctx.error(f"pad_width must hold {rank} pairs (before, after)")
-    for value in (v for pair in width for v in pair):
-        if isinstance(value, ir.IntImm) and value.value < 0:
-            raise ctx.error(f"negative padding {value.value}", "use slice")
-    return [(pair[0], pair[1]) for pair in width]
-
-
-def _padded_shape(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> list[ir.Expr]:
-    width = _pad_width(ctx, attrs, len(shape))
-    return [ctx.analyzer.simplify(ir.add(ir.add(d, low), high))
-            for d, (low, high) in zip(shape, width, strict=True)]  # fmt: skip
-
-
-def _deduce_pad(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
-    if x.dtype is not None:
-        scalar_constant(ctx, attrs["pad_value"], x.dtype)
-    if x.shape is None:
-        return unknown(found, x.dtype, x.rank)
-    return result(found, _padded_shape(ctx, attrs, x.shape), x.dtype)
-
-
-def _lower_pad(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
-    shape = known_shape(ctx, infos[0], 0)
-    width = _pad_width(ctx, attrs, len(shape))
-
-    def element(x: Tensor, dims: Sequence[ir.Expr], i: Sequence[Any]) -> Any:
-        inside: list[ir.Expr] = []
-        where: list[Any] = []
-        for index, dim, (low, high) in zip(i, shape, width, strict=True):
-            if not ir.is_const_int(low, 0):
-                inside.append(index >= low)
-            if not ir.is_const_int(high, 0):
-                inside.append(index < ir.add(low, dim))
-            where.append(ir.sub(index, low))
-        value = scalar_constant(ctx, attrs["pad_value"], x.dtype)
-        return ir.if_then_else(ir.all_of(inside), x[tuple(where)], value)
-
-    return copy_program(ctx, infos, lambda x: _padded_shape(ctx, attrs, shape), element)
-
-
 # --------------------------------------------------------------- joining, splitting, repeating
 def _joined(infos: Sequence[ir.Info]) -> list[ir.Info]:
     """Arguments one by one, also when they come as one tuple."""
@@ -202,17 +157,20 @@ def _lower_concat(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     for part in parts:
         starts.append(ctx.analyzer.simplify(ir.add(starts[-1], part.shape[axis])))
 
-    def element(*i: Any) -> Any:
-        value: Any = None
-        for number in reversed(range(len(parts))):
-            where = (*i[:axis], ir.sub(i[axis], starts[number]), *i[axis + 1 :])
-            here = parts[number][where]
-            value = here if value is None else ir.if_then_else(
-                i[axis] < starts[number + 1], here, value)  # fmt: skip
-        return value
-
     shape = _joined_shape(ctx, [p.shape for p in parts], attrs)
-    return program.finish([program.compute("out", shape, element)])
+    filled = [(part, start) for part, start in zip(parts, starts, strict=False)
+              if not ir.is_const_int(part.shape[axis], 0)]  # fmt: skip
+    if not filled:  # nothing to join; the result has no elements
+        return program.finish([program.compute("out", shape, lambda *i: parts[0][i])])
+    out = program.alloc("out", shape, parts[0].dtype)
+    for part, start in filled:
+        extents = [d if a == axis else shape[a] for a, d in enumerate(part.shape)]
+
+        def place(*i: ir.Expr, start: ir.Expr = start) -> list[ir.Expr]:
+            return [ir.add(v, start) if a == axis else v for a, v in enumerate(i)]
+
+        program.compute("out_part", extents, lambda *i, part=part: part[i], into=(out, place))
+    return program.finish([out])
 
 
 def _cuts(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> list[ir.Expr]:
@@ -344,23 +302,6 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3, 5), {}), (floats(3, 5), {"axis": -1}), (floats(3, 1, 5), {"axis": (0, 2)})
         ),
         "Elements in the opposite order along axes.",
-    ),
-    OpRow(
-        "pad",
-        ("x",),
-        _deduce_pad,
-        _lower_pad,
-        lambda x, pad_width, pad_value: np.pad(x, pad_width, constant_values=pad_value),
-        {"pad_width": REQUIRED, "pad_value": 0},
-        ("aten.constant_pad_nd.default",),
-        ("Pad",),
-        exact(
-            (floats(3, 5), {"pad_width": ((1, 0), (0, 2))}),
-            (floats(3), {"pad_width": ((2, 3),), "pad_value": -1.5}),
-            (floats(0, 2), {"pad_width": ((1, 1), (0, 0))}),
-            (ints(3), {"pad_width": ((0, 0),)}),
-        ),
-        "A border of one value: (before, after) for each axis.",
     ),
     OpRow(
         "concat",

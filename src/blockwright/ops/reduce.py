@@ -10,6 +10,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.ops.common import (
     BOOL,
+    I32,
     I64,
     ONE,
     accumulator,
@@ -193,6 +194,19 @@ def _deduce_position(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> 
     return deduce_axes(ctx, x, attrs, I64)
 
 
+def _position_type(ctx: OpContext, over: Sequence[ir.Expr]) -> ir.DType:
+    """The narrowest type of positions: int32 where all surely fit, so that vectors hold more.
+
+    Over no elements the position is the largest int64; so there must be one at least.
+    """
+    total: ir.Expr = ONE
+    for extent in over:
+        total = ir.mul(total, extent)
+    fits = ir.compare(ir.LE, total, ir.const(I32.max_value, I64))
+    some = ir.compare(ir.GE, total, ONE)
+    return I32 if ctx.analyzer.prove(fits) and ctx.analyzer.prove(some) else I64
+
+
 def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> OpRow:
     """The first position of an extreme: one reduction of pairs (element, position).
 
@@ -208,16 +222,21 @@ def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> Op
             only = as_dim(0) if not what.axes else ir.const(I64.max_value, I64)
             return program.finish([program.compute("out", what.shape, lambda *_: only, I64)])
 
+        kind = _position_type(ctx, what.over)
+
         def pair(*indices: Any) -> tuple[ir.Expr, ir.Expr]:
             index = what.full_index(indices)
             here: Any = as_dim(0)
             for axis in what.axes:
                 here = here * x.shape[axis] + index[axis]
-            return x[index], here
+            return x[index], ir.cast_to(here, kind)
 
-        _, out = program.reduce_tuple(("best", "out"), what.shape, what.over, pair, combiner,
-                                      (dtype, I64))  # fmt: skip
-        return program.finish([out])
+        names = ("best", "out" if kind is I64 else "where")
+        _, out = program.reduce_tuple(names, what.shape, what.over, pair, combiner, (dtype, kind))
+        if kind is I64:
+            return program.finish([out])
+        where = out
+        return program.finish([program.compute("out", what.shape, lambda *i: where[i], I64)])
 
     def oracle(x: Array, *, axis: Any, keepdims: bool) -> Array:
         return np.asarray(fn(wide(x), axis=axis, keepdims=keepdims), np.int64)

@@ -127,6 +127,10 @@ def source_index(
 ) -> tuple[Any, ...]:
     """Index into `source` of the element at `indices` of the same elements seen as `target`."""
     out: list[Any] = [ZERO] * len(source)
+    for position, (a, b) in enumerate(zip(source, target, strict=False)):
+        if not (ir.is_const_int(a, 1) and ir.is_const_int(b, 1)):
+            break
+        out[position] = indices[position]  # 0 too, but it says which axis it is: a batch of one
     for left, right in _groups(ctx, source, target):
         linear: Any = indices[right[0]]
         for position in right[1:]:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from blockwright.ops import (
+    activation,
+    adaptive_pool,
     attention,
     cast,
+    channel_norm,
     compare,
+    conv_transpose,
+    convolution,
     create,
     elementwise_binary,
     elementwise_unary,
@@ -13,6 +18,8 @@ from blockwright.ops import (
     matmul,
     move,
     normalize,
+    pad,
+    pool,
     reduce,
     shape,
     softmax,
@@ -21,9 +28,14 @@ from blockwright.ops.row import OpRow
 from blockwright.support import GraphError
 
 _FAMILIES = (
+    activation.ROWS,
+    adaptive_pool.ROWS,
     attention.ROWS,
     cast.ROWS,
+    channel_norm.ROWS,
     compare.ROWS,
+    conv_transpose.ROWS,
+    convolution.ROWS,
     create.ROWS,
     elementwise_binary.ROWS,
     elementwise_unary.ROWS,
@@ -31,6 +43,8 @@ _FAMILIES = (
     matmul.ROWS,
     move.ROWS,
     normalize.ROWS,
+    pad.ROWS,
+    pool.ROWS,
     reduce.ROWS,
     shape.ROWS,
     softmax.ROWS,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.analysis import Pattern, block_pattern
 from blockwright.passes.context import PassContext
-from blockwright.passes.movement import is_movement, keeps_last_axis
+from blockwright.passes.movement import is_joined, is_movement, keeps_last_axis
 from blockwright.passes.rewrite import (
     flat_function,
     graph_functions,
@@ -44,6 +44,7 @@ class _Node:
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
         self.movement = is_movement(func)
         self.contraction = has_contraction(func)
+        self.joins = is_joined(func)
         self.args = [a for a in tir_args(binding.value) if isinstance(a, ir.GraphVar)]
         self.group = _Group(self)
 
@@ -129,7 +130,8 @@ class _Fuser:
             return True
         anchor = node.group.anchor
         if anchor is not None and anchor.contraction:
-            return node is not anchor  # an operand of the epilogue, computed in place
+            # An operand of the epilogue, computed in place; parts of a whole are made outside.
+            return node is not anchor and not any(n.joins for n in producer.group.nodes)
         return anchor is None or anchor.kind in _ANCHORS
 
     def _merge(self, group: _Group, other: _Group) -> None:

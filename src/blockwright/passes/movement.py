@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.analysis import joined_buffers
 
 
 def _single_block(func: ir.PrimFunc) -> ir.Block | None:
@@ -30,6 +31,13 @@ def is_movement(func: ir.PrimFunc) -> bool:
         return False
     _, load = found
     return not any(isinstance(n, ir.BufferLoad) for i in load.indices for n in ir.walk(i))
+
+
+def is_joined(func: ir.PrimFunc) -> bool:
+    """Whether several blocks make a result in parts: a concatenation."""
+    results = set(func.buffers)
+    joined = joined_buffers([b for b in ir.blocks(func.root.body) if not ir.blocks(b.body)])
+    return any(buffer in results for buffer in joined)
 
 
 def keeps_last_axis(func: ir.PrimFunc) -> bool:

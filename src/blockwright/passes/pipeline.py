@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from blockwright import ir
 from blockwright.passes.context import Pass, PassContext
 from blockwright.passes.fold_constants import fold_constants
+from blockwright.passes.fold_scales import fold_scales
 from blockwright.passes.fuse_ops import fuse_ops
 from blockwright.passes.fuse_tir import fuse_tir
 from blockwright.passes.legalize import legalize
@@ -28,6 +29,7 @@ STAGES: tuple[Stage, ...] = (
         "LowerOperatorToTensorProgram",
         (
             ("normalize", normalize),
+            ("fold_scales", fold_scales),
             ("eliminate_common", eliminate_common),
             ("eliminate_dead", eliminate_dead),
             ("legalize", legalize),

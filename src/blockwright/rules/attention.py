@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.rules.contraction import canonicalize, node, vector_rows, vector_tile
+from blockwright.rules.contraction import canonicalize, node, pack_panels, vector_rows, vector_tile
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
 from blockwright.rules.inline import inline_where, is_copy
 from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.tiles import RegisterTile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
@@ -73,7 +72,7 @@ def apply(sch: Schedule, target: Target) -> None:
     for handle in (*rest, product, out):
         sch.reverse_compute_at(handle, i0)
     sch.compute_at(form.b, task)
-    _pack_panels(sch, form.b, task, form.tile)
+    pack_panels(sch, form, inner_loops(sch, form.b, task))
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.lanes)
     for handle in rest:
         _rows(sch, handle, i0, target)
@@ -113,15 +112,6 @@ def _align(sch: Schedule, product: BlockRV, out: BlockRV) -> None:
     ):
         return
     sch.transform_block_layout(out, IndexMap(iters, load.indices))
-
-
-def _pack_panels(sch: Schedule, b: BlockRV, task: LoopRV, tile: RegisterTile) -> None:
-    """Keys are gathered a vector of columns at a time."""
-    loops = inner_loops(sch, b, task)
-    columns, depth = loops[-2], loops[-1]
-    outer, chunk, lane = sch.split(columns, [None, tile.vectors, tile.lanes])
-    sch.reorder(outer, chunk, depth, lane)
-    sch.vectorize(lane)
 
 
 def _score_tile(

@@ -3,7 +3,8 @@
 Used by the GEMM rule at the root of a program and by the attention rule inside a loop. A block
 `C[b, s, j] += A[b, s, k] * W[j, k]` goes through these steps, each a schedule primitive:
 
-1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]
+1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]; a
+   convolution keeps kernel axes apart from channels: C2[m, n] += A2[kh, m, k] * W2[n, kh, k]
 2. `pad_einsum(mode="clamp")`: m and n become whole tiles; rows beyond the end repeat the last one
 3. `transform_layout` of W2 into panels [n / NR][k][NR], which `lift_packing` moves to compile time
    when W is a constant
@@ -14,12 +15,22 @@ Used by the GEMM rule at the root of a program and by the attention rule inside 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin import outer_product_name
-from blockwright.rules.facts import contraction_of, extent_of, fusing_map, position_of
+from blockwright.rules.facts import (
+    address_of,
+    contraction_of,
+    depth_groups,
+    extent_of,
+    fusing_map,
+    position_of,
+    stride,
+)
 from blockwright.rules.tiles import RegisterTile, choose_register_tile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
@@ -33,12 +44,14 @@ class Canonical(msgspec.Struct):
         block: the contraction.
         a, b: blocks that make its operands, in a form of their own.
         tile: register tile chosen for it.
+        depth: number of reduction axes.
     """
 
     block: BlockRV
     a: BlockRV
     b: BlockRV
     tile: RegisterTile
+    depth: int
 
 
 def node(sch: Schedule, block: BlockRV) -> ir.Block:
@@ -53,7 +66,8 @@ def canonicalize(
 ) -> Canonical:
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
-    Batch axes stay as they are; row, column and reduction axes are fused into one each.
+    Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
+    far as the left operand's address stays linear.
     """
     before = node(sch, block)
     facts = contraction_of(before)
@@ -61,6 +75,7 @@ def canonicalize(
         raise ScheduleError("the block is no contraction", code="BW340")
     rows, columns = extent_of(before, facts.m), extent_of(before, facts.n)
     tile = choose_register_tile(target, rows, columns, before.writes[0].buffer.dtype.bits)
+    depth = depth_groups(before, facts)
     extents = [it.dom.extent for it in before.iter_vars]
     a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))
     b = sch.reindex(block, ("read", position_of(facts.b, node(sch, block).reads)))
@@ -70,14 +85,16 @@ def canonicalize(
     else:
         sch.compute_inline(c)
     batch = [(p,) for p in facts.batch]
-    _regroup(sch, block, extents, [*batch, facts.m, facts.n, facts.k])
-    _fuse_copy(sch, a, a, extents, [*batch, facts.m, facts.k])
-    _fuse_copy(sch, b, b, extents, [*batch, facts.n, facts.k])
+    _regroup(sch, block, extents, [*batch, facts.m, facts.n, *depth])
+    _fuse_copy(sch, a, a, extents, [*batch, facts.m, *depth])
+    _fuse_copy(sch, b, b, extents, [*batch, facts.n, *depth])
     _fuse_copy(sch, block, tail, extents, [*batch, facts.m, facts.n])
-    padding = [1] * len(batch) + [tile.rows if pad_rows else 1, tile.columns, 1]
+    padding = [1] * len(batch) + [tile.rows if pad_rows else 1, tile.columns] + [1] * len(depth)
     a, b = _pad(sch, block, a, b, padding)
     _panels(sch, b, len(batch), tile)
-    return Canonical(block, a, b, tile)
+    if len(depth) > 1:
+        _row_last_but_one(sch, a, len(batch))
+    return Canonical(block, a, b, tile, len(depth))
 
 
 def _pad(
@@ -125,26 +142,58 @@ def _fuse_copy(
 
 
 def _panels(sch: Schedule, b: BlockRV, batch: int, tile: RegisterTile) -> None:
-    """Lay the right operand out in panels [n / columns][k][columns]."""
+    """Lay the right operand out in panels [n / columns][k…][columns]."""
     width = tile.columns
-    dtype = node(sch, b).iter_vars[0].var.dtype
-    axes = tuple(ir.Var(f"i{k}", dtype) for k in range(batch + 2))
-    n, k = axes[-2:]
-    final = (*axes[:batch], ir.floordiv(n, width), k, ir.floormod(n, width))
+    axes = _axes(node(sch, b))
+    n, *k = axes[batch:]
+    final = (*axes[:batch], ir.floordiv(n, width), *k, ir.floormod(n, width))
     sch.transform_layout(b, ("write", 0), IndexMap(axes, final))
 
 
-def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: LoopRV) -> BlockRV:
-    """Steps 5 and 6 without the epilogue, below loops (…, k, m1, n1); returns the init block."""
+def _row_last_but_one(sch: Schedule, a: BlockRV, batch: int) -> None:
+    """Store the left operand's copy as [k…][m][k], so that a register tile is its last two axes."""
+    axes = _axes(node(sch, a))
+    m, *outer, k = axes[batch:]
+    sch.transform_layout(a, ("write", 0), IndexMap(axes, (*axes[:batch], *outer, m, k)))
+
+
+def _axes(copy: ir.Block) -> tuple[ir.Var, ...]:
+    """A variable for each axis of what a copy writes."""
+    rank = copy.writes[0].buffer.ndim
+    return tuple(ir.Var(f"i{k}", copy.iter_vars[0].var.dtype) for k in range(rank))
+
+
+def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopRV]) -> BlockRV:
+    """Steps 5 and 6 without the epilogue, below loops (…, k…, m1, n1); returns the init block."""
     dtype = node(sch, form.block).writes[0].buffer.dtype
     sch.set_scope(form.block, 0, "local")
     sch.set_scope(form.a, 0, "local")
-    sch.compute_at(form.a, k)
-    unroll_all(sch, form.a, below=k)
-    init = sch.decompose_reduction(form.block, k)
+    sch.compute_at(form.a, k[-1])
+    unroll_all(sch, form.a, below=k[-1])
+    init = sch.decompose_reduction(form.block, k[0])
     vector_rows(sch, init, form.tile.columns)
     sch.tensorize(m1, outer_product_name(form.tile.rows, form.tile.columns, dtype.name))
     return init
+
+
+def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> LoopRV:
+    """Write the panels a vector of columns at a time; returns the loop over panels.
+
+    Front to back where columns are neighbours in the source; else the rows that a vector gathers
+    from are passed from one end to the other, so that each line of them is fetched once.
+
+    Args:
+        loops: the copy's own loops over (n, k…).
+    """
+    copy = node(sch, form.b)
+    (load,) = ir.collect(copy.body, ir.BufferLoad)
+    column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
+    together = stride(address_of(load, copy), column) == 1
+    columns, *depth = loops
+    panel, chunk, lane = sch.split(columns, [None, form.tile.vectors, form.tile.lanes])
+    sch.reorder(panel, *((*depth, chunk) if together else (chunk, *depth)), lane)
+    sch.vectorize(lane)
+    return panel
 
 
 def vector_tile(sch: Schedule, block: BlockRV, n1: LoopRV, m1: LoopRV, lanes: int) -> None:

@@ -1,12 +1,17 @@
-"""Element-wise programs: all blocks spatial. One parallel loop, vectors along the last axis."""
+"""Element-wise programs: all blocks spatial. One parallel loop, vectors along the last axis.
+
+What follows a concatenation is applied where each part is made; parts that lie next to one another
+along the last axis are made in one pass.
+"""
 
 from __future__ import annotations
 
 from blockwright import ir
 from blockwright.rules.facts import is_spatial, leaf_blocks
-from blockwright.rules.inline import block_of, extent, inline_where
+from blockwright.rules.inline import block_of, extent, inline_where, push_into_parts
 from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _TYPICAL = 256  # elements taken for an axis of unknown length
@@ -23,16 +28,86 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    for handle in inline_where(sch, sch.get_child_blocks(sch.get_block("root"))):
-        spread(sch, handle, target)
+    handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")))
+    handles = push_into_parts(sch, handles)
+    for handle in handles:
+        _in_store_order(sch, handle)
+    for group in _side_by_side(sch, handles):
+        for part in _merged(sch, group):
+            spread(sch, part, target)
 
 
-def spread(sch: Schedule, handle: BlockRV, target: Target) -> None:
-    """Parallel tasks of some thousand elements over the outer loops, vectors over the last."""
+def _merged(sch: Schedule, group: list[BlockRV]) -> list[list[BlockRV]]:
+    """Blocks under common outer loops; each on its own where one uses what another one makes."""
+    if len(group) < 2:
+        return [group]
+    try:
+        sch.merge(*(sch.get_loops(handle)[-2] for handle in group))
+    except ScheduleError:
+        return [[handle] for handle in group]
+    return [group]
+
+
+def _in_store_order(sch: Schedule, handle: BlockRV) -> None:
+    """Loops in the order of the stored buffer's axes: vectors are stored as they are made."""
+    block, loops = block_of(sch, handle), sch.get_loops(handle)
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or len(loops) != len(block.iter_vars):
+        return
+    order = [k for index in store.indices for k, it in enumerate(block.iter_vars)
+             if ir.uses_var(index, it.var)]  # fmt: skip
+    if sorted(order) == list(range(len(loops))) and order != sorted(order):
+        sch.reorder(*(loops[k] for k in order))
+
+
+def _side_by_side(sch: Schedule, handles: list[BlockRV]) -> list[list[BlockRV]]:
+    """Neighbours that write parts of one buffer next to one another along the last axis.
+
+    One pass makes all of them: what they read in common is read once.
+    """
+    groups: list[list[BlockRV]] = []
+    for handle in handles:
+        if groups and _beside(sch, groups[-1][-1], handle):
+            groups[-1].append(handle)
+        else:
+            groups.append([handle])
+    return groups
+
+
+def _beside(sch: Schedule, a: BlockRV, b: BlockRV) -> bool:
+    written = [{r.buffer for r in block_of(sch, h).writes} for h in (a, b)]
+    loops = [[sch.get(loop) for loop in sch.get_loops(h)] for h in (a, b)]
+    if written[0] != written[1] or len(loops[0]) < 2 or len(loops[0]) != len(loops[1]):
+        return False
+    if any(extent(sch, sch.get_loops(h)[-1]) == 1 for h in (a, b)):
+        return False
+    return all(isinstance(x, ir.For) and isinstance(y, ir.For)
+               and ir.structural_equal(x.extent, y.extent)
+               for x, y in zip(*(part[:-1] for part in loops), strict=True))  # fmt: skip
+
+
+def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
+    """Parallel tasks of some thousand elements over the outer loops, vectors over the last.
+
+    Several blocks share all loops but their last.
+    """
+    inner: int | None = 0
+    outer: list[LoopRV] = []
+    for handle in handles:
+        outer, last = _vectors(sch, handle, target)
+        inner = None if inner is None or last is None else inner + last
+    if not outer:
+        return
+    loop = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    _parallel(sch, loop, inner or _TYPICAL)
+
+
+def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopRV], int | None]:
+    """Vectors along the last loop; the loops left for tasks, and the elements below them."""
     block = block_of(sch, handle)
     loops = sch.get_loops(handle)
     if not loops:
-        return
+        return [], None
     bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes) or block.writes)
     lanes = max(1, target.vector_bits // max(bits, 8))
     while len(loops) > 1 and extent(sch, loops[-1]) == 1:
@@ -42,11 +117,7 @@ def spread(sch: Schedule, handle: BlockRV, target: Target) -> None:
         outer, lane = sch.split(loops[-1], [None, lanes if last is None else min(lanes, last)])
         sch.vectorize(lane)
         loops[-1] = outer
-    if len(loops) > 1:
-        loop = sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
-        _parallel(sch, loop, last or _TYPICAL)
-    else:
-        _parallel(sch, loops[0], lanes)
+    return (loops[:-1], last) if len(loops) > 1 else (loops, lanes)
 
 
 def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> None:

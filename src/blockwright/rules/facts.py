@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
 
 from blockwright import ir
-from blockwright.arith import IndexMap
+from blockwright.arith import IndexMap, simplify
 
 
 def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
@@ -27,6 +28,16 @@ def has_empty_axis(func: ir.PrimFunc) -> bool:
 def is_spatial(block: ir.Block) -> bool:
     """Whether all iterators are spatial and there is no initial value."""
     return block.init is None and all(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
+
+
+def windowed(block: ir.Block) -> set[ir.Buffer]:
+    """Buffers that a block reads through a window: at sums of several of its iterators."""
+    own = {it.var for it in block.iter_vars}
+    return {
+        load.buffer
+        for load in ir.collect(block.body, ir.BufferLoad)
+        if any(len(own.intersection(ir.free_vars(i))) > 1 for i in load.indices)
+    }
 
 
 def uncast(expr: ir.Expr) -> ir.Expr:
@@ -110,15 +121,72 @@ def extent_of(block: ir.Block, positions: Sequence[int]) -> int | None:
     return total
 
 
+def depth_groups(block: ir.Block, facts: Contraction) -> list[tuple[int, ...]]:
+    """The reduction axes in the order in which the left operand lies in memory, outermost first,
+    neighbours fused where its address stays linear in the fused axis.
+
+    A matrix product gets one group. A convolution over (kh, kw, ci) of channels-last data gets
+    (kh) and (kw, ci): a step to the next kw is a step over all ci, unless it is dilated.
+    """
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
+    address = address_of(load, block)
+    order = sorted(facts.k, key=lambda p: -stride(address, block.iter_vars[p]))
+    groups: list[tuple[int, ...]] = []
+    for position in reversed(order):
+        merged = (position, *groups[0]) if groups else ()
+        if merged and _linear(address, block, merged):
+            groups[0] = merged
+        else:
+            groups.insert(0, (position,))
+    return groups
+
+
+def address_of(load: ir.BufferLoad, block: ir.Block) -> ir.Expr:
+    """The row-major position of the element that a block loads, in terms of its iterators."""
+    address: ir.Expr = load.indices[0]
+    for index, size in zip(load.indices[1:], load.buffer.shape[1:], strict=True):
+        address = address * size + index
+    return simplify(address, {it.var: it.dom for it in block.iter_vars})
+
+
+def stride(address: ir.Expr, it: ir.IterVar) -> float:
+    """How far an address moves when the iterator takes its first step; far when that is unknown."""
+    if ir.is_const_int(it.dom.extent, 1):
+        return math.inf
+    low, high = (ir.substitute(address, {it.var: v}) for v in (it.dom.min, it.dom.min + 1))
+    step = ir.const_int(simplify(high - low))
+    return math.inf if step is None else abs(step)
+
+
+def _linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
+    """Whether the address is linear in the fusion of some iterators."""
+    iters = [block.iter_vars[p] for p in group]
+    total = ir.const(1, iters[0].var.dtype)
+    for it in iters:
+        total = total * it.dom.extent
+    fused = ir.Var("fused", iters[0].var.dtype)
+    values: dict[ir.Var, ir.Expr] = {}
+    rest: ir.Expr = fused
+    for it in reversed(iters):
+        values[it.var] = ir.floormod(rest, it.dom.extent)
+        rest = ir.floordiv(rest, it.dom.extent)
+    ranges = {it.var: it.dom for it in block.iter_vars}
+    ranges[fused] = ir.Range(ir.const(0, fused.dtype), total)
+    found = simplify(ir.substitute(address, values), ranges)
+    return not any(
+        isinstance(n, ir.FloorDiv | ir.FloorMod) and ir.uses_var(n, fused) for n in ir.walk(found)
+    )
+
+
 def fusing_map(extents: Sequence[ir.Expr], groups: Sequence[Sequence[int]]) -> IndexMap:
     """The index map that fuses each group of positions, row-major, into one index."""
-    dtype = extents[0].dtype if extents else ir.dtype_of("int64")
+    dtype = max((e.dtype for e in extents), key=lambda d: d.bits, default=ir.dtype_of("int64"))
     variables = tuple(ir.Var(f"i{k}", dtype) for k in range(len(extents)))
     final: list[ir.Expr] = []
     for group in groups:
         index: ir.Expr = ir.const(0, dtype)
         for position in group:
-            index = index * extents[position] + variables[position]
+            index = index * ir.cast_to(extents[position], dtype) + variables[position]
         final.append(index)
     return IndexMap(variables, tuple(final))
 

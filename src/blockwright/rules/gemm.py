@@ -1,19 +1,34 @@
-"""GEMM: a matrix product with whatever element-wise work follows it.
+"""GEMM and convolution: one contraction with whatever element-wise work follows it.
 
-    out[m, n] = epilogue(sum over k of A[m, k] * W[n, k], bias[n], residual[m, n], …)
+    out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], bias[n], residual[m, n], …)
 
-Any number of row axes, symbolic extents included; see `contraction` for the steps.
+Any number of batch, row, column and reduction axes, symbolic extents included; see `contraction`
+for the steps. A's element may lie anywhere: a convolution reads X[h * s + kh, w * s + kw, c] where
+a matrix product reads A[m, k], so it is the product with a matrix that nobody writes down. Groups
+are batch axes. What makes A and is no plain copy (padding, an activation) is computed once,
+before, when the windows of the contraction overlap.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from blockwright import ir
-from blockwright.rules.contraction import canonicalize, node, tile_registers, vector_rows
-from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
-from blockwright.rules.inline import extent
+from blockwright.rules.contraction import (
+    Canonical,
+    canonicalize,
+    node,
+    pack_panels,
+    tile_registers,
+    vector_rows,
+)
+from blockwright.rules.elementwise import spread
+from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks, windowed
+from blockwright.rules.inline import extent, is_copy
+from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.tiles import panel_chunk
-from blockwright.schedule import BlockRV, Schedule
+from blockwright.rules.tiles import most_depth, panel_chunk
+from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -27,8 +42,6 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return f"{len(contractions)} contractions, one is wanted"
     facts = contraction_of(contractions[0])
     assert facts is not None
-    if facts.batch:
-        return "the contraction is batched"
     if not all(is_spatial(b) for b in found if b is not contractions[0]):
         return "other blocks reduce too"
     product = contractions[0]
@@ -41,7 +54,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    block, tail = _inline_neighbours(sch)
+    block, tail, kept = _inline_neighbours(sch)
     facts = contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340")
@@ -49,27 +62,105 @@ def apply(sch: Schedule, target: Target) -> None:
     form = canonicalize(sch, block, tail, target)
     if tail is None:
         (tail,) = sch.get_consumers(block)
-    m, n, k = sch.get_loops(block)
-    m0, m1 = sch.split(m, [None, form.tile.rows])
-    n0, n1 = sch.split(n, [None, form.tile.columns])
+    batch = len(facts.batch)
+    sums = _cut_depth(sch, form, batch, most_depth(target, form.tile))
+    pieces, loops = _pieces_and_loops(sch, block, sums)
+    m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
+    n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
     mo, mi = sch.split(m0, [None, min(_ROW_TILES, extent(sch, m0) or _ROW_TILES)])
-    chunk = panel_chunk(target, form.tile, depth, columns)
-    no, ni = sch.split(n0, [None, chunk])
-    sch.reorder(mo, no, mi, ni, k, m1, n1)
-    sch.reverse_compute_at(tail, ni)
-    tile_registers(sch, form, m1, k)
-    vector_rows(sch, tail, form.tile.columns)
-    sch.parallel(sch.fuse(mo, no))
+    no, ni = sch.split(n0, [None, panel_chunk(target, form.tile, depth, columns)])
+    k = loops[batch + 2 :]
+    sch.reorder(*loops[:batch], mo, no, *pieces, mi, ni, *k, m1, n1)
+    if sums is None:
+        sch.reverse_compute_at(tail, ni)
+        tile_registers(sch, form, m1, k)
+        vector_rows(sch, tail, form.tile.columns)
+    else:
+        sch.reverse_compute_at(tail, no)
+        _add_up(sch, form, sums, ni, pieces[0])
+        vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
+    sch.parallel(sch.fuse(*loops[:batch], mo, no))
+    _pack(sch, form, batch)
+    for handle in kept:
+        spread(sch, [handle], target)
 
 
-def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None]:
-    """Inline all work before and behind the contraction, except the last block behind it."""
+def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:
+    """Cut a long reduction into pieces whose panels stay in cache, each with a sum of its own.
+
+    Returns the block of these sums, in a nest of its own with the pieces outermost; the
+    contraction becomes their sum. None when the reduction is short.
+    """
+    loops = sch.get_loops(form.block)
+    around, outer = loops[: batch + 2], loops[batch + 2 :]
+    inner = 1
+    while outer:
+        length = extent(sch, outer[-1])
+        if length is None or inner * length > most:
+            break
+        inner *= length
+        outer.pop()
+    if not outer:
+        return None
+    length = extent(sch, outer[-1])
+    if length is not None:
+        wanted = max(1, most // inner)
+        piece = max(d for d in range(1, wanted + 1) if length % d == 0)
+        if piece > 1:
+            outer[-1], _ = sch.split(outer[-1], [None, piece])
+    pieces = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    sch.reorder(pieces, *around)
+    return sch.rfactor(pieces, 0)
+
+
+def _pieces_and_loops(
+    sch: Schedule, block: BlockRV, sums: BlockRV | None
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    """The loop over pieces of the reduction, if there is one, and the other loops of the block."""
+    loops = sch.get_loops(block)
+    return ([], loops) if sums is None else (loops[:1], loops[1:])
+
+
+def _add_up(
+    sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, pieces: LoopRV
+) -> None:
+    """Compute a register tile's sum over a piece where it is added to the result."""
+    sch.compute_at(sums, tile_loop)
+    m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - form.depth :]
+    sch.reorder(*k, m, n)
+    tile_registers(sch, msgspec.structs.replace(form, block=sums), m, k)
+    clear = sch.decompose_reduction(form.block, pieces)
+    for handle in (clear, form.block):
+        vector_rows(sch, handle, form.tile.columns)
+
+
+def _pack(sch: Schedule, form: Canonical, batch: int) -> None:
+    """All threads write panels; the last one, which repeats columns, has code of its own."""
+    own = sch.get_loops(form.b)
+    panel = pack_panels(sch, form, own[batch:])
+    panel = sch.fuse(*own[:batch], panel) if batch else panel
+    sch.annotate(panel, "loop_partition", True)
+    sch.parallel(panel)
+
+
+def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[BlockRV]]:
+    """Inline the work before and behind the contraction.
+
+    Returns the contraction, the last block behind it, and the producers that stay.
+    """
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
-    for handle in (*handles[:at], *handles[at + 1 : -1]):
+    kept: list[BlockRV] = []
+    for handle in handles[:at]:
+        overlap = node(sch, handle).writes[0].buffer in windowed(node(sch, handles[at]))
+        if overlap and not is_copy(node(sch, handle)):
+            kept.append(handle)
+        else:
+            sch.compute_inline(handle)
+    for handle in handles[at + 1 : -1]:
         sch.compute_inline(handle)
     tail = handles[-1] if at + 1 < len(handles) else None
-    return handles[at], tail
+    return handles[at], tail, kept
 
 
 RULE = Rule("gemm", refuses, apply)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.analysis import joined_buffers
 from blockwright.rules.facts import is_spatial
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
@@ -49,5 +50,25 @@ def inline_where(sch: Schedule, handles: list[BlockRV], copies_only: bool = Fals
                 continue
         except ScheduleError:
             pass  # an output, or indices that are no iterators: the block stays where it is
+        remaining.append(handle)
+    return remaining
+
+
+def push_into_parts(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
+    """Apply consumers of a buffer made in parts (a concatenation) where each part is made.
+
+    No branch tells the parts apart then, and the whole is never stored. What cannot be applied
+    there stays a block of its own.
+    """
+    remaining: list[BlockRV] = []
+    for handle in handles:
+        block = block_of(sch, handle)
+        joined = joined_buffers([block_of(sch, other) for other in remaining])
+        if any(region.buffer in joined for region in block.reads):
+            try:
+                sch.reverse_compute_inline(handle)
+                continue
+            except ScheduleError:
+                pass  # it reads several elements, or others read the buffer too
         remaining.append(handle)
     return remaining

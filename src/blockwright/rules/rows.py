@@ -8,15 +8,18 @@ first-level cache.
 
 from __future__ import annotations
 
+import math
+
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
-from blockwright.rules.facts import is_spatial, leaf_blocks
+from blockwright.rules.facts import is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
-_LONG = 64  # vector steps of a reduction from which four at once pay
+_FEW = 16  # combinations of several steps that are written out: much of each is constant then
+_LONG = 32  # vector steps of a reduction from which four at once pay
 
 
 def _spatial_rank(block: ir.Block) -> int:
@@ -30,6 +33,12 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return "no block reduces"
     if any(isinstance(find_reduction(b), NoReduction) for b in reducing):
         return "a block is no reduction that is known"
+    written = [region.buffer for b in found for region in b.writes]
+    made = set(written)
+    if len(made) < len(written):
+        return "several blocks write one buffer"
+    if any(made & (windowed(b) - {r.buffer for r in b.writes}) for b in reducing):
+        return "a window slides over what another block makes"
     if is_spatial(found[-1]) and _spatial_rank(found[-1]) < max(map(_spatial_rank, reducing)):
         return "the last block has fewer axes than a reduction has rows"
     return ""
@@ -97,7 +106,7 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
 
     A spatial loop below the row (column sums) is the vector axis as it stands. Otherwise the
     reduction loops become one, cut into vectors; `rfactor` gives each lane a partial result.
-    Lanes of sums and extremes are combined by one instruction, others (argmax) one by one.
+    At the end the lanes are combined, as one vector operation or by halves.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
@@ -114,26 +123,32 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     assert isinstance(found, Reduction)
     if not found.may_restart:
         return  # the initial value counts once; it cannot start every partial result
+    inner = extent(sch, reducing[-1])
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size = extent(sch, fused)
     lanes = lanes_for(block, target)
     if not found.lanes:
         lanes *= _vectors_at_once(size, lanes)
-    if size is not None and size < 2 * lanes:
+    if len(reducing) > 2:  # chunks that cross axes have no iterator map
+        lanes = math.gcd(inner or 1, lanes)
+    while size is not None and size < 2 * lanes > 8:
+        lanes //= 2
+    if lanes < 2 or (size is not None and size < 2 * lanes):
         return
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
     *_, chunk, lane = inner_loops(sch, partial, row)
     init = sch.decompose_reduction(partial, chunk)
     sch.vectorize(lane)
+    if not found.lanes and size is not None and size <= _FEW * lanes:
+        sch.unroll(chunk)
     sch.vectorize(inner_loops(sch, init, row)[-1])
     if row is not None:
         for component in range(len(found.elements)):
             sch.set_scope(init, component, "local")
-    if found.lanes and len(found.elements) == 1:
-        combine = inner_loops(sch, handle, row)[-1]
-        sch.decompose_reduction(handle, combine)
-        sch.vectorize(combine)
+    combine = inner_loops(sch, handle, row)[-1]
+    sch.decompose_reduction(handle, combine)
+    sch.vectorize(combine)
 
 
 def _vectors_at_once(size: int | None, lanes: int) -> int:

@@ -92,3 +92,8 @@ def panel_chunk(
     panels = math.ceil(columns / tile.columns)
     most = min(most, max(1, panels // target.num_threads))
     return max(c for c in range(1, most + 1) if panels % c == 0 or c == 1)
+
+
+def most_depth(target: Target, tile: RegisterTile, bits: int = 32) -> int:
+    """Steps of the reduction whose panel takes no more than a quarter of the second-level cache."""
+    return max(64, target.cache(2).size // 4 // (tile.columns * bits // 8))

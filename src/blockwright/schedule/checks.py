@@ -77,9 +77,17 @@ def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
             f"block {block.name} is neither complete nor a reduction: {flow.why_other(block)}",
             code="BW314",
             guilty=[state.tree.realize(block)],
-            help=unordered(flow, block),
+            help=_only_writer(flow, block) or unordered(flow, block),
         )
     return kind
+
+
+def _only_writer(flow: Scope, block: ir.Block) -> str:
+    """What to do about a block that would be in order if it were the only writer."""
+    if flow.kind_alone(block) is BlockKind.OTHER:
+        return ""
+    return ("take the step before the writers are taken apart, as decompose_padding does, or let "
+            "them write different parts")  # fmt: skip
 
 
 def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
@@ -110,7 +118,7 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
         return
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
     first = min(loops, key=lambda f: state.tree.order[f])
-    if not is_bijective(realize.iter_values, domains, predicate, state.analyzer(first)):
+    if not is_bijective(realize.iter_values, domains, predicate, state.facts(first)):
         state.fail(f"the loops {word} run instances of the reduction {block.name} more than once",
                    code="BW315", guilty=[realize, *loops],
                    help=undriven(realize, loops))  # fmt: skip
@@ -119,7 +127,7 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
     """Whoever writes a buffer in the scope writes all of it; padding in its layout is not."""
     writers = state.data_flow(scope).writers.get(buffer, ())
-    analyzer = state.analyzer(scope.body)
+    analyzer = state.facts(scope.body)
     made = state.data_flow(scope).filled(writers, buffer, analyzer)
     if writers and not jointly_cover(made, ir.full_region(buffer).region, analyzer):
         names = " and ".join(w.name for w in writers)
@@ -238,7 +246,7 @@ def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferR
     values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
     above = state.tree.loops_above(block)
     below = above[above.index(loop) :]
-    analyzer = state.analyzer(loop)
+    analyzer = state.facts(loop)
     corners: list[ir.Expr] = []
     for rng in region.region:
         low = ir.substitute(rng.min, values)
@@ -252,7 +260,7 @@ def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferR
     if not corners:
         return False
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-    for loops, known in ((below, analyzer), (above, state.analyzer(above[0]))):
+    for loops, known in ((below, analyzer), (above, state.facts(above[0]))):
         moving = {f.loop_var: ir.Range(f.min, f.extent) for f in loops
                   if any(ir.uses_var(c, f.loop_var) for c in corners)}  # fmt: skip
         for condition in dict.fromkeys((None, predicate)):

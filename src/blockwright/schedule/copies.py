@@ -11,10 +11,10 @@ from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import clip_region
-from blockwright.arith import Analyzer, covers, jointly_cover
+from blockwright.arith import Analyzer, covers, hull, jointly_cover
 from blockwright.schedule.checks import require_kind
 from blockwright.schedule.edit import with_signature, wrap_loops
-from blockwright.schedule.move import Domains, join, merge, nest_for
+from blockwright.schedule.move import Domains, merge, nest_for
 from blockwright.schedule.state import State, Step
 
 
@@ -108,7 +108,7 @@ def _boxed(
 def concurrent(state: State, step: Step) -> Step:
     """The step, if loops around the copies that it made may still run the way their kinds say."""
     made = [block for block in step.results if isinstance(block, ir.Block)]
-    after = State(step.func, lambda _: made[0], state.step_name, state.memo)
+    after = state.following(step.func)
     for block in made:
         for loop in after.tree.loops_above(block):
             require_kind(after, loop)
@@ -138,16 +138,16 @@ def accessed_box(
     is surely less of it."""
     analyzer = state.analyzer(scope.body)
     flow = state.data_flow(scope)
-    hull: list[ir.Range] = []
+    box: list[ir.Range] = []
     for block, region in regions:
-        box = clip_region(flow.region_under((), block, region, analyzer), analyzer).region
-        hull = [join(a, b, analyzer) for a, b in zip(hull or box, box, strict=True)]
+        part = clip_region(flow.region_under((), block, region, analyzer), analyzer).region
+        box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
     return tuple(
         part
         if covers([full], [part], analyzer)
         and analyzer.prove(ir.LT(*ir.match_types(part.extent, full.extent)))
         else full
-        for part, full in zip(hull, whole, strict=True)
+        for part, full in zip(box, whole, strict=True)
     )
 
 
@@ -181,11 +181,11 @@ def box_at(
                        )  # fmt: skip
     analyzer = state.analyzer(fixed[-1].body)
     flow = state.data_flow(scope)
-    hull: list[ir.Range] = []
+    box: list[ir.Range] = []
     for block, region in regions:
-        box = clip_region(flow.region_under(fixed, block, region, analyzer), analyzer).region
-        hull = [join(a, b, analyzer) for a, b in zip(hull or box, box, strict=True)]
-    return tuple(hull)
+        part = clip_region(flow.region_under(fixed, block, region, analyzer), analyzer).region
+        box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
+    return tuple(box)
 
 
 def box_block(

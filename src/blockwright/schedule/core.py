@@ -74,6 +74,7 @@ class Core:
         self.entries: dict[Handle, Entry] = {}
         self._call: Call | None = None
         self._states: dict[str, State] = {}
+        self._standing: dict[str, dict[Target, list[Handle]]] = {}
         self._step_name = ""
 
     def copy(self) -> Core:
@@ -86,6 +87,7 @@ class Core:
         other.entries = dict(self.entries)
         other.random = random.Random(self.random.getrandbits(63))
         other._states = {}
+        other._standing = {}
         return other
 
     # ------------------------------------------------------------------ steps
@@ -154,6 +156,7 @@ class Core:
             step, change = self.steps.pop(), self.changes.pop()
             self.functions[change.function] = change.before
             self.entries.update(change.entries)
+            self._standing.pop(change.function, None)
             dead = Dead(len(self.steps), step.record.path(), undone=True)
             for handle in step.outputs:
                 self.entries[handle] = Entry(change.function, dead)
@@ -182,10 +185,12 @@ class Core:
         """The function as it is now, for a step to look at."""
         state = self._states.get(function)
         if state is None or state.func is not self.functions[function]:
-            memo = None if state is None else state.memo
-            state = State(
-                self.functions[function], self.resolve, step_name, memo, self.random, taken=True
-            )
+            func = self.functions[function]
+            if state is None:
+                state = State(func, self.resolve, step_name, None, self.random)
+            else:
+                state = state.following(func)
+            state.taken = True
             self._states[function] = state
         state.step_name = self._step_name = step_name
         return state
@@ -202,9 +207,11 @@ class Core:
             self.functions[function] = step.func
             replaced = self._forward(function, record.path(), step)
         outputs: list[Handle] = []
+        standing = self._stands(function)
         for target in step.results:
             handle = self._new_handle(target, step.func)
             self.entries[handle] = Entry(function, target)
+            standing.setdefault(target, []).append(handle)
             outputs.append(handle)
         self.changes.append(Change(function, old, step.func, replaced))
         return tuple(outputs)
@@ -225,23 +232,37 @@ class Core:
         """Let every handle stand for what its target became, or name this step."""
         tree = self.state(function, name).tree
         replaced: dict[Handle, Entry] = {}
-        for handle, entry in self.entries.items():
-            target = entry.target
-            if entry.function != function or isinstance(target, (Dead, int, Place)):
-                continue
-            found: Target | None
+        standing = self._stands(function)
+        for target in list(standing):
+            found: Target | None = target
             if isinstance(target, ir.Block):
                 block = target
                 while block in step.forward and block not in tree.block_set:
                     block = step.forward[block]
                 found = block if block in tree.block_set else None
-            else:
+            elif isinstance(target, ir.Var):
                 found = target if target in tree.loops else None
-            if found is not target:
-                replaced[handle] = entry
-                dead = Dead(len(self.steps), name, was=target.name)
+            if found is target:
+                continue
+            assert isinstance(target, (ir.Block, ir.Var))
+            handles = standing.pop(target)
+            dead = Dead(len(self.steps), name, was=target.name)
+            for handle in handles:
+                replaced[handle] = self.entries[handle]
                 self.entries[handle] = Entry(function, dead if found is None else found)
+            if found is not None:
+                standing.setdefault(found, []).extend(handles)
         return replaced
+
+    def _stands(self, function: str) -> dict[Target, list[Handle]]:
+        """The handles that stand for each target in a function, the dead left out."""
+        found = self._standing.get(function)
+        if found is None:
+            found = self._standing[function] = {}
+            for handle, entry in self.entries.items():
+                if entry.function == function and not isinstance(entry.target, Dead):
+                    found.setdefault(entry.target, []).append(handle)
+        return found
 
     # ------------------------------------------------------------------ handles
     def entry(self, handle: Handle, step_name: str) -> Entry:

@@ -34,10 +34,11 @@ class _Inner(msgspec.Struct, frozen=True, eq=False):
 
 
 def grouped(
-    state: State, edit: Edit, blocks: Sequence[ir.Block], preserve_unit_iters: bool
-) -> ir.Block:
-    """Replace the statements of the blocks by the realize of a new block around them."""
-    parts = _parts(state, blocks)
+    state: State, edit: Edit, blocks: Sequence[ir.Block], parts: Sequence[ir.Stmt],
+    preserve_unit_iters: bool,
+) -> ir.Block:  # fmt: skip
+    """Replace neighbouring statements, which hold the blocks, by the realize of a new block around
+    them."""
     inside = [block for part in parts for block in state.tree.child_blocks(part)]
     others = [b for b in inside if b not in set(blocks)]
     if others:
@@ -49,7 +50,7 @@ def grouped(
     flow = state.data_flow(state.scope(blocks[0]))
     for block in inside:
         require_known_kind(state, flow, block)
-    common = _common_conditions(state, inside)
+    common = _common_conditions(state, inside, parts)
     analyzer = state.analyzer(parts[0])
     outer = _Outer(state, analyzer)
     body = list(parts)
@@ -74,7 +75,7 @@ def grouped(
     return made
 
 
-def _parts(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
+def parts_around(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     """The neighbouring statements that hold the blocks."""
     if not blocks or len(set(blocks)) < len(blocks):
         state.fail("no blocks are given, or one of them twice", code="BW304",
@@ -96,13 +97,18 @@ def _parts(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     return list(common.seq[min(places) : max(places) + 1])
 
 
-def _common_conditions(state: State, blocks: Sequence[ir.Block]) -> list[ir.Expr]:
+def _loops_inside(state: State, block: ir.Block, parts: Sequence[ir.Stmt]) -> list[ir.For]:
+    """The loops above a block that the new block takes along."""
+    return [f for f in state.tree.loops_above(block)
+            if f in parts or any(state.tree.is_below(f, p) for p in parts)]  # fmt: skip
+
+
+def _common_conditions(
+    state: State, blocks: Sequence[ir.Block], parts: Sequence[ir.Stmt]
+) -> list[ir.Expr]:
     """Conditions on outer loops under which all of the blocks run."""
     predicates = [list(conjuncts(state.tree.realize(b).predicate)) for b in blocks]
-    around = set(state.tree.loops_above(blocks[0])).intersection(
-        *(state.tree.loops_above(b) for b in blocks[1:])
-    )
-    inner = {f.loop_var for b in blocks for f in state.tree.loops_above(b) if f not in around}
+    inner = {f.loop_var for b in blocks for f in _loops_inside(state, b, parts)}
     return [
         c for c in predicates[0]
         if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)
@@ -119,8 +125,7 @@ def _inner(
     preserve_unit_iters: bool,
 ) -> _Inner:
     """The block with iterators for the inner loops alone."""
-    inside = [f for f in state.tree.loops_above(block)
-              if f in parts or any(state.tree.is_below(f, p) for p in parts)]  # fmt: skip
+    inside = _loops_inside(state, block, parts)
     analyzer = state.analyzer(parts[0])
     division = divide(state, block, inside, ir.all_of(common))
     running = {f.loop_var for f in state.tree.loops_above(block)}

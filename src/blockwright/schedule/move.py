@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from blockwright import ir
 from blockwright.arith import (
     Analyzer,
-    IntervalSet,
     IterMapError,
     bound_region,
     covers,
     detect_iter_map,
+    hull,
     inverse_map,
-    union,
 )
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.state import State, Step
@@ -24,14 +23,7 @@ Domains = dict[ir.Var, ir.Range]
 def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
     """Widen what is known of a variable's domain."""
     old = found.get(var)
-    found[var] = rng if old is None else join(old, rng, analyzer)
-
-
-def join(a: ir.Range, b: ir.Range, analyzer: Analyzer) -> ir.Range:
-    """The smallest range known to hold both."""
-    wide = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], analyzer).range(analyzer)
-    assert wide is not None
-    return wide
+    found[var] = rng if old is None else hull(old, rng, analyzer)
 
 
 def narrow(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
@@ -130,19 +122,28 @@ def nest_for(
     domains: Domains,
     preserve_unit_loops: bool,
     at: ir.Stmt | None = None,
+    reached: Domains | None = None,
+    when: ir.Expr | None = None,
 ) -> ir.Stmt:
     """The block in new loops over `domains` (iterators not in it run through their own domain),
-    to stand in the body of `loop`, beside `at` when that is given."""
+    to stand in the body of `loop`, beside `at` when that is given.
+
+    `reached`: what takes the place of the iterators' own domains, where less of them is run.
+    `when` is a condition on loops around. It takes the place of the condition that an iterator is
+    in its domain where the two mean the same: a whole tile then runs or does not.
+    """
     analyzer = state.analyzer(loop.body if at is None else at)
     around = [*state.tree.loops_above(loop), loop]
     running = {f.loop_var: ir.Range(f.min, f.extent) for f in around}
-    base = state.analyzer(around[0])
+    base = state.facts(around[0])
     values: list[ir.Expr] = []
     loops: list[tuple[ir.Var, ir.Expr]] = []
     predicate: ir.Expr = ir.const(True, "bool")
+    spared = False
     inner = analyzer.copy()
     for k, it in enumerate(block.iter_vars):
-        rng = within(domains.get(it.var), it.dom, analyzer)
+        dom = it.dom if reached is None else reached[it.var]
+        rng = within(domains.get(it.var), dom, analyzer)
         value = rng.min
         if preserve_unit_loops or not analyzer.prove_equal(rng.extent, _one(rng.extent)):
             var = ir.Var(f"ax{k}", it.var.type)
@@ -151,12 +152,26 @@ def nest_for(
             inner.bind(var, running[var])
             value = inner.simplify(ir.add(rng.min, var))
         values.append(ir.cast_to(value, it.var.type))
-        low = ir.GE(*ir.match_types(value, it.dom.min))
-        high = ir.LT(*ir.match_types(value, it.dom.min + it.dom.extent))
-        open_ends = [c for c in (low, high) if not inner.prove(c)]
-        if open_ends and not _maps_into(value, it.dom, running, base):
+        for limits in (dom,) if dom is it.dom else (dom, it.dom):
+            low = ir.GE(*ir.match_types(value, limits.min))
+            high = ir.LT(*ir.match_types(value, limits.min + limits.extent))
+            open_ends = [c for c in (low, high) if not inner.prove(c)]
+            if not open_ends or _maps_into(value, limits, running, base):
+                continue
+            if when is not None and _same_condition(when, open_ends, inner):
+                spared, open_ends = True, []
             predicate = ir.logical_and(predicate, ir.all_of(open_ends))
+    if when is not None and spared:
+        predicate = ir.logical_and(when, predicate)
     return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
+
+
+def _same_condition(when: ir.Expr, ends: Sequence[ir.Expr], analyzer: Analyzer) -> bool:
+    """Whether a condition holds just where these do, whatever the loops inside the tile are at."""
+    with analyzer.assume(when):
+        spares = all(analyzer.prove(c) for c in ends)
+    with analyzer.assume(ir.all_of(ends)):
+        return spares and analyzer.prove(when)
 
 
 def _maps_into(value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer) -> bool:

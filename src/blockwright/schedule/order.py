@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Sequence
+from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
 from blockwright.arith import covers, detect_iter_map, leaves_no_gap
+from blockwright.arith.condition import conjuncts
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_kind, require_known_kind
+from blockwright.schedule.move import Domains
+from blockwright.schedule.reduction import require_kept_order
 from blockwright.schedule.state import State, Step
 
 
@@ -52,7 +56,9 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
     """Running an instance of the block again leaves what it wrote before, and the block acts on
     nothing but buffers."""
     realize = state.tree.realize(block)
-    if require_known_kind(state, flow, block) is BlockKind.UPDATE:
+    if _kind(flow, block) is BlockKind.OTHER:
+        require_known_kind(state, flow, block)
+    if flow.kind(block) is BlockKind.UPDATE:
         state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
                    "behind", code="BW314", guilty=[realize],
                    help=f"take {state.step_name} before decompose_reduction, or put the initial "
@@ -80,6 +86,15 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
                        guilty=[realize, node],
                        help="leave the block where it is, and move the blocks around it"
                        )  # fmt: skip
+
+
+def _kind(flow: Scope, block: ir.Block) -> BlockKind:
+    """What the block is; where it overwrites parts of what blocks before it wrote, and no block
+    after it overwrites its own, writing again changes as little as if it were the only writer."""
+    kind = flow.kind(block)
+    overwrites = kind is BlockKind.OTHER and flow.writes_last(block)
+    alone = flow.kind_alone(block) if overwrites else kind
+    return alone if alone is BlockKind.COMPLETE else kind
 
 
 def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> None:
@@ -175,14 +190,41 @@ def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) ->
                                 "predicate it is")  # fmt: skip
 
 
+def run_domains(state: State, block: ir.Block) -> Domains:
+    """What iterators run through where loops and predicate run every point of a box: their
+    domains, or the parts of them that are reached. No other instance may be made elsewhere."""
+    if runs_everywhere(state, block):
+        return {it.var: it.dom for it in block.iter_vars}
+    realize = state.tree.realize(block)
+    implied = has_implied_predicate(state, block)
+    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
+    analyzer = state.analyzer(state.scope(block).body)
+    found = detect_iter_map(realize.iter_values, domains,
+                            None if implied else realize.predicate, analyzer)  # fmt: skip
+    if not implied and (not found.ok or _stands_under_condition(state, block)):
+        _fail_predicate(state, block)
+    if not found.ok:
+        _fail_unreached(state, block)
+    reached: Domains = {}
+    for it, item in zip(block.iter_vars, found.indices, strict=True):
+        extent = item.args[0].extent if item.args else ir.const(1, it.var.type)
+        rng = ir.Range(ir.cast_to(item.base, it.var.type), ir.cast_to(extent, it.var.type))
+        reached[it.var] = it.dom if covers([rng], [it.dom], analyzer) else rng
+    return reached
+
+
 def require_implied_predicate(state: State, block: ir.Block) -> None:
     """The predicate only keeps the iterators inside their domains, so it can be made anew."""
     if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
-        state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                   code="BW356", guilty=[state.tree.realize(block)],
-                   help=f"write in T.axis of block {block.name} the domain that runs, so that "
-                   "T.where(…) is not needed, or let the block write the other elements "
-                   "too")  # fmt: skip
+        _fail_predicate(state, block)
+
+
+def _fail_predicate(state: State, block: ir.Block) -> NoReturn:
+    state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
+               code="BW356", guilty=[state.tree.realize(block)],
+               help=f"write in T.axis of block {block.name} the domain that runs, so that "
+               "T.where(…) is not needed, or let the block write the other elements "
+               "too")  # fmt: skip
 
 
 def has_implied_predicate(state: State, block: ir.Block) -> bool:
@@ -190,7 +232,7 @@ def has_implied_predicate(state: State, block: ir.Block) -> bool:
     realize = state.tree.realize(block)
     if ir.is_const_int(realize.predicate, 1):
         return True
-    analyzer = state.analyzer(realize)
+    analyzer = state.facts(realize)
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         end = it.dom.min + it.dom.extent
         analyzer.learn(ir.GE(*ir.match_types(value, it.dom.min)))
@@ -201,10 +243,14 @@ def has_implied_predicate(state: State, block: ir.Block) -> bool:
 def require_everywhere(state: State, block: ir.Block) -> None:
     """The loops run every instance in the block's domain, which can then be run elsewhere."""
     if not runs_everywhere(state, block):
-        state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
-                   code="BW361", guilty=[state.realize(block)],
-                   help=f"write in T.axis of block {block.name} the domain that the loops do run, "
-                   "or let them run the whole one")  # fmt: skip
+        _fail_unreached(state, block)
+
+
+def _fail_unreached(state: State, block: ir.Block) -> NoReturn:
+    state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
+               code="BW361", guilty=[state.realize(block)],
+               help=f"write in T.axis of block {block.name} the domain that the loops do run, "
+               "or let them run the whole one")  # fmt: skip
 
 
 def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
@@ -213,7 +259,7 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
     An instance whose read lies outside, under a guard as in padding, belongs to no instance of the
     producer and would be lost where the producer decides what runs.
     """
-    analyzer = state.analyzer(block)
+    analyzer = state.facts(block)
     for it in block.iter_vars:
         analyzer.bind(it.var, it.dom)
     for read in block_access_regions(block, analyzer)[0]:
@@ -231,14 +277,26 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
                            f"{read.buffer.name}, which keeps the guard")  # fmt: skip
 
 
+def _stands_under_condition(state: State, block: ir.Block) -> bool:
+    """Whether the predicate depends on what no loop of the scope moves, such as an iterator of the
+    block around."""
+    loops = {f.loop_var for f in state.tree.loops_above(block)}
+    realize = state.tree.realize(block)
+    analyzer = state.analyzer(realize)
+    return any(not ir.uses_var(c, loops) and not analyzer.prove(c)
+               for c in conjuncts(realize.predicate))  # fmt: skip
+
+
 def runs_everywhere(state: State, block: ir.Block) -> bool:
     """Whether the loops of the scope run the block at every point of its domain, perhaps more
     than once."""
     realize = state.tree.realize(block)
     scope = state.scope(block)
-    flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)
+    flow, analyzer = state.data_flow(scope), state.facts(scope.body)
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
     implied = has_implied_predicate(state, block)
+    if not implied and _stands_under_condition(state, block):
+        return False
     values, predicate = realize.iter_values, realize.predicate
     if not (
         detect_iter_map(values, domains, None if implied else predicate, analyzer, "surjective").ok
@@ -263,7 +321,8 @@ def require_sound(
     *,
     everywhere: bool = False,
 ) -> None:
-    """Check the new program: readers covered, reductions run once, concurrent loops still so.
+    """Check the new program: readers covered, reductions run once and in an order that is theirs,
+    concurrent loops still so.
 
     Args:
         moved: the block in the new program.
@@ -272,10 +331,12 @@ def require_sound(
         loop: where the block moves in the old one, to be marked.
         everywhere: each instance must still run in some iteration.
     """
-    after = State(step.func, lambda _: moved, state.step_name, state.memo)
+    after = state.following(step.func)
     marks: list[ir.Node] = [state.tree.realize(guilty)]
     if loop is not None:
         marks.append(loop)
+    if moved is guilty:
+        require_kept_order(state, moved, after)
     flow = after.data_flow(after.scope(moved))
     for reader in (moved, *consumers):
         problem = flow.uncovered(reader)
@@ -287,7 +348,7 @@ def require_sound(
                        help="choose a loop outside of the producer's reduction loops, "
                        "in whose iterations all that is read has been written"
                        + _outside_reductions(state, near))  # fmt: skip
-    if flow.kind(moved) is BlockKind.OTHER:
+    if _kind(flow, moved) is BlockKind.OTHER:
         state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
                    f"{flow.why_other(moved)}", code="BW314", guilty=marks,
                    help="choose a loop whose iterations produce disjoint parts")  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction, find_update
@@ -85,12 +86,69 @@ def require_any_order(
     reducing = {f for f in before if any(ir.uses_var(v, f.loop_var) for v in values)}
     if [f for f in before if f in reducing] == [f for f in after if f in reducing]:
         return
+    why = why_ordered(block)
+    if why:
+        fail_order(state, block, why, reducing)
+
+
+def require_kept_order(state: State, block: ir.Block, after: State) -> None:
+    """Where a block runs elsewhere, over loops of its own, its terms are combined in the order in
+    which they were, unless any order will do."""
+    why = why_ordered(block)
+    if why and not (terms_in_order(state, block) and terms_in_order(after, block)):
+        fail_order(state, block, why)
+
+
+def fail_order(state: State, block: ir.Block, why: str, loops: Iterable[ir.For] = ()) -> NoReturn:
+    """Refuse another order of a reduction's terms."""
+    state.fail(f"the steps of block {block.name} cannot change places: {why}", code="BW330",
+               guilty=[*loops, state.tree.realize(block)],
+               help="reorder its spatial loops only, or declare the combination: "
+               'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+
+
+def why_ordered(block: ir.Block) -> str:
+    """Why the terms of a block have to be combined in one order; empty when they have not to."""
+    if all(it.iter_type is not ir.IterType.REDUCE for it in block.iter_vars):
+        return ""
     found = find_update(block)
-    if isinstance(found, NoReduction) and _is_plain(block.body):
-        state.fail(f"the steps of block {block.name} cannot change places: {found.why}",
-                   code="BW330", guilty=[*reducing, realize],
-                   help="reorder its spatial loops only, or declare the combination: "
-                   'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+    return found.why if isinstance(found, NoReduction) and _is_plain(block.body) else ""
+
+
+def terms_in_order(state: State, block: ir.Block) -> bool:
+    """Whether the loops provably run the terms of a reduction in the order of its iterators, the
+    last one fastest."""
+    realize, loops = state.tree.realize(block), state.tree.loops_above(block)
+    analyzer = state.analyzer(realize)
+    pairs = [
+        (it, v)
+        for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+        if it.iter_type is ir.IterType.REDUCE and not ir.is_const_int(it.dom.extent, 1)
+    ]
+    driving = [[f for f in loops if ir.uses_var(v, f.loop_var)] for _, v in pairs]
+    flat = [f for each in driving for f in each]
+    if flat == [f for f in loops if f in flat] and all(
+        _counts(v, each, analyzer) for (_, v), each in zip(pairs, driving, strict=True)
+    ):
+        return True
+    whole = row_major([(v - it.dom.min, it.dom.extent) for it, v in pairs])
+    return _counts(whole, [f for f in loops if f in flat], analyzer)
+
+
+def row_major(digits: Sequence[tuple[ir.Expr, ir.Expr]]) -> ir.Expr:
+    """The number with the given digits, each with its base, the first one highest."""
+    total: ir.Expr = ir.const(0, "int64")
+    for digit, base in digits:
+        total = total * ir.cast_to(base, "int64") + ir.cast_to(digit, "int64")
+    return total
+
+
+def _counts(value: ir.Expr, loops: Sequence[ir.For], analyzer: Analyzer) -> bool:
+    """Whether a value counts the iterations of nested loops, from wherever."""
+    start = ir.substitute(value, {f.loop_var: ir.cast_to(f.min, f.loop_var.type) for f in loops})
+    count = row_major([(f.loop_var - f.min, f.extent) for f in loops])
+    counted = ir.cast_to(start, "int64") + count
+    return analyzer.prove_equal(ir.cast_to(value, "int64"), counted)
 
 
 def _is_plain(body: ir.Stmt) -> bool:

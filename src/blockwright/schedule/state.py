@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import FlowMemo, Scope, Tree, facts_at, symbol_facts
+from blockwright.analysis import FlowMemo, Scope, Tree
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
@@ -68,6 +68,14 @@ class State:
         self.step_name = step_name
         self.memo = FlowMemo() if memo is None else memo
         self._scopes: dict[ir.Block, Scope] = {}
+        self._next: State | None = None
+
+    def following(self, func: ir.PrimFunc) -> State:
+        """The state with the program that the step makes: what a step finds out about it in its
+        checks is known to the next step."""
+        if self._next is None or self._next.func is not func:
+            self._next = State(func, self._resolve, self.step_name, self.memo, self.random)
+        return self._next
 
     @cached_property
     def tree(self) -> Tree:
@@ -124,7 +132,11 @@ class State:
     # ------------------------------------------------------------------ facts
     def analyzer(self, at: ir.Stmt | None = None) -> Analyzer:
         """What is known at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
-        return symbol_facts(self.func) if at is None else facts_at(self.tree, at)
+        return self.memo.own_facts(self.tree, at)
+
+    def facts(self, at: ir.Stmt | None = None) -> Analyzer:
+        """The same for questions alone, which share what earlier ones have worked out."""
+        return self.memo.facts(self.tree, at)
 
     def data_flow(self, scope: ir.Block) -> Scope:
         """Producers and consumers among the blocks of a scope."""

@@ -51,6 +51,10 @@ class Tensor:
         return ir.load(self.buffer, *indices)
 
 
+Into = tuple[Tensor, Callable[..., Sequence[Any]]]
+"""Where a block stores instead of in a buffer of its own: the tensor, and place by iterators."""
+
+
 class Reducer:
     """A commutative reducer that takes the types of its components from the terms."""
 
@@ -106,7 +110,8 @@ class Program:
         self.name = name
         self._params: list[ir.Buffer] = []
         self._scalars: list[ir.Var] = []
-        self._made: list[tuple[ir.Buffer, ir.Stmt | None]] = []  # a block stands by its first
+        # Buffers and statements in order; a block stands by the first buffer that it brings.
+        self._made: list[tuple[ir.Buffer | None, ir.Stmt | None]] = []
         self._names: set[str] = set()
 
     def param(self, name: str, shape: Sequence[Any], dtype: str | ir.DType) -> Tensor:
@@ -120,6 +125,12 @@ class Program:
         self._scalars.append(variable)
         return variable
 
+    def alloc(self, name: str, shape: Sequence[Any], dtype: str | ir.DType) -> Tensor:
+        """A buffer that blocks with an `into` fill, part by part or at places of their own."""
+        buffer = ir.Buffer(self._fresh(name), ir.dtype_of(dtype), _shape(shape))
+        self._made.append((buffer, None))
+        return Tensor(buffer)
+
     def compute(
         self,
         name: str,
@@ -129,15 +140,23 @@ class Program:
         *,
         axes: Sequence[str] = (),
         annotations: dict[str, Any] | None = None,
+        into: Into | None = None,
     ) -> Tensor:
-        """A spatial block: element (i, j, …) of the result is `body(i, j, …)`."""
+        """A spatial block: element (i, j, …) of the result is `body(i, j, …)`.
+
+        With `into=(tensor, place)` it is element `place(i, j, …)` of a tensor made by `alloc`.
+        """
         extents = _shape(shape)
         iters, loop_vars = self._iterators(extents, axes, ir.IterType.SPATIAL)
-        value = ir.as_expr(body(*(it.var for it in iters)))
+        index = tuple(it.var for it in iters)
+        value = ir.as_expr(body(*index))
         type_ = ir.dtype_of(dtype) if dtype is not None else value.dtype
-        buffer = ir.Buffer(self._fresh(name), type_, extents)
-        store = ir.BufferStore(buffer, ir.cast_to(value, type_), tuple(it.var for it in iters))
-        self._add([buffer], iters, loop_vars, store, None, annotations)
+        if into is None:
+            buffer, where = ir.Buffer(self._fresh(name), type_, extents), index
+        else:
+            buffer, where = into[0].buffer, _shape(into[1](*index))
+        store = ir.BufferStore(buffer, ir.cast_to(value, buffer.dtype), where)
+        self._add(name, () if into else (buffer,), iters, loop_vars, store, None, annotations)
         return Tensor(buffer)
 
     def reduce(
@@ -151,10 +170,16 @@ class Program:
         *,
         axes: Sequence[str] = (),
         annotations: dict[str, Any] | None = None,
+        into: Into | None = None,
     ) -> Tensor:
-        """A reduction block: `body(spatial…, reduce…)` combined over the box `over`."""
+        """A reduction block: `body(spatial…, reduce…)` combined over the box `over`.
+
+        With `into=(tensor, place)` the result for (i, j, …) is element `place(i, j, …)` of a
+        tensor made by `alloc`.
+        """
         kinds = None if dtype is None else (dtype,)
-        (made,) = self._reduce((name,), shape, over, body, combiner, kinds, axes, annotations)
+        (made,) = self._reduce((name,), shape, over, body, combiner, kinds, axes, annotations,
+                               into)  # fmt: skip
         return made
 
     def reduce_tuple(
@@ -179,7 +204,7 @@ class Program:
     def _reduce(
         self, names: Sequence[str], shape: Sequence[Any], over: Sequence[Any],
         body: Callable[..., Any], combiner: AnyReducer, dtypes: Sequence[str | ir.DType] | None,
-        axes: Sequence[str], annotations: dict[str, Any] | None,
+        axes: Sequence[str], annotations: dict[str, Any] | None, into: Into | None = None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         extents, domain = _shape(shape), _shape(over)
         spatial, loops = self._iterators(extents, axes[: len(extents)], ir.IterType.SPATIAL)
@@ -193,15 +218,19 @@ class Program:
         kinds = [v.dtype for v in values] if dtypes is None else [ir.dtype_of(d) for d in dtypes]
         reducer = reducer_of(combiner, kinds)
         index = tuple(it.var for it in spatial)
-        elements = [ir.BufferLoad(ir.Buffer(self._fresh(n), t, extents), index)
-                    for n, t in zip(names, kinds, strict=True)]  # fmt: skip
+        if into is None:
+            elements = [ir.BufferLoad(ir.Buffer(self._fresh(n), t, extents), index)
+                        for n, t in zip(names, kinds, strict=True)]  # fmt: skip
+        else:
+            elements = [ir.BufferLoad(into[0].buffer, _shape(into[1](*index)))]
         terms = [ir.cast_to(v, t) for v, t in zip(values, kinds, strict=True)]
         notes = dict(annotations or {})
         if not builtin_name(reducer):
             notes[REDUCER_KEY] = reducer
         update, init = step(reducer, elements, terms), stores(elements, reducer.identity)
         buffers = [e.buffer for e in elements]
-        self._add(buffers, [*spatial, *reduced], [*loops, *more], update, init, notes)
+        self._add(names[0], () if into else buffers, [*spatial, *reduced], [*loops, *more], update,
+                  init, notes)  # fmt: skip
         return tuple(Tensor(b) for b in buffers)
 
     def opaque(
@@ -233,7 +262,8 @@ class Program:
         for buffer in outs:
             if all(buffer is not made for made, _ in self._made):
                 raise IRError(f"output {buffer.name} is not computed by the program", code="BW213")
-        temps = tuple(b for b, _ in self._made if all(b is not o for o in outs))
+        made = [b for b, _ in self._made if b is not None]
+        temps = tuple(b for b in made if all(b is not o for o in outs))
         body = ir.seq(stmt for _, stmt in self._made if stmt is not None)
         root = ir.Block("root", (), (), (), body, alloc_buffers=temps)
         realize = ir.BlockRealize((), ir.const(True, "bool"), root)
@@ -269,21 +299,23 @@ class Program:
 
     def _add(
         self,
-        buffers: Sequence[ir.Buffer],
+        name: str,
+        fresh: Sequence[ir.Buffer],
         iters: list[ir.IterVar],
         loop_vars: list[ir.Var],
         body: ir.Stmt,
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
     ) -> None:
-        block = ir.Block(buffers[0].name, tuple(iters), (), (), body, init,
-                         annotations=annotations or {})  # fmt: skip
+        name = fresh[0].name if fresh else self._fresh(name)
+        block = ir.Block(name, tuple(iters), (), (), body, init, annotations=annotations or {})
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
         stmt: ir.Stmt = ir.BlockRealize(tuple(loop_vars), ir.const(True, "bool"), block)
         for var, it in zip(reversed(loop_vars), reversed(iters), strict=True):
             stmt = ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, stmt)
-        self._made += [(buffers[0], stmt), *((b, None) for b in buffers[1:])]
+        self._made.append((fresh[0] if fresh else None, stmt))
+        self._made += [(b, None) for b in fresh[1:]]
 
 
 def _shape(shape: Sequence[Any]) -> tuple[ir.Expr, ...]:

@@ -135,7 +135,7 @@ CODES: dict[str, str] = {
     "BW352": "The storage scope of a buffer is shared by the threads of a loop.",
     "BW353": "A block does more than write buffers.",
     "BW354": "The extent of a loop is not a constant.",
-    "BW355": "Loops to be merged do not have the same bounds.",
+    "BW355": "Loops to be merged do not run equally often.",
     "BW356": "A predicate does more than bound single iterators of the block.",
     "BW357": "There is no such legal place in the loop.",
     "BW358": "Instances of a block would belong to no iteration of what it joins.",

@@ -7,24 +7,22 @@ depend continuously on inputs, so that two correct programs agree within roundin
 
 from __future__ import annotations
 
-import operator
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from blockwright import ir
 from blockwright.script.compute import Program, Tensor, comm_reducer
+from blockwright.testing.arrays import MOST
 
-Array = np.ndarray[Any, Any]
 _INT64 = ir.dtype_of("int64")
 _SIZES = (1, 2, 3, 5, 7, 8, 12, 16)
-_MOST = 9  # largest value drawn for a symbolic size
+_KEPT = 0.1  # how often what a later stage uses is an output too
 
 STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
           "matmul", "where", "conv", "centre", "extreme",
-          "moments", "epilogue")  # fmt: skip
+          "moments", "epilogue", "mirror", "windows", "concat",
+          "border")  # fmt: skip
 
 
 def random_program(
@@ -53,6 +51,7 @@ class _Maker:
         self.symbols = [ir.Var(n, _INT64) for n in ("n", "m")] if symbolic else []
         self.tensors: list[Tensor] = []
         self.unused: list[Tensor] = []
+        self.consumed: list[Tensor] = []
         self.count = 0
         rank = chance.choice((1, 2, 2, 2, 3))
         self.param([self.size() for _ in range(rank)])
@@ -81,7 +80,9 @@ class _Maker:
         return tensor
 
     def use(self, tensor: Tensor) -> None:
-        self.unused = [t for t in self.unused if t is not tensor]
+        if any(t is tensor for t in self.unused):
+            self.unused = [t for t in self.unused if t is not tensor]
+            self.consumed.append(tensor)
 
     def made(self, tensor: Tensor) -> None:
         self.tensors.append(tensor)
@@ -93,12 +94,14 @@ class _Maker:
         self.made(method())
 
     def finish(self) -> ir.PrimFunc:
-        bounds = {s.name: _MOST for s in self.symbols}
-        attrs: dict[str, Any] = {"num_outputs": len(self.unused)}
+        bounds = {s.name: MOST for s in self.symbols}
+        kept = [t for t in self.consumed if self.chance.random() < _KEPT]
+        outputs = [*self.unused, *kept]
+        attrs: dict[str, Any] = {"num_outputs": len(outputs)}
         if bounds:
             attrs["tir_var_upper_bound"] = bounds
             attrs["tir_var_lower_bound"] = dict.fromkeys(bounds, 1)
-        return self.program.finish(self.unused, attrs)
+        return self.program.finish(outputs, attrs)
 
     # ---------------------------------------------------------------------------------- stages
     def compute(self, shape: Sequence[Any], body: Callable[..., Any]) -> Tensor:
@@ -259,6 +262,83 @@ class _Maker:
 
         return self.compute(x.shape, body)
 
+    def _mirror(self) -> Tensor:
+        """One axis backwards, at times beside what is there."""
+        x = self.pick(rank=1)
+        axis = self.chance.randrange(len(x.shape))
+        both = self.chance.random() < 0.5
+
+        def body(*i: ir.Expr) -> ir.Expr:
+            at = ir.sub(ir.sub(x.shape[axis], 1), i[axis])
+            turned = x[(*i[:axis], at, *i[axis + 1 :])]
+            return ir.sub(x[i], ir.mul(turned, 0.5)) if both else turned
+
+        return self.compute(x.shape, body)
+
+    def _windows(self) -> Tensor:
+        """Two window sums one after the other, the second over what the first one makes."""
+        x = self.pick(rank=1)
+        *lead, length = x.shape
+        widths = self.chance.choice(((2, 3), (3, 2), (3, 3)))
+        margin = sum(widths) - 2
+
+        def padding(*i: ir.Expr) -> ir.Expr:
+            inside = ir.compare(ir.LT, i[-1], length)
+            return ir.if_then_else(inside, x[i], ir.const(0, x.dtype))
+
+        made = self.compute([*lead, ir.add(length, margin)], padding)
+        for width in widths:
+            margin -= width - 1
+            made = self._window(made, [*lead, ir.add(length, margin)], width)
+        return made
+
+    def _window(self, x: Tensor, shape: list[ir.Expr], width: int) -> Tensor:
+        def body(*i: ir.Expr) -> ir.Expr:
+            total = x[i]
+            for k in range(1, width):
+                total = ir.add(total, x[(*i[:-1], ir.add(i[-1], k))])
+            return ir.mul(total, 1 / width)
+
+        return self.compute(shape, body)
+
+    def _concat(self) -> Tensor:
+        """Two tensors behind one another along an axis: a buffer with two writers."""
+        x = self.pick(rank=1)
+        axis = self.chance.randrange(len(x.shape))
+        shape = list(x.shape)
+        shape[axis] = self.size()
+        y = self.param(shape)
+        start = x.shape[axis]
+
+        def behind(*i: ir.Expr) -> list[ir.Expr]:
+            return [*i[:axis], ir.add(i[axis], start), *i[axis + 1 :]]
+
+        whole = [*shape[:axis], ir.add(start, shape[axis]), *shape[axis + 1 :]]
+        joined = self.program.alloc(self.name("cat"), whole, x.dtype)
+        parts: list[tuple[Any, Any, Any]] = [
+            (x.shape, lambda *i: x[i], lambda *i: i),
+            (shape, lambda *i: ir.mul(y[i], 0.5), behind),
+        ]
+        self.chance.shuffle(parts)
+        for extents, body, place in parts:
+            self.program.compute("part", extents, body, into=(joined, place))
+        return joined
+
+    def _border(self) -> Tensor:
+        """Zeros everywhere, and then a tensor inside of them: two writers in order."""
+        x = self.pick(rank=1)
+        low, high = self.chance.randint(0, 2), self.chance.randint(0, 2)
+        shape: list[ir.Expr] = [*x.shape[:-1], ir.add(x.shape[-1], low + high)]
+
+        def inside(*i: ir.Expr) -> list[ir.Expr]:
+            return [*i[:-1], ir.add(i[-1], low)]
+
+        framed = self.program.alloc(self.name("framed"), shape, x.dtype)
+        zero = ir.const(0, x.dtype)
+        self.program.compute("frame", shape, lambda *i: zero, into=(framed, lambda *i: i))
+        self.program.compute("picture", x.shape, lambda *i: x[i], into=(framed, inside))
+        return framed
+
 
 def _add_pairs(a: ir.Expr, b: ir.Expr, c: ir.Expr, d: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
     return ir.add(a, c), ir.add(b, d)
@@ -287,83 +367,3 @@ _BINARY: tuple[Callable[[ir.Expr, ir.Expr], ir.Expr], ...] = (
 
 def _same_shape(a: tuple[ir.Expr, ...], b: tuple[ir.Expr, ...]) -> bool:
     return len(a) == len(b) and all(ir.structural_equal(x, y) for x, y in zip(a, b, strict=True))
-
-
-# ---------------------------------------------------------------------------------------- arrays
-def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
-    """A value for each symbolic size, within the declared bounds and at most 9."""
-    chance = random.Random(seed)
-    low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
-    high: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
-    names = sorted({v.name for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)}
-                   | {p.name for p in func.params if p.dtype.is_int})  # fmt: skip
-    return {n: chance.randint(low.get(n, 1), max(low.get(n, 1), min(_MOST, high.get(n, _MOST))))
-            for n in names}  # fmt: skip
-
-
-def make_arrays(
-    func: ir.PrimFunc, seed: int, sizes: Mapping[str, int] | None = None
-) -> list[Array]:
-    """Arguments: floats of order one, small integers, row numbers within range for gathers.
-
-    Outputs get random values too, so that a program that forgets to write them is found out.
-    """
-    known = random_sizes(func, seed) if sizes is None else sizes
-    rng = np.random.default_rng(seed)
-    limits = _index_limits(func, known)
-    return [_fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
-            for b in func.buffers]  # fmt: skip
-
-
-def _fill(
-    rng: np.random.Generator, buffer: ir.Buffer, shape: tuple[int, ...], limit: int | None
-) -> Array:
-    dtype = buffer.dtype
-    if dtype.lanes > 1:
-        shape = (*shape, dtype.lanes)
-    if dtype.is_bool:
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    if dtype.is_int:
-        low = 0 if limit is not None or dtype.kind == "uint" else max(-8, dtype.min_value)
-        high = min(7, dtype.max_value) + 1 if limit is None else max(limit, 1)
-        return rng.integers(low, high, shape).astype(dtype.numpy())
-    return rng.standard_normal(shape).astype(np.float32).astype(dtype.numpy())
-
-
-def _index_limits(func: ir.PrimFunc, sizes: Mapping[str, int]) -> dict[ir.Buffer, int]:
-    """For parameters whose elements serve as indices: the smallest extent they index."""
-    params = set(func.buffers)
-    limits: dict[ir.Buffer, int] = {}
-    for access in ir.accesses(func.body):
-        for index, extent in zip(access.indices, access.buffer.shape, strict=True):
-            for load in ir.collect(index, ir.BufferLoad):
-                if load.buffer in params:
-                    size = evaluate(extent, sizes)
-                    limits[load.buffer] = min(size, limits.get(load.buffer, size))
-    return limits
-
-
-_SIZE_OPS: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
-    ir.Add: operator.add,
-    ir.Sub: operator.sub,
-    ir.Mul: operator.mul,
-    ir.FloorDiv: lambda a, b: a // b,
-    ir.FloorMod: operator.mod,
-    ir.Min: min,
-    ir.Max: max,
-}
-
-
-def evaluate(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
-    """The value of a size expression."""
-    match expr:
-        case ir.IntImm():
-            return expr.value
-        case ir.Var():
-            return sizes[expr.name]
-        case ir.Cast():
-            return evaluate(expr.value, sizes)
-        case ir.BinaryOp():
-            return _SIZE_OPS[type(expr)](evaluate(expr.a, sizes), evaluate(expr.b, sizes))
-        case _:
-            raise TypeError(f"{expr!r} is no size")

@@ -197,7 +197,8 @@ def _size_arithmetic(fn: Callable[[Any, Any], Any]) -> Converter:
 
 _UNARY = (
     "exp log sqrt rsqrt sigmoid tanh erf abs floor ceil round sin cos relu silu log1p expm1 exp2 "
-    "log2 tan atan sinh cosh reciprocal sign"
+    "log2 tan atan sinh cosh reciprocal sign square relu6 hardswish hardsigmoid mish selu "
+    "log_sigmoid"
 )
 _ARITHMETIC = {
     "add": "add",
@@ -237,13 +238,11 @@ def _tables() -> None:
     """Overloads that are one row each."""
     for name, op in {**{n: n for n in _UNARY.split()}, "neg": "negative"}.items():
         CONVERTERS[f"aten.{name}.default"] = _unary(op)
-        CONVERTERS[f"aten.{name}_.default"] = _unary(op)
     for name in ("logical_not", "bitwise_not"):
         CONVERTERS[f"aten.{name}.default"] = _unary("logical_not")
     for name, op in _ARITHMETIC.items():
         for overload in ("Tensor", "Scalar", "default"):
             CONVERTERS[f"aten.{name}.{overload}"] = _arithmetic(op)
-            CONVERTERS[f"aten.{name}_.{overload}"] = _arithmetic(op)
     for name, op in _COMPARISONS.items():
         for overload in ("Tensor", "Scalar"):
             CONVERTERS[f"aten.{name}.{overload}"] = _comparison(op)

@@ -33,6 +33,12 @@ def _view(imp: Importer, node: Any, x: Any, *ignored: Any) -> Any:
     return reshape(imp, x, node_shape(imp, node))
 
 
+@converter("aten.copy.default")
+def _copy(imp: Importer, node: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    """What an assignment to all of `x` gives: the source in its type and shape."""
+    return _expand(imp, node, cast_to(imp, source, result_type(node)))
+
+
 @converter("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
 def _expand(imp: Importer, node: Any, x: Any, *ignored: Any, **also: Any) -> Any:
     wanted = node_shape(imp, node)
@@ -113,8 +119,55 @@ def _unbind(imp: Importer, node: Any, x: Any, dim: int = 0) -> list[Any]:
 
 @converter("aten.cat.default", "aten.concat.default")
 def _cat(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
-    dtype = result_type(node)
-    return imp.builder.op("concat", *(cast_to(imp, t, dtype) for t in tensors), axis=dim)
+    dtype, rank = result_type(node), len(node.meta["val"].shape)
+    # An empty vector joins anything, as a cache does that holds nothing yet.
+    kept = [t for t in tensors if len(dims_of(t)) == rank and not _is_empty_vector(t)]
+    if not kept:
+        return cast_to(imp, tensors[0], dtype)
+    joined = [cast_to(imp, t, dtype) for t in kept]
+    return joined[0] if len(joined) == 1 else imp.builder.op("concat", *joined, axis=dim)
+
+
+def _is_empty_vector(x: Any) -> bool:
+    return len(dims_of(x)) == 1 and ir.is_const_int(dims_of(x)[0], 0)
+
+
+@converter("aten.select_scatter.default")
+def _select_scatter(imp: Importer, node: Any, x: Any, part: Any, dim: int, index: int) -> Any:
+    """`x` with `part` in place of one index of an axis."""
+    axis = axis_of(dim, len(dims_of(x)))
+    shape = list(dims_of(part))
+    shape.insert(axis, ir.const(1, "int64"))
+    begin = size_of(imp, index)
+    if isinstance(begin, ir.IntImm) and begin.value < 0:
+        begin = ir.add(dims_of(x)[axis], begin)
+    return _inserted(imp, x, reshape(imp, part, tuple(shape)), axis, begin)
+
+
+@converter("aten.slice_scatter.default")
+def _slice_scatter(
+    imp: Importer, node: Any, x: Any, part: Any, dim: int = 0, start: Any = None, end: Any = None,
+    step: int = 1,
+) -> Any:  # fmt: skip
+    """`x` with `part` in place of a slice."""
+    if step != 1:
+        raise ImporterError("slice_scatter with a step is not supported", code="BW507")
+    axis = axis_of(dim, len(dims_of(x)))
+    begin = ir.const(0, "int64") if start is None else size_of(imp, start)
+    if isinstance(begin, ir.IntImm) and begin.value < 0:
+        begin = ir.add(dims_of(x)[axis], begin)
+    return _inserted(imp, x, part, axis, begin)
+
+
+def _inserted(imp: Importer, x: Any, part: Any, axis: int, begin: ir.Expr) -> Any:
+    """`x` with `part` from `begin` on along an axis."""
+    end = imp.builder.analyzer.simplify(ir.add(begin, dims_of(part)[axis]))
+    pieces = [cast_to(imp, part, x.tensor_info.dtype)]
+    if not ir.is_const_int(begin, 0):
+        pieces.insert(0, imp.builder.op("slice", x, axis=axis, begin=0, end=begin))
+    if not imp.builder.analyzer.prove_equal(end, dims_of(x)[axis]):
+        pieces.append(imp.builder.op("slice", x, axis=axis, begin=end))
+    return pieces[0] if len(pieces) == 1 else imp.builder.op("concat", *pieces, axis=axis)
 
 
 @converter("aten.stack.default")

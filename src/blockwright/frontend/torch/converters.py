@@ -2,7 +2,7 @@
 
 Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars.
 Overloads that are one operator row with the same operands stand in tables at a file's end. Other
-families have files of their own: `convert_arithmetic`, `convert_shapes`.
+families have files of their own: `convert_arithmetic`, `convert_layers`, `convert_shapes`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
-from blockwright.frontend.torch import convert_arithmetic, convert_shapes
+from blockwright.frontend.torch import convert_arithmetic, convert_layers, convert_shapes
 from blockwright.frontend.torch.operands import (
     Converter,
     cast_to,
     dims_of,
     node_shape,
     registrar,
+    reshape,
     result_type,
     size_of,
 )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 CONVERTERS: dict[str, Converter] = {
     **convert_arithmetic.CONVERTERS,
+    **convert_layers.CONVERTERS,
     **convert_shapes.CONVERTERS,
 }
 converter = registrar(CONVERTERS)
@@ -44,7 +46,7 @@ IGNORED = frozenset(
 )
 
 
-@converter("aten.matmul.default", "aten.mm.default", "aten.bmm.default")
+@converter("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default")
 def _matmul(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     return imp.builder.op("matmul", a, b)
 
@@ -55,13 +57,19 @@ def _linear(imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None) -> 
     return imp.builder.op("linear", *operands)
 
 
-@converter("aten.addmm.default")
+@converter("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
 def _addmm(
     imp: Importer, node: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
-    if beta != 1 or alpha != 1:
-        raise ImporterError("addmm with alpha or beta is not supported", code="BW507")
-    return imp.builder.op("add", imp.builder.op("matmul", a, b), bias)
+    """alpha · a · b + beta · bias; a beta of 0 leaves the bias out, whatever it holds."""
+
+    def scaled(value: Any, factor: Any) -> Any:
+        if factor == 1:
+            return value
+        return imp.builder.op("multiply", value, scalar=factor, scalar_side="right")
+
+    product = scaled(imp.builder.op("matmul", a, b), alpha)
+    return product if beta == 0 else imp.builder.op("add", product, scaled(bias, beta))
 
 
 @converter("aten.scaled_dot_product_attention.default")
@@ -77,8 +85,19 @@ def _attention(
         if head is None:
             raise ImporterError("attention with a symbolic head size needs scale=", code="BW507")
         scale = 1.0 / math.sqrt(head)
+    q, k, v = (_four_axes(imp, t) for t in (q, k, v))
     operands = (q, k, v) if mask is None else (q, k, v, mask)
-    return imp.builder.op("attention", *operands, scale=float(scale), is_causal=bool(is_causal))
+    out = imp.builder.op("attention", *operands, scale=float(scale), is_causal=bool(is_causal))
+    return reshape(imp, out, node_shape(imp, node)) if len(node.meta["val"].shape) != 4 else out
+
+
+def _four_axes(imp: Importer, x: Any) -> Any:
+    """(batch, heads, length, size) of a tensor with fewer axes in front."""
+    shape = dims_of(x)
+    if len(shape) > 4:
+        raise ImporterError("attention over more than four axes is not supported", code="BW507")
+    one = ir.const(1, "int64")
+    return x if len(shape) == 4 else reshape(imp, x, (*[one] * (4 - len(shape)), *shape))
 
 
 @converter("aten.layer_norm.default")
@@ -110,6 +129,28 @@ def _log_softmax(imp: Importer, node: Any, x: Any, dim: int, dtype: Any = None) 
     if isinstance(dtype, ir.DType):
         x = cast_to(imp, x, dtype)
     return imp.builder.op("log_softmax", x, axis=dim)
+
+
+@converter("aten.rms_norm.default")
+def _rms_norm(
+    imp: Importer, node: Any, x: Any, shape: Any, weight: Any = None, eps: float | None = None
+) -> Any:
+    if eps is None:
+        import torch
+
+        eps = float(torch.finfo(node.meta["val"].dtype).eps)
+    operands = (x,) if weight is None else (x, weight)
+    return imp.builder.op("rms_norm", *operands, axes=tuple(range(-len(shape), 0)), eps=float(eps))
+
+
+@converter("aten.tril.default")
+def _tril(imp: Importer, node: Any, x: Any, diagonal: int = 0) -> Any:
+    return imp.builder.op("tril", x, k=diagonal)
+
+
+@converter("aten.triu.default")
+def _triu(imp: Importer, node: Any, x: Any, diagonal: int = 0) -> Any:
+    return imp.builder.op("triu", x, k=diagonal)
 
 
 @converter("aten.embedding.default")
@@ -150,13 +191,20 @@ def _filled(value: float) -> Converter:
     return convert
 
 
-@converter("aten.full.default", "aten.new_full.default", "aten.full_like.default")
+@converter("aten.full.default", "aten.new_full.default", "aten.full_like.default",
+           "aten.fill.Scalar")  # fmt: skip
 def _full(imp: Importer, node: Any, first: Any, *rest: Any, **ignored: Any) -> Any:
     value = rest[-1] if rest else first
     if not isinstance(value, (int, float, bool)):
         raise ImporterError("full with a value that is not a number", code="BW507")
     shape = shape_value(node_shape(imp, node))
     return imp.builder.op("full", shape, fill_value=value, dtype=result_type(node))
+
+
+@converter("aten.fill.Tensor")
+def _fill(imp: Importer, node: Any, x: Any, value: Any) -> Any:
+    value = cast_to(imp, value, result_type(node))
+    return imp.builder.op("broadcast_to", value, shape_value(node_shape(imp, node)))
 
 
 @converter("aten.scalar_tensor.default")

@@ -10,12 +10,14 @@ All uncovered operators are reported at once, with the source lines they come fr
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
+from blockwright.frontend.torch.mutation import functional
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.graph import GraphBuilder, constant
@@ -33,11 +35,14 @@ def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     return value.numpy()
 
 
+_IN_PLACE = re.compile(r"(?<=[a-z0-9])_\.")
+
+
 class Importer:
     """State of one import: symbols, builder, values of graph nodes so far."""
 
     def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
-        self.program = program
+        self.program = program = functional(program)
         names = dynamic_names(program, dynamic_shapes)
         self.symbols = SymbolTable(program.range_constraints, names)
         self.values: dict[str, Any] = {}
@@ -196,11 +201,14 @@ def _flat(value: Any) -> list[Any]:
 
 
 def target_name(target: Any) -> str:
-    """`aten.add.Tensor` for an overload, `operator.mul` for a Python function."""
+    """`aten.add.Tensor` for an overload, `operator.mul` for a Python function.
+
+    `aten.add_.Tensor` has that name too: where the effect in place matters, it is gone by now.
+    """
     text = getattr(target, "name", None)
     if callable(text):
         base = str(target)
-        return base if "." in base else f"aten.{base}"
+        return _IN_PLACE.sub(".", base) if "." in base else f"aten.{base}"
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_")
 
 

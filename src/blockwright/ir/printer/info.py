@@ -85,7 +85,7 @@ def _spelled_symbols(root: G.Info | G.GraphExpr | None) -> list[Var]:
         elif isinstance(node, (G.If, G.GraphFunction, G.GraphVar)):
             continue
         elif isinstance(node, G.GraphExpr):
-            stack.extend(reversed(list(node.replace(info=None).children())))
+            stack += node.replace(info=None).children()[::-1]
         else:
-            stack.extend(reversed(list(node.children())))
+            stack += node.children()[::-1]
     return out

@@ -6,7 +6,7 @@ import difflib
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis.kernels import AXES, VIRTUAL_AXES, kernel_at, kernels, shares
+from blockwright.analysis.kernels import AXES, VIRTUAL_AXES, axis_of, kernel_at, kernels, shares
 from blockwright.arith.text import expr_text
 from blockwright.schedule.checks import (
     require_compact_flow,
@@ -164,11 +164,14 @@ def _require_one_extent(state: State, func: ir.PrimFunc, loop: ir.For, tag: str)
     """All loops of the kernel on one axis agree, once this one is bound."""
     if tag in VIRTUAL_AXES:
         return
-    after = State(func, state._resolve, state.step_name)  # pyright: ignore[reportPrivateUsage]
+    after = state.following(func)
     bound = after.tree.loops[loop.loop_var]
+    others = [axis for axis in map(axis_of, after.tree.order) if axis and axis.tag == tag]
+    if len(others) == 1:
+        return  # this one
     kernel = kernel_at(kernels(func), after.tree, bound)
     assert kernel is not None
-    analyzer = after.analyzer()
+    analyzer = after.facts()
     for axis in kernel.axes[tag]:
         same = analyzer.prove_equal(ir.cast_to(axis.extent, loop.extent.dtype), loop.extent)
         if not same and axis.stmt is not bound:

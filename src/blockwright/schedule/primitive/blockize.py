@@ -19,26 +19,25 @@ from blockwright.schedule.division import (
     simplified,
 )
 from blockwright.schedule.edit import Edit, with_signature, wrap_loops
-from blockwright.schedule.grouping import grouped
+from blockwright.schedule.grouping import grouped, parts_around
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import quoted
 
 
 class Blockize(Primitive, frozen=True, eq=False):
     """Put a loop and all below it, or several blocks with the loops around each, into a new block.
 
     Args:
-        target: a loop with one block below it, which becomes the inner block; or blocks that stand
-            side by side. Buffers that only the blocks given use move into the new block where each
-            of its instances fills what it reads.
+        target: a loop, whose blocks become inner blocks; or blocks that stand side by side. Buffers
+            that only several blocks in the new one use move into it where each of its instances
+            fills what it reads.
         preserve_unit_iters: keep outer iterators that have one value.
 
     Requires:
-    - exactly one block stands below the loop, complete, a reduction or an update;
-    - of several blocks, none other stands between them; those that share an outer loop bind it
-      alike, and a reduction is complete inside the new block;
+    - the blocks are complete, reductions or updates, and no other stands between blocks given;
+    - several blocks bind an outer loop that they share alike, and a reduction among them is
+      complete inside the new block;
     - each of its bindings divides into an outer part that the loops outside drive and an inner
       part that the loops inside drive;
     - a condition that involves both concerns one binding.
@@ -82,10 +81,15 @@ class Blockize(Primitive, frozen=True, eq=False):
         edit = Edit(state)
         if isinstance(self.target, tuple):
             blocks = [state.block(handle) for handle in self.target]
-            made = grouped(state, edit, blocks, self.preserve_unit_iters)
+            parts = parts_around(state, blocks)
+            made = grouped(state, edit, blocks, parts, self.preserve_unit_iters)
         else:
             loop = state.loop(self.target)
-            _, made = blockized(state, edit, loop, self.preserve_unit_iters)
+            blocks = require_only_blocks(state, loop)
+            if len(blocks) > 1:
+                made = grouped(state, edit, blocks, [loop], self.preserve_unit_iters)
+            else:
+                _, made = blockized(state, edit, loop, self.preserve_unit_iters)
         return edit.finish(made)
 
 
@@ -97,8 +101,7 @@ def blockized(
     if len(below) != 1:
         state.fail(f"{len(below)} blocks stand below loop {loop.loop_var.name}, not one",
                    code="BW310", guilty=[loop, *map(state.tree.realize, below)],
-                   help="choose a loop around one block, or give the blocks themselves: "
-                   f"blockize([{quoted(below)}])")  # fmt: skip
+                   help="choose a loop around one block")  # fmt: skip
     block = below[0]
     flow = state.data_flow(state.scope(block))
     require_known_kind(state, flow, block)

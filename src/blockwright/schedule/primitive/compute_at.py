@@ -8,6 +8,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.analysis.kernels import fills_together
+from blockwright.arith.condition import conjuncts
 from blockwright.schedule.advice import loop_names, one_loop
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import (
@@ -22,10 +23,10 @@ from blockwright.schedule.move import (
 from blockwright.schedule.order import (
     neighbours,
     require_final_inputs,
-    require_implied_predicate,
     require_movable,
     require_quiet,
     require_sound,
+    run_domains,
 )
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
@@ -50,8 +51,9 @@ class ComputeAt(Primitive, frozen=True, eq=False):
     - the block is idempotent: complete, or a reduction that its loops run from the initial value
       on, and nobody else updates what it writes (BW314, BW315); it may then be run again, as
       happens where iterations of the loop need overlapping parts (halos);
+    - the terms of a reduction whose combination needs their order run in it (BW330);
     - it writes no output of the scope, and all its consumers are inside the loop (BW322);
-    - its predicate only keeps iterators in their domains (BW356);
+    - its loops and predicate run all points of a box (BW356, BW361);
     - nothing it reads is written between its old place and the new one, counting all iterations
       of loops around only one of them (BW316);
     - in loops it shares with its consumers, before and after, they find all that they read (BW316),
@@ -131,18 +133,32 @@ def computed_at(
                        f"not inside loop {loop.loop_var.name}", code="BW322",
                        guilty=[state.tree.realize(consumer), loop],
                        help=_around_all(state, block, consumers))  # fmt: skip
-    require_implied_predicate(state, block)
+    reached = run_domains(state, block)
     around = neighbours(state, flow, block, loop)
     earlier = [b for b in around if flow.position[b] < flow.position[block]]
     later = [b for b in around if flow.position[b] > flow.position[block]]
     require_final_inputs(state, flow, block, earlier)
     require_quiet(state, flow, block, writers=later, users=earlier)
     domains = needed_domains(state, flow, block, loop, consumers)
-    nest = nest_for(state, block, loop, domains, preserve_unit_loops)
+    when = _needed_when(state, consumers, loop)
+    nest = nest_for(state, block, loop, domains, preserve_unit_loops, reached=reached, when=when)
     before = part_positions(state, body_parts(loop), consumers)
     step = place(state, block, loop, 0, min(before), index, nest)
     require_sound(state, step, block, block, consumers, loop)
     return step
+
+
+def _needed_when(state: State, consumers: list[ir.Block], loop: ir.For) -> ir.Expr | None:
+    """A condition on the loop and those around it without which no consumer runs; None for none."""
+    around = {f.loop_var for f in [*state.tree.loops_above(loop), loop]}
+    below = {f.loop_var for f in ir.collect(loop.body, ir.For)}
+    shared: list[ir.Expr] = []
+    for position, consumer in enumerate(consumers):
+        parts = [c for c in conjuncts(state.tree.realize(consumer).predicate)
+                 if ir.uses_var(c, around) and not ir.uses_var(c, below)]  # fmt: skip
+        shared = parts if position == 0 else [
+            c for c in shared if any(ir.structural_equal(c, p) for p in parts)]  # fmt: skip
+    return ir.all_of(shared) if shared else None
 
 
 def needed_domains(

@@ -11,7 +11,7 @@ from blockwright.schedule.buffers import home, require_in_blocks, with_regions
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.order import require_implied_predicate
+from blockwright.schedule.order import require_everywhere, require_implied_predicate
 from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.reduction import iterators_at, outermost_own, reduction_of
@@ -33,7 +33,8 @@ class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
     - the epilogue is complete, one store, reads the result at its own iterators, each once, and
       combines it by the reduction's own combination with values free of it, or copies it;
     - in every iteration of the loops they share the reduction is finished before the epilogue;
-    - the reduction reaches every element that the epilogue computes;
+    - the reduction reaches every element that the epilogue computes, and the epilogue its whole
+      domain (BW356, BW361);
     - nothing in between touches what the epilogue writes or changes what it reads.
 
     Why no other epilogue: `max(a + b, 0)` is not `max(a, 0) + max(b, 0)`, so a function of the
@@ -117,6 +118,7 @@ class _Fuse:
             self.fail(f"block {block.name} reduces a tuple, of which an epilogue sees parts only")
         require_complete(state, flow, epilogue)
         require_implied_predicate(state, epilogue)
+        require_everywhere(state, epilogue)
         self.store = single_store(state, epilogue)
         if self.store.buffer.dtype is not self.result.dtype:
             self.fail(f"{self.result.buffer.name} holds {self.result.dtype}, the epilogue's "

@@ -10,11 +10,10 @@ from blockwright.analysis.tree import jumps
 from blockwright.schedule.checks import (
     require_only_blocks,
     require_plain_loop,
-    require_zero_start,
 )
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import guarded, moved
+from blockwright.schedule.loops import guarded, moved, resized
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -30,7 +29,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         loops: two loops or more, standing side by side, in program order.
 
     Requires:
-    - the loops stand in one sequence of statements (BW310), start at 0, and are of one kind without
+    - the loops stand in one sequence of statements (BW310), and are of one kind without
       annotations: serial, parallel, or bound to one axis of thread blocks (BW312);
     - all that they do, and what stands between them, happens in blocks (BW313);
     - no block below one of them touches what a block below another one, or between them, writes
@@ -104,7 +103,8 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         analyzer.bind(fused, ir.Range(ends[0], ends[-1]))
         parts: list[ir.Stmt] = []
         for k, loop in enumerate(loops):
-            value = ir.cast_to(analyzer.simplify(fused - ends[k]), loop.loop_var.type)
+            begin = ir.cast_to(loop.min, dtype)
+            value = ir.cast_to(analyzer.simplify(fused - ends[k] + begin), loop.loop_var.type)
             part = moved(loop.body, loop.loop_var, value, analyzer)
             if k < len(loops) - 1:
                 part = guarded(part, ir.LT(fused, ends[k + 1]))
@@ -112,7 +112,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
                 part = guarded(part, ir.GE(fused, ends[k]))
             parts.append(part)
         edit = Edit(state)
-        new = loops[0].replace(loop_var=fused, extent=ends[-1], body=ir.seq(parts))
+        new = resized(loops[0].replace(loop_var=fused), ends[0], ends[-1], ir.seq(parts))
         edit.replace(loops[0], new)
         for loop in loops[1:]:
             edit.replace(loop, None)
@@ -136,7 +136,6 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
     @staticmethod
     def _alike(state: State, loops: list[ir.For]) -> None:
         for loop in loops:
-            require_zero_start(state, loop)
             if jumps(loop.body):
                 require_plain_loop(state, loop)  # says so
             if loop.annotations:

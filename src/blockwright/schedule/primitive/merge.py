@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
-
-import msgspec
 
 from blockwright import ir
 from blockwright.analysis import Scope
@@ -19,25 +16,30 @@ from blockwright.schedule.checks import (
 )
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.loops import simplified_bindings
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.turns import meet, require_turns
 
 
 class Merge(Primitive, frozen=True, eq=False):
     """Merge loops of nests that stand side by side, together with the loops around them up to
     the statement that holds the nests.
 
+    The merged loops count as those of the first nest do; a nest that starts elsewhere, such as a
+    piece that `loop_partition` made, keeps its distance.
+
     Args:
         loops: one loop of each nest, in program order.
 
     Requires:
-    - the nests stand in one sequence of statements, and what stands between them touches nothing
-      that they write, and writes nothing that they touch;
+    - the nests stand in one sequence of statements, and what stands between them touches no
+      element that they write, and writes none that they touch;
     - from the nest's outermost loop down to the given one each loop is the only statement of the
       one before it, and all are serial and not annotated;
-    - loops of the same depth have the same bounds;
-    - the blocks below are complete, reductions or updates, and an iteration of the merged loops
-      reads what its own iteration, or nothing of the merged nest, writes.
+    - loops of the same depth have the same number of iterations;
+    - the blocks below are complete, reductions or updates, and where two of different nests touch
+      an element that one of them writes, they do so in one iteration of the merged loops.
 
     Before::
 
@@ -93,19 +95,17 @@ class Merge(Primitive, frozen=True, eq=False):
         place = _place(state, flow, nests)
         fresh = [ir.Var(f"{f.loop_var.name}_m", f.loop_var.type) for f in nests[0]]
         edit = Edit(state)
-        bodies: list[ir.Stmt] = []
-        for nest in nests:
-            renamed = {f.loop_var: ir.cast_to(v, f.loop_var.type)
-                       for f, v in zip(nest, fresh, strict=True)}  # fmt: skip
-            bodies.append(edit.substitute(nest[-1].body, renamed))
-        merged: ir.Stmt = ir.seq(bodies)
+        merged: ir.Stmt = ir.seq([_over(state, edit, nest, nests[0], fresh) for nest in nests])
+        running = dict(zip((f.loop_var for f in nests[0]), fresh, strict=True))
         for loop, var in reversed(list(zip(nests[0], fresh, strict=True))):
-            merged = loop.replace(loop_var=var, body=merged)
+            low, extent = (ir.substitute(e, running) for e in (loop.min, loop.extent))
+            merged = loop.replace(loop_var=var, min=low, extent=extent, body=merged)
         for nest in nests:
             edit.replace(nest[0], merged if nest is place else None)
         step = edit.finish(fresh[-1])
-        after = State(step.func, lambda _: fresh[-1], state.step_name, state.memo)
-        _Order(state, after, edit, fresh).require(blocks)
+        after = state.following(step.func)
+        merged_loops = [after.tree.loops[v] for v in fresh]
+        require_turns(state, after, blocks, merged_loops, edit.latest)
         return step
 
 
@@ -138,7 +138,7 @@ def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
 
 def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
     first = nests[0]
-    analyzer = state.analyzer(first[0])
+    analyzer = state.facts(first[0])
     for nest in nests[1:]:
         if len(nest) != len(first):
             state.fail(f"loop {nest[-1].loop_var.name} stands {len(nest)} deep in its nest, loop "
@@ -147,15 +147,45 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
                        help="give loops of the same depth")  # fmt: skip
         renamed: dict[ir.Var, ir.Expr] = {}
         for mine, theirs in zip(first, nest, strict=True):
-            for a, b in ((mine.min, theirs.min), (mine.extent, theirs.extent)):
-                b = ir.substitute(b, renamed)
-                if not analyzer.prove_equal(a, b):
-                    state.fail(f"loops {_around(state, mine)} and {_around(state, theirs)} do not "
-                               f"have the same bounds: {_bounds(mine)} and {_bounds(theirs)}",
-                               code="BW355", guilty=[mine, theirs],
-                               help=in_step(state, [n[-1] for n in nests], mine, theirs)
-                               )  # fmt: skip
-            renamed[theirs.loop_var] = ir.cast_to(mine.loop_var, theirs.loop_var.type)
+            extent = ir.substitute(theirs.extent, renamed)
+            if not analyzer.prove_equal(*ir.match_types(mine.extent, extent)):
+                state.fail(
+                    f"loops {_around(state, mine)} and {_around(state, theirs)} do not "
+                    f"run equally often: {_bounds(mine)} and {_bounds(theirs)}",
+                    code="BW355",
+                    guilty=[mine, theirs],
+                    help=in_step(state, [n[-1] for n in nests], mine, theirs),
+                )
+            renamed[theirs.loop_var] = _shifted(mine, mine.loop_var, theirs, renamed)
+
+
+def _shifted(
+    mine: ir.For, var: ir.Expr, theirs: ir.For, renamed: Mapping[ir.Var, ir.Expr],
+    running: Mapping[ir.Var, ir.Expr] | None = None,
+) -> ir.Expr:  # fmt: skip
+    """What a loop of another nest counts where the one of the first nest counts `var`."""
+    dtype = theirs.loop_var.type
+    low = ir.substitute(mine.min, dict(running or {}))
+    late = ir.substitute(theirs.min, dict(renamed)) - ir.cast_to(low, dtype)
+    return ir.add(ir.cast_to(var, dtype), late)
+
+
+def _over(
+    state: State, edit: Edit, nest: list[ir.For], first: list[ir.For], fresh: list[ir.Var]
+) -> ir.Stmt:
+    """The body of a nest over the merged loops."""
+    analyzer = state.analyzer(first[0])
+    renamed: dict[ir.Var, ir.Expr] = {}
+    running: dict[ir.Var, ir.Expr] = {}  # loops of the first nest → the merged ones
+    for mine, theirs, var in zip(first, nest, fresh, strict=True):
+        value = _shifted(mine, var, theirs, renamed, running)
+        low, extent = (ir.substitute(e, running) for e in (mine.min, mine.extent))
+        analyzer.bind(var, ir.Range(low, extent))
+        running[mine.loop_var] = var
+        renamed[theirs.loop_var] = analyzer.simplify(value)
+    body = edit.substitute(nest[-1].body, renamed)
+    late = any(not isinstance(v, (ir.Var, ir.Cast)) for v in renamed.values())
+    return simplified_bindings(body, set(fresh), analyzer) if late else body
 
 
 def _around(state: State, loop: ir.For) -> str:
@@ -200,84 +230,8 @@ def _conflict(state: State, a: ir.Stmt, b: ir.Stmt) -> bool:
     """Whether two statements may not change places."""
     if not all(isinstance(s, (ir.For, ir.BlockRealize)) for s in (a, b)):
         return True
-    reads: list[set[ir.Buffer]] = []
-    writes: list[set[ir.Buffer]] = []
     for stmt in (a, b):
         if isinstance(stmt, ir.For):
             require_only_blocks(state, stmt)
-        blocks = state.tree.child_blocks(stmt)
-        reads.append({r.buffer for block in blocks for r in block.reads})
-        writes.append({r.buffer for block in blocks for r in block.writes})
-    return bool(writes[0] & (reads[1] | writes[1]) or writes[1] & reads[0])
-
-
-class _Conflict(msgspec.Struct, frozen=True):
-    """Two blocks of different nests that touch one buffer, at least one of them writing."""
-
-    kind: str  # "flow", "anti" or "output": what the first does before what the second does
-    first: ir.Block
-    second: ir.Block
-    region: ir.BufferRegion
-
-
-class _Order:
-    """Whether blocks of different nests may take turns in the merged loops."""
-
-    def __init__(self, state: State, after: State, edit: Edit, loops: list[ir.Var]) -> None:
-        self.state = state
-        self.edit = edit
-        self.loops = [after.tree.loops[v] for v in loops]
-        self.flow = after.data_flow(after.scope(self.loops[0]))
-
-    def require(self, nests: list[list[ir.Block]]) -> None:
-        for earlier, later in combinations(nests, 2):
-            for a in earlier:
-                for b in later:
-                    self._pair(a, b)
-
-    def _pair(self, a: ir.Block, b: ir.Block) -> None:
-        for conflict in _conflicts(self.edit.latest(a), self.edit.latest(b)):
-            if not self._kept(conflict):
-                done = {"flow": "reads what", "anti": "writes what", "output": "writes what"}
-                other = "reads" if conflict.kind == "anti" else "writes"
-                self.state.fail(
-                    f"block {b.name} {done[conflict.kind]} block {a.name} {other} in other "
-                    f"iterations of the merged loops ({conflict.region.buffer.name})",
-                    code="BW316",
-                    guilty=[self.state.tree.realize(a), self.state.tree.realize(b)],
-                    help="merge loops further outside only, whose iterations keep to their own "
-                    f"elements of {conflict.region.buffer.name}; or compute_at block {a.name} at a "
-                    f"loop of {b.name}, which computes all that an iteration reads"
-                    if conflict.kind == "flow"
-                    else "merge loops further outside only, whose "
-                    f"iterations keep to their own elements of {conflict.region.buffer.name}",
-                )
-
-    def _kept(self, conflict: _Conflict) -> bool:
-        """Whether what the second block does at an element still comes after the first."""
-        first, second, region = conflict.first, conflict.second, conflict.region
-        if conflict.kind == "flow":  # all is there that the same iteration reads
-            return self.flow.covers([first], second, region)
-        if conflict.kind == "output" and self.flow.disjoint(first, second, region.buffer):
-            return True
-        return self._apart(second) and self.flow.covers([second], first, region)
-
-    def _apart(self, block: ir.Block) -> bool:
-        """Whether iterations of the merged loops write different elements in the block."""
-        realize = self.flow.tree.realize(block)
-        variables = {f.loop_var for f in self.loops}
-        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-            if it.iter_type is not ir.IterType.SPATIAL and ir.uses_var(value, variables):
-                return False
-        return all(ir.is_const_int(f.extent, 1) or self.flow.separates(f, block)
-                   for f in self.loops)  # fmt: skip
-
-
-def _conflicts(first: ir.Block, second: ir.Block) -> Iterator[_Conflict]:
-    cases = (("flow", first.writes, second.reads), ("anti", second.writes, first.reads),
-             ("output", second.writes, first.writes))  # fmt: skip
-    for kind, writes, others in cases:
-        written = {r.buffer for r in writes}
-        for region in others:
-            if region.buffer in written:
-                yield _Conflict(kind, first, second, region)
+    pairs = [(x, y) for x in state.tree.child_blocks(a) for y in state.tree.child_blocks(b)]
+    return any(meet(state, x, y, a) for x, y in pairs)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.checks import (
-    require_affine,
-    require_chain,
-    require_compact_flow,
-    require_once,
-)
+from blockwright.schedule.checks import require_affine, require_compact_flow, require_once
+from blockwright.schedule.distribution import beside, loose_chain, require_distributable
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
@@ -21,11 +17,17 @@ from blockwright.schedule.state import State, Step
 class Reorder(Primitive, frozen=True, eq=False):
     """Put loops of one nest into the given order; other loops of the nest keep their places.
 
+    Statements that stand beside one of these loops, inside another, get loops of their own before
+    or after the nest (the loop is *distributed*): the nest alone is reordered.
+
     Args:
         ordered_loops: the loops, the new outermost first.
 
     Requires:
-    - the loops lie on one path with nothing else between them;
+    - the loops lie on one path, with no block or condition between them (BW310);
+    - where other statements stand beside them, the loops outside are serial and not annotated
+      (BW312), and the blocks of these statements and those of the nest meet in an element that one
+      of them writes only within one iteration of these loops (BW316);
     - no bound of a loop uses a loop that would come inside it;
     - every block inside is complete, a reduction or an update, its iterators bound by an iterator
       map, and reads in an iteration only what is written in the same one or before the nest;
@@ -67,12 +69,14 @@ class Reorder(Primitive, frozen=True, eq=False):
             state.fail("no loops are given", code="BW304",
                        help="give the loops in their new order, outermost first")  # fmt: skip
         wanted = [state.loop(handle) for handle in self.ordered_loops]
-        path = require_chain(state, wanted)
+        path = loose_chain(state, wanted)
         places = iter(wanted)
         moving = set(wanted)
         order = [next(places) if loop in moving else loop for loop in path]
         if order == path:
             return Step(state.func)
+        path, order = _trimmed(path, order)
+        require_distributable(state, path)
         seen: set[ir.Var] = set()
         for loop in reversed(order):
             if seen and any(ir.uses_var(e, seen) for e in (loop.min, loop.extent)):
@@ -88,9 +92,17 @@ class Reorder(Primitive, frozen=True, eq=False):
                       if f is path[0] or state.tree.is_below(f, path[0])]  # fmt: skip
             require_once(state, block, inside, "that change places")
             require_any_order(state, block, path, order)
+        edit = Edit(state)
         body = path[-1].body
         for loop in reversed(order):
             body = loop.replace(body=body)
-        edit = Edit(state)
-        edit.replace(path[0], body)
+        before, after = beside(edit, path)
+        edit.replace(path[0], ir.seq([*before, body, *after]))
         return edit.finish()
+
+
+def _trimmed(path: list[ir.For], order: list[ir.For]) -> tuple[list[ir.For], list[ir.For]]:
+    """Both without the loops at either end that stay where they are."""
+    changed = [k for k, (a, b) in enumerate(zip(path, order, strict=True)) if a is not b]
+    part = slice(changed[0], changed[-1] + 1)
+    return path[part], order[part]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, hull
 from blockwright.schedule.advice import one_loop
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import (
     Domains,
     body_parts,
+    merge,
     narrow,
     nest_for,
     part_positions,
@@ -50,6 +52,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
       map of iterators, or the whole dimension is produced (BW358);
     - the results are complete in each iteration: the loop drives no reduction of a producer, and
       halos that other iterations produce are not read (BW316);
+    - the terms of a reduction whose combination needs their order run in it (BW330);
     - nothing between the two places uses what the block writes, or writes what it reads (BW316).
 
     The additions of a reduction that moves are made in the order of the producers' loops.
@@ -155,27 +158,44 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         iterators = {it.var: it.dom for it in block.iter_vars}
         found: Domains = {}
         for read in block.reads:
-            for producer in producers:
-                for write in producer.writes:
-                    if write.buffer is not read.buffer:
-                        continue
-                    made = flow.region_under(fixed, producer, write, analyzer, tight=False)
-                    solved, lost = solve(read.region, made.region, iterators, analyzer)
-                    for var, rng in solved.items():
-                        narrow(found, var, rng, analyzer)
-                    for dim, access, rng in zip(
-                        read.buffer.shape, read.region, made.region, strict=True
-                    ):
-                        unclear = lost & set(ir.free_vars(access.min))
-                        if unclear and not _is_whole(rng, dim, analyzer):
-                            state.fail(
-                                f"which instances of block {block.name} an iteration of loop "
-                                f"{loop.loop_var.name} can run does not follow from its index of "
-                                f"{read.buffer.name}", code="BW358",
-                                guilty=[state.tree.realize(block), loop],
-                                help="choose a loop in which the whole dimension is "
-                                "produced")  # fmt: skip
+            made = [flow.region_under(fixed, producer, write, analyzer, tight=False).region
+                    for producer in producers for write in producer.writes
+                    if write.buffer is read.buffer]  # fmt: skip
+            solved, unclear = _reached(read, made, iterators, analyzer)
+            for var, rng in solved.items():
+                narrow(found, var, rng, analyzer)
+            if unclear:
+                state.fail(f"which instances of block {block.name} an iteration of loop "
+                           f"{loop.loop_var.name} can run does not follow from its index of "
+                           f"{read.buffer.name}", code="BW358",
+                           guilty=[state.tree.realize(block), loop],
+                           help="choose a loop in which the whole dimension is produced"
+                           )  # fmt: skip
         return found
+
+
+def _reached(
+    read: ir.BufferRegion,
+    made: Sequence[Sequence[ir.Range]],
+    iterators: Domains,
+    analyzer: Analyzer,
+) -> tuple[Domains, bool]:
+    """Domains in which a block reads what any of its producers made, and whether some dimension
+    that is not made as a whole tells nothing of an iterator."""
+    found: Domains = {}
+    free: set[ir.Var] = set()
+    hulls: list[ir.Range] = []
+    for box in made:
+        solved, lost = solve(read.region, box, iterators, analyzer)
+        for var, rng in solved.items():
+            merge(found, var, rng, analyzer)
+        free |= lost
+        hulls = [hull(a, b, analyzer) for a, b in zip(hulls or box, box, strict=True)]
+    unclear = any(
+        not free.isdisjoint(ir.free_vars(access.min)) and not _is_whole(rng, dim, analyzer)
+        for dim, access, rng in zip(read.buffer.shape, read.region, hulls, strict=False)
+    )
+    return {var: rng for var, rng in found.items() if var not in free}, unclear
 
 
 def _is_whole(rng: ir.Range, dim: ir.Expr, analyzer: Analyzer) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
-from blockwright.arith import covers
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit, with_signature
@@ -91,12 +91,14 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         require_straight(state, scope, [state.tree.realize(b) for b in (block, *producers)])
         require_everywhere(state, block)
         require_reads_inside(state, block, {buffer})
-        mappings = [self._iterators(state, block, store, stored) for _, stored in made]
+        load = self._load(state, block, store, buffer)
+        read = load.indices
+        mappings = [iterators_of(state, block, load, read, stored.indices) for _, stored in made]
         self._makes_all(state, flow, producers, block, buffer)
         self._undisturbed(state, flow, producers, block)
         edit = Edit(state)
         for (producer, stored), mapping in zip(made, mappings, strict=True):
-            self._apply_to(state, edit, block, store, producer, stored, mapping)
+            self._apply_to(state, edit, block, store, producer, stored, mapping, read)
         edit.replace(realize, None)
         edit.free(scope, buffer)
         edit.refresh_signatures()
@@ -108,7 +110,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     @staticmethod
     def _apply_to(
         state: State, edit: Edit, block: ir.Block, store: ir.BufferStore, producer: ir.Block,
-        made: ir.BufferStore, mapping: dict[ir.Var, ir.Expr],
+        made: ir.BufferStore, mapping: dict[ir.Var, ir.Expr], read: Sequence[ir.Expr],
     ) -> None:  # fmt: skip
         """Let one producer store the consumer's value, where there is an instance of it."""
         value = _Replace(made.buffer, copied_expr(made.value))(
@@ -131,6 +133,10 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             ):
                 if not analyzer.prove(condition):
                     predicate = ir.logical_and(predicate, ir.substitute(condition, values))
+        for index, output in zip(read, made.indices, strict=True):  # an element that is read
+            hit = ir.EQ(*ir.match_types(ir.substitute(index, mapping), output))
+            if not analyzer.prove(hit):
+                predicate = ir.logical_and(predicate, ir.substitute(hit, values))
         edit.replace(old, old.replace(block=new, predicate=predicate))
 
     @staticmethod
@@ -166,34 +172,27 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         return found
 
     @staticmethod
-    def _iterators(
-        state: State, block: ir.Block, store: ir.BufferStore, made: ir.BufferStore
-    ) -> dict[ir.Var, ir.Expr]:
-        """The consumer's iterators in terms of the producer's."""
-        loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is made.buffer]
+    def _load(
+        state: State, block: ir.Block, store: ir.BufferStore, buffer: ir.Buffer
+    ) -> ir.BufferLoad:
+        """The only way in which the consumer reads the buffer."""
+        loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is buffer]
         for other in loads[1:]:
             if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
-                state.fail(f"block {block.name} reads {made.buffer.name} at several indices",
+                state.fail(f"block {block.name} reads {buffer.name} at several indices",
                            code="BW325", guilty=[state.tree.realize(block)],
                            help="use compute_at on the producer, which computes all "
                                 "that the block reads")  # fmt: skip
-        return iterators_of(state, block, loads[0], loads[0].indices, made.indices)
+        return loads[0]
 
     @staticmethod
     def _makes_all(
         state: State, flow: Scope, producers: list[ir.Block], block: ir.Block, buffer: ir.Buffer
     ) -> None:
-        """The producers make every element that the block reads; those they make beyond are left
-        out by the domains of the block's iterators, one by one."""
+        """The producers make every element that the block reads; those they make beyond belong to
+        no instance of the block, which a predicate says."""
         read = next(r for r in block.reads if r.buffer is buffer)
-        analyzer = state.analyzer(flow.block.body)
-        wanted = flow.region_under((), block, read, analyzer)
-        fits = all(isinstance(r.min, ir.Var) or ir.is_const_int(r.min) for r in read.region)
-        if not fits:
-            regions = [(p, next(r for r in p.writes if r.buffer is buffer)) for p in producers]
-            have = [flow.region_under((), p, r, analyzer).region for p, r in regions]
-            fits = all(covers(wanted.region, box, analyzer) for box in have)
-        if not fits or not flow.covers(producers, block, read):
+        if not flow.covers(producers, block, read):
             names = " and ".join(p.name for p in producers)
             state.fail(f"block {names} does not run where block {block.name} does", code="BW358",
                        guilty=[state.tree.realize(x) for x in (*producers, block)],

@@ -145,8 +145,9 @@ class Split(Primitive, frozen=True, eq=False):
         """A factor in the type of the loop."""
         dtype = loop.loop_var.type
         value = ir.as_expr(factor, None)
-        known = set(symbols_of(state.func))
-        foreign = [v.name for v in ir.free_vars(value) if v not in known]
+        used = ir.free_vars(value)
+        known = set(symbols_of(state.func)) if used else set[ir.Var]()
+        foreign = [v.name for v in used if v not in known]
         if foreign:
             state.fail(f"{foreign[0]} in a factor is no size of the program", code="BW304",
                        guilty=[loop], help="declare it as a scalar parameter")  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import Scope
+from blockwright.analysis import BlockKind, Scope
 from blockwright.analysis.kernels import shares
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import fresh_name
@@ -162,7 +162,8 @@ def _require_contained(
     loop = fixed[-1]
     outer = {f.loop_var for f in fixed}
     for writer in writers:
-        require_known_kind(state, flow, writer)
+        if flow.kind_alone(writer) is BlockKind.OTHER:
+            require_known_kind(state, flow, writer)
         realize = state.tree.realize(writer)
         for it, value in zip(writer.iter_vars, realize.iter_values, strict=True):
             if it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer):

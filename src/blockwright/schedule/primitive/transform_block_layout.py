@@ -19,6 +19,7 @@ from blockwright.schedule.checks import require_known_kind
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import AnyIndexMap, Primitive
+from blockwright.schedule.reduction import fail_order, row_major, terms_in_order, why_ordered
 from blockwright.schedule.state import State, Step
 from blockwright.schedule.trial import calls, first_legal
 
@@ -39,7 +40,8 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
       no other loop around the block (BW322);
     - instances may run in any order: the block is complete or a reduction (BW314);
     - the map takes every iterator, is one to one, starts each new iterator at 0 (BW324), and mixes
-      no kinds (BW364).
+      no kinds (BW364);
+    - terms of a reduction are combined in another order only where any order will do (BW330).
 
     Before::
 
@@ -97,6 +99,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
                            help="subtract the smallest value in the map, so that every result "
                            "starts at 0")  # fmt: skip
         kinds = self._kinds(state, block, mapping)
+        self._require_order(state, block, mapping, extents, shape, kinds)
         fresh = [
             ir.IterVar(ir.Var(f"v{k}", dtype), ir.Range(ir.const(0, dtype), extent), kind)
             for k, (extent, kind) in enumerate(zip(shape, kinds, strict=True))
@@ -127,6 +130,25 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
             nest = ir.For(var, ir.const(0, dtype), extent, ir.ForKind.SERIAL, nest)
         edit.replace(nest_of(state, block, loops), nest)
         return edit.finish()
+
+    @staticmethod
+    def _require_order(
+        state: State, block: ir.Block, mapping: IndexMap, extents: Sequence[ir.Expr],
+        shape: Sequence[ir.Expr], kinds: Sequence[ir.IterType],
+    ) -> None:  # fmt: skip
+        """The terms of a reduction run in the order in which they did, unless any order will do."""
+        why = why_ordered(block)
+        if not why:
+            return
+        known = state.analyzer(block)
+        for var, extent in zip(mapping.initial, extents, strict=True):
+            known.bind(var, ir.Range(ir.const(0, var.type), ir.cast_to(extent, var.type)))
+        old = zip(mapping.initial, extents, (it.iter_type for it in block.iter_vars), strict=True)
+        new = zip(mapping.final, shape, kinds, strict=True)
+        ranks = [row_major([(v, n) for v, n, kind in side if kind is ir.IterType.REDUCE])
+                 for side in (old, new)]  # fmt: skip
+        if not terms_in_order(state, block) or not known.prove_equal(*ranks):
+            fail_order(state, block, why)
 
     def _kinds(self, state: State, block: ir.Block, mapping: IndexMap) -> list[ir.IterType]:
         kind_of = {v: it.iter_type for v, it in zip(mapping.initial, block.iter_vars, strict=True)}

@@ -111,7 +111,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         if gaps is None:
             return step
         inverse, outside = gaps
-        after = State(step.func, lambda _: block, state.step_name, state.memo)
+        after = state.following(step.func)
         made = LayoutPadding(after, edit.latest(owner), fresh, inverse, outside,
                              self._pad_values(fresh), filled_by).step()  # fmt: skip
         return Step(made.func, {**step.forward, **made.forward})

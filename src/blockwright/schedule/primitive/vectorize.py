@@ -24,7 +24,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
     - the extent is a constant;
     - everything below the loop happens in blocks that are complete, reductions or updates;
     - the loop drives no reduction iterator, and iterations write different elements; or it is the
-      innermost loop of a sum, minimum or maximum whose initial value stands elsewhere
+      innermost loop of a reduction, builtin or declared, whose initial value stands elsewhere
       (`decompose_reduction`): then the lanes are combined, floating-point sums in another order;
     - no iteration reads what another one writes.
 
@@ -71,7 +71,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
 
 
 def combines_lanes(state: State, loop: ir.For) -> bool:
-    """Whether all iterations of an innermost loop combine into one element by +, min or max."""
+    """Whether all iterations of an innermost loop combine into one element, or one tuple."""
     realize = loop.body
     if not isinstance(realize, ir.BlockRealize) or realize.block.init is not None:
         return False
@@ -83,6 +83,5 @@ def combines_lanes(state: State, loop: ir.For) -> bool:
     if isinstance(found, NoReduction):
         return False
     reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
-    (element, *more) = found.elements
-    in_place = not any(ir.uses_var(index, reduced) for index in element.indices)
-    return bool(found.lanes) and not more and in_place
+    return not any(ir.uses_var(index, reduced)
+                   for element in found.elements for index in element.indices)  # fmt: skip

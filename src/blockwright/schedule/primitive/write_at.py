@@ -35,7 +35,8 @@ class WriteAt(Primitive, frozen=True, eq=False):
         storage_scope: scope of the copy.
 
     Requires:
-    - the block stands below the loop, in the same scope (BW310);
+    - the block stands below the loop, in the same scope (BW310); one with initial values does not
+      go on with the sums of earlier visits of the scope, which the copy would not hold (BW314);
     - blocks that write the buffer in the loop fill a box in each iteration, and those that read it
       there find what they read (BW323);
     - no block outside the loop writes the buffer, unless those in the loop never look at it again
@@ -121,6 +122,13 @@ class WriteAt(Primitive, frozen=True, eq=False):
     ) -> None:  # fmt: skip
         """The copy holds whatever the blocks below the loop look for in it."""
         require_own_values(state, scope, makers, buffer)
+        for maker in makers:
+            if maker.init is not None and state.data_flow(scope).continued(maker):
+                state.fail(f"block {maker.name} goes on with the sums of earlier visits of its "
+                           "scope, which a copy made in each visit does not hold", code="BW314",
+                           guilty=[state.realize(maker)],
+                           help="take the step before the reduction is put into a block of its "
+                           "own, or decompose_reduction first")  # fmt: skip
         for reader in readers(state, scope, buffer):
             if reader in below and reader not in makers:
                 require_written(state, scope, makers, reader, buffer)

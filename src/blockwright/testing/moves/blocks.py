@@ -6,7 +6,7 @@ from blockwright.testing.moves.player import Move, Player
 
 
 def _pad_einsum(p: Player) -> None:
-    block = p.block()
+    block = p.untouched() if p.likely() else p.block()
     units = [p.chance.choice([1, 2, 4]) for _ in p.node(block).iter_vars]
     p.kept(*p.sch.pad_einsum(block, units, p.chance.choice(["zero", "clamp"])))
 

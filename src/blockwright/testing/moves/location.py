@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from blockwright import ir
 from blockwright.schedule import BlockRV, LoopRV
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 
@@ -53,7 +54,17 @@ def _compute_inline(p: Player) -> None:
 
 
 def _reverse_compute_inline(p: Player) -> None:
-    p.sch.reverse_compute_inline(_inlinable(p, lambda b: p.sch.get_producers(b)[-1:]))
+    """Mostly one store that alone reads the result of another one."""
+    found = [b for b in p.blocks() if isinstance(p.node(b).body, ir.BufferStore)
+             for maker in p.sch.get_producers(b)[-1:]
+             if p.node(b).init is p.node(maker).init is None
+             and isinstance(p.node(maker).body, ir.BufferStore)
+             and len(p.sch.get_consumers(maker)) == 1]  # fmt: skip
+    if not p.likely():
+        found = p.blocks()
+    if not found:
+        raise NothingToTry
+    p.sch.reverse_compute_inline(p.chance.choice(found))
 
 
 def _places(p: Player, overlapping: bool) -> list[tuple[BlockRV, LoopRV]]:

@@ -10,13 +10,15 @@ from blockwright.arith import IndexMap
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 
 
-def map_of(rank: int, chance: random.Random) -> IndexMap:
+def map_of(
+    rank: int, chance: random.Random, kinds: Sequence[str] = ("plain", "split", "shift")
+) -> IndexMap:
     """A one-to-one function of some indices: a permutation, with a split or a shift."""
     if rank == 0:
         raise NothingToTry
     order = list(range(rank))
     chance.shuffle(order)
-    kind = chance.choice(["plain", "split", "shift"])
+    kind = chance.choice(kinds)
 
     def final(*i: ir.Expr) -> Sequence[ir.Expr]:
         moved = [i[k] for k in order]
@@ -80,8 +82,10 @@ def _transform_layout(p: Player) -> None:
 
 
 def _transform_block_layout(p: Player) -> None:
-    block = p.block()
-    p.sch.transform_block_layout(block, map_of(len(p.node(block).iter_vars), p.chance))
+    """Mostly iterators from 0, over loops of their own."""
+    block = p.untouched() if p.likely() else p.block()
+    kinds = ["plain", "split"] if p.likely() else ["shift"]
+    p.sch.transform_block_layout(block, map_of(len(p.node(block).iter_vars), p.chance, kinds))
 
 
 MOVES = {

@@ -41,20 +41,47 @@ def _software_pipeline(p: Player) -> None:
 
 
 def _double_buffer(p: Player) -> None:
-    _loop_with_statements(p)
+    """Mostly a block whose result another one reads in the same loop."""
+    below = p.sch.get_child_blocks(_loop_with_statements(p))
+    inside = {p.node(b) for b in below}
+    found = [(b, at) for b in below for at, region in enumerate(p.node(b).writes)
+             if any(p.node(c) in inside and any(r.buffer is region.buffer for r in p.node(c).reads)
+                    for c in p.sch.get_consumers(b))]  # fmt: skip
+    if p.likely():
+        if not found:
+            raise NothingToTry
+        p.sch.double_buffer(*p.chance.choice(found))
+        return
     block, at, _ = p.region("write")
     p.sch.double_buffer(block, at)
 
 
+def _touched(p: Player, loop: LoopRV) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
+    """The buffers that the blocks below a loop read, and those that they write."""
+    nodes = [p.node(b) for b in p.sch.get_child_blocks(loop)]
+    return ({r.buffer for n in nodes for r in n.reads}, {w.buffer for n in nodes for w in n.writes})
+
+
+def _strangers(p: Player, loops: list[LoopRV]) -> bool:
+    """Whether no two of the loops share a buffer that one of them writes."""
+    touched = [_touched(p, loop) for loop in loops]
+    return not any(a[1] & (b[0] | b[1]) for k, a in enumerate(touched)
+                   for b in touched[:k] + touched[k + 1 :])  # fmt: skip
+
+
 def _horizontal_fuse(p: Player) -> None:
+    """Outermost loops side by side, mostly of blocks that have nothing to do with one another."""
     blocks = p.blocks()
     outermost = [loops[0] for block in blocks if (loops := p.sch.get_loops(block))]
     distinct = list({p.sch.get(loop): loop for loop in outermost}.values())
     if len(distinct) < 2:
         raise NothingToTry
-    first = p.chance.randrange(len(distinct) - 1)
-    more = p.chance.randint(1, min(2, len(distinct) - first - 1))
-    p.kept(p.sch.horizontal_fuse(*distinct[first : first + 1 + more]))
+    runs = [distinct[k : k + n] for k in range(len(distinct) - 1) for n in (2, 3)]
+    if p.likely():
+        runs = [run for run in runs if _strangers(p, run)]
+    if not runs:
+        raise NothingToTry
+    p.kept(p.sch.horizontal_fuse(*p.chance.choice(runs)))
 
 
 MOVES = {

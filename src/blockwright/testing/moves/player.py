@@ -150,6 +150,19 @@ class Player:
         assert isinstance(found, ir.Block)
         return found
 
+    def for_of(self, loop: LoopRV) -> ir.For:
+        found = self.sch.get(loop)
+        assert isinstance(found, ir.For)
+        return found
+
+    def untouched(self) -> BlockRV:
+        """A block under as many loops as it has iterators, as before it was scheduled."""
+        fitting = [b for b in self.blocks()
+                   if len(self.sch.get_loops(b)) == len(self.node(b).iter_vars) > 0]  # fmt: skip
+        if not fitting:
+            raise NothingToTry
+        return self.chance.choice(fitting)
+
     def loops(self, block: BlockRV, at_least: int = 1) -> list[LoopRV]:
         """The loops above a block; there must be some."""
         found = self.sch.get_loops(block)

@@ -1,0 +1,341 @@
+"""Converters of layers: convolutions, pools, norms, activations with parameters, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.frontend.torch.operands import (
+    Converter,
+    axis_of,
+    dims_of,
+    node_shape,
+    registrar,
+    reshape,
+)
+from blockwright.graph import constant
+from blockwright.support import ImporterError
+
+if TYPE_CHECKING:
+    from blockwright.frontend.torch.importer import Importer
+
+CONVERTERS: dict[str, Converter] = {}
+converter = registrar(CONVERTERS)
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    """One number per spatial axis; the exporter writes one for all as a list of one."""
+    given = (value,) if isinstance(value, int) else tuple(value)
+    if not all(isinstance(v, int) for v in given):
+        raise ImporterError("strides, paddings and sizes of windows must be constant", code="BW507")
+    return given * rank if len(given) == 1 else given
+
+
+def _batched(imp: Importer, x: ir.GraphExpr, rank: int) -> ir.GraphExpr:
+    """`x` with a batch axis: layers over `rank` spatial axes also take a single element."""
+    shape = dims_of(x)
+    return x if len(shape) == rank + 2 else reshape(imp, x, (ir.const(1, "int64"), *shape))
+
+
+def _as_exported(imp: Importer, node: Any, value: ir.GraphExpr) -> ir.GraphExpr:
+    """The result without a batch axis that was added."""
+    wanted = node_shape(imp, node)
+    return value if len(wanted) == len(dims_of(value)) else reshape(imp, value, wanted)
+
+
+def _along_channels(imp: Importer, vector: ir.GraphExpr, rank: int) -> ir.GraphExpr:
+    """A vector as a tensor that broadcasts along the axis before `rank` others."""
+    if isinstance(vector, ir.Constant):
+        return constant(vector.data.reshape((-1, *[1] * rank)), vector.name)
+    return reshape(imp, vector, (*dims_of(vector), *[ir.const(1, "int64")] * rank))
+
+
+def _ones(x: ir.GraphExpr, count: ir.Expr) -> ir.Constant:
+    """Scales that a layer without parameters has."""
+    size, dtype = ir.const_int(count), x.tensor_info.dtype
+    if size is None or dtype is None:
+        raise ImporterError("a norm over a symbolic number of channels needs scales", code="BW507")
+    return constant(np.ones(size, dtype.numpy()), "ones")
+
+
+# ------------------------------------------------------------------------------------ convolutions
+@converter("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
+def _conv(
+    imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
+    padding: Any = 0, dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    rank = len(dims_of(weight)) - 2
+    out = imp.builder.op(
+        f"nn.conv{rank}d", _batched(imp, x, rank), weight, strides=_each(stride, rank),
+        padding=_each(padding, rank), dilation=_each(dilation, rank), groups=groups,
+    )  # fmt: skip
+    return _finish_conv(imp, node, out, bias, rank)
+
+
+def _finish_conv(imp: Importer, node: Any, out: Any, bias: Any, rank: int) -> Any:
+    if bias is not None:
+        out = imp.builder.op("add", out, _along_channels(imp, bias, rank))
+    return _as_exported(imp, node, out)
+
+
+@converter("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
+def _conv_named_padding(
+    imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
+    padding: str = "valid", dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
+    rank = len(dims_of(weight)) - 2
+    before, after = [0] * rank, [0] * rank
+    if padding == "same":  # strides are 1: the result is as large as the input
+        for axis, gap in enumerate(_each(dilation, rank)):
+            size = ir.const_int(dims_of(weight)[2 + axis])
+            if size is None:
+                raise ImporterError("padding='same' for a kernel of symbolic size", code="BW507")
+            before[axis] = gap * (size - 1) // 2
+            after[axis] = gap * (size - 1) - before[axis]
+    out = imp.builder.op(
+        f"nn.conv{rank}d", _batched(imp, x, rank), weight, strides=_each(stride, rank),
+        padding=(*before, *after), dilation=_each(dilation, rank), groups=groups,
+    )  # fmt: skip
+    return _finish_conv(imp, node, out, bias, rank)
+
+
+@converter("aten.conv_transpose1d.default", "aten.conv_transpose2d.input",
+           "aten.conv_transpose3d.input")  # fmt: skip
+def _conv_transpose(
+    imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
+    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
+    rank = len(dims_of(weight)) - 2
+    out = imp.builder.op(
+        f"nn.conv{rank}d_transpose", _batched(imp, x, rank), weight, strides=_each(stride, rank),
+        padding=_each(padding, rank), output_padding=_each(output_padding, rank),
+        dilation=_each(dilation, rank), groups=groups,
+    )  # fmt: skip
+    return _finish_conv(imp, node, out, bias, rank)
+
+
+@converter("aten.convolution.default")
+def _convolution(
+    imp: Importer, node: Any, x: Any, weight: Any, bias: Any, stride: Any, padding: Any,
+    dilation: Any, transposed: bool, output_padding: Any, groups: int,
+) -> Any:  # fmt: skip
+    if transposed:
+        return _conv_transpose(
+            imp, node, x, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return _conv(imp, node, x, weight, bias, stride, padding, dilation, groups)
+
+
+# ------------------------------------------------------------------------------------------- pools
+def _pool(
+    imp: Importer, node: Any, kind: str, rank: int, x: Any, size: Any, stride: Any, padding: Any,
+    **attrs: Any,
+) -> Any:  # fmt: skip
+    out = imp.builder.op(
+        f"nn.{kind}_pool{rank}d", _batched(imp, x, rank), pool_size=_each(size, rank),
+        strides=_each(stride, rank) if stride else None, padding=_each(padding, rank), **attrs,
+    )  # fmt: skip
+    return _as_exported(imp, node, out)
+
+
+def _max_pool(rank: int) -> Converter:
+    def convert(
+        imp: Importer, node: Any, x: Any, size: Any, stride: Any = None, padding: Any = 0,
+        dilation: Any = 1, ceil_mode: bool = False,
+    ) -> Any:  # fmt: skip
+        return _pool(imp, node, "max", rank, x, size, stride, padding,
+                     dilation=_each(dilation, rank), ceil_mode=bool(ceil_mode))  # fmt: skip
+
+    return convert
+
+
+def _with_positions(rank: int, convert: Converter) -> Converter:
+    """The overload that also gives positions of the maxima, which must not be used."""
+
+    def first(imp: Importer, node: Any, *args: Any) -> Any:
+        _only_first(node)
+        out = convert(imp, _First(node), *args)
+        return [out, None]
+
+    return first
+
+
+def _only_first(node: Any) -> None:
+    """Raise if results beyond the first of several are used."""
+    if any(user.args[1] != 0 and user.users for user in node.users):
+        raise ImporterError(f"only the first result of {node.target} is supported", code="BW507")
+
+
+class _First:
+    """A node as the node of its first result."""
+
+    def __init__(self, node: Any) -> None:
+        self.meta = {"val": node.meta["val"][0]}
+
+
+def _avg_pool(rank: int) -> Converter:
+    def convert(
+        imp: Importer, node: Any, x: Any, size: Any, stride: Any = None, padding: Any = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None,
+    ) -> Any:  # fmt: skip
+        if divisor is not None:
+            raise ImporterError("avg_pool with divisor_override is not supported", code="BW507")
+        return _pool(imp, node, "avg", rank, x, size, stride, padding, ceil_mode=bool(ceil_mode),
+                     count_include_pad=bool(count_include_pad))  # fmt: skip
+
+    return convert
+
+
+def _adaptive_pool(kind: str, rank: int) -> Converter:
+    def convert(imp: Importer, node: Any, x: Any, size: Any) -> Any:
+        out = imp.builder.op(f"nn.adaptive_{kind}_pool{rank}d", _batched(imp, x, rank),
+                             output_size=_each(size, rank))  # fmt: skip
+        return _as_exported(imp, node, out)
+
+    return convert
+
+
+# ------------------------------------------------------------------------------------------- norms
+@converter("aten.batch_norm.default")
+def _batch_norm(
+    imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5, cudnn: bool = False,
+) -> Any:  # fmt: skip
+    if training or mean is None or variance is None:
+        raise ImporterError("batch norm with the batch's statistics is training only", code="BW507",
+                            help="call model.eval() before export")  # fmt: skip
+    one = _ones(x, dims_of(x)[1]) if weight is None else weight
+    return imp.builder.op("nn.batch_norm", x, one, one if bias is None else bias, mean, variance,
+                          epsilon=float(eps), scale=weight is not None,
+                          center=bias is not None)  # fmt: skip
+
+
+@converter("aten._native_batch_norm_legit_no_training.default")
+def _native_batch_norm(
+    imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
+    momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    _only_first(node)
+    out = _batch_norm(imp, node, x, weight, bias, mean, variance, False, momentum, eps)
+    return [out, None, None]
+
+
+def _vectors(x: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+    """The parameters that are there; a shift alone gets scales of one."""
+    if bias is not None and weight is None:
+        weight = _ones(x, dims_of(x)[1])
+    return tuple(v for v in (weight, bias) if v is not None)
+
+
+@converter("aten.group_norm.default")
+def _group_norm(
+    imp: Importer, node: Any, x: Any, groups: int, weight: Any = None, bias: Any = None,
+    eps: float = 1e-5, cudnn: bool = False,
+) -> Any:  # fmt: skip
+    return imp.builder.op("nn.group_norm", x, *_vectors(x, weight, bias), num_groups=groups,
+                          epsilon=float(eps))  # fmt: skip
+
+
+@converter("aten.instance_norm.default")
+def _instance_norm(
+    imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
+    own_statistics: bool, momentum: float, eps: float, cudnn: bool = False,
+) -> Any:  # fmt: skip
+    if not own_statistics:
+        return _batch_norm(imp, node, x, weight, bias, mean, variance, False, momentum, eps)
+    return imp.builder.op("nn.instance_norm", x, *_vectors(x, weight, bias), epsilon=float(eps))
+
+
+# ------------------------------------------------------------------------------------- activations
+@converter("aten.leaky_relu.default")
+def _leaky_relu(imp: Importer, node: Any, x: Any, negative_slope: float = 0.01) -> Any:
+    return imp.builder.op("leaky_relu", x, alpha=float(negative_slope))
+
+
+@converter("aten.elu.default")
+def _elu(
+    imp: Importer, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0,
+    input_scale: float = 1.0,
+) -> Any:  # fmt: skip
+    if scale != 1 or input_scale != 1:
+        raise ImporterError("elu with scale or input_scale is not supported", code="BW507")
+    return imp.builder.op("elu", x, alpha=float(alpha))
+
+
+@converter("aten.celu.default")
+def _celu(imp: Importer, node: Any, x: Any, alpha: float = 1.0) -> Any:
+    return imp.builder.op("celu", x, alpha=float(alpha))
+
+
+@converter("aten.softplus.default")
+def _softplus(imp: Importer, node: Any, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    return imp.builder.op("softplus", x, beta=float(beta), threshold=float(threshold))
+
+
+@converter("aten.prelu.default")
+def _prelu(imp: Importer, node: Any, x: Any, weight: Any) -> Any:
+    return imp.builder.op("nn.prelu", x, weight, axis=min(1, len(dims_of(x)) - 1))
+
+
+@converter("aten.glu.default")
+def _glu(imp: Importer, node: Any, x: Any, dim: int = -1) -> Any:
+    axis = axis_of(dim, len(dims_of(x)))
+    half = ir.floordiv(dims_of(x)[axis], ir.const(2, "int64"))
+    value = imp.builder.op("slice", x, axis=axis, end=half)
+    gate = imp.builder.op("slice", x, axis=axis, begin=half)
+    return imp.builder.op("multiply", value, imp.builder.op("sigmoid", gate))
+
+
+# ----------------------------------------------------------------------------------------- padding
+@converter("aten.pad.default")
+def _pad(
+    imp: Importer, node: Any, x: Any, pad: Sequence[Any], mode: str = "constant", value: Any = None
+) -> Any:
+    """Pairs (before, after) from the last axis on; negative ones cut elements off."""
+    rank = len(dims_of(x))
+    width: list[tuple[Any, Any]] = [(0, 0)] * rank
+    for axis, pair in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        width[rank - 1 - axis] = pair
+    for axis, (before, after) in enumerate(width):
+        low, high = (-v if isinstance(v, int) and v < 0 else 0 for v in (before, after))
+        if low or high:
+            x = imp.builder.op("slice", x, axis=axis, begin=low, end=-high if high else None)
+        width[axis] = (before if not low else 0, after if not high else 0)
+    if all(isinstance(v, int) and v == 0 for pair in width for v in pair):
+        return x
+    return imp.builder.op("pad", x, pad_width=tuple(width), pad_mode=mode,
+                          pad_value=0 if value is None else value)  # fmt: skip
+
+
+@converter("aten.constant_pad_nd.default")
+def _constant_pad(imp: Importer, node: Any, x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
+    return _pad(imp, node, x, pad, "constant", value)
+
+
+def _mode_pad(mode: str) -> Converter:
+    def convert(imp: Importer, node: Any, x: Any, pad: Sequence[Any]) -> Any:
+        return _pad(imp, node, x, pad, mode)
+
+    return convert
+
+
+def _tables() -> None:
+    """The overloads for each number of spatial axes."""
+    for rank in (1, 2, 3):
+        CONVERTERS[f"aten.max_pool{rank}d.default"] = _max_pool(rank)
+        with_positions = _with_positions(rank, _max_pool(rank))
+        CONVERTERS[f"aten.max_pool{rank}d_with_indices.default"] = with_positions
+        CONVERTERS[f"aten.avg_pool{rank}d.default"] = _avg_pool(rank)
+        for prefix in ("aten.", "aten._"):
+            name = f"{prefix}adaptive_avg_pool{rank}d.default"
+            CONVERTERS[name] = _adaptive_pool("avg", rank)
+        positions = _with_positions(rank, _adaptive_pool("max", rank))
+        CONVERTERS[f"aten.adaptive_max_pool{rank}d.default"] = positions
+        CONVERTERS[f"aten.reflection_pad{rank}d.default"] = _mode_pad("reflect")
+        CONVERTERS[f"aten.replication_pad{rank}d.default"] = _mode_pad("replicate")
+
+
+_tables()

@@ -1,0 +1,289 @@
+"""Pooling over 1, 2 or 3 spatial axes: a border if there is padding, then one reduction block.
+
+Windows are those of convolutions. With `ceil_mode` a last window may hang over the end. An average
+is the sum over a border of zeros, divided by the number of taps that count: those inside the input,
+or, with `count_include_pad`, inside the input and its padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from blockwright import ir
+from blockwright.ops.common import (
+    ONE,
+    ZERO,
+    accumulator,
+    as_dim,
+    fold,
+    inputs,
+    require_kind,
+    result,
+    tensors,
+    unknown,
+    wide,
+)
+from blockwright.ops.convolution import channels_first
+from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
+from blockwright.ops.samples import floats, ints, values
+from blockwright.ops.window import (
+    Window,
+    by_letter,
+    checked_layout,
+    in_order,
+    letters_of,
+    numbers,
+    numpy_windows,
+    padding_of,
+    windows_of,
+    with_border,
+)
+from blockwright.script.compute import Program, Tensor
+
+Letters = dict[str, Any]
+
+
+def pool_layouts(ctx: OpContext, attrs: Attrs, rank: int) -> tuple[str, str]:
+    letters = "NC" + letters_of(rank)
+    data = checked_layout(ctx, attrs["layout"], letters)
+    out = data if attrs["out_layout"] is None else attrs["out_layout"]
+    return data, checked_layout(ctx, out, letters)
+
+
+def _windows(ctx: OpContext, attrs: Attrs, rank: int) -> dict[str, Window]:
+    sizes = numbers(ctx, "pool_size", attrs["pool_size"], rank, 1)
+    strides = sizes if attrs["strides"] is None else attrs["strides"]
+    return windows_of(ctx, attrs, [as_dim(size) for size in sizes], strides)
+
+
+def pool_input(ctx: OpContext, infos: Sequence[ir.Info], rank: int, average: bool) -> ir.TensorInfo:
+    (x,) = tensors(ctx, infos, 1, 1)
+    require_kind(ctx, x.dtype, "float" if average else "number")
+    if x.rank not in (-1, rank + 2):
+        raise ctx.error(f"the input has rank {x.rank}, not {rank + 2}")
+    return x
+
+
+def lowest(dtype: ir.DType) -> ir.Expr:
+    """What every element is at least as large as."""
+    return ir.const(float("-inf") if dtype.is_float else dtype.min_value, dtype)
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """Iterators of a pool: result dimensions in the order of `layout`, then taps by letter."""
+
+    layout: str
+    shape: Letters
+    taps: dict[str, ir.Expr]
+
+    def place(self, index: Sequence[Any]) -> tuple[Letters, Letters]:
+        """Result index and tap index by letter."""
+        rank = len(self.layout)
+        tap = dict.fromkeys(self.taps, ZERO)
+        tap.update(zip(self._long, index[rank:], strict=False))  # a result place has no taps
+        return by_letter(self.layout, index[:rank]), tap
+
+    @property
+    def _long(self) -> list[str]:
+        """Letters of windows with more than one tap; one at least."""
+        return [k for k, size in self.taps.items() if not ir.is_const_int(size, 1)] or ["W"]
+
+    def reduce(
+        self, program: Program, name: str, combiner: str, dtype: ir.DType,
+        term: Callable[[Letters, Letters], Any],
+    ) -> Tensor:  # fmt: skip
+        axes = [*("o" + k.lower() if k in self.taps else k.lower() for k in self.layout),
+                *("k" + k.lower() for k in self._long)]  # fmt: skip
+        over = [self.taps[letter] for letter in self._long]
+        return fold(program, name, in_order(self.layout, self.shape), over,
+                    lambda *i: term(*self.place(i)), combiner, dtype, axes)  # fmt: skip
+
+
+# --------------------------------------------------------------------------------- fixed windows
+def _shape(ctx: OpContext, attrs: Attrs, x: Letters) -> Letters:
+    windows = _windows(ctx, attrs, len(x) - 2)
+    return {**x, **{k: w.steps(ctx, x[k], attrs["ceil_mode"]) for k, w in windows.items()}}
+
+
+def _deduce(
+    ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int, average: bool
+) -> ir.Info:
+    x = pool_input(ctx, infos, rank, average)
+    data, out = pool_layouts(ctx, attrs, rank)
+    if x.shape is None:
+        return unknown([x], x.dtype, rank + 2)
+    return result([x], in_order(out, _shape(ctx, attrs, by_letter(data, x.shape))), x.dtype)
+
+
+def _lower(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: int, average: bool
+) -> ir.PrimFunc:
+    dtype = known_dtype(ctx, infos[0], 0)
+    program = Program(ctx.name)
+    (data,) = inputs(ctx, program, infos)
+    layout, out = pool_layouts(ctx, attrs, rank)
+    x = by_letter(layout, data.shape)
+    windows = _windows(ctx, attrs, rank)
+    border = {k: w.border(ctx, x[k], attrs["ceil_mode"]) for k, w in windows.items()}
+    nothing = ir.const(0, dtype) if average else lowest(dtype)
+    data = with_border(ctx, program, data, layout, border, nothing)
+    steps = Steps(out, _shape(ctx, attrs, x), {k: w.size for k, w in windows.items()})
+    inner = accumulator(dtype) if average else dtype
+
+    def term(step: Letters, tap: Letters) -> Any:
+        at = {**step, **{k: w.at(step[k], tap[k]) for k, w in windows.items()}}
+        return ir.cast_to(data[in_order(layout, at)], inner)
+
+    if not average:
+        return program.finish([steps.reduce(program, "out", "max", dtype, term)])
+    total = steps.reduce(program, "total", "sum", inner, term)
+
+    def mean(*index: Any) -> Any:
+        step, _ = steps.place(index)
+        count: Any = ONE
+        for letter, window in windows.items():
+            count = ir.mul(count, _counted(ctx, attrs, window, x[letter], step[letter]))
+        return ir.truediv(total[index], ir.cast_to(count, inner))
+
+    return program.finish([program.compute("out", total.shape, mean, dtype)])
+
+
+def _counted(ctx: OpContext, attrs: Attrs, window: Window, extent: ir.Expr, step: Any) -> ir.Expr:
+    """Taps along one axis that the average counts, at a step."""
+    before, after = window.border(ctx, extent, attrs["ceil_mode"])
+    padded = attrs["count_include_pad"]
+    if ir.is_const_int(before, 0) and ir.is_const_int(after, 0):
+        return window.size
+    if padded and not attrs["ceil_mode"]:
+        return window.size
+    begin = ir.sub(ir.mul(step, as_dim(window.stride)), as_dim(window.before))
+    low = as_dim(-window.before) if padded else ZERO
+    high = ir.add(extent, as_dim(window.after)) if padded else extent
+    gap = as_dim(window.dilation)
+    first = ir.maximum(ir.ceildiv(ir.sub(low, begin), gap), ZERO)
+    behind = ir.minimum(ir.ceildiv(ir.sub(high, begin), gap), window.size)
+    return ctx.analyzer.simplify(ir.sub(behind, first))
+
+
+# ----------------------------------------------------------------------------------------- oracles
+def _oracle(x: Array, average: bool, attrs: Attrs) -> Array:
+    rank = x.ndim - 2
+    ctx, letters = OpContext("pool"), "NC" + letters_of(rank)
+    layout, out = pool_layouts(ctx, attrs, rank)
+    data = wide(channels_first(x, layout, letters))
+    size, gap = (np.broadcast_to(attrs[key], rank) for key in ("pool_size", "dilation"))
+    stride = size if attrs["strides"] is None else np.broadcast_to(attrs["strides"], rank)
+    pads = padding_of(ctx, attrs["padding"], rank)
+    hang: list[tuple[int, int]] = []
+    for axis, (low, high) in enumerate(pads):
+        length, reach = data.shape[2 + axis], (size[axis] - 1) * gap[axis] + 1
+        room = length + low + high - reach
+        more = -room % stride[axis] if attrs["ceil_mode"] else 0
+        if more and room + more >= length + low:
+            more -= stride[axis]
+        hang.append((0, max(0, int(more))))
+    lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
+    fill = 0 if average else lowest
+    around = [(0, 0), (0, 0)]
+    data = np.pad(np.pad(data, [*around, *pads], constant_values=fill), [*around, *hang],
+                  constant_values=fill)  # fmt: skip
+    views = numpy_windows(data, list(size), stride, gap)
+    taps = tuple(range(-rank, 0))
+    if average:
+        inside = np.ones((1, 1, *channels_first(x, layout, letters).shape[2:]))
+        counted = np.pad(inside, [*around, *pads], constant_values=attrs["count_include_pad"])
+        counts = numpy_windows(np.pad(counted, [*around, *hang]), list(size), stride, gap)
+        value = views.sum(taps) / counts.sum(taps)
+    else:
+        value = views.max(taps)
+    return channels_first(value.astype(x.dtype), letters, out)
+
+
+# -------------------------------------------------------------------------------------------- rows
+_MEAN = "a sum in order, then one division: the terms bound the error"
+
+
+def pool_case(*args: Any, tolerance: float = 0.0, absolute: float = 0.0, **attrs: Any) -> Sample:
+    return Sample(args, attrs, tolerance, absolute, _MEAN)
+
+
+def mean_case(*args: Any, **attrs: Any) -> Sample:
+    return pool_case(*args, tolerance=8.0, absolute=4e-6, **attrs)
+
+
+def _window_samples(rank: int, case: Callable[..., Sample]) -> tuple[Sample, ...]:
+    if rank == 1:
+        return (
+            case(floats(2, 3, 11), pool_size=3, strides=2, padding=1),
+            case(floats(1, 8, 2), pool_size=2, layout="NWC", ceil_mode=True, strides=3),
+        )
+    if rank == 3:
+        return (
+            case(floats(1, 2, 5, 4, 6), pool_size=2),
+            case(floats(1, 4, 5, 5, 2), pool_size=(2, 3, 2), strides=1, padding=(0, 1, 0, 1, 1, 0),
+                 layout="NDHWC"),
+        )  # fmt: skip
+    return (
+        case(floats(1, 3, 8, 9), pool_size=3, strides=2, padding=1),
+        case(floats(2, 2, 7, 7), pool_size=2),
+        case(floats(1, 2, 8, 7), pool_size=3, strides=2, ceil_mode=True, padding=1),
+        case(floats(1, 2, 5, 6), pool_size=(2, 3), strides=(2, 4), ceil_mode=True),
+        case(floats(1, 2, 9, 8), pool_size=3, dilation=2, strides=1, padding=(1, 0, 0, 1)),
+        case(floats(1, 7, 7, 3), pool_size=3, strides=2, padding=1, layout="NHWC"),
+        case(floats(1, 2, 4, 4), pool_size=1, strides=2, out_layout="NHWC"),
+        case(floats(0, 2, 4, 4), pool_size=2),
+    )
+
+
+_MORE: dict[bool, tuple[Sample, ...]] = {
+    True: (
+        mean_case(floats(1, 2, 5, 6), pool_size=3, strides=2, padding=1, count_include_pad=True),
+        mean_case(floats(1, 2, 8, 7), pool_size=3, strides=2, padding=1, count_include_pad=True,
+                   ceil_mode=True),
+        pool_case(floats(1, 2, 4, 4, dtype="float16"), pool_size=2, absolute=2e-3, tolerance=4.0),
+    ),
+    False: (
+        pool_case(ints(1, 2, 5, 5), pool_size=3, padding=1),
+        pool_case(values(1.0, float("nan"), 2.0, float("-inf"), shape=(1, 1, 2, 2)), pool_size=2,
+              padding=1, strides=1),
+        pool_case(floats(1, 2, 4, 4, dtype="float16"), pool_size=2),
+    ),
+}  # fmt: skip
+
+
+def _row(rank: int, average: bool) -> OpRow:
+    word = "avg" if average else "max"
+
+    def oracle(x: Array, **attrs: Any) -> Array:
+        return _oracle(x, average, attrs)
+
+    case = mean_case if average else pool_case
+    return OpRow(
+        f"nn.{word}_pool{rank}d",
+        ("data",),
+        lambda ctx, infos, attrs: _deduce(ctx, infos, attrs, rank, average),
+        lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank, average),
+        oracle,
+        {
+            "pool_size": 1,
+            "strides": None,
+            "padding": 0,
+            "dilation": 1,
+            "ceil_mode": False,
+            "count_include_pad": False,
+            "layout": "NC" + letters_of(rank),
+            "out_layout": None,
+        },
+        (f"aten.{word}_pool{rank}d.default",),
+        ("AveragePool",) if average else ("MaxPool",),
+        (*_window_samples(rank, case), *(_MORE[average] if rank == 2 else ())),
+        f"{'Average' if average else 'Largest'} of each window; windows are apart by their size "
+        "unless `strides` says otherwise.",
+    )
+
+
+ROWS: tuple[OpRow, ...] = tuple(_row(rank, avg) for rank in (1, 2, 3) for avg in (True, False))

@@ -1,0 +1,317 @@
+"""FoldScales: constant factors and shifts per output channel go into the weights that come before.
+
+Before:  y = R.nn.conv2d(x, W); z = R.nn.batch_norm(y, gamma, beta, mean, variance)
+After:   y = R.nn.conv2d(x, W·a); z = R.add(y, b)
+         with a = gamma / sqrt(variance + ε) and b = beta - mean·a
+
+Batch norm with constant statistics is y·a + b for every channel. Where y is the result of a
+convolution or matrix product with constant weights, and nothing else reads it, a goes into the
+weights and b joins the bias. Constants are combined in float64 and rounded once: a folded weight
+carries the one rounding that the product with a would have made, so the error bound of the sum
+grows by no more than that of the multiplication it replaces; b is rounded once, where mean·a is of
+the size of the terms that were summed. Nothing is folded when a result would not be finite in the
+weights' type, and with integer types. Batch norm of anything else becomes (y - mean)·a + beta,
+which keeps the difference exact where y is close to the mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from blockwright import ir
+from blockwright.graph import constant, deduce_call, function_analyzer
+from blockwright.ops.table import OPERATORS
+from blockwright.passes.context import PassContext
+from blockwright.passes.rewrite import flat_function, map_graph_functions, used_vars
+
+Array = np.ndarray[Any, Any]
+
+
+class Affine(msgspec.Struct, frozen=True):
+    """`base`·factor + shift, both constants along one axis of the result, in float64.
+
+    None stands for a factor of 1 and a shift of 0.
+    """
+
+    base: ir.GraphExpr
+    axis: int
+    factor: Array | None
+    shift: Array | None
+
+
+def fold_scales(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Fold constants per channel into the constant weights before them."""
+    return map_graph_functions(module, lambda name, function: _Folder(function).run())
+
+
+def _is_op(value: Any, *names: str) -> bool:
+    return (
+        isinstance(value, ir.GraphCall)
+        and isinstance(value.op, ir.OpRef)
+        and value.op.name in names
+    )
+
+
+def _name(call: ir.GraphCall) -> str:
+    assert isinstance(call.op, ir.OpRef)
+    return call.op.name
+
+
+def _attrs(call: ir.GraphCall) -> dict[str, Any]:
+    return {**OPERATORS[_name(call)].attrs, **call.attrs}
+
+
+class _Folder:
+    """One function: bindings in order, with what each variable is bound to so far."""
+
+    def __init__(self, function: ir.GraphFunction) -> None:
+        self.function = function
+        self.values: dict[ir.Node, ir.GraphExpr] = {}
+        self.uses = Counter(used_vars(function.body.body))
+        for binding in function.bindings:
+            if isinstance(binding, (ir.VarBinding, ir.MatchCast)):
+                self.uses.update(_operands(binding.value))
+        self.bindings: list[ir.Binding] = []
+        self.analyzer = function_analyzer(function)
+        self.changed = False
+
+    def run(self) -> ir.GraphFunction:
+        for binding in self.function.bindings:
+            if isinstance(binding, ir.VarBinding):
+                folded = self._fold(binding)
+                if folded is not None:
+                    self.changed = True
+                    continue
+                self.values[binding.var] = binding.value
+            self.bindings.append(binding)
+        return flat_function(self.function, self.bindings) if self.changed else self.function
+
+    # ------------------------------------------------------------------------------ recognising
+    def _fold(self, binding: ir.VarBinding) -> bool | None:
+        """Bind the variable to folded calls; None when there is nothing to fold."""
+        found = self._affine(binding.value)
+        if found is None:
+            return None
+        base, bias, previous = self._producer(found)
+        if base is None:
+            return self._as_arithmetic(binding) if _is_batch_norm(binding.value) else None
+        factor, shift = found.factor, found.shift
+        if bias is not None:
+            scaled = bias if factor is None else bias * factor
+            shift = scaled if shift is None else scaled + shift
+        if factor is None and bias is None:
+            return None  # a plain bias behind the product: as it should be
+        weight = _scaled(base, factor)
+        total = None if shift is None else _rounded(shift, binding.var.tensor_info.dtype)
+        if weight is None or (shift is not None and total is None):
+            return None
+        for var in previous:
+            self._drop(var)
+        self._emit(binding.var, base.replace(args=(base.args[0], weight, *base.args[2:])),
+                   total, found.axis)  # fmt: skip
+        return True
+
+    def _affine(self, value: ir.GraphExpr) -> Affine | None:
+        """What a call says as base·factor + shift along one axis."""
+        if _is_batch_norm(value):
+            assert isinstance(value, ir.GraphCall)
+            return _of_batch_norm(value)
+        if not _is_op(value, "add", "subtract", "multiply", "divide"):
+            return None
+        assert isinstance(value, ir.GraphCall)
+        return _of_arithmetic(value)
+
+    def _producer(
+        self, found: Affine
+    ) -> tuple[ir.GraphCall | None, Array | None, list[ir.GraphVar]]:
+        """The product with constant weights behind `found.base`, the bias between, their names."""
+        names: list[ir.GraphVar] = []
+        bias: Array | None = None
+        base = found.base
+        while isinstance(base, ir.GraphVar) and self.uses[base] == 1:
+            value = self.values.get(base)
+            names.append(base)
+            if _channel_axis(value) == found.axis and isinstance(value, ir.GraphCall):
+                own = value.args[2] if len(value.args) == 3 else None
+                if isinstance(own, ir.Constant):
+                    bias = _wide(own) if bias is None else bias + _wide(own)
+                    value = value.replace(args=value.args[:2])
+                return value, bias, names
+            inner = self._affine(value) if value is not None and bias is None else None
+            if inner is None or inner.factor is not None or inner.axis != found.axis:
+                return None, None, []
+            bias, base = inner.shift, inner.base
+        return None, None, []
+
+    # ------------------------------------------------------------------------------- rewriting
+    def _drop(self, var: ir.GraphVar) -> None:
+        """Forget a binding that was read once, by what has just been folded."""
+        self.bindings = [b for b in self.bindings
+                         if not (isinstance(b, ir.VarBinding) and b.var is var)]  # fmt: skip
+
+    def _emit(
+        self, var: ir.GraphVar, call: ir.GraphCall, shift: ir.Constant | None, axis: int
+    ) -> None:
+        """Bind `var` to call + shift; the product gets a name of its own when there is a shift."""
+        if shift is None:
+            self._bind(var, call)
+            return
+        product = ir.GraphVar(f"{var.name}_product", True, info=call.info)
+        self._bind(product, call)
+        after = var.tensor_info.rank - 1 - axis
+        self._bind(var, self._call("add", product, _spread(shift, after)))
+        self.uses[product] = 1
+
+    def _as_arithmetic(self, binding: ir.VarBinding) -> bool | None:
+        """Batch norm of anything but a product: elementwise steps with constants."""
+        call = binding.value
+        assert isinstance(call, ir.GraphCall)
+        found, attrs, info = _of_batch_norm(call), _attrs(call), binding.var.tensor_info
+        factor = None if found.factor is None else _rounded(found.factor, info.dtype)
+        _, beta, mean, _ = call.args[1:]
+        if factor is None or not isinstance(mean, ir.Constant) or not isinstance(beta, ir.Constant):
+            return None
+        steps = [("subtract", mean), ("multiply", factor)]
+        steps += [("add", beta)] if attrs["center"] else []
+        value: ir.GraphExpr = call.args[0]
+        for number, (name, vector) in enumerate(steps, 1):
+            step = self._call(name, value, _spread(vector, info.rank - 1 - found.axis))
+            last = number == len(steps)
+            var = binding.var if last else ir.GraphVar(f"{binding.var.name}_{name}", True,
+                                                       info=step.info)  # fmt: skip
+            self._bind(var, step)
+            value = var
+            self.uses[var] += 0 if last else 1
+        return True
+
+    def _call(self, name: str, *args: ir.GraphExpr) -> ir.GraphCall:
+        call = ir.GraphCall(ir.OpRef(name), args, {})
+        return call.replace(info=deduce_call(call, self.analyzer, None))
+
+    def _bind(self, var: ir.GraphVar, value: ir.GraphCall) -> None:
+        self.values[var] = value
+        self.bindings.append(ir.VarBinding(var, value))
+
+
+def _operands(value: ir.GraphExpr) -> list[ir.GraphVar]:
+    """Variables a value reads, as often as it reads them."""
+    if isinstance(value, ir.GraphCall):
+        return [v for a in value.args for v in _operands(a)]
+    return [value] if isinstance(value, ir.GraphVar) else used_vars(value)
+
+
+# ------------------------------------------------------------------------------- affine operators
+def _is_batch_norm(value: Any) -> bool:
+    return _is_op(value, "nn.batch_norm") and all(
+        isinstance(a, ir.Constant) for a in value.args[1:]
+    )
+
+
+def _wide(value: ir.Constant) -> Array:
+    return value.data.astype(np.float64)
+
+
+def _of_batch_norm(call: ir.GraphCall) -> Affine:
+    attrs = _attrs(call)
+    gamma, beta, mean, variance = (_wide(a) for a in call.args[1:] if isinstance(a, ir.Constant))
+    with np.errstate(all="ignore"):  # what is not finite is not folded
+        factor = 1.0 / np.sqrt(variance + float(attrs["epsilon"]))
+        factor = factor * gamma if attrs["scale"] else factor
+        shift = -mean * factor
+    rank = call.args[0].tensor_info.rank
+    return Affine(call.args[0], attrs["axis"] % rank, factor,
+                  shift + beta if attrs["center"] else shift)  # fmt: skip
+
+
+def _of_arithmetic(call: ir.GraphCall) -> Affine | None:
+    """`x op constant` with a constant that varies along one axis at most."""
+    name, attrs = _name(call), _attrs(call)
+    if len(call.args) != 2 or attrs["scalar"] is not None:
+        return None
+    a, b = call.args
+    if isinstance(a, ir.Constant) and name in ("add", "multiply"):
+        a, b = b, a
+    if not isinstance(b, ir.Constant) or isinstance(a, ir.Constant):
+        return None
+    rank, dtype = a.tensor_info.rank, a.tensor_info.dtype
+    if dtype is None or not dtype.is_float or call.tensor_info.rank != rank or b.data.ndim > rank:
+        return None
+    long = [k for k, size in enumerate(b.data.shape) if size != 1]
+    if len(long) != 1:
+        return None
+    axis = long[0] + rank - b.data.ndim
+    vector = _wide(b).reshape(-1)
+    shape = a.tensor_info.shape
+    if shape is None or ir.const_int(shape[axis]) != vector.size:
+        return None  # the constant widens an axis of one element
+    if name in ("add", "subtract"):
+        return Affine(a, axis, None, vector if name == "add" else -vector)
+    with np.errstate(all="ignore"):
+        return Affine(a, axis, vector if name == "multiply" else 1.0 / vector, None)
+
+
+# ------------------------------------------------------------------------------ products, weights
+def _conv_layout(call: ir.GraphCall) -> str:
+    attrs = _attrs(call)
+    return attrs["out_layout"] or attrs["data_layout"]
+
+
+def _channel_axis(value: Any) -> int | None:
+    """The axis of output channels of a product with constant weights; None for anything else."""
+    if not isinstance(value, ir.GraphCall) or not isinstance(value.op, ir.OpRef):
+        return None
+    if not all(isinstance(a, ir.Constant) for a in value.args[1:]) or len(value.args) < 2:
+        return None
+    dtype = value.tensor_info.dtype
+    if dtype is None or dtype is not value.args[1].tensor_info.dtype or not dtype.is_float:
+        return None
+    if value.op.name.startswith("nn.conv") and len(value.args) == 2:
+        return _conv_layout(value).index("C")
+    if value.op.name == "linear" or (
+        value.op.name == "matmul" and value.args[1].tensor_info.rank == 2
+    ):
+        return value.tensor_info.rank - 1
+    return None
+
+
+def _scaled(call: ir.GraphCall, factor: Array | None) -> ir.Constant | None:
+    """The weights of a product times a factor per output channel."""
+    weight = call.args[1]
+    assert isinstance(weight, ir.Constant)
+    if factor is None:
+        return weight
+    data = _wide(weight)
+    if _name(call) == "matmul":
+        return _rounded(data * factor, weight.tensor_info.dtype, weight.name)
+    if _name(call) == "linear":
+        return _rounded(data * factor[:, None], weight.tensor_info.dtype, weight.name)
+    layout: str = _attrs(call)["kernel_layout"]
+    if _name(call).endswith("_transpose"):
+        # Input channel i belongs to group i // (I / groups), whose outputs are O channels each.
+        groups: int = _attrs(call)["groups"]
+        each = np.repeat(factor.reshape(groups, -1), data.shape[layout.index("I")] // groups, 0)
+        order = ("I", "O")
+    else:
+        each, order = factor[:, None], ("O", "I")
+    full = each.reshape(*each.shape, *[1] * (data.ndim - 2))
+    letters = [*order, *(letter for letter in layout if letter not in "OI")]
+    full = np.transpose(full, [letters.index(letter) for letter in layout])
+    return _rounded(data * full, weight.tensor_info.dtype, weight.name)
+
+
+def _rounded(value: Array, dtype: ir.DType | None, name: str = "") -> ir.Constant | None:
+    """A constant of the type, None when the value is not finite in it."""
+    if dtype is None:
+        return None
+    with np.errstate(all="ignore"):
+        data = value.astype(dtype.numpy())
+    return constant(data, name) if np.isfinite(data.astype(np.float64)).all() else None
+
+
+def _spread(vector: ir.Constant, after: int) -> ir.Constant:
+    """A vector that broadcasts along the axis before `after` others."""
+    return constant(vector.data.reshape((-1, *[1] * after)), vector.name)

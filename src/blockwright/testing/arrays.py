@@ -1,0 +1,95 @@
+"""Arguments for programs: values for symbolic sizes, and arrays filled at random."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+
+Array = np.ndarray[Any, Any]
+MOST = 9
+"""The largest value drawn for a symbolic size."""
+
+
+def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
+    """A value for each symbolic size, within the declared bounds and at most 9."""
+    chance = random.Random(seed)
+    low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
+    high: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    names = sorted({v.name for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)}
+                   | {p.name for p in func.params if p.dtype.is_int})  # fmt: skip
+    return {n: chance.randint(low.get(n, 1), max(low.get(n, 1), min(MOST, high.get(n, MOST))))
+            for n in names}  # fmt: skip
+
+
+def make_arrays(
+    func: ir.PrimFunc, seed: int, sizes: Mapping[str, int] | None = None
+) -> list[Array]:
+    """Arguments: floats of order one, small integers, row numbers within range for gathers.
+
+    Outputs get random values too, so that a program that forgets to write them is found out.
+    """
+    known = random_sizes(func, seed) if sizes is None else sizes
+    rng = np.random.default_rng(seed)
+    limits = _index_limits(func, known)
+    return [_fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
+            for b in func.buffers]  # fmt: skip
+
+
+def _fill(
+    rng: np.random.Generator, buffer: ir.Buffer, shape: tuple[int, ...], limit: int | None
+) -> Array:
+    dtype = buffer.dtype
+    if dtype.lanes > 1:
+        shape = (*shape, dtype.lanes)
+    if dtype.is_bool:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype.is_int:
+        low = 0 if limit is not None or dtype.kind == "uint" else max(-8, dtype.min_value)
+        high = min(7, dtype.max_value) + 1 if limit is None else max(limit, 1)
+        return rng.integers(low, high, shape).astype(dtype.numpy())
+    return rng.standard_normal(shape).astype(np.float32).astype(dtype.numpy())
+
+
+def _index_limits(func: ir.PrimFunc, sizes: Mapping[str, int]) -> dict[ir.Buffer, int]:
+    """For parameters whose elements serve as indices: the smallest extent they index."""
+    params = set(func.buffers)
+    limits: dict[ir.Buffer, int] = {}
+    for access in ir.accesses(func.body):
+        for index, extent in zip(access.indices, access.buffer.shape, strict=True):
+            for load in ir.collect(index, ir.BufferLoad):
+                if load.buffer in params:
+                    size = evaluate(extent, sizes)
+                    limits[load.buffer] = min(size, limits.get(load.buffer, size))
+    return limits
+
+
+_SIZE_OPS: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
+    ir.Add: operator.add,
+    ir.Sub: operator.sub,
+    ir.Mul: operator.mul,
+    ir.FloorDiv: lambda a, b: a // b,
+    ir.FloorMod: operator.mod,
+    ir.Min: min,
+    ir.Max: max,
+}
+
+
+def evaluate(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
+    """The value of a size expression."""
+    match expr:
+        case ir.IntImm():
+            return expr.value
+        case ir.Var():
+            return sizes[expr.name]
+        case ir.Cast():
+            return evaluate(expr.value, sizes)
+        case ir.BinaryOp():
+            return _SIZE_OPS[type(expr)](evaluate(expr.a, sizes), evaluate(expr.b, sizes))
+        case _:
+            raise TypeError(f"{expr!r} is no size")

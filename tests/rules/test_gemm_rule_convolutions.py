@@ -1,0 +1,133 @@
+"""The GEMM rule on convolutions, groups, batches and long reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+
+
+def convolution(
+    height: int | str, width: int, channels: int, filters: int, kernel: int,
+    stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
+) -> ir.PrimFunc:  # fmt: skip
+    """Channels-last convolution with a padding block; `height` may be the name of a symbol."""
+    window = dilation * (kernel - 1) + 1
+    symbol = isinstance(height, str)
+    rows = (
+        f"({height} + {2 * pad - window}) // {stride} + 1"
+        if symbol
+        else (f"T.int64({(int(height) + 2 * pad - window) // stride + 1})")
+    )
+    high = height if symbol else int(height) + pad
+    limit = f"{height} + {pad}" if symbol else high
+    outer = f"{height} + {2 * pad}" if symbol else f"T.int64({int(height) + 2 * pad})"
+    columns = (width + 2 * pad - window) // stride + 1
+    c, f = channels // groups, filters // groups
+    two, filters_of, kernel_of, channels_of, groups_of, columns_of, outer_columns = (
+        f"T.int64({size})" for size in (2, f, kernel, c, groups, columns, width + 2 * pad)
+    )
+    arguments = "x: T.handle, f: T.handle, o: T.handle"
+    head = f"    {height} = T.int64()\n" if symbol else ""
+    return bw.from_source(f"""
+@T.prim_func
+def conv({arguments}):
+{head}    X = T.match_buffer(x, (2, {height}, {width}, {groups}, {c}), "float32")
+    F = T.match_buffer(f, ({groups}, {f}, {kernel}, {kernel}, {c}), "float32")
+    C = T.match_buffer(o, (2, {rows}, {columns}, {groups}, {f}), "float32")
+    Y = T.alloc_buffer((2, {outer}, {width + 2 * pad}, {groups}, {c}))
+    for n, i, j, g, c in T.grid(
+        {two}, {outer}, {outer_columns}, {groups_of}, {channels_of}
+    ):
+        with T.block("pad"):
+            vn, vh, vw, vg, vc = T.axis.remap("SSSSS", [n, i, j, g, c])
+            Y[vn, vh, vw, vg, vc] = T.if_then_else(
+                {pad} <= vh and vh < {limit} and {pad} <= vw and vw < {width + pad},
+                X[vn, vh - {pad}, vw - {pad}, vg, vc], T.float32(0))
+    for n, i, j, g, f, kh, kw, c in T.grid(
+        {two}, {rows}, {columns_of}, {groups_of}, {filters_of}, {kernel_of}, {kernel_of},
+        {channels_of}
+    ):
+        with T.block("conv"):
+            vn, vh, vw, vg, vf, vkh, vkw, vc = T.axis.remap("SSSSSRRR", [n, i, j, g, f, kh, kw, c])
+            with T.init():
+                C[vn, vh, vw, vg, vf] = T.float32(0)
+            C[vn, vh, vw, vg, vf] = C[vn, vh, vw, vg, vf] + (
+                Y[vn, vh * {stride} + vkh * {dilation}, vw * {stride} + vkw * {dilation}, vg, vc]
+                * F[vg, vf, vkh, vkw, vc])
+""")
+
+
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
+    "padded": {"pad": 1},
+    "strided": {"stride": 2, "pad": 1},
+    "dilated": {"dilation": 2, "pad": 2},
+    "one by one": {"kernel": 1},
+    "grouped": {"groups": 2, "pad": 1},
+    "symbolic height": {"height": "h", "pad": 1},
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_is_a_product_without_a_copy_of_its_windows(checks: Any, name: str) -> None:
+    size = {"height": 6, "width": 5, "channels": 8, "filters": 16, "kernel": 3}
+    func = convolution(**(size | CONVOLUTIONS[name]))
+    result = checks.taken_by("gemm", func, *([{"h": 5}, {"h": 9}] if "h" in name else [{}]))
+    # Beside the kernel there are the padded input and the packed weights, no unrolled windows.
+    for buffer in {b for block in ir.blocks(result.func.body) for b in block.alloc_buffers}:
+        sizes = [ir.const_int(d) for d in buffer.shape]
+        if buffer.scope != "local" and None not in sizes:
+            assert np.prod(sizes) <= max(2 * (6 + 4) * (5 + 4) * 8, 16 * 9 * 8)
+
+
+def test_a_convolution_computes_what_numpy_does(checks: Any) -> None:
+    x, f = checks.normal(2, 9, 7, 2, 8), checks.normal(2, 12, 3, 3, 8, seed=1)
+    out = np.empty((2, 5, 4, 2, 12), "float32")
+    checks.native(convolution(9, 7, 16, 24, 3, stride=2, pad=1, groups=2))(x, f, out)
+    padded = np.pad(x.astype("float64"), ((0, 0), (1, 1), (1, 1), (0, 0), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2]
+    expected = np.einsum("nhwgcij,gfijc->nhwgf", windows, f.astype("float64"))
+    # 72 products of normal numbers: the error is far below 72 * 2**-24 of their magnitude's sum
+    np.testing.assert_allclose(out, expected, rtol=0, atol=72 * 2.0**-24 * 12)
+
+
+@pytest.mark.parametrize("depth", [2048, 2047, 4608], ids=str)
+def test_a_long_reduction_is_cut_into_pieces_that_stay_in_cache(checks: Any, depth: int) -> None:
+    func = bw.from_source(f"""
+@T.prim_func
+def product(A: T.Buffer((21, {depth}), "float32"), B: T.Buffer(({depth}, 70), "float32"),
+            C: T.Buffer((21, 70), "float32")):
+    for i, j, k in T.grid(21, 70, {depth}):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+""")
+    a, b = checks.normal(21, depth), checks.normal(depth, 70, seed=1)
+    out = np.empty((21, 70), "float32")
+    checks.native(func)(a, b, out)
+    exact = a.astype("float64") @ b.astype("float64")
+    bound = depth * 2.0**-24 * (np.abs(a) @ np.abs(b))
+    assert (np.abs(out - exact) <= bound).all()
+
+
+def test_a_batch_of_products_is_spread_over_threads_whole(checks: Any) -> None:
+    func = bw.from_source("""
+@T.prim_func
+def batched(x: T.handle, W: T.Buffer((3, 8, 20), "float32"), o: T.handle):
+    n = T.int64()
+    X = T.match_buffer(x, (3, n, 8), "float32")
+    C = T.match_buffer(o, (3, n, 20), "float32")
+    for b, i, j, k in T.grid(T.int64(3), n, T.int64(20), T.int64(8)):
+        with T.block("C"):
+            vb, vi, vj, vk = T.axis.remap("SSSR", [b, i, j, k])
+            with T.init():
+                C[vb, vi, vj] = T.float32(0)
+            C[vb, vi, vj] = C[vb, vi, vj] + X[vb, vi, vk] * W[vb, vk, vj]
+""")
+    checks.taken_by("gemm", func, {"n": 1}, {"n": 5}, {"n": 17})
