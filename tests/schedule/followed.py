@@ -52,6 +52,21 @@ def _closing(text: str, start: int) -> int:
     return len(text)
 
 
+def followed(sch: Schedule, advice: str) -> list[str]:
+    """The chains of calls in a text, each taken on a copy of the schedule. Fails where a step that
+    the text recommends is refused."""
+    taken: list[str] = []
+    for chain in chains(advice):
+        try:
+            follow(sch.copy(), chain)
+        except Vague:
+            continue
+        except ScheduleError as error:
+            raise AssertionError(f"false advice: {chain}: {error}") from error
+        taken.append(chain)
+    return taken
+
+
 class Vague(Exception):
     """A call that leaves something to the reader, such as `split(i, …)`."""
 
