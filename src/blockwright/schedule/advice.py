@@ -202,7 +202,8 @@ def parted(state: State, block: ir.Block, loop: ir.For) -> str:
     for it in block.iter_vars:
         size = ir.const_int(it.dom.extent) or 0
         inner *= size if it.iter_type is ir.IterType.REDUCE else 1
-    before = f"take {state.step_name} before the loops are fused"
+    around = ", at a loop around all of them" if state.step_name == "decompose_reduction" else ""
+    before = f"take {state.step_name} before the loops are fused{around}"
     split = f"outer, inner = split({called(state, loop)}, [None, {inner}])"
     if not inner or not legal(state, [split]):
         return f"{before}, or split {name} where one kind of iterator begins"
