@@ -125,7 +125,7 @@ def _add_up(
     sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, pieces: LoopRV
 ) -> None:
     """Compute a register tile's sum over a piece where it is added to the result."""
-    sch.compute_at(sums, tile_loop)
+    sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
     m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - form.depth :]
     sch.reorder(*k, m, n)
     tile_registers(sch, msgspec.structs.replace(form, block=sums), m, k)
