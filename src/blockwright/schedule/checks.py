@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from functools import cache
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, updated_atomically
@@ -10,6 +11,7 @@ from blockwright.analysis.kernels import shares
 from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
+from blockwright.schedule.slices import own_slices
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import calls, first_legal
 
@@ -153,19 +155,27 @@ def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.S
                        help="take the step before blocks share loops")  # fmt: skip
 
 
-def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
+def require_compact_flow(
+    state: State, loop: ir.For, own: Callable[[], Set[ir.Buffer]] = frozenset
+) -> list[ir.Block]:
     """Each iteration of the loop stands on its own: what its blocks read from one another they
-    have written in the same iteration, and none reads what a later one writes."""
+    have written in the same iteration, and none reads what a later one writes.
+
+    Of the buffers that `own` gives each iteration has a slice, in which anything may happen.
+    """
     blocks = require_only_blocks(state, loop)
     flow = state.data_flow(state.scope(loop))
     inside = set(blocks)
     for block in blocks:
-        require_known_kind(state, flow, block)
+        if flow.kind(block) is not BlockKind.OTHER or not own().issuperset(
+            region.buffer for region in block.writes
+        ):
+            require_known_kind(state, flow, block)
         for region in block.reads:
             writers = [w for w in flow.writers.get(region.buffer, ()) if w in inside]
             before = [w for w in flow.writers_before(block, region) if w in inside]
             later = [w for w in writers if flow.position[w] > flow.position[block]]
-            if later:
+            if later and region.buffer not in own():
                 state.fail(
                     f"block {block.name} reads {region.buffer.name}, which block "
                     f"{later[0].name} after it in the same loop writes",
@@ -173,7 +183,7 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
                     guilty=[state.tree.realize(block), state.tree.realize(later[0])],
                     help="take the step on loops that hold only one of the two blocks",
                 )
-            if before and not flow.covers(before, block, region):
+            if before and not flow.covers(before, block, region) and region.buffer not in own():
                 state.fail(
                     f"iterations of {loop.loop_var.name} depend on one another: block "
                     f"{before[-1].name} does not write all of {region.buffer.name} that "
@@ -206,7 +216,8 @@ def require_concurrent(
     """
     if ir.is_const_int(loop.extent, 1):
         return  # a single iteration meets no other
-    blocks = require_compact_flow(state, loop)
+    own = cache(lambda: own_slices(state, loop, require_only_blocks(state, loop)))
+    blocks = require_compact_flow(state, loop, own)
     flow = state.data_flow(state.scope(loop))
     inside = set(blocks)
     for block in blocks:
@@ -227,6 +238,7 @@ def require_concurrent(
                 or (private and private(buffer) and _lives_in(flow, buffer, inside))
                 or (redundant and redundant(buffer) and _repeats(flow, loop, block, inside))
                 or _write_apart(state, loop, block, region)
+                or buffer in own()
             ):
                 continue
             state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
