@@ -1,4 +1,4 @@
-"""Iterations that each keep to a slice of their own may run at once, whatever happens in a slice."""
+"""Iterations that keep to slices of their own may run at once, whatever happens in a slice."""
 
 from __future__ import annotations
 

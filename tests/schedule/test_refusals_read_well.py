@@ -19,7 +19,7 @@ def start(text: str = MATMUL) -> Schedule:
 
 
 def refused_parallel(sch: Schedule) -> ScheduleError:
-    i, j, k = sch.get_loops("matmul")
+    *_, k = sch.get_loops("matmul")
     outer, _ = sch.split(k, [4, None])
     with pytest.raises(ScheduleError) as caught:
         sch.parallel(outer)

@@ -111,8 +111,9 @@ def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool
         if step == "bind":
             again = f'{THEN}bind({name}, "{word.removeprefix("bound to ")}")'
         last = f'atomic_update("{block.name}"){again}'
-        way = first_legal(state, (f'decompose_reduction("{block.name}", {called(state, f)})'
-                                  f"{THEN}{last}" for f in sums))  # fmt: skip
+        parted = (f'decompose_reduction("{block.name}", {called(state, f)}){THEN}{last}'
+                  for f in sums)  # fmt: skip
+        way = first_legal(state, parted if block.init is not None else [last])
         ways += [f"{way}: iterations then meet in an atomic update"] if way else []
     return "; or ".join(ways) or f"keep loop {loop.loop_var.name} serial"
 

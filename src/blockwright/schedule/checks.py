@@ -167,9 +167,8 @@ def require_compact_flow(
     flow = state.data_flow(state.scope(loop))
     inside = set(blocks)
     for block in blocks:
-        if flow.kind(block) is not BlockKind.OTHER or not own().issuperset(
-            region.buffer for region in block.writes
-        ):
+        other = flow.kind(block) is BlockKind.OTHER
+        if not other or not all(region.buffer in own() for region in block.writes):
             require_known_kind(state, flow, block)
         for region in block.reads:
             writers = [w for w in flow.writers.get(region.buffer, ()) if w in inside]

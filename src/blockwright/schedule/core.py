@@ -99,7 +99,8 @@ class Core:
         try:
             step = applied(resolved(record, self.number), state)
         except ScheduleError as error:
-            raise self._with_origins(error, function) from error.__cause__
+            named = self._with_origins(error, function)
+            raise named.with_traceback(error.__traceback__) from error.__cause__
         if step.decision is not None:  # what is drawn is written down, so that replay draws nothing
             record = msgspec.structs.replace(record, decision=step.decision)
         outputs = self._commit(function, record, step)
