@@ -90,7 +90,7 @@ SUBSTANCE = [
     ("output_into_shared_memory", "Y is a parameter", 'cache_write("div", "Y", "shared")'),
     ("output_into_shared_memory", "Y is a parameter", "reverse_compute_at(copy, i)"),
     ("parallel_over_the_sum", "drives the reduction iterator vk of block matmul",
-     "choose a spatial loop (j_0, j_1, i); or rfactor(k_0, 0)"),
+     "choose a spatial loop (j_0, j_1, i); or part = rfactor(k_0, 0), then parallel("),
     ("threads_of_two_sizes", "extent 128, loop ax1_1 has 64", "threadIdx.y"),
     ("inline_the_product", "it is a reduction", 'compute_at("matmul", j_1)'),
     ("pad_at_the_wrong_consumer", "not inside loop h", "that read it (conv)"),

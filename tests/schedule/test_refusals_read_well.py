@@ -34,9 +34,15 @@ def files(error: ScheduleError) -> list[str]:
 
 def test_a_traceback_ends_at_the_call() -> None:
     error = refused_parallel(start())
-    assert files(error) == ["test_refusals_read_well.py", "facade.py"]
+    assert files(error) == ["test_refusals_read_well.py", "frames.py"]
     assert error.__cause__ is None
     assert error.__suppress_context__
+
+
+def test_a_composite_call_is_one_place() -> None:
+    with pytest.raises(ScheduleError) as caught:
+        start().tile("matmul", "i j k -> i0 j k i1 i2", i1=4)
+    assert files(caught.value) == ["test_refusals_read_well.py", "frames.py"]
 
 
 def test_who_works_on_the_scheduler_sees_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,13 @@ def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool
     ways = [f"choose a spatial loop ({loop_names(others)})"] if others else []
     name = called(state, loop)
     partial = f"rfactor({name}, 0)"
-    if not state.taken or legal(state, [partial]):
+    more = ""
+    if step == "bind":
+        more = f', "{word.removeprefix("bound to ")}"'
+    place = state.tree.loops_above(block).index(loop)
+    at_once = f"part = {partial}{THEN}{step}(get_loops(part)[{place}]{more})"
+    partial = first_legal(state, [at_once, partial]) or ("" if state.taken else partial)
+    if partial:
         threads = "; threads that sum together come from it, never from bind alone" \
                   if step == "bind" else ""  # fmt: skip
         ways.append(f"{partial}, whose partial results are independent{threads}")
@@ -109,7 +115,7 @@ def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool
                 if _drives(state, block, f, ir.IterType.REDUCE))  # fmt: skip
         again = f"{THEN}parallel({name})" if step == "parallel" else ""
         if step == "bind":
-            again = f'{THEN}bind({name}, "{word.removeprefix("bound to ")}")'
+            again = f"{THEN}bind({name}{more})"
         last = f'atomic_update("{block.name}"){again}'
         parted = (f'decompose_reduction("{block.name}", {called(state, f)}){THEN}{last}'
                   for f in sums)  # fmt: skip

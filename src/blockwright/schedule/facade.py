@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
+from blockwright.schedule.frames import ends_at_call
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive import PRIMITIVES
 from blockwright.schedule.record import Primitive, make
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
-from blockwright.support import ScheduleError
-
-VARIABLE = "BLOCKWRIGHT_TRACEBACK"
-"""Environment variable: "full" keeps the scheduler's own frames in the traceback of a refusal."""
-
-
-def full_tracebacks() -> bool:
-    """Whether refusals show the frames inside the scheduler, for those who work on it."""
-    return os.environ.get(VARIABLE) == "full"
 
 
 class Facade:
@@ -50,18 +41,12 @@ class Unsafe:
 
 def _method(record: type[Primitive]) -> Callable[..., Any]:
     def method(self: Facade | Unsafe, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self._run(make(record, args, kwargs, self.get_block))  # pyright: ignore[reportPrivateUsage]  a method of it
-        except ScheduleError as error:
-            if full_tracebacks():
-                raise
-            # What refuses is in the message; where the step was called is what a reader looks for.
-            raise error.with_traceback(None) from None
+        return self._run(make(record, args, kwargs, self.get_block))  # pyright: ignore[reportPrivateUsage]  a method of it
 
     method.__name__ = record.method
     method.__qualname__ = f"Schedule.{record.path()}"
     method.__doc__ = record.__doc__
-    return method
+    return ends_at_call(method)
 
 
 for _record in PRIMITIVES:
