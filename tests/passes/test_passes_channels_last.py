@@ -175,6 +175,8 @@ FOLLOWERS: dict[str, Callable[[GraphBuilder, Any], Any]] = {
     "reflection": lambda b, x: b.op("pad", x, pad_width=((0, 0), (0, 0), (1, 2), (2, 1)),
                                     pad_mode="reflect"),
     "maximum of channels": lambda b, x: b.op("max", x, axes=1, keepdims=True),
+    "gate, spread": lambda b, x: b.op("multiply", x, b.op(
+        "broadcast_to", b.op("max", x, axes=(2, 3), keepdims=True), shape_value((2, 64, 6, 5)))),
     "where": lambda b, x: b.op("where", b.op("greater", x, scalar=0.0), x, scalar=-1.0),
     "average pool": lambda b, x: b.op("nn.avg_pool2d", x, pool_size=3, padding=1, strides=1),
     "adaptive pool": lambda b, x: b.op("nn.adaptive_max_pool2d", x, output_size=(3, 2)),
@@ -323,6 +325,7 @@ def _grow(b: GraphBuilder, values: list[ir.GraphVar], rng: np.random.Generator) 
         lambda: b.op("reshape", x, shape_value((n, h, c, w))),
         lambda: b.op("linear", x, array(5, w)),
         lambda: b.op("flip", x, axis=int(rng.integers(4))),
+        lambda: b.op("broadcast_to", b.op("sum", x, axes=1, keepdims=True), shape=(n, 3, h, w)),
         lambda: b.op("expand_dims", b.op("max", x, axes=2), axis=int(rng.integers(4))),
     ]
     values.append(choices[rng.integers(len(choices))]())

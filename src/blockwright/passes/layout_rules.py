@@ -122,6 +122,15 @@ def _pad(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
     return Reordered({**call.attrs, "pad_width": width}, order)
 
 
+def _broadcast_to(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+    """The wanted shape, an attribute or an argument, is stored in the order too."""
+    if call.tensor_info.rank != len(order):
+        return None
+    shape = attrs["shape"]
+    now = {} if shape is None else {"shape": tuple(shape[axis] for axis in order)}
+    return Reordered({**call.attrs, **now}, order)
+
+
 # --------------------------------------------------------------------------------------- reductions
 def _reduction(name: str) -> Rule:
     """The attribute `name` says which axes; without `keepdims` the result has fewer."""
@@ -213,7 +222,7 @@ def _rules() -> dict[str, Rule]:
         rules[f"nn.conv{rank}d"] = rules[f"nn.conv{rank}d_transpose"] = _convolution
         for kind in ("avg", "max"):
             rules[f"nn.{kind}_pool{rank}d"] = rules[f"nn.adaptive_{kind}_pool{rank}d"] = _pool
-    rules |= {"concat": _concat, "pad": _pad}
+    rules |= {"concat": _concat, "pad": _pad, "broadcast_to": _broadcast_to}
     rules |= {"nn.group_norm": _group_norm, "nn.instance_norm": _group_norm}
     return rules
 

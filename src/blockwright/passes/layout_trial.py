@@ -225,6 +225,8 @@ class Trial:
             fields = tuple(self._argument(f, number, how, order, user) for f in value.fields)
             info = ir.TupleInfo(tuple(f.info or ir.ObjectInfo() for f in fields))
             return ir.TupleExpr(fields, info=info)
+        if isinstance(value, ir.ShapeExpr):
+            return shape_value([value.values[axis] for axis in order])
         if how.operands is None:
             return self._spread(value, order, user)
         return self._stored(value, user) if number < how.operands else self._usual(value)
@@ -356,8 +358,8 @@ def _operands(call: ir.GraphCall) -> list[ir.GraphExpr]:
     """Tensor operands, those of a tuple one by one; empty when some operand is no tensor."""
     out: list[ir.GraphExpr] = []
     for arg in call.args:
-        fields = arg.fields if isinstance(arg, ir.TupleExpr) else (arg,)
-        out.extend(fields)
+        if not isinstance(arg, ir.ShapeExpr):
+            out.extend(arg.fields if isinstance(arg, ir.TupleExpr) else (arg,))
     return out if all(isinstance(o.info, ir.TensorInfo) for o in out) else []
 
 
