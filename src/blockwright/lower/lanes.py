@@ -36,12 +36,20 @@ class CannotVectorize(Exception):
 
 
 class Lanes(Mutator):
-    """Rewrites expressions for the lanes of one loop."""
+    """Rewrites expressions for the lanes of one loop.
 
-    def __init__(self, var: Var, low: Expr, count: int, analyzer: Analyzer) -> None:
+    `registers` are buffers of the thread alone, where reading or merging lanes that the program
+    would not have run harms nobody.
+    """
+
+    def __init__(
+        self, var: Var, low: Expr, count: int, analyzer: Analyzer,
+        registers: frozenset[Buffer] = frozenset(),
+    ) -> None:  # fmt: skip
         super().__init__()
         self.var, self.low, self.count = var, low, count
         self.analyzer = analyzer
+        self.registers = registers
         self.mask: Expr | None = None
         self._memo[var] = E.Ramp(low, const(1, low.dtype), count)
 
@@ -59,7 +67,7 @@ class Lanes(Mutator):
         return self._inner(analyzer, self.mask)
 
     def _inner(self, analyzer: Analyzer, mask: Expr | None) -> Lanes:
-        inner = Lanes(self.var, self.low, self.count, analyzer)
+        inner = Lanes(self.var, self.low, self.count, analyzer, self.registers)
         inner._memo.update({k: v for k, v in self._memo.items() if isinstance(k, Var)})
         inner.mask = mask
         return inner
@@ -193,7 +201,19 @@ class Lanes(Mutator):
             if new is index:
                 return node
             raise CannotVectorize("a vector load depends on the loop variable")
-        return BufferLoad(node.buffer, (self.ramp(new),), self.mask)
+        place = self.ramp(new)
+        free = self.mask is None or self.in_registers(node.buffer, place)
+        return BufferLoad(node.buffer, (place,), None if free else self.mask)
+
+    def in_registers(self, buffer: Buffer, place: Expr) -> bool:
+        """Whether a vector lies inside a buffer that may live in registers."""
+        if buffer not in self.registers or not isinstance(place, E.Ramp):
+            return False
+        stride = const_int(place.stride)
+        if stride is None or stride < 1:
+            return False
+        last = E.Add(place.base, const(stride * (place.lanes - 1), place.base.dtype))
+        return self._in_bounds(buffer, place.base) and self._in_bounds(buffer, last)
 
     def _in_bounds(self, buffer: Buffer, index: Expr) -> bool:
         inside = E.And(E.GE(index, const(0, index.dtype)), compare(E.LT, index, buffer.shape[0]))
