@@ -39,17 +39,18 @@ class Lanes(Mutator):
     """Rewrites expressions for the lanes of one loop.
 
     `registers` are buffers of the thread alone, where reading or merging lanes that the program
-    would not have run harms nobody.
+    would not have run harms nobody. With `masks`, loads under a mask are single instructions.
     """
 
     def __init__(
         self, var: Var, low: Expr, count: int, analyzer: Analyzer,
-        registers: frozenset[Buffer] = frozenset(),
+        registers: frozenset[Buffer] = frozenset(), masks: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.var, self.low, self.count = var, low, count
         self.analyzer = analyzer
         self.registers = registers
+        self.masks = masks
         self.mask: Expr | None = None
         self._memo[var] = E.Ramp(low, const(1, low.dtype), count)
 
@@ -67,7 +68,7 @@ class Lanes(Mutator):
         return self._inner(analyzer, self.mask)
 
     def _inner(self, analyzer: Analyzer, mask: Expr | None) -> Lanes:
-        inner = Lanes(self.var, self.low, self.count, analyzer, self.registers)
+        inner = Lanes(self.var, self.low, self.count, analyzer, self.registers, self.masks)
         inner._memo.update({k: v for k, v in self._memo.items() if isinstance(k, Var)})
         inner.mask = mask
         return inner
@@ -248,6 +249,8 @@ class Lanes(Mutator):
 
     def _choice(self, node: Call) -> Expr:
         condition = self(node.args[0])
+        if condition.dtype.lanes == 1 and self._is_masked_load(node):
+            condition = broadcast(condition, self.count)
         if condition.dtype.lanes == 1:
             yes, no = self(node.args[1]), self(node.args[2])
             if yes.dtype.lanes == no.dtype.lanes == node.dtype.lanes:
@@ -261,6 +264,19 @@ class Lanes(Mutator):
         yes = self.under(condition)(node.args[1])
         no = self.under(logical_not(condition))(node.args[2])
         return E.Select(condition, broadcast(yes, self.count), broadcast(no, self.count))
+
+
+    def _is_masked_load(self, node: Call) -> bool:
+        """Whether a choice is between a contiguous vector and a constant: a load under a mask
+        costs no more than one without, and no branch."""
+        _, yes, no = node.args
+        if not self.masks or not isinstance(yes, BufferLoad) or not isinstance(no, _CONSTANT):
+            return False
+        place = self(yes.indices[0]) if yes.predicate is None else None
+        return isinstance(place, E.Ramp) and const_int(place.stride) == 1
+
+
+_CONSTANT = (E.IntImm, E.FloatImm)
 
 
 def _widen(stride: Expr, bits: int) -> Expr:

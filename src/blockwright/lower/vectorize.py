@@ -93,13 +93,18 @@ class _Loops(Analysed):
         if count > self.context.options.max_lanes:
             return self(self._cut(node, count))
         try:
-            return _Body(node, count, self.analyzer, self.own).run()
+            return _Body(node, count, self._lanes(node, count)).run()
         except CannotVectorize as reason:
             self._note(node, str(reason))
             return self(node.replace(kind=ForKind.SERIAL))
 
     def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
         return self(node.body) if node.key == REDUCER_KEY else self.descend(node)
+
+    def _lanes(self, node: For, count: int) -> Lanes:
+        registers = frozenset(b for b in self.own if b.scope == "local")
+        masks = "avx" in self.context.target.feature_set
+        return Lanes(node.loop_var, node.min, count, self.analyzer, registers, masks)
 
     def _note(self, node: For, why: str) -> None:
         self.context.note(f"loop {node.loop_var.name} is not vectorized: {why}")
@@ -131,10 +136,8 @@ class _Loops(Analysed):
 class _Body:
     """Statements of one vectorized loop."""
 
-    def __init__(self, loop: For, count: int, analyzer: Analyzer, own: set[Buffer]) -> None:
-        self.loop, self.count = loop, count
-        registers = frozenset(b for b in own if b.scope == "local")
-        self.lanes = Lanes(loop.loop_var, loop.min, count, analyzer, registers)
+    def __init__(self, loop: For, count: int, lanes: Lanes) -> None:
+        self.loop, self.count, self.lanes = loop, count, lanes
 
     def run(self) -> Stmt:
         combined = combined_lanes(self.loop.body, self.lanes)

@@ -74,6 +74,7 @@ def apply(sch: Schedule, target: Target) -> None:
         first, *others = sch.split(loops[position], [None, *factors]) if factors else [loops[position]]
         if position == facts.column:
             columns = [others.pop()]
+            split_at = [others[-1] if others else first]
         if position == moved[0]:
             around.append(first)
             inner += others
@@ -96,6 +97,8 @@ def apply(sch: Schedule, target: Target) -> None:
         for loop in rest:
             sch.unroll(loop)
         sch.vectorize(last)
+    if facts.column is not None:
+        sch.annotate(split_at[0], "loop_partition", True)
     sch.parallel(task)
 
 
@@ -111,7 +114,7 @@ def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[BlockRV]]:
     for handle in handles[:at]:
         block = block_of(sch, handle)
         data = isinstance(facts, Sliding) and block.writes[0].buffer is facts.data
-        if data and facts.moved and not is_copy(block):
+        if data and facts.moved and not is_copy(block) and not _is_border(block):
             before.append(handle)
         else:
             sch.compute_inline(handle)
@@ -119,6 +122,16 @@ def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[BlockRV]]:
     for handle in behind[:-1]:
         sch.compute_inline(handle)
     return handles[at], (behind[-1] if behind else None), before
+
+
+def _is_border(block: ir.Block) -> bool:
+    """Whether a block chooses between an element of another buffer and a constant."""
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, ir.Call):
+        return False
+    choice = store.value
+    return (choice.op == "if_then_else" and isinstance(choice.args[1], ir.BufferLoad)
+            and isinstance(choice.args[2], ir.FloatImm | ir.IntImm))  # fmt: skip
 
 
 def _lay_out_weights(sch: Schedule, block: BlockRV, facts: Sliding) -> None:
