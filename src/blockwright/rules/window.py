@@ -18,6 +18,8 @@ and a border that costs nothing.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.rules.facts import is_spatial, leaf_blocks, position_of
@@ -25,7 +27,7 @@ from blockwright.rules.inline import block_of, extent, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.sliding import Sliding, shape_of, sliding_of
-from blockwright.rules.window_tiles import WindowTile, window_blocks, window_tile
+from blockwright.rules.window_tiles import WindowBlocks, WindowTile, window_blocks, window_tile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -46,92 +48,78 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    block, tail, before = _neighbours(sch)
-    facts = sliding_of(block_of(sch, block))
-    if isinstance(facts, str):
-        raise ScheduleError(facts, code="BW340")
+    block, before, tail = _neighbours(sch)
+    facts = _facts(sch, block)
     _lay_out_weights(sch, block, facts)
+    bits = block_of(sch, block).writes[0].buffer.dtype.bits
+    source = _source(sch, before)
+    shape = shape_of(block_of(sch, block), facts, source)
+    tile = window_tile(target, shape, bits)
+    blocks = window_blocks(target, shape, tile, bits)
+    if source == "border" and not blocks.copied:
+        sch.compute_inline(before.pop())
+        facts = _facts(sch, block)
     if tail is None:
         tail = sch.cache_write(block, 0, "local")
     sch.set_scope(block, 0, "local")
-    bits = block_of(sch, block).writes[0].buffer.dtype.bits
-    shape = shape_of(block_of(sch, block), facts, bool(before))
-    tile = window_tile(target, shape, bits)
-    blocks = window_blocks(target, shape, tile, bits)
-    loops = sch.get_loops(block)
-    vo, vi, v1, lane = sch.split(loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes])
-    moved = [p for p in facts.moved if p != facts.vector]
-    batch = [loops[p] for p in range(len(loops))
-             if p not in (facts.vector, *facts.moved, *facts.taps)]  # fmt: skip
-    around: list[LoopRV] = []
-    columns: list[LoopRV] = []
-    inner: list[LoopRV] = []
-    for position in moved:
-        factors = [tile.columns] if position == facts.column else []
-        if position == moved[0]:
-            rows = blocks.rows
-            factors.insert(0, -(-rows // tile.columns) if factors else rows)
-        first, *others = sch.split(loops[position], [None, *factors]) if factors else [loops[position]]
-        if position == facts.column:
-            columns = [others.pop()]
-            split_at = [others[-1] if others else first]
-        if position == moved[0]:
-            around.append(first)
-            inner += others
-        else:
-            inner.append(first)
-    taps = [loops[p] for p in facts.taps]
-    other, along = taps[: len(taps) - facts.along], taps[len(taps) - facts.along :]
-    sch.reorder(*batch, *around, vo, *inner, vi, *other, *columns, *along, v1, lane)
-    task = sch.fuse(*batch, *around, vo)
+    task, step, inner = _tiles(sch, block, facts, tile, blocks)
     for handle in reversed(before):
         sch.compute_at(handle, task)
         vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
-    sch.reverse_compute_at(tail, vi)
-    init = sch.decompose_reduction(block, taps[0] if not other else other[0])
-    sch.vectorize(lane)
-    for loop in (*other, *columns, *along, v1):
-        sch.unroll(loop)
-    for handle in (init, tail):
-        *rest, last = inner_loops(sch, handle, vi)
-        for loop in rest:
-            sch.unroll(loop)
-        sch.vectorize(last)
-    if facts.column is not None:
-        sch.annotate(split_at[0], "loop_partition", True)
-    sch.parallel(task)
+    _write_out(sch, block, tail, step, inner, tile)
+    if extent(sch, task) != 1:
+        sch.parallel(task)
 
 
-def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[BlockRV]]:
+def _facts(sch: Schedule, block: BlockRV) -> Sliding:
+    found = sliding_of(block_of(sch, block))
+    if isinstance(found, str):
+        raise ScheduleError(found, code="BW340")
+    return found
+
+
+def _neighbours(sch: Schedule) -> tuple[BlockRV, list[BlockRV], BlockRV | None]:
     """Inline the work around the window.
 
-    Returns the window, the last block behind it, and the producers that stay.
+    Returns the window, what makes its data and is no plain copy, and the last block behind it.
     """
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = next(k for k, h in enumerate(handles) if not is_spatial(block_of(sch, h)))
-    facts = sliding_of(block_of(sch, handles[at]))
+    facts = _facts(sch, handles[at])
     before: list[BlockRV] = []
     for handle in handles[:at]:
         block = block_of(sch, handle)
-        data = isinstance(facts, Sliding) and block.writes[0].buffer is facts.data
-        if data and facts.moved and not is_copy(block) and not _is_border(block):
+        makes_data = block.writes[0].buffer is facts.data.buffer
+        if makes_data and _overlaps(facts) and not is_copy(block):
             before.append(handle)
         else:
             sch.compute_inline(handle)
     behind = handles[at + 1 :]
     for handle in behind[:-1]:
         sch.compute_inline(handle)
-    return handles[at], (behind[-1] if behind else None), before
+    return handles[at], before, (behind[-1] if behind else None)
+
+
+def _overlaps(facts: Sliding) -> bool:
+    """Whether neighbouring windows may share elements."""
+    return bool(facts.moved) or facts.vector_moves
+
+
+def _source(sch: Schedule, before: list[BlockRV]) -> Literal["plain", "border", "made"]:
+    if not before:
+        return "plain"
+    return "border" if _is_border(block_of(sch, before[0])) else "made"
 
 
 def _is_border(block: ir.Block) -> bool:
     """Whether a block chooses between an element of another buffer and a constant."""
-    store = block.body
-    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, ir.Call):
-        return False
-    choice = store.value
-    return (choice.op == "if_then_else" and isinstance(choice.args[1], ir.BufferLoad)
-            and isinstance(choice.args[2], ir.FloatImm | ir.IntImm))  # fmt: skip
+    choice = block.body.value if isinstance(block.body, ir.BufferStore) else None
+    return (
+        isinstance(choice, ir.Call)
+        and choice.op == "if_then_else"
+        and isinstance(choice.args[1], ir.BufferLoad)
+        and isinstance(choice.args[2], ir.FloatImm | ir.IntImm)
+    )
 
 
 def _lay_out_weights(sch: Schedule, block: BlockRV, facts: Sliding) -> None:
@@ -140,16 +128,63 @@ def _lay_out_weights(sch: Schedule, block: BlockRV, facts: Sliding) -> None:
         now = block_of(sch, block)
         vector = now.iter_vars[facts.vector].var
         load = next(n for n in ir.collect(now.body, ir.BufferLoad) if n.buffer is weights)
-        if not any(ir.uses_var(i, vector) for i in load.indices):
-            continue
-        if load.indices[-1] is vector:
+        used = [it.var for it in now.iter_vars if ir.uses_var(load, it.var)]
+        if load.indices[-1] is vector or all(v is not vector for v in used):
             continue
         copy = sch.reindex(block, ("read", position_of(weights, now.reads)))
-        used = [it.var for it in now.iter_vars if any(ir.uses_var(i, it.var) for i in load.indices)]
         axes = tuple(ir.Var(f"i{k}", v.dtype) for k, v in enumerate(used))
-        last = used.index(vector)
-        order = [k for k in range(len(used)) if k != last] + [last]
-        sch.transform_layout(copy, ("write", 0), IndexMap(axes, tuple(axes[k] for k in order)))
+        last = next(axis for axis, v in zip(axes, used, strict=True) if v is vector)
+        order = (*(axis for axis in axes if axis is not last), last)
+        sch.transform_layout(copy, ("write", 0), IndexMap(axes, order))
+
+
+def _tiles(
+    sch: Schedule, block: BlockRV, facts: Sliding, tile: WindowTile, blocks: WindowBlocks
+) -> tuple[LoopRV, LoopRV, list[LoopRV]]:
+    """Loops for tasks, for tiles and within a tile.
+
+    Returns the loop over tasks, the innermost one over tiles, and the loops inside a tile: taps,
+    columns, taps along them, vectors, lanes.
+    """
+    loops = sch.get_loops(block)
+    tasks = [loop for p, loop in enumerate(loops) if p not in facts.special]
+    groups, group, vectors, lane = sch.split(
+        loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes])  # fmt: skip
+    places: list[LoopRV] = []
+    columns: list[LoopRV] = []
+    for position in facts.moved:
+        first, last = position == facts.moved[0], position == facts.column
+        factors = [-(-blocks.rows // tile.columns) if last else blocks.rows] if first else []
+        factors += [tile.columns] if last else []
+        parts = sch.split(loops[position], [None, *factors]) if factors else [loops[position]]
+        if last:
+            columns.append(parts.pop())
+            sch.annotate(parts[-1], "loop_partition", True)
+        if first:
+            tasks.append(parts.pop(0))
+        places += parts
+    taps, along = ([loops[p] for p in part] for part in (facts.other_taps, facts.taps_along))
+    inner = [*taps, *columns, *along, vectors, lane]
+    sch.reorder(*tasks, groups, *places, group, *inner)
+    return sch.fuse(*tasks, groups), group, inner
+
+
+def _write_out(
+    sch: Schedule, block: BlockRV, tail: BlockRV, step: LoopRV, inner: list[LoopRV],
+    tile: WindowTile,
+) -> None:  # fmt: skip
+    """One tile: accumulators in registers, its taps written out, the work behind it."""
+    sch.reverse_compute_at(tail, step)
+    init = sch.decompose_reduction(block, inner[0])
+    *outer, lane = inner
+    sch.vectorize(lane)
+    for loop in outer if tile.written_out else outer[-1:]:
+        sch.unroll(loop)
+    for handle in (init, tail):
+        *rest, last = inner_loops(sch, handle, step)
+        for loop in rest:
+            sch.unroll(loop)
+        sch.vectorize(last)
 
 
 RULE = Rule("window", refuses, apply)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Literal
 
 import msgspec
 
 from blockwright.target import Target
 
-_OPS_PER_CYCLE = 2
+_UPDATES_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
 _ISSUE_PER_CYCLE = 4
 _CHAINS = 8  # updates in flight that hide their latency
-_WRITTEN_OUT = 96  # updates per tile that are written out
-_TASK = 2000  # cycles that starting a task costs
-_COPY = 2.0  # cycles for a vector of the border's buffer: load, store, bookkeeping
-_ROWS = 64  # rows taken for an unknown number
-_TASKS = 2  # tasks per thread that even out slow ones
+_WRITTEN_OUT = 200  # updates per tile that are written out
+_LONG = 32  # updates of one sum from which several sums at once pay
+_TASK = 4000  # cycles that starting a task costs
+_COPY = 6.0  # cycles for a vector of a task's own copy: load, store, bookkeeping
+_NEXT, _FAR = 1.5, 6.0  # cycles for a line from the second level: neighbours in turn, or leaps
+_ROWS, _GROUPS, _WIDTH = 64, 16, 64  # taken for what is unknown
 
 
 class WindowShape(msgspec.Struct, frozen=True):
@@ -29,41 +31,48 @@ class WindowShape(msgspec.Struct, frozen=True):
         step, gap: how far the data moves with the next column, and with the next tap along it.
         along, taps: taps along that axis, and all taps.
         weighted: whether taps have weights.
-        rows, row_step, row_taps: length of the outermost moved axis, and how it moves the window.
-        width: elements of the data that belong to one row and one vector element.
-        tasks: product of the axes that no window moves along, without `vector`.
-        buffered: whether tasks copy what they read.
+        rows, row_step, row_reach: length of the outermost axis that moves the window, how far it
+            does, and how many rows of the data a window covers.
+        width: elements of the data in one row of it, per element of the vector axis.
+        pitch: bytes from one column of the data to the next.
+        tasks: product of the axes that move no window, without `vector`.
+        groups_move: whether the vector axis moves the window too, so that tasks take all of it.
+        source: "plain" data; data with a "border", which masks can stand for; or data "made"
+            by other work, which tasks do once, into a copy of their own.
     """
 
     vector: int | None
-    columns: int | None
-    step: int
-    gap: int
-    along: int
-    taps: int | None
-    weighted: bool
-    rows: int | None
-    row_step: int
-    row_reach: int
-    width: int | None
-    tasks: int | None
-    buffered: bool
-    lanes_cut: bool
+    columns: int | None = 1
+    step: int = 1
+    gap: int = 1
+    along: int = 1
+    taps: int | None = 1
+    weighted: bool = False
+    rows: int | None = 1
+    row_step: int = 1
+    row_reach: int = 1
+    width: int | None = 1
+    pitch: int = 0
+    tasks: int | None = 1
+    groups_move: bool = False
+    source: Literal["plain", "border", "made"] = "plain"
 
 
 class WindowTile(msgspec.Struct, frozen=True):
-    """`columns` × `vectors` accumulators of `lanes` elements."""
+    """`columns` × `vectors` accumulators of `lanes` elements; whether all taps are written out."""
 
     columns: int
     vectors: int
     lanes: int
+    written_out: bool
 
 
 class WindowBlocks(msgspec.Struct, frozen=True):
-    """Rows and groups of vectors that one task takes."""
+    """Rows and groups of vectors that a task takes, and whether it copies the data it reads."""
 
     rows: int
     groups: int
+    copied: bool
 
 
 def window_tile(target: Target, shape: WindowShape, bits: int) -> WindowTile:
@@ -72,21 +81,22 @@ def window_tile(target: Target, shape: WindowShape, bits: int) -> WindowTile:
     if shape.vector is not None:
         lanes = min(lanes, shape.vector)
     best: tuple[float, int] | None = None
-    for columns in range(1, 1 + min(shape.columns or 16, 16)):
-        cost = _cycles(shape, columns)
+    for columns in range(1, 1 + min(shape.columns or _CHAINS, _CHAINS)):
         if columns > 1 and (_registers(shape, columns) > target.vector_registers
                             or columns * (shape.taps or 1) > _WRITTEN_OUT):  # fmt: skip
             break
+        cost = _cycles(shape, columns) / columns
         if shape.columns is not None:
             cost *= math.ceil(shape.columns / columns) * columns / shape.columns
         if best is None or cost < best[0] - 1e-9:
             best = cost, columns
     assert best is not None
     columns, vectors = best[1], 1
-    if shape.taps is None or shape.taps * columns > _WRITTEN_OUT:
-        groups = math.inf if shape.vector is None else math.ceil(shape.vector / lanes)
-        vectors = int(min(max(1, _CHAINS // columns), groups))
-    return WindowTile(columns, vectors, lanes)
+    if shape.taps is None or shape.taps >= _LONG:
+        groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
+        vectors = min(max(1, _CHAINS // columns), groups)
+    updates = None if shape.taps is None else shape.taps * columns * vectors
+    return WindowTile(columns, vectors, lanes, updates is not None and updates <= _WRITTEN_OUT)
 
 
 def _places(shape: WindowShape, columns: int) -> int:
@@ -101,25 +111,29 @@ def _registers(shape: WindowShape, columns: int) -> int:
 
 
 def _cycles(shape: WindowShape, columns: int) -> float:
-    """Cycles per column and tap of the inner loop."""
+    """Cycles of a tile of one vector with everything in the first-level cache."""
+    others = (shape.taps or 9) / shape.along
     updates = columns * shape.along
     loads = _places(shape, columns) + (shape.along if shape.weighted else 0)
-    cycles = max(updates / _OPS_PER_CYCLE, loads / _LOADS_PER_CYCLE,
-                 (updates + loads) / _ISSUE_PER_CYCLE)  # fmt: skip
-    return (cycles + 1 / (shape.taps or 9)) / updates
+    step = max(updates / _UPDATES_PER_CYCLE, loads / _LOADS_PER_CYCLE,
+               (updates + loads) / _ISSUE_PER_CYCLE)  # fmt: skip
+    return others * step + 1
 
 
 def window_blocks(target: Target, shape: WindowShape, tile: WindowTile, bits: int) -> WindowBlocks:
-    """The task with the least estimated time: even shares, little copied twice, in cache."""
-    groups = 64 if shape.vector is None else math.ceil(shape.vector / (tile.lanes * tile.vectors))
-    rows = shape.rows or _ROWS
-    best: tuple[float, int, int] | None = None
-    for r, g in itertools.product(_sizes(rows), _sizes(groups) if shape.lanes_cut else (groups,)):
-        cost = _task_cost(target, shape, tile, bits, (rows, r), (groups, g))
-        if best is None or cost < best[0]:
-            best = cost, r, g
-    assert best is not None
-    return WindowBlocks(best[1], best[2])
+    """The task with the least estimated time: even shares, rows kept in cache while needed."""
+    groups = _groups(shape, tile)
+    choices = {"plain": (False,), "border": (False, True), "made": (True,)}[shape.source]
+    each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move] or [groups]
+    found = [WindowBlocks(r, g, copied) for copied, g, r in
+             itertools.product(choices, reversed(each), reversed(_sizes(shape.rows or _ROWS)))]  # fmt: skip
+    return min(found, key=lambda blocks: _time(target, shape, tile, bits, blocks))
+
+
+def _groups(shape: WindowShape, tile: WindowTile) -> int:
+    if shape.vector is None:
+        return _GROUPS
+    return math.ceil(shape.vector / (tile.lanes * tile.vectors))
 
 
 def _sizes(extent: int) -> list[int]:
@@ -127,26 +141,51 @@ def _sizes(extent: int) -> list[int]:
     return sorted({math.ceil(extent / parts) for parts in range(1, extent + 1)})
 
 
-def _task_cost(
-    target: Target, shape: WindowShape, tile: WindowTile, bits: int, rows: tuple[int, int],
-    groups: tuple[int, int],
-) -> float:  # fmt: skip
-    """Cycles of one thread per row and group."""
-    (all_rows, r), (all_groups, g) = rows, groups
-    tasks = (shape.tasks or 1) * math.ceil(all_rows / r) * math.ceil(all_groups / g)
-    shares = math.ceil(tasks / target.num_threads)
-    vectors = tile.vectors * g
-    width = shape.width or 64
-    read = (r - 1) * shape.row_step + shape.row_reach
-    columns = width / shape.step
-    kernel = r * columns * vectors * (shape.taps or 9) * _cycles(shape, tile.columns) * tile.columns
-    kernel /= tile.columns
-    copied = read * width * vectors * _COPY if shape.buffered else 0.0
-    used = read * width * vectors * tile.lanes * bits // 8
-    if used > target.cache(2).size // 2:
-        copied *= 3
-    elif used > target.cache(1).size // 2:
-        copied *= 1.25
-    time = shares * (kernel + copied + _TASK)
-    return time * (1 + 0.02 * (tasks < _TASKS * target.num_threads)) / (
-        (shape.tasks or 1) * all_rows * all_groups)  # fmt: skip
+def _time(
+    target: Target, shape: WindowShape, tile: WindowTile, bits: int, blocks: WindowBlocks
+) -> float:
+    """Estimated cycles of the busiest thread."""
+    rows, groups = shape.rows or _ROWS, _groups(shape, tile)
+    tasks = math.ceil(rows / blocks.rows) * math.ceil(groups / blocks.groups)
+    tasks *= shape.tasks or target.num_threads
+    if shape.groups_move:
+        per_row = _groups(shape, tile)
+        tiles = math.ceil(blocks.rows / tile.columns) * per_row
+    else:
+        tiles = math.ceil((shape.columns or _WIDTH) / tile.columns) * blocks.groups
+        tiles *= blocks.rows if shape.row_reach > 1 or shape.rows != shape.columns else 1
+    time = tiles * (_cycles(shape, tile.columns) * tile.vectors
+                    + _misses(target, shape, tile, bits, blocks))  # fmt: skip
+    if blocks.copied:
+        read = (blocks.rows - 1) * shape.row_step + shape.row_reach
+        time += read * (shape.width or _WIDTH) * blocks.groups * tile.vectors * _COPY
+    return math.ceil(tasks / target.num_threads) * (time + _TASK)
+
+
+def _misses(
+    target: Target, shape: WindowShape, tile: WindowTile, bits: int, blocks: WindowBlocks
+) -> float:
+    """Cycles a tile waits for lines that left the first-level cache before their next use.
+
+    Rows are used again by the rows of results that follow. With many channels the lines of a
+    row are far apart: when their distance shares a large power of two with the number of sets, few
+    sets hold them all, and a tile may even drive out its own lines.
+    """
+    cache = target.cache(1)
+    sets = max(1, cache.size // (cache.ways * cache.line))
+    taps = shape.taps or 9
+    lines = _places(shape, tile.columns) * taps / shape.along * tile.vectors
+    weights = taps * tile.vectors if shape.weighted and not shape.groups_move else 0
+    wide = blocks.groups * tile.vectors
+    alive = shape.row_reach * (shape.width or _WIDTH) * wide
+    shared = 1 if blocks.copied else math.gcd(max(1, shape.pitch // cache.line), sets)
+    near = blocks.groups >= _groups(shape, tile) and lines <= cache.ways * sets // shared
+    near = near or blocks.copied
+    shared = 1 if near else shared
+    room = cache.ways * sets // shared * min(wide, shared)
+    lost = lines * max(0.0, 1 - room / alive) * (_NEXT if near else _FAR)
+    together = blocks.groups * (lines + weights + tile.columns * tile.vectors)
+    return lost + (weights * _NEXT if together > cache.size // cache.line else 0.0)
+
+
+__all__ = ["WindowBlocks", "WindowShape", "WindowTile", "window_blocks", "window_tile"]
