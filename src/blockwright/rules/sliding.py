@@ -66,7 +66,7 @@ def sliding_of(block: ir.Block) -> Sliding | str:
              if n.buffer is not store.buffer and any(_uses(n, iters[p]) for p in taps)]  # fmt: skip
     long = [it for it in iters if not ir.is_const_int(it.dom.extent, 1)]
     full = [n for n in loads if all(_uses(n, it) for it in long)]
-    if not taps or len(full) != 1:
+    if not taps or not spatial or len(full) != 1:
         return "no operand has all axes of the result and all taps"
     data = full[0]
     if sum(n.buffer is data.buffer for n in loads) > 1:
