@@ -79,7 +79,7 @@ TAKEN: dict[str, ir.PrimFunc] = {
     "global mean, any size": operator(
         "nn.adaptive_avg_pool2d", (N, H, W, 33), output_size=1, layout="NHWC"
     ),
-    "sum over the first axis": operator("sum", (H, C), axis=[0]),
+    "sum over the first axis": operator("sum", (H, C), axes=[0]),
 }
 
 
@@ -147,7 +147,7 @@ def test_every_machine_has_its_own_tile(machine: str, name: str) -> None:
 
 REFUSED = {
     "0 blocks reduce": operator("exp", (4, 4)),
-    "no axis along which both": operator("sum", (4, 40), axis=[1]),
+    "no axis along which both": operator("sum", (4, 40), axes=[1]),
     "no operand has all axes": operator("nn.conv2d", (1, 4, 5, 5), (8, 4, 3, 3)),
     "2 blocks reduce": operator("softmax", (4, 40), axis=-1),
 }

@@ -135,6 +135,7 @@ def shape_of(
         step=_move(block, facts.data, column),
         gap=_move(block, facts.data, facts.taps_along[-1]),
         along=extent_of(block, facts.taps_along) or 1,
+        one_axis=row == column,
         rows=extent_of(block, [row]),
         row_step=_move(block, facts.data, row),
         row_reach=_reach(block, facts, row),

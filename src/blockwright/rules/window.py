@@ -27,7 +27,7 @@ from blockwright.rules.inline import block_of, extent, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.sliding import Sliding, shape_of, sliding_of
-from blockwright.rules.window_tiles import WindowBlocks, WindowTile, window_blocks, window_tile
+from blockwright.rules.window_tiles import WindowBlocks, WindowTile, window_plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -54,8 +54,7 @@ def apply(sch: Schedule, target: Target) -> None:
     bits = block_of(sch, block).writes[0].buffer.dtype.bits
     source = _source(sch, before)
     shape = shape_of(block_of(sch, block), facts, source)
-    tile = window_tile(target, shape, bits)
-    blocks = window_blocks(target, shape, tile, bits)
+    tile, blocks = window_plan(target, shape, bits)
     if source == "border" and not blocks.copied:
         sch.compute_inline(before.pop())
         facts = _facts(sch, block)
