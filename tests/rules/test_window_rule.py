@@ -109,9 +109,12 @@ def fused(activation_first: bool) -> ir.PrimFunc:
         return ir.if_then_else(inside, a[n, h - 1, v - 1, c], ir.const(0.0, "float32"))
 
     b = p.compute("border", (N, H + 2, W + 2, 20), bordered)
-    s = p.reduce("sums", (N, H, W, 20), (3, 3), lambda n, i, j, c, kh, kw:
-                 b[n, i + kh, j + kw, c] * w[c, kh, kw])  # fmt: skip
-    d = p.compute("scaled", s.shape, lambda n, i, j, c: s[n, i, j, c] * scale[c] + bias[c])
+
+    def term(n: Any, i: Any, j: Any, c: Any, kh: Any, kw: Any) -> ir.Expr:
+        return b[n, i + kh, j + kw, c] * w[c, kh, kw]
+
+    s = p.reduce("sums", (N, H, W, 20), (3, 3), term)
+    d = p.compute("scaled", s.shape, lambda *i: s[i] * scale[i[-1]] + bias[i[-1]])
     e = p.compute("added", s.shape, lambda *i: d[i] + r[i])
     return p.finish([p.compute("out", s.shape, lambda *i: relu6(e[i]))])
 
@@ -136,7 +139,9 @@ def test_channels_far_apart_are_brought_together(checks: Any) -> None:
 
 
 @pytest.mark.parametrize("machine", ["x86-64", "x86-64-v3", "x86-64-v4", "native"])
-@pytest.mark.parametrize("name", ["channels last", "channels first, stride 2", "mean, channels last"])
+@pytest.mark.parametrize(
+    "name", ["channels last", "channels first, stride 2", "mean, channels last"]
+)
 def test_every_machine_has_its_own_tile(machine: str, name: str) -> None:
     result = apply_rules(TAKEN[name], Target(machine))
     assert result.rule == "window"

@@ -265,7 +265,6 @@ class Lanes(Mutator):
         no = self.under(logical_not(condition))(node.args[2])
         return E.Select(condition, broadcast(yes, self.count), broadcast(no, self.count))
 
-
     def _is_masked_load(self, node: Call) -> bool:
         """Whether a choice is between a contiguous vector and a constant: a load under a mask
         costs no more than one without, and no branch."""

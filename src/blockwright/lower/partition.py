@@ -17,9 +17,10 @@ After::
             if (i_1 + n // 16) * 16 + j < n:
                 ...
 
-Conditions that fail only in the first iterations, such as `1 <= i` of a border, give a part in front
-in the same way. A parallel loop stays one loop; its body chooses between the two forms. Conditions of `if`,
-`if_then_else` and `Select` count, and the comparisons hidden in `min` and `max` of indices.
+Conditions that fail only in the first iterations, such as `1 <= i` of a border, give a part in
+front in the same way. A parallel loop stays one loop; its body chooses between the two forms.
+Conditions of `if`, `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max`
+of indices.
 """
 
 from __future__ import annotations

@@ -87,9 +87,7 @@ class WindowBlocks(msgspec.Struct, frozen=True):
     copied: bool
 
 
-def window_plan(
-    target: Target, shape: WindowShape, bits: int
-) -> tuple[WindowTile, WindowBlocks]:
+def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTile, WindowBlocks]:
     """The register tile and the tasks with the least estimated time."""
     choices = {"plain": (False,), "border": (False, True), "made": (True,)}[shape.source]
     best: tuple[float, WindowTile, WindowBlocks] | None = None
@@ -158,9 +156,7 @@ def _sizes(extent: int) -> list[int]:
     return sorted({math.ceil(extent / parts) for parts in range(1, extent + 1)})
 
 
-def _time(
-    target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks
-) -> float:
+def _time(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> float:
     """Estimated cycles of the busiest thread."""
     rows, groups = shape.rows or _ROWS, _groups(shape, tile)
     tasks = math.ceil(rows / blocks.rows) * math.ceil(groups / blocks.groups)
@@ -178,9 +174,7 @@ def _time(
     return math.ceil(tasks / target.num_threads) * (time + _TASK)
 
 
-def _misses(
-    target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks
-) -> float:
+def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> float:
     """Cycles a tile waits for lines that are not in the first-level cache.
 
     Rows are used again by the rows of results that follow. With many channels the lines of a
