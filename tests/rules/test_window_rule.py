@@ -62,6 +62,15 @@ TAKEN: dict[str, ir.PrimFunc] = {
     "channels first, any size": depthwise((N, 3, H, W), (3, 3), False, padding=1),
     "one axis": operator("nn.conv1d", (2, 5, 21), (5, 1, 3), groups=5, padding=1),
     "three axes": operator("nn.conv3d", (1, 3, 4, 5, 6), (3, 1, 3, 3, 3), groups=3, padding=1),
+    "transposed": operator(
+        "nn.conv2d_transpose", (1, 5, 4, 9), (3, 3, 9, 1), groups=9, strides=2, padding=1, **LAST
+    ),
+    "transposed, equal phases": operator(
+        "nn.conv2d_transpose", (1, 5, 4, 9), (4, 4, 9, 1), groups=9, strides=2, padding=1, **LAST
+    ),
+    "transposed, any size": operator(
+        "nn.conv2d_transpose", (N, H, W, 9), (3, 3, 9, 1), groups=9, strides=2, padding=1, **LAST
+    ),
     "largest, channels last": operator(
         "nn.max_pool2d", (1, 7, 9, 20), pool_size=3, strides=2, padding=1, layout="NHWC"
     ),
@@ -150,11 +159,18 @@ def test_every_machine_has_its_own_tile(machine: str, name: str) -> None:
     assert_same_meaning(TAKEN[name], result.func, sizes={})
 
 
+def two_sums() -> ir.PrimFunc:
+    p = Program("two_sums")
+    x = p.param("X", (8, 16), "float32")
+    sums = [p.reduce(name, (16,), (8,), lambda *i: x[i[1], i[0]]) for name in "AB"]
+    return p.finish(sums)
+
+
 REFUSED = {
-    "0 blocks reduce": operator("exp", (4, 4)),
+    "no block reduces": operator("exp", (4, 4)),
     "no axis along which both": operator("sum", (4, 40), axes=[1]),
     "no operand has all axes": operator("nn.conv2d", (1, 4, 5, 5), (8, 4, 3, 3)),
-    "2 blocks reduce": operator("softmax", (4, 40), axis=-1),
+    "several buffers": two_sums(),
 }
 
 

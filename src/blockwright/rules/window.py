@@ -12,7 +12,9 @@ and a border that costs nothing.
    else the row. Weights are laid out so that their vectors are contiguous too.
 3. A register tile is one vector of several neighbours along another axis of the window. Its taps
    are written out, so that an element that several neighbours use is loaded once.
-4. Tasks take a block of rows and, with channels last, a block of channels; the work behind follows
+4. Windows that make parts of one result, as the phases of a transposed convolution do, have nests
+   of their own.
+5. Tasks take a block of rows and, with channels last, a block of channels; the work behind follows
    per register tile.
 """
 
@@ -22,8 +24,9 @@ from typing import Literal
 
 from blockwright import ir
 from blockwright.arith import IndexMap
+from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import is_spatial, leaf_blocks, position_of
-from blockwright.rules.inline import block_of, extent, is_copy
+from blockwright.rules.inline import block_of, extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.sliding import Sliding, shape_of, sliding_of
@@ -36,19 +39,56 @@ from blockwright.target import Target
 def refuses(func: ir.PrimFunc, target: Target) -> str:
     found = leaf_blocks(func)
     sliding = [b for b in found if not is_spatial(b)]
-    if len(sliding) != 1:
-        return f"{len(sliding)} blocks reduce, one is wanted"
-    facts = sliding_of(sliding[0])
-    if isinstance(facts, str):
-        return facts
-    written = [region.buffer for b in found for region in b.writes]
-    if len(set(written)) < len(written):
+    if not sliding:
+        return "no block reduces"
+    for block in sliding:
+        facts = sliding_of(block)
+        if isinstance(facts, str):
+            return facts
+    results = {region.buffer for b in sliding for region in b.writes}
+    if len(results) > 1:
+        return "blocks reduce into several buffers"
+    rest = [region.buffer for b in found if is_spatial(b) for region in b.writes]
+    if len(set(rest)) < len(rest) or results.intersection(rest):
         return "several blocks write one buffer"
     return ""
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    block, before, tail = _neighbours(sch)
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    parts = [h for h in handles if not is_spatial(block_of(sch, h))]
+    if len(parts) == 1:
+        _window(sch, *_neighbours(sch), target)
+        return
+    for handle in _inline_before(sch, handles[: handles.index(parts[0])]):
+        spread(sch, [handle], target)
+    for part in parts:
+        _window(sch, part, [], None, target, in_place=True)
+    for handle in inline_where(sch, handles[handles.index(parts[-1]) + 1 :]):
+        spread(sch, [handle], target)
+
+
+def _inline_before(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
+    """Inline what several windows read where that costs nothing; the rest remains."""
+    remaining: list[BlockRV] = []
+    for handle in handles:
+        block = block_of(sch, handle)
+        if is_copy(block) or _is_border(block):
+            sch.compute_inline(handle)
+        else:
+            remaining.append(handle)
+    return remaining
+
+
+def _window(
+    sch: Schedule, block: BlockRV, before: list[BlockRV], tail: BlockRV | None, target: Target,
+    in_place: bool = False,
+) -> None:  # fmt: skip
+    """Schedule one window with the work before it that stays, and the one block behind it.
+
+    Sums are kept in registers by name, or, `in_place`, where they belong: a tile that is written
+    out in full leaves only its last stores.
+    """
     facts = _facts(sch, block)
     _lay_out_weights(sch, block, facts)
     bits = block_of(sch, block).writes[0].buffer.dtype.bits
@@ -58,9 +98,10 @@ def apply(sch: Schedule, target: Target) -> None:
     if source == "border" and not blocks.copied:
         sch.compute_inline(before.pop())
         facts = _facts(sch, block)
-    if tail is None:
+    if tail is None and not in_place:
         tail = sch.cache_write(block, 0, "local")
-    sch.set_scope(block, 0, "local")
+    if tail is not None:
+        sch.set_scope(block, 0, "local")
     task, step, inner = _tiles(sch, block, facts, tile, blocks)
     for handle in reversed(before):
         sch.compute_at(handle, task)
@@ -169,17 +210,19 @@ def _tiles(
 
 
 def _write_out(
-    sch: Schedule, block: BlockRV, tail: BlockRV, step: LoopRV, inner: list[LoopRV],
+    sch: Schedule, block: BlockRV, tail: BlockRV | None, step: LoopRV, inner: list[LoopRV],
     tile: WindowTile,
 ) -> None:  # fmt: skip
     """One tile: accumulators in registers, its taps written out, the work behind it."""
-    sch.reverse_compute_at(tail, step)
-    init = sch.decompose_reduction(block, inner[0])
+    ends: list[BlockRV] = []
+    if tail is not None:
+        sch.reverse_compute_at(tail, step)
+        ends = [sch.decompose_reduction(block, inner[0]), tail]
     *outer, lane = inner
     sch.vectorize(lane)
     for loop in outer if tile.written_out else outer[-1:]:
         sch.unroll(loop)
-    for handle in (init, tail):
+    for handle in ends:
         *rest, last = inner_loops(sch, handle, step)
         for loop in rest:
             sch.unroll(loop)
