@@ -84,7 +84,7 @@ def test_a_border_is_a_mask_where_masked_loads_are_instructions() -> None:
     def rows(A: T.Buffer((6, 8), "float32"), B: T.Buffer((8, 8), "float32")):
         for i in T.serial(8):
             for v in T.vectorized(8):
-                B[i, v] = T.if_then_else(1 <= i and i < 7, A[i - 1, v], T.float32(0))
+                B[i, v] = T.if_then_else(i >= 1 and i < 7, A[i - 1, v], T.float32(0))
 
     (masked,) = stores(lower(rows, "x86-64-v3"))
     assert isinstance(masked.value, ir.Select)
