@@ -70,17 +70,26 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "sum": (total(N, S, "sum"), [{"n": 3, "s": 1}, {"n": 3, "s": 8}, {"n": 2, "s": 9}]),
     "maximum of integers": (total(N, S, "max", "int32"), [{"n": 3, "s": 9}]),
     "minimum": (total(4, 40, "min"), [{}]),
+    "one number": (everything(), [{"n": 1}, {"n": 7}]),
+}  # fmt: skip
+
+BY_COLUMNS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "column sums": (column_sums(N, S), [{"n": 1, "s": 1}, {"n": 4, "s": 9}]),
     "column sums of fixed size": (column_sums(5, 20), [{}]),
-    "one number": (everything(), [{"n": 1}, {"n": 7}]),
     "mean pooling": (pooled(), [{"n": 2, "s": 3}]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     func, sizes = PROGRAMS[name]
     checks.taken_by("rows", func, *sizes)
+
+
+@pytest.mark.parametrize("name", BY_COLUMNS)
+def test_sums_over_other_axes_than_the_last_are_windows(checks: Any, name: str) -> None:
+    func, sizes = BY_COLUMNS[name]
+    checks.taken_by("window", func, *sizes)
 
 
 def test_rows_are_parallel_and_their_work_is_in_vectors(checks: Any) -> None:

@@ -1,4 +1,4 @@
-"""Loops annotated `loop_partition` split into a part without bounds checks and a tail.
+"""Loops annotated `loop_partition` split into a part without bounds checks and the ends.
 
 Before::
 
@@ -17,8 +17,10 @@ After::
             if (i_1 + n // 16) * 16 + j < n:
                 ...
 
-A parallel loop stays one loop; its body chooses between the two forms. Conditions of `if`,
-`if_then_else` and `Select` count, and the comparisons hidden in `min` and `max` of indices.
+Conditions that fail only in the first iterations, such as `1 <= i` of a border, give a part in
+front in the same way. A parallel loop stays one loop; its body chooses between the two forms.
+Conditions of `if`, `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max`
+of indices.
 """
 
 from __future__ import annotations
@@ -81,16 +83,18 @@ class _Partition(Analysed, Statements):
             node = node.replace(annotations=rest)
             if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
                 return node  # leaving the first part early would have to leave the second too
-            ends, settled = self._solve(node)
+            begins, ends, settled = self._solve(node)
         if not settled:
             self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "
                               "is a bound on the loop variable")  # fmt: skip
             return node
-        return self._split(node, ends, settled)
+        return self._split(node, begins, ends, settled)
 
-    def _solve(self, node: For) -> tuple[list[Expr], dict[Node, Node]]:
-        """First iterations at which conditions may fail, and what holds before them."""
+    def _solve(self, node: For) -> tuple[list[Expr], list[Expr], dict[Node, Node]]:
+        """First iterations from which conditions hold, first ones at which others may fail, and
+        what holds in between."""
         self.bound = {node.loop_var}
+        begins: list[Expr] = []
         ends: list[Expr] = []
         settled: dict[Node, Node] = {}
         domains: dict[Var, Range] = {}
@@ -101,14 +105,18 @@ class _Partition(Analysed, Statements):
                 self.bound.add(inner.var)
         for inner in walk_code(node.body):
             for condition, whole, value in _conditions(inner):
-                end = self._end(condition, node.loop_var, domains)
-                if end is not None and whole not in settled:
+                found = self._bound(condition, node.loop_var, domains)
+                if found is not None and whole not in settled:
                     settled[whole] = value
-                    ends.append(end)
-        return ends, settled
+                    bound, first = found
+                    (begins if first else ends).append(bound)
+        return begins, ends, settled
 
-    def _end(self, condition: Expr, var: Var, domains: dict[Var, Range]) -> Expr | None:
-        """The least value of `var` at which `condition` may fail, when it holds below."""
+    def _bound(
+        self, condition: Expr, var: Var, domains: dict[Var, Range]
+    ) -> tuple[Expr, bool] | None:
+        """The least value of `var` at which `condition` may fail, when it holds below; or, with
+        True, the least one from which on it holds."""
         room = _room(condition)
         if room is None or not uses_var(room, var):
             return None
@@ -116,32 +124,48 @@ class _Partition(Analysed, Statements):
             return None  # what it reads may change while the loop runs
         after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
         step = const_int(self.analyzer.simplify(E.Sub(after, room)))
-        if step is None or step >= 0:
+        if step is None or step == 0:
             return None
         # room(var) = room(0) + step * var >= 0 for every value of the inner loops
         start = substitute(room, {var: const(0, var.dtype)})
         least = eval_set(start, domains, self.analyzer).min
         if least is None:
             return None
-        bound = floordiv(least, const(-step, least.dtype))
-        return None if uses_var(bound, {*domains, *self.bound}) else add(bound, 1)
+        if uses_var(least, {*domains, *self.bound}):
+            return None
+        if step > 0:
+            return sub(const(0, least.dtype), floordiv(least, const(step, least.dtype))), True
+        return add(floordiv(least, const(-step, least.dtype)), 1), False
 
-    def _split(self, node: For, ends: list[Expr], settled: dict[Node, Node]) -> Stmt:
+    def _split(
+        self, node: For, begins: list[Expr], ends: list[Expr], settled: dict[Node, Node]
+    ) -> Stmt:
         stop = add(node.min, node.extent)
-        middle = stop
+        first, middle = node.min, stop
+        for begin in begins:
+            first = maximum(first, begin)
+        first = self.analyzer.simplify(minimum(first, stop))
         for end in ends:
             middle = minimum(middle, end)
-        middle = self.analyzer.simplify(maximum(node.min, middle))
+        middle = self.analyzer.simplify(maximum(first, middle))
         fast = Instantiate(settled, renew=False)(node.body)
         if node.kind is ForKind.PARALLEL:
             slow = Instantiate({})(node.body)
-            return node.replace(body=S.IfThenElse(E.LT(node.loop_var, middle), fast, slow))
+            inside: Expr = E.LT(node.loop_var, middle)
+            if begins:
+                inside = E.And(E.GE(node.loop_var, first), inside)
+            return node.replace(body=S.IfThenElse(inside, fast, slow))
+        main = node.replace(min=first, extent=self.analyzer.simplify(sub(middle, first)), body=fast)
+        head = [self._checked(node, node.min, first)] if begins else []
+        tail = [self._checked(node, middle, stop)] if ends else []
+        return sequence([*head, main, *tail])
+
+    def _checked(self, node: For, low: Expr, stop: Expr) -> Stmt:
+        """The iterations from `low` up to `stop`, with all conditions."""
         var = Var(node.loop_var.name, node.loop_var.type)
-        main = node.replace(extent=self.analyzer.simplify(sub(middle, node.min)), body=fast)
-        left = self.analyzer.simplify(sub(stop, middle))
         body = Instantiate({node.loop_var: var})(node.body)
-        tail = For(var, middle, left, node.kind, body, annotations=node.annotations)
-        return sequence([main, tail])
+        left = self.analyzer.simplify(sub(stop, low))
+        return For(var, low, left, node.kind, body, annotations=node.annotations)
 
 
 def _conditions(node: Node) -> list[tuple[Expr, Node, Node]]:

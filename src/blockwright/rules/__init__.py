@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.rules import attention, elementwise, fallback, gemm, rows
+from blockwright.rules import attention, elementwise, fallback, gemm, rows, window
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
 
 RULES: tuple[Rule, ...] = (
     gemm.RULE,
     attention.RULE,
+    window.RULE,
     rows.RULE,
     elementwise.RULE,
     fallback.RULE,
