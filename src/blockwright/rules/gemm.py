@@ -55,6 +55,16 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 def apply(sch: Schedule, target: Target) -> None:
     block, tail, kept = _inline_neighbours(sch)
+    contract(sch, block, tail, target)
+    for handle in kept:
+        spread(sch, [handle], target)
+
+
+def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> None:
+    """Schedule a contraction at the root, and its `tail`, which computes what is made of it.
+
+    Without a tail the contraction's result is stored as it is.
+    """
     facts = contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340")
@@ -80,9 +90,7 @@ def apply(sch: Schedule, target: Target) -> None:
         _add_up(sch, form, sums, ni, pieces[0])
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
     sch.parallel(sch.fuse(*loops[:batch], mo, no))
-    _pack(sch, form, batch)
-    for handle in kept:
-        spread(sch, [handle], target)
+    pack(sch, form, batch)
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:
@@ -134,7 +142,7 @@ def _add_up(
         vector_rows(sch, handle, form.tile.columns)
 
 
-def _pack(sch: Schedule, form: Canonical, batch: int) -> None:
+def pack(sch: Schedule, form: Canonical, batch: int) -> None:
     """All threads write panels; the last one, which repeats columns, has code of its own."""
     own = sch.get_loops(form.b)
     panel = pack_panels(sch, form, own[batch:])
