@@ -131,7 +131,7 @@ def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> int:
 def _tiles_in(sch: Schedule, passes: list[BlockRV], target: Target) -> None:
     """Both passes of a transform for one vector of channels after the other, as tasks."""
     first, last = passes
-    *outer, line, channels = _lines_inside(sch, last)
+    *outer, line, channels = _lines_inside(sch, first, last)
     c0, c1 = sch.split(channels, [None, _lanes(sch, last, target)])
     sch.reorder(*outer, c0, line, c1)
     _in_registers(sch, first, c0)
@@ -140,21 +140,19 @@ def _tiles_in(sch: Schedule, passes: list[BlockRV], target: Target) -> None:
     sch.parallel(sch.fuse(*outer, c0))
 
 
-def _lines_inside(sch: Schedule, last: BlockRV) -> list[LoopRV]:
-    """Loops of the second pass with the loop over lines last but one."""
-    loops = sch.get_loops(last)
+def _lines_inside(sch: Schedule, first: BlockRV, last: BlockRV) -> list[LoopRV]:
+    """Loops of the second pass with the loop over lines last but one.
+
+    A line is what the first pass makes across: where it stores several elements at once.
+    """
+    made = block_of(sch, first).writes[0]
+    across = next(k for k, r in enumerate(made.region) if not ir.is_const_int(r.extent, 1))
     block = block_of(sch, last)
-    lines = _line_axis(block)
-    line = loops[lines]
-    others = [loop for k, loop in enumerate(loops) if k != lines]
-    return [*others[:-1], line, others[-1]]
-
-
-def _line_axis(block: ir.Block) -> int:
-    """The position of the iterator over lines: the one with the fewest steps, none the last."""
-    sizes = [ir.const_int(it.dom.extent) for it in block.iter_vars[:-1]]
-    known = [(size, k) for k, size in enumerate(sizes) if size is not None]
-    return min(known)[1]
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is made.buffer)
+    line = next(k for k, it in enumerate(block.iter_vars) if load.indices[across] is it.var)
+    loops = sch.get_loops(last)
+    others = [loop for k, loop in enumerate(loops) if k != line]
+    return [*others[:-1], loops[line], others[-1]]
 
 
 def _in_registers(sch: Schedule, handle: BlockRV, loop: LoopRV) -> None:
