@@ -108,8 +108,8 @@ class Sums:
         return [made.get(k) if k in made else self._sum(row, values) for k, row in enumerate(rows)]
 
     def _sum(self, row: Row, values: dict[int, Any]) -> Any:
-        """A linear combination; one with the coefficient 1 comes first if there is one."""
-        order = sorted(row, key=lambda k: (row[k] != 1, k))
+        """A linear combination; a term with the coefficient 1 comes first, or else a positive one."""
+        order = sorted(row, key=lambda k: (row[k] != 1, row[k] < 0, k))
         total: Any = None
         for k in order:
             factor, value = row[k], values[k]

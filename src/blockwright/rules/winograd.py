@@ -12,12 +12,15 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
+from blockwright.arith import IndexMap
+from blockwright.rules.contraction import canonicalize, tile_registers, vector_rows
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import contraction_of, leaf_blocks
-from blockwright.rules.gemm import contract
+from blockwright.rules.facts import contraction_of, extent_of, leaf_blocks
+from blockwright.rules.gemm import contract, pack
 from blockwright.rules.inline import block_of, inline_where
-from blockwright.rules.rows import inner_loops
+from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
+from blockwright.rules.winograd_model import Size, choose_group
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -65,12 +68,48 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 def apply(sch: Schedule, target: Target) -> None:
     parts = _parts(sch)
-    _tiles_in(sch, parts.inputs, target)
-    _tiles_in(sch, parts.filters, target)
-    _tiles_out(sch, parts, target)
-    contract(sch, parts.product, None, target)
-    for handle in (*parts.before, *parts.after):
+    filters = _tiles_in(sch, parts.filters, target)
+    sch.parallel(filters)
+    group = choose_group(target, size_of(block_of(sch, parts.product)))
+    if group is None:
+        sch.parallel(_tiles_in(sch, parts.inputs, target))
+        sch.parallel(_tiles_out(sch, parts, target))
+        contract(sch, parts.product, None, target)
+    else:
+        _in_groups(sch, parts, target, group)
+    for handle in parts.before:
+        _lines(sch, handle, target)
+    for handle in parts.after:
         spread(sch, [handle], target)
+
+
+def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> None:
+    """All steps for a group of tiles at a time, whose transforms stay in the second-level cache."""
+    product = parts.product
+    iters = [it.var for it in block_of(sch, product).iter_vars]
+    facts = contraction_of(block_of(sch, product))
+    assert facts is not None
+    (p,) = facts.m
+    tiles = iters[p]
+    sch.transform_block_layout(product, IndexMap(tuple(iters), (
+        *iters[:p], ir.floordiv(tiles, group), ir.floormod(tiles, group), *iters[p + 1 :])))  # fmt: skip
+    form = canonicalize(sch, product, None, target, apart=1)
+    (store,) = sch.get_consumers(product)
+    task = _pixel_tasks(sch, parts, target, group)
+    sch.compute_at(store, task)
+    *batch, rows, columns = inner_loops(sch, store, task)
+    r0, r1 = sch.split(rows, [None, form.tile.rows])
+    n0, n1 = sch.split(columns, [None, form.tile.columns])
+    sch.reorder(*batch, n0, r0, r1, n1)
+    sch.compute_at(parts.product, r0)
+    r1, n1, depth = inner_loops(sch, parts.product, r0)[-3:]
+    sch.reorder(depth, r1, n1)
+    tile_registers(sch, form, r1, [depth])
+    vector_rows(sch, store, form.tile.columns)
+    sch.compute_at(parts.inputs[1], task)
+    _tiles_in(sch, parts.inputs, target, task)
+    sch.parallel(task)
+    pack(sch, form, len(facts.batch))
 
 
 # ---------------------------------------------------------------------------------- finding blocks
@@ -123,24 +162,41 @@ def _follows(block: ir.Block, after: ir.Block) -> bool:
     )
 
 
+def size_of(product: ir.Block) -> Size:
+    """The extents of the batched product."""
+    facts = contraction_of(product)
+    assert facts is not None
+    roles = (facts.batch, facts.m, facts.n, facts.k)
+    points, tiles, filters, channels = (extent_of(product, axes) for axes in roles)
+    assert points is not None
+    return Size(points, tiles, channels, filters, product.writes[0].buffer.dtype.bits)
+
+
 # -------------------------------------------------------------------------------------- transforms
 def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> int:
     return target.lanes(block_of(sch, handle).writes[0].buffer.dtype)
 
 
-def _tiles_in(sch: Schedule, passes: list[BlockRV], target: Target) -> None:
-    """Both passes of a transform for one vector of channels after the other, as tasks."""
+def _tiles_in(
+    sch: Schedule, passes: list[BlockRV], target: Target, below: LoopRV | None = None
+) -> LoopRV:
+    """Both passes of a transform for one vector of channels after the other.
+
+    Returns the loop over tiles and vectors.
+    """
     first, last = passes
-    *outer, line, channels = _lines_inside(sch, first, last)
+    *outer, line, channels = _lines_inside(sch, first, last, below)
     c0, c1 = sch.split(channels, [None, _lanes(sch, last, target)])
     sch.reorder(*outer, c0, line, c1)
     _in_registers(sch, first, c0)
     sch.unroll(line)
     sch.vectorize(c1)
-    sch.parallel(sch.fuse(*outer, c0))
+    return sch.fuse(*outer, c0)
 
 
-def _lines_inside(sch: Schedule, first: BlockRV, last: BlockRV) -> list[LoopRV]:
+def _lines_inside(
+    sch: Schedule, first: BlockRV, last: BlockRV, below: LoopRV | None
+) -> list[LoopRV]:
     """Loops of the second pass with the loop over lines last but one.
 
     A line is what the first pass makes across: where it stores several elements at once.
@@ -150,7 +206,7 @@ def _lines_inside(sch: Schedule, first: BlockRV, last: BlockRV) -> list[LoopRV]:
     block = block_of(sch, last)
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is made.buffer)
     line = next(k for k, it in enumerate(block.iter_vars) if load.indices[across] is it.var)
-    loops = sch.get_loops(last)
+    loops = inner_loops(sch, last, below)
     others = [loop for k, loop in enumerate(loops) if k != line]
     return [*others[:-1], loops[line], others[-1]]
 
@@ -165,19 +221,54 @@ def _in_registers(sch: Schedule, handle: BlockRV, loop: LoopRV) -> None:
         sch.unroll(line)
 
 
-def _tiles_out(sch: Schedule, parts: Parts, target: Target) -> None:
-    """The transform of results at the tail: a tile of pixels, a vector of channels."""
+def _tiles_out(sch: Schedule, parts: Parts, target: Target) -> LoopRV:
+    """The transform of results at the tail, a tile of pixels and a vector of channels at a time.
+
+    Returns the loop over tiles and vectors.
+    """
+    n, h0, w0, c, inner = _pixel_tiles(sch, parts)
+    c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, target)])
+    sch.reorder(n, h0, w0, c0, *inner, c1)
+    _tile_of_results(sch, parts, c0, [*inner, c1])
+    return sch.fuse(n, h0, w0, c0)
+
+
+def _pixel_tasks(sch: Schedule, parts: Parts, target: Target, group: int) -> LoopRV:
+    """The same by groups of tiles; returns the loop over groups."""
+    n, h0, w0, c, inner = _pixel_tiles(sch, parts)
+    c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, target)])
+    sch.reorder(n, h0, w0, c0, *inner, c1)
+    task, _ = sch.split(sch.fuse(n, h0, w0), [None, group])
+    _tile_of_results(sch, parts, c0, [*inner, c1])
+    return task
+
+
+def _pixel_tiles(
+    sch: Schedule, parts: Parts
+) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV, list[LoopRV]]:
     n, h, w, c, m = _pixel_loops(sch, parts)
     h0, h1 = sch.split(h, [None, m])
     w0, w1 = sch.split(w, [None, m])
-    c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, target)])
-    sch.reorder(n, h0, w0, c0, h1, w1, c1)
+    return n, h0, w0, c, [h1, w1]
+
+
+def _tile_of_results(sch: Schedule, parts: Parts, at: LoopRV, inner: list[LoopRV]) -> None:
     for handle in reversed(parts.results):
-        _in_registers(sch, handle, c0)
-    sch.unroll(h1)
-    sch.unroll(w1)
-    sch.vectorize(c1)
-    sch.parallel(sch.fuse(n, h0, w0, c0))
+        _in_registers(sch, handle, at)
+    *pixels, lanes = inner
+    for loop in pixels:
+        sch.unroll(loop)
+    sch.vectorize(lanes)
+
+
+def _lines(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """A block over images: tasks of lines of pixels, vectors along the last axis."""
+    loops = sch.get_loops(handle)
+    if len(loops) < 3:
+        spread(sch, [handle], target)
+        return
+    vectorize_last(sch, handle, loops[-1], target)
+    sch.parallel(sch.fuse(*loops[:-2]) if len(loops) > 3 else loops[0])
 
 
 def _pixel_loops(sch: Schedule, parts: Parts) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV, int]:
