@@ -38,9 +38,15 @@ def _static(buffer: ir.Buffer) -> bool:
 
 
 def _touched(stmt: ir.Stmt) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
-    """Buffers a statement reads and writes."""
+    """Buffers a statement reads and writes, also through views of their parts."""
     reads = {n.buffer for n in ir.walk(stmt) if isinstance(n, ir.BufferLoad)}
     writes = {n.buffer for n in ir.walk(stmt) if isinstance(n, ir.BufferStore)}
+    for block in reversed(ir.blocks(stmt)):  # views of views stand further in
+        for view in block.match_buffers:
+            for touched in (reads, writes):
+                if view.buffer in touched:
+                    touched.remove(view.buffer)
+                    touched.add(view.source.buffer)
     return reads, writes
 
 

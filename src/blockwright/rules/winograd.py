@@ -152,12 +152,14 @@ def _follows(block: ir.Block, after: ir.Block) -> bool:
     store = after.body
     if not isinstance(store, ir.BufferStore):
         return False
-    own = tuple(it.var for it in after.iter_vars)
     made = block.writes[0].buffer
     loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is made]
-    return all(
-        len(access.indices) == len(own)
-        and all(a is b for a, b in zip(access.indices, own, strict=True))
+    return len(loads) > 0 and all(
+        len(access.indices) == len(after.iter_vars)
+        and all(
+            index is it.var or (ir.is_const_int(index, 0) and ir.is_const_int(it.dom.extent, 1))
+            for index, it in zip(access.indices, after.iter_vars, strict=True)
+        )
         for access in (store, *loads)
     )
 
