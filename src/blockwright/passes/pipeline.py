@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.passes.choose_winograd import choose_winograd
 from blockwright.passes.context import Pass, PassContext
 from blockwright.passes.fold_constants import fold_constants
 from blockwright.passes.fold_scales import fold_scales
@@ -32,6 +33,7 @@ STAGES: tuple[Stage, ...] = (
             ("fold_scales", fold_scales),
             ("eliminate_common", eliminate_common),
             ("eliminate_dead", eliminate_dead),
+            ("choose_winograd", choose_winograd),
             ("legalize", legalize),
             ("fold_constants", fold_constants),
         ),

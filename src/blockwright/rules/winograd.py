@@ -17,10 +17,10 @@ from blockwright.rules.contraction import canonicalize, tile_registers, vector_r
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, leaf_blocks
 from blockwright.rules.gemm import contract, pack
-from blockwright.rules.inline import block_of, inline_where
+from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.winograd_model import Size, choose_group
+from blockwright.rules.winograd_model import Convolution, plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -70,7 +70,7 @@ def apply(sch: Schedule, target: Target) -> None:
     parts = _parts(sch)
     filters = _tiles_in(sch, parts.filters, target)
     sch.parallel(filters)
-    group = choose_group(target, size_of(block_of(sch, parts.product)))
+    group = _group(sch, parts, target)
     if group is None:
         sch.parallel(_tiles_in(sch, parts.inputs, target))
         sch.parallel(_tiles_out(sch, parts, target))
@@ -164,14 +164,18 @@ def _follows(block: ir.Block, after: ir.Block) -> bool:
     )
 
 
-def size_of(product: ir.Block) -> Size:
-    """The extents of the batched product."""
+def _group(sch: Schedule, parts: Parts, target: Target) -> int | None:
+    """Tiles in a group, as the model says; None for one step after the other."""
+    product = block_of(sch, parts.product)
     facts = contraction_of(product)
     assert facts is not None
-    roles = (facts.batch, facts.m, facts.n, facts.k)
-    points, tiles, filters, channels = (extent_of(product, axes) for axes in roles)
-    assert points is not None
-    return Size(points, tiles, channels, filters, product.writes[0].buffer.dtype.bits)
+    *pixels, _, m = _pixel_loops(sch, parts)
+    sizes = [*(extent(sch, loop) for loop in pixels), *(
+        extent_of(product, axes) for axes in (facts.k, facts.n))]  # fmt: skip
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return None
+    return plan(target, Convolution(*known, product.writes[0].buffer.dtype.bits), m).group
 
 
 # -------------------------------------------------------------------------------------- transforms
