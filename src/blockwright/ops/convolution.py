@@ -250,10 +250,14 @@ def _lower_winograd(
     plain = numbers(ctx, "strides", attrs["strides"], 2, 1) == (1, 1) and numbers(
         ctx, "dilation", attrs["dilation"], 2, 1) == (1, 1)  # fmt: skip
     if size not in SIZES or not plain or attrs["groups"] != 1 or not data.dtype.is_float:
-        raise ctx.error(f"winograd={size!r} is for floating-point convolutions of one group with "
-                        f"stride and dilation 1, and tiles of {', '.join(map(str, SIZES))}")  # fmt: skip
+        raise ctx.error(
+            f"winograd={size!r} is for floating-point convolutions of one group with stride and "
+            f"dilation 1, and tiles of {', '.join(map(str, SIZES))}"
+        )
     if not all(ir.is_const_int(w[letter], TAPS) for letter in "HW"):
         raise ctx.error("winograd is for 3 by 3 kernels")
+    if any(ir.is_const_int(w[letter], 1) for letter in "IO"):
+        raise ctx.error("winograd is for more than one channel, in the input and in the result")
     if out_type(attrs, data.dtype) is not accumulator(data.dtype):
         raise ctx.error("winograd is for types that are not summed in a wider one")
     padding = padding_of(ctx, attrs["padding"], 2)
@@ -326,6 +330,11 @@ _SAMPLES: dict[int, tuple[Sample, ...]] = {
             kernel_layout="OHWI",
         ),
         conv_case(floats(0, 2, 5, 5), floats(3, 2, 3, 3)),
+        conv_case(floats(2, 3, 6, 9), floats(4, 3, 3, 3), padding=1, winograd=2),
+        conv_case(
+            floats(1, 7, 9, 5), floats(3, 3, 5, 4), padding=(0, 1, 2, 0), winograd=4, **_NHWC,
+        ),
+        conv_case(floats(0, 6, 6, 2), floats(3, 3, 2, 3), winograd=4, **_NHWC),
         conv_case(
             floats(1, 2, 5, 5, dtype="float16"), floats(3, 2, 3, 3, dtype="float16"), padding=1,
             absolute=4e-3,

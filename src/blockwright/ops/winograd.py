@@ -1,9 +1,9 @@
 """Winograd's convolution F(m×m, 3×3): five steps, of which only one multiplies many times.
 
-    U[i, j, ci, co] = (G g Gᵀ)[i, j]                       filter transform, once for constant weights
-    V[i, j, p, ci]  = (Bᵀ d B)[i, j]                       of the (m+2)² inputs d of tile p
+    U[i, j, ci, co] = (G g Gᵀ)[i, j]          of the filters g, once where weights are constant
+    V[i, j, p, ci]  = (Bᵀ d B)[i, j]          of the (m+2)² inputs d of tile p
     M[i, j, p, co]  = Σ over ci of V[i, j, p, ci] · U[i, j, ci, co]
-    Y[p, i, j, co]  = (Aᵀ M A)[i, j]                       the m² results of tile p
+    Y[p, i, j, co]  = (Aᵀ M A)[i, j]          the m² results of tile p
     out[n, h, w, co] = Y[tile of (n, h, w), h mod m, w mod m, co]
 
 Each transform is a pass over columns and one over rows, written as sums that share their parts.
@@ -191,5 +191,3 @@ def _results(program: Program, m: int, x: Tensor, tiles: _Tiles, filters: ir.Exp
     return program.compute_several("results", (tiles.count, m, m, filters),
                                    (tiles.count, m, filters), rows, x.dtype,
                                    axes=("p", "i", "co"))  # fmt: skip
-
-

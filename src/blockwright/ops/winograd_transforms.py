@@ -67,7 +67,9 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     found = [Fraction(1)]
     for root in roots:
         shifted = [Fraction(0), *found]
-        found = [high - root * low for high, low in zip(shifted, [*found, Fraction(0)], strict=True)]
+        found = [
+            high - root * low for high, low in zip(shifted, [*found, Fraction(0)], strict=True)
+        ]
     return tuple(found)
 
 
@@ -108,7 +110,7 @@ class Sums:
         return [made.get(k) if k in made else self._sum(row, values) for k, row in enumerate(rows)]
 
     def _sum(self, row: Row, values: dict[int, Any]) -> Any:
-        """A linear combination; a term with the coefficient 1 comes first, or else a positive one."""
+        """A linear combination; a term with the coefficient 1 comes first, else a positive one."""
         order = sorted(row, key=lambda k: (row[k] != 1, row[k] < 0, k))
         total: Any = None
         for k in order:
@@ -123,7 +125,7 @@ class Sums:
 
 
 def operations(matrix: Matrix) -> int:
-    """Additions of one product with the matrix, a multiplication and an addition counting as one."""
+    """Additions in a product with the matrix; a multiplication counts with its addition."""
 
     class Count(msgspec.Struct):
         total: int = 0

@@ -6,12 +6,12 @@ After:   y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC", winograd=4)
 `winograd` is the edge of the output tiles; without it the convolution is computed directly. The
 model of `rules/winograd_model.py` compares both for the target. Weights must be constants, because
 their transform is computed at compile time, and sizes known. A call that says `winograd=…` itself
-is left alone, and the option `winograd=False` leaves all convolutions direct.
+is left alone; the option `winograd=False`, or disabling the rule of this name, leaves all
+convolutions direct.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from blockwright import ir
@@ -22,6 +22,7 @@ from blockwright.ops.window import by_letter, numbers
 from blockwright.ops.winograd import TAPS
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import flat_function, map_graph_functions
+from blockwright.rules.winograd import RULE
 from blockwright.rules.winograd_model import Convolution, direct_cycles, plan
 from blockwright.target import Target
 
@@ -33,7 +34,8 @@ _GAIN = 0.9  # predicted share of the direct method's time from which the other 
 
 def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Set `winograd` where it pays."""
-    if not ctx.options.get("winograd", True) or ctx.target.kind != "cpu":
+    forbidden = RULE.name in ctx.options.get("disabled_rules", ())
+    if forbidden or not ctx.options.get("winograd", True) or ctx.target.kind != "cpu":
         return module
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
@@ -76,7 +78,7 @@ def convolution_of(call: ir.GraphCall) -> Convolution | None:
     if not plain or attrs["groups"] != 1 or len(sizes) != 4 or out.dtype is None:
         return None
     taps = by_letter(attrs["kernel_layout"], weight.data.shape)
-    if (taps["H"], taps["W"]) != (TAPS, TAPS) or math.prod(weight.data.shape) == 0:
+    if (taps["H"], taps["W"]) != (TAPS, TAPS) or min(taps["I"], taps["O"]) < 2:
         return None
     if not out.dtype.is_float or out.dtype is not weight.tensor_info.dtype:
         return None

@@ -90,9 +90,9 @@ def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> None:
     facts = contraction_of(block_of(sch, product))
     assert facts is not None
     (p,) = facts.m
-    tiles = iters[p]
-    sch.transform_block_layout(product, IndexMap(tuple(iters), (
-        *iters[:p], ir.floordiv(tiles, group), ir.floormod(tiles, group), *iters[p + 1 :])))  # fmt: skip
+    split = (ir.floordiv(iters[p], group), ir.floormod(iters[p], group))
+    final = (*iters[:p], *split, *iters[p + 1 :])
+    sch.transform_block_layout(product, IndexMap(tuple(iters), final))
     form = canonicalize(sch, product, None, target, apart=1)
     (store,) = sch.get_consumers(product)
     task = _pixel_tasks(sch, parts, target, group)
@@ -282,15 +282,26 @@ def _pixel_loops(sch: Schedule, parts: Parts) -> tuple[LoopRV, LoopRV, LoopRV, L
     results = block_of(sch, parts.results[-1]).writes[0].buffer
     block = block_of(sch, parts.tail)
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is results)
-    axes = [it.var for it in block.iter_vars]
     loops = sch.get_loops(parts.tail)
-    at = [next((k for k, v in enumerate(axes) if ir.uses_var(i, v)), -1) for i in load.indices[1:]]
-    rest = [k for k in range(len(axes)) if k not in at]
     m = ir.const_int(results.shape[1])
-    if len(loops) != 4 or len(rest) != 1 or m is None:
+    if len(loops) != 4 or m is None:
         raise ScheduleError("the results are not read by pixel", code="BW340")
-    h, w, c = (loops[k] for k in at)
-    return loops[rest[0]], h, w, c, m
+    at = [_axis_in(index, block) for index in load.indices[1:]]
+    free = [k for k in range(4) if k not in at]
+    unit = [k for k in free if ir.is_const_int(block.iter_vars[k].dom.extent, 1)]
+    for position, axis in enumerate(at):
+        if axis is None:  # an axis of one element: it stands in no index, and any such will do
+            if not unit:
+                raise ScheduleError("the results are not read by pixel", code="BW340")
+            at[position] = unit.pop()
+            free.remove(at[position])
+    n, (h, w, c) = loops[free[0]], (loops[k] for k in at if k is not None)
+    return n, h, w, c, m
+
+
+def _axis_in(index: ir.Expr, block: ir.Block) -> int | None:
+    """The position of the iterator that an index uses."""
+    return next((k for k, it in enumerate(block.iter_vars) if ir.uses_var(index, it.var)), None)
 
 
 RULE = Rule("winograd", refuses, apply)

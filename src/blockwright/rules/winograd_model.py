@@ -25,7 +25,7 @@ _FORK = 8000  # cycles until all threads have begun a pass and ended it
 
 
 class Convolution(msgspec.Struct, frozen=True):
-    """Extents of a 3×3 convolution with stride 1: the result is batch × height × width × filters."""
+    """Extents of a 3×3 convolution with stride 1; height and width are those of the result."""
 
     batch: int
     height: int
@@ -72,12 +72,13 @@ def direct_cycles(target: Target, conv: Convolution) -> float:
 
 
 def _groups(grid: tuple[int, int, int]) -> list[int]:
-    """Numbers of tiles that are parts of a line, or whole lines, or whole images; not all tiles."""
+    """Numbers of tiles that are parts of a line, or whole lines, or whole images; neither one
+    nor all tiles."""
     batch, rows, columns = grid
     found = {d for d in range(1, columns + 1) if columns % d == 0}
     found |= {columns * d for d in range(1, rows + 1) if rows % d == 0}
     found |= {columns * rows * d for d in range(1, batch + 1) if batch % d == 0}
-    return sorted(found - {batch * rows * columns})
+    return sorted(found - {1, batch * rows * columns})
 
 
 def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
