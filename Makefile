@@ -19,7 +19,7 @@ help:
 	@echo "make demo   compile a sentence-embedding model and compare it with PyTorch"
 	@echo "make test   run the tests"
 	@echo "make fuzz   run the property tests with many more examples"
-	@echo "make bench  run the benchmarks"
+	@echo "make bench  run the benchmarks, beside other engines; BENCH_ARGS=gemm for one of them"
 	@echo "make lint   check style, types and imports between rooms"
 	@echo "make docs   write the generated pages and stubs anew"
 	@echo "make clean  remove the environments and caches"
@@ -34,6 +34,7 @@ test: .venv/stamp-package .venv/stamp-dev
 fuzz: .venv/stamp-package .venv/stamp-dev
 	BLOCKWRIGHT_FUZZ=1 $(PY) -m pytest -n $(JOBS) -m fuzz $(TEST_ARGS)
 
+bench: export PIP_ARGS := $(PIP_ARGS)
 bench: .venv/stamp-package
 	$(PY) -m benchmarks $(BENCH_ARGS)
 
@@ -54,7 +55,7 @@ docs: .venv/stamp-package
 	$(PY) -m blockwright.schedule.stub
 
 clean:
-	rm -rf .venv .venv-base .venv-ffi build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-base .venv-ffi .venvs build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The working environment: torch, then the base install and the example, then the tools.

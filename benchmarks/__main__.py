@@ -1,8 +1,10 @@
-"""Run every comparison: ``python -m benchmarks [CASE ...] [--artefact MODEL.bwx] [--threads N]``.
+"""Run comparisons: ``python -m benchmarks [CASE ...] [--threads N]``.
 
-Without ``--artefact`` the model of case `minilm` is compiled first, in a process of its own, so
-that what is timed is always the code of this tree. Results are written to ``benchmarks/results``;
-the exit status is 1 when a case missed a figure it must reach.
+The model of case `minilm` is compiled first, in a process of its own, unless ``--artefact`` names
+one: what is timed is always the code of this tree. The cases `operators` and `models` compare with
+other engines, which are installed into environments of their own when they are first needed.
+Results are written to ``benchmarks/results``; the exit status is 1 when a case missed a figure it
+must reach.
 """
 
 from __future__ import annotations
@@ -12,13 +14,33 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import gemm, harness, minilm, tools
+from benchmarks import gemm, harness, minilm, tools, versus
+from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools")
+CASES = ("gemm", "minilm", "tools", "operators", "models")
 
 
 def main() -> int:
     """Parse the command line, build what is missing, run the cases."""
+    options = _parser().parse_args()
+    settings = harness.Settings(clock=options.clock)
+    reached = True
+    for name in options.case or CASES:
+        print(f"==> {name}", flush=True)
+        if name == "gemm":
+            reached &= gemm.main(options.threads, settings)
+        elif name == "minilm":
+            minilm.main(options.artefact or _compiled(), options.threads, settings)
+        elif name == "tools":
+            reached &= tools.main()
+        else:
+            plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
+                               options.cache == "cold")  # fmt: skip
+            reached &= versus.main(name, plan, settings)
+    return 0 if reached else 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     names = ", ".join(CASES)
     parser.add_argument(
@@ -33,18 +55,30 @@ def main() -> int:
         help="what passes, or what the peer's threads use: the latter compares the work done, with "
         "--threads 1, even beside busy programs",
     )
-    options = parser.parse_args()
-    settings = harness.Settings(clock=options.clock)
-    reached = True
-    for name in options.case or CASES:
-        print(f"==> {name}", flush=True)
-        if name == "gemm":
-            reached &= gemm.main(options.threads, settings)
-        elif name == "minilm":
-            minilm.main(options.artefact or _compiled(), options.threads, settings)
-        else:
-            reached &= tools.main()
-    return 0 if reached else 1
+    others = parser.add_argument_group("operators and models")
+    others.add_argument(
+        "--only", action="append", default=[], metavar="NAME",
+        help="cases whose names contain NAME; may be given several times",
+    )  # fmt: skip
+    others.add_argument(
+        "--peers", type=_peers, default=DEFAULT, metavar="A,B",
+        help=f"of {', '.join(name for name in ENGINES if name != OURS)}; {','.join(DEFAULT)} by "
+        "default",
+    )  # fmt: skip
+    others.add_argument("--rounds", type=int, default=3, help="turns of each engine (3)")
+    others.add_argument(
+        "--cache", choices=("hot", "cold"), default="hot",
+        help="as the last call left the caches, or filled with other data before each call",
+    )  # fmt: skip
+    return parser
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name)
+    unknown = [name for name in names if name not in ENGINES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no peer is called {', '.join(unknown)}")
+    return names
 
 
 def _compiled() -> Path:

@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import platform
+import select
 import statistics
 import subprocess
 import sys
@@ -41,7 +42,15 @@ QUIET = 0.1
 
 
 class PeerError(RuntimeError):
-    """A peer failed or died; the message holds its own traceback."""
+    """A peer failed or died; the message holds its own traceback.
+
+    ``title`` names the peer; ``reason`` is the error it met, without the traceback.
+    """
+
+    def __init__(self, message: str, title: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.title = title
+        self.reason = reason or message
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,9 @@ class Settings:
 
     A turn lasts ``budget_s`` seconds and at least ``min_calls`` calls. The clock "processor" counts
     processor time instead of the time that passes: with one thread it compares the work that peers
-    do even beside busy programs, but says nothing about how they use several cores.
+    do even beside busy programs, but says nothing about how they use several cores. Before every
+    call each core writes ``flush`` bytes, so that caches are cold; 0 leaves them as they are. A
+    request that takes longer than ``limit_s`` ends the peer.
     """
 
     rounds: int = 7
@@ -59,14 +70,25 @@ class Settings:
     pause_s: float = 0.15
     warmup_s: float = 0.5
     clock: str = "wall"
+    flush: int = 0
+    limit_s: float = 600.0
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One side of a comparison: its name in the case's ``PEERS`` and the options it gets."""
+    """One side of a comparison: its name in the case's ``PEERS`` and the options it gets.
+
+    ``python`` is the interpreter it runs in; ``label`` names it where one peer takes part twice.
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    python: str = sys.executable
+    label: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.label or self.name
 
 
 @dataclass(frozen=True)
@@ -132,7 +154,7 @@ class WorkerProcess:
         paths = [*path, str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(entry for entry in paths if entry)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", peer.name, case],
+            [peer.python, "-m", "benchmarks.worker", peer.name, case],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -162,24 +184,36 @@ class WorkerProcess:
             self._process.wait()
         self._log.close()
 
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send one request and wait for its answer."""
+    def ask(self, op: str, *, limit_s: float = 600.0, **fields: Any) -> dict[str, Any]:
+        """Send one request and wait for its answer; a peer that takes too long is ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps({"op": op, **fields}) + "\n")
             self._process.stdin.flush()
+            if not select.select([self._process.stdout], [], [], limit_s)[0]:
+                self._process.kill()
+                reason = f"{op!r} took longer than {limit_s:.0f} s"
+                raise PeerError(f"peer {self.peer.title!r}: {reason}", self.peer.title, reason)
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
         if not line:
             self._log.seek(0)
             tail = self._log.read()[-4000:].decode(errors="replace")
-            raise PeerError(f"peer {self.peer.name!r} died during {op!r}:\n{tail}")
+            reason = f"died during {op!r}:\n{tail}"
+            raise PeerError(f"peer {self.peer.title!r} {reason}", self.peer.title, reason)
         answer: dict[str, Any] = json.loads(line)
         if not answer["ok"]:
-            raise PeerError(f"peer {self.peer.name!r} failed in {op!r}:\n{answer['trace']}")
+            message = f"peer {self.peer.title!r} failed in {op!r}:\n{answer['trace']}"
+            raise PeerError(message, self.peer.title, answer["error"])
         return answer
+
+    def memory(self, what: str) -> int:
+        """Bytes of memory: "VmRSS" held now, "VmHWM" at most so far."""
+        text = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        (line,) = (line for line in text.splitlines() if line.startswith(what))
+        return int(line.split()[1]) * 1024
 
     def cpu_seconds(self) -> float:
         """Processor time used so far, all threads together."""
@@ -227,11 +261,20 @@ def _time_point(
     settings: Settings,
 ) -> PointResult:
     for worker in workers:
-        worker.ask("prepare", point=dict(point), warmup_s=settings.warmup_s)
-    difference = _largest_difference([_answer(worker) for worker in workers])
+        limits = {"limit_s": settings.limit_s, "warmup_s": settings.warmup_s}
+        worker.ask("prepare", point=dict(point), **limits)
+    difference = _largest_difference([answer_of(worker) for worker in workers])
     if not difference <= tolerance:
         raise PeerError(f"answers at {dict(point)} differ by {difference:.3g} > {tolerance:.3g}")
-    rounds: dict[str, list[float]] = {worker.peer.name: [] for worker in workers}
+    timings, others = take_turns(workers, settings)
+    return PointResult(dict(point), timings, difference, others)
+
+
+def take_turns(
+    workers: Sequence[WorkerProcess], settings: Settings
+) -> tuple[dict[str, Timing], float]:
+    """Time prepared peers; by title, and the cores that other programs kept busy meanwhile."""
+    rounds: dict[str, list[float]] = {worker.peer.title: [] for worker in workers}
     calls = dict.fromkeys(rounds, 0)
     idle = dict.fromkeys(rounds, 0.0)
     waited = dict.fromkeys(rounds, 0.0)
@@ -243,22 +286,24 @@ def _time_point(
             start = time.perf_counter()
             seconds = worker.ask(
                 "measure",
+                limit_s=settings.limit_s,
                 budget_s=settings.budget_s,
                 min_calls=settings.min_calls,
                 clock=settings.clock,
+                flush=settings.flush,
             )["seconds"]
             took = time.perf_counter() - start
-            rounds[worker.peer.name].append(statistics.median(seconds))
-            calls[worker.peer.name] += len(seconds)
+            rounds[worker.peer.title].append(statistics.median(seconds))
+            calls[worker.peer.title] += len(seconds)
             for other, before in resting.items():
-                idle[other.peer.name] += other.cpu_seconds() - before
-                waited[other.peer.name] += took
+                idle[other.peer.title] += other.cpu_seconds() - before
+                waited[other.peer.title] += took
     timings = {
         name: Timing(tuple(values), calls[name], idle[name] / max(waited[name], 1e-9))
         for name, values in rounds.items()
     }
     others = (_foreign_seconds(workers) - foreign) / (time.perf_counter() - began)
-    return PointResult(dict(point), timings, difference, max(others, 0.0))
+    return timings, max(others, 0.0)
 
 
 def _foreign_seconds(workers: Sequence[WorkerProcess]) -> float:
@@ -269,7 +314,8 @@ def _foreign_seconds(workers: Sequence[WorkerProcess]) -> float:
     return busy - sum(worker.cpu_seconds() for worker in workers)
 
 
-def _answer(worker: WorkerProcess) -> NDArray[Any]:
+def answer_of(worker: WorkerProcess) -> NDArray[Any]:
+    """What a prepared peer answers."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "answer.npy")
         worker.ask("output", path=path)

@@ -6,12 +6,16 @@ The harness speaks to it over standard input and output, one JSON object per lin
 request  fields                             answer (``ok`` is always there)
 ======== ================================== ==============================================
 setup    ``options``                        ``about``: versions and settings of the peer
-prepare  ``point``, ``warmup_s``            ``calls``: warm-up calls made
+prepare  ``point``, ``warmup_s``            ``calls``: warm-up calls made; ``ready_s``: seconds to
+                                            the end of the first call; ``about`` as after setup
 measure  ``budget_s``, ``min_calls``,       ``seconds``: one figure per call
-         ``clock``
-output   ``path``                           the last result, saved as ``.npy``
+         ``clock``, ``flush``
+output   ``path``                           the last result, saved as ``.npy``; several results
+                                            one after the other
 close                                       the process ends
 ======== ================================== ==============================================
+
+An answer that is not ``ok`` has ``error`` and ``trace``.
 
 Between requests the process sleeps in a read, so an idle peer costs the other one nothing.
 Whatever a library prints goes to standard error and cannot disturb the protocol.
@@ -28,12 +32,15 @@ import os
 import sys
 import time
 import traceback
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
 
 MAX_CALLS = 20_000
 
@@ -47,11 +54,16 @@ class Subject(Protocol):
 
 
 def timed_calls(
-    call: Callable[[], Any], budget_s: float, min_calls: int, clock: str = "wall"
+    call: Callable[[], Any],
+    budget_s: float,
+    min_calls: int,
+    clock: str = "wall",
+    flush: Callable[[], None] | None = None,
 ) -> list[float]:
     """Call until ``budget_s`` has passed and ``min_calls`` were made; seconds of each call.
 
     The clock "processor" counts what all threads of this process use instead of what passes.
+    ``flush`` runs before each call, outside its time.
     """
     now = {"wall": time.perf_counter, "processor": time.process_time}[clock]
     seconds: list[float] = []
@@ -59,10 +71,45 @@ def timed_calls(
     while len(seconds) < min_calls or (
         time.perf_counter() - start < budget_s and len(seconds) < MAX_CALLS
     ):
+        if flush is not None:
+            flush()
         before = now()
         call()
         seconds.append(now() - before)
     return seconds
+
+
+class Flush:
+    """Pushes everything else out of the caches by writing more than they hold, on every core."""
+
+    def __init__(self, size: int) -> None:
+        cores = len(os.sched_getaffinity(0))
+        self._parts = [np.zeros(size // 4, np.float32) for _ in range(cores)]
+
+    def __call__(self) -> None:
+        threads = [Thread(target=_touch, args=(part,)) for part in self._parts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def _touch(part: NDArray[np.float32]) -> None:
+    part += 1  # NumPy lets the other threads run meanwhile
+
+
+def flat(result: Any) -> NDArray[Any]:
+    """A result as one array; several results one after the other."""
+    if isinstance(result, (tuple, list)) or type(result).__name__ == "Array":
+        return np.concatenate([flat(part).ravel() for part in result])
+    return result.numpy() if hasattr(result, "numpy") else np.asarray(result)
+
+
+def reason(error: Exception) -> str:
+    """Kind and message of an error; the failing line where it has no message."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{frame.line} (line {frame.lineno} of {os.path.basename(frame.filename)})"
+    return f"{type(error).__name__}: {error if str(error) else place}"
 
 
 class Worker:
@@ -72,6 +119,7 @@ class Worker:
         self.factory = factory
         self.subject: Subject | None = None
         self.call: Callable[[], Any] | None = None
+        self.flush: Flush | None = None
 
     def setup(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self.subject = self.factory(request["options"])
@@ -80,15 +128,21 @@ class Worker:
     def prepare(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if self.subject is None:
             raise RuntimeError("prepare before setup")
+        start = time.perf_counter()
         self.call = self.subject.prepare(request["point"])
-        return {"calls": len(timed_calls(self.call, request["warmup_s"], 3))}
+        self.call()
+        ready_s = time.perf_counter() - start
+        calls = 1 + len(timed_calls(self.call, request["warmup_s"], 1))
+        return {"calls": calls, "ready_s": ready_s, "about": self.subject.about()}
 
     def measure(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["flush"] and self.flush is None:
+            self.flush = Flush(request["flush"])
         limits = request["budget_s"], request["min_calls"]
-        return {"seconds": timed_calls(self._ready(), *limits, request["clock"])}
+        return {"seconds": timed_calls(self._ready(), *limits, request["clock"], self.flush)}
 
     def output(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        np.save(request["path"], np.asarray(self._ready()()))
+        np.save(request["path"], flat(self._ready()()))
         return {}
 
     def _ready(self) -> Callable[[], Any]:
@@ -99,7 +153,9 @@ class Worker:
 
 def main(peer: str, case: str) -> None:
     """Serve requests until ``close`` or the end of standard input."""
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # not even programs that a library starts may read
     os.dup2(2, 1)
     module = importlib.import_module(case if "." in case else f"benchmarks.{case}")
     worker = Worker(module.PEERS[peer])
@@ -109,14 +165,14 @@ def main(peer: str, case: str) -> None:
         "measure": worker.measure,
         "output": worker.output,
     }
-    for line in sys.stdin:
+    for line in requests:
         request = json.loads(line)
         if request["op"] == "close":
             break
         try:
             answer = {"ok": True, **handlers[request["op"]](request)}
         except Exception as error:  # noqa: BLE001  the harness raises it again, with the peer's name
-            answer = {"ok": False, "error": repr(error), "trace": traceback.format_exc()}
+            answer = {"ok": False, "error": reason(error), "trace": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

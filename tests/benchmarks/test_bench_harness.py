@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from benchmarks.harness import Peer, PeerError, Settings, Timing, compare
 from benchmarks.minilm import padded_batch
+from benchmarks.worker import flat, timed_calls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +31,9 @@ class Sleeper:
     def prepare(self, point):
         if point.get("fail"):
             raise ValueError("no such point")
+        assert not point.get("assert")
+        if point.get("sleep"):
+            time.sleep(60)
         if point.get("die"):
             os._exit(3)
         def call():
@@ -74,6 +81,35 @@ def test_disagreeing_answers_stop_the_comparison(case: str) -> None:
 def test_a_failing_peer_is_named_with_its_traceback(case: str) -> None:
     with pytest.raises(PeerError, match=r"(?s)'fast' failed in 'prepare'.*no such point"):
         compare("sleepers.case", PEERS, [{"fail": True}], settings=QUICK, path=[case])
+
+
+def test_an_error_without_a_message_names_its_line(case: str) -> None:
+    with pytest.raises(PeerError) as caught:
+        compare("sleepers.case", PEERS, [{"assert": True}], settings=QUICK, path=[case])
+    assert caught.value.title == "fast"
+    assert caught.value.reason.startswith("AssertionError: assert not point.get")
+
+
+def test_a_peer_that_takes_too_long_is_ended(case: str) -> None:
+    settings = replace(QUICK, limit_s=3.0)
+    with pytest.raises(PeerError, match="'prepare' took longer than 3 s"):
+        compare("sleepers.case", PEERS, [{"sleep": True}], settings=settings, path=[case])
+
+
+def test_caches_are_flushed_outside_the_time_of_a_call() -> None:
+    waits: list[float] = []
+
+    def flush() -> None:
+        time.sleep(0.01)
+        waits.append(0.01)
+
+    seconds = timed_calls(lambda: None, 0.0, 3, flush=flush)
+    assert len(waits) == len(seconds) == 3
+    assert max(seconds) < 0.01
+
+
+def test_several_results_become_one_array() -> None:
+    assert flat((np.ones((2, 2)), np.zeros(1))).tolist() == [1, 1, 1, 1, 0]
 
 
 def test_a_dead_peer_is_reported(case: str) -> None:

@@ -137,6 +137,20 @@ def test_effects_in_place_are_kept(compile_torch: Any, compare_with_torch: Any) 
     compare_with_torch(compile_torch(model, (x,)), model, (x,))
 
 
+class DropoutInPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.2, inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dropout(x).flatten() + self.dropout(x.exp().flatten())
+
+
+def test_dropout_in_place_does_nothing(compile_torch: Any, compare_with_torch: Any) -> None:
+    model, x = DropoutInPlace().eval(), torch.randn(3, 4)
+    compare_with_torch(compile_torch(model, (x,)), model, (x,))
+
+
 def test_a_model_that_changes_its_input_is_refused() -> None:
     with pytest.raises(bw.ImporterError) as caught:
         bw.compile(Call(lambda x: x.add_(1)), (torch.randn(3),))

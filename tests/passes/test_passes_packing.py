@@ -66,7 +66,9 @@ def test_a_chain_of_nests_on_one_weight_is_one_packing(parse: Any) -> None:
             Q[vj, vk] = P[vj, vk] * T.float32(2)
     for i, j, k in""",
     )
-    text = text.replace("    for j, k in", '    Q = T.alloc_buffer((6, 4), "float32")\n    for j, k in', 1)
+    text = text.replace(
+        "    for j, k in", '    Q = T.alloc_buffer((6, 4), "float32")\n    for j, k in', 1
+    )
     func: ir.PrimFunc = parse(text)["kernel"]
     slim, (split,) = split_prologue(func, {1})
     assert (split.position, split.packed.name) == (1, "Q")

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from blockwright import ir
-from blockwright.analysis.cover import Made, apart, covered_in_cases
+from blockwright.analysis.cover import Made, apart, covered_in_cases, interleaved
 from blockwright.analysis.instances import corner, fills, shared_writes
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
@@ -229,9 +229,14 @@ class Scope:
 
     def apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
         """Whether two blocks with all their instances touch different parts of a buffer."""
+        places = [node for block, region in sides for node in (*self._place(block), region)]
+        return self.memo.answer("apart", places, lambda: self._find_apart(sides))
+
+    def _find_apart(self, sides: Sequence[tuple[ir.Block, ir.BufferRegion]]) -> bool:
         analyzer = self.memo.facts(self.tree, self.block.body)
         boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
-        return apart(boxes[0], boxes[1], analyzer)
+        return apart(boxes[0], boxes[1], analyzer) or interleaved(
+            *(region for _, region in sides), analyzer)  # fmt: skip
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""

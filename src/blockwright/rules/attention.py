@@ -11,13 +11,21 @@ end exist only in the last tile, which `loop_partition` gives code of its own.
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.arith import IndexMap
-from blockwright.rules.contraction import canonicalize, node, pack_panels, vector_rows, vector_tile
+from blockwright.rules.contraction import (
+    align,
+    canonicalize,
+    node,
+    pack_panels,
+    vector_rows,
+    vector_tile,
+)
+from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
 from blockwright.rules.inline import inline_where, is_copy
 from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 
@@ -54,9 +62,13 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 def apply(sch: Schedule, target: Target) -> None:
     before, scores, middle, product, out = _parts(sch)
-    inline_where(sch, before)
+    inlined = _inlined(sch, before, scores)
+    remaining = inline_where(sch, inlined) + [h for h in before if h not in inlined]
     found = contraction_of(node(sch, scores))
-    assert found is not None  # `refuses` looked at it
+    if found is None:
+        raise ScheduleError("with producers inlined, the scores are no product", code="BW340",
+                            help="schedule the program by the fallback rule, or write the scores "
+                            "as sums of products of a query and a key element")  # fmt: skip
     batch = len(found.batch)
     masked, rest = middle[0], middle[1:]
     form = canonicalize(sch, scores, masked, target, pad_rows=False)
@@ -80,6 +92,27 @@ def apply(sch: Schedule, target: Target) -> None:
     vectorize_rows_of(sch, out, i0, target)
     sch.annotate(i0, "loop_partition", True)
     sch.parallel(task)
+    for handle in remaining:
+        if is_spatial(node(sch, handle)):
+            spread(sch, [handle], target)
+
+
+def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[BlockRV]:
+    """Blocks to inline: all, but for the one that makes K where Q comes from the same buffer.
+
+    A product of a buffer with itself has operands that nothing tells apart; K then is a copy.
+    """
+    found = contraction_of(node(sch, scores))
+    assert found is not None  # `refuses` looked at it
+    made_by = {node(sch, h).writes[0].buffer: h for h in before}
+
+    def source(buffer: ir.Buffer) -> ir.Buffer:
+        while buffer in made_by and len(node(sch, made_by[buffer]).reads) == 1:
+            buffer = node(sch, made_by[buffer]).reads[0].buffer
+        return buffer
+
+    same = source(found.a) is source(found.b)
+    return [h for h in before if not (same and h == made_by.get(found.b))]
 
 
 def _parts(
@@ -94,24 +127,11 @@ def _parts(
         behind = [sch.cache_write(handles[second], 0, "local")]
     for handle in behind[:-1]:
         sch.compute_inline(handle)
-    _align(sch, handles[second], behind[-1])
+    align(sch, handles[second], behind[-1])
     between = handles[first + 1 : second]
     copies = [h for h in between if is_copy(node(sch, h))]
     remaining = [h for h in between if h not in copies]
     return [*handles[:first], *copies], handles[first], remaining, handles[second], behind[-1]
-
-
-def _align(sch: Schedule, product: BlockRV, out: BlockRV) -> None:
-    """Let the last block run over the product's own axes, undoing a head merge in its indices."""
-    result = node(sch, product).writes[0].buffer
-    block = node(sch, out)
-    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is result)
-    iters = tuple(it.var for it in block.iter_vars)
-    if len(load.indices) == len(iters) and all(
-        a is b for a, b in zip(load.indices, iters, strict=True)
-    ):
-        return
-    sch.transform_block_layout(out, IndexMap(iters, load.indices))
 
 
 def _score_tile(

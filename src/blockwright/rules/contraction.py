@@ -76,7 +76,9 @@ def canonicalize(
     before = node(sch, block)
     facts = contraction_of(before)
     if facts is None:
-        raise ScheduleError("the block is no contraction", code="BW340")
+        raise ScheduleError(f"block {before.name} is no contraction", code="BW340",
+                            help="give a block C[...] = C[...] + A[...] * B[...] with a constant "
+                            "initial value, over two buffers A and B other than C")  # fmt: skip
     inner = facts.m[apart:]
     rows, columns = extent_of(before, inner), extent_of(before, facts.n)
     tile = choose_register_tile(target, rows, columns, before.writes[0].buffer.dtype.bits)
@@ -89,6 +91,7 @@ def canonicalize(
         tail = c
     else:
         sch.compute_inline(c)
+        align(sch, block, tail)
     batch = [(p,) for p in facts.batch]
     outer = [*batch, *((p,) for p in facts.m[:apart])]
     _regroup(sch, block, extents, [*outer, inner, facts.n, *depth])
@@ -101,6 +104,19 @@ def canonicalize(
     if len(depth) > 1:
         _row_last_but_one(sch, a, len(outer))
     return Canonical(block, a, b, tile, len(depth))
+
+
+def align(sch: Schedule, product: BlockRV, tail: BlockRV) -> None:
+    """Let the tail run over the product's own axes, undoing what its indices make of them: a merge
+    of heads, channels that count groups and members."""
+    result = node(sch, product).writes[0].buffer
+    block = node(sch, tail)
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is result)
+    iters = tuple(it.var for it in block.iter_vars)
+    if len(load.indices) != len(iters) or any(
+        a is not b for a, b in zip(load.indices, iters, strict=True)
+    ):
+        sch.transform_block_layout(tail, IndexMap(iters, load.indices))
 
 
 def _pad(

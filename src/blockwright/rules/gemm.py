@@ -24,7 +24,7 @@ from blockwright.rules.contraction import (
 )
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks, windowed
-from blockwright.rules.inline import extent, is_copy
+from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import most_depth, panel_chunk
@@ -38,36 +38,71 @@ _ROW_TILES = 16  # row tiles of a task: enough to hide its start, few enough to 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
     found = leaf_blocks(func)
     contractions = [b for b in found if contraction_of(b) is not None]
-    if len(contractions) != 1:
-        return f"{len(contractions)} contractions, one is wanted"
-    facts = contraction_of(contractions[0])
-    assert facts is not None
-    if not all(is_spatial(b) for b in found if b is not contractions[0]):
+    if not contractions:
+        return "no contraction"
+    if not all(is_spatial(b) for b in found if b not in contractions):
         return "other blocks reduce too"
-    product = contractions[0]
-    if any(extent_of(product, axes) == 1 for axes in (facts.n, facts.k)):
-        return "an operand is a vector"
-    result = product.writes[0].buffer.dtype
-    if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
-        return "operands and result are not of one floating-point type"
+    made = {w.buffer for b in contractions for w in b.writes}
+    for block in contractions:
+        facts = contraction_of(block)
+        assert facts is not None
+        if made & {facts.a, facts.b}:
+            return "one contraction reads what another makes"
+        if any(extent_of(block, axes) == 1 for axes in (facts.n, facts.k)):
+            return "an operand is a vector"
+        result = block.writes[0].buffer.dtype
+        if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
+            return "operands and result are not of one floating-point type"
     return ""
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    block, tail, kept = _inline_neighbours(sch)
-    contract(sch, block, tail, target)
+    before, products, behind = _parts(sch)
+    kept = _inline_producers(sch, before, products)
+    if len(products) == 1 and behind:  # one epilogue, at the register tile
+        for handle in behind[:-1]:
+            sch.compute_inline(handle)
+        contract(sch, products[0], behind[-1], target)
+    else:
+        kept += inline_where(sch, behind)
+        for block in products:
+            contract(sch, block, None, target)
     for handle in kept:
         spread(sch, [handle], target)
 
 
-def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> None:
-    """Schedule a contraction at the root, and its `tail`, which computes what is made of it.
+def _parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
+    """Blocks before the first contraction, the contractions, and the blocks behind."""
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
+    others = [h for k, h in enumerate(handles) if k > at[0] and k not in at]
+    return handles[: at[0]], [handles[k] for k in at], others
 
-    Without a tail the contraction's result is stored as it is.
-    """
+
+def _inline_producers(
+    sch: Schedule, before: list[BlockRV], products: list[BlockRV]
+) -> list[BlockRV]:
+    """Inline what makes the operands; the blocks that stay, because windows of them overlap or
+    several contractions read them, and they are no copies."""
+    kept: list[BlockRV] = []
+    for handle in before:
+        written = node(sch, handle).writes[0].buffer
+        readers = [p for p in products if any(r.buffer is written for r in node(sch, p).reads)]
+        again = len(readers) > 1 or any(written in windowed(node(sch, p)) for p in readers)
+        if again and not is_copy(node(sch, handle)):
+            kept.append(handle)
+        else:
+            sch.compute_inline(handle)
+    return kept
+
+
+def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> None:
+    """Schedule one contraction at the root, with the block behind it if there is one."""
     facts = contraction_of(node(sch, block))
     if facts is None:
-        raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340")
+        raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
+                            help="keep a copy of one operand: cache_read of it before the rule, or "
+                            "schedule the program by the fallback rule")  # fmt: skip
     depth, columns = (extent_of(node(sch, block), axes) for axes in (facts.k, facts.n))
     form = canonicalize(sch, block, tail, target)
     if tail is None:
@@ -133,7 +168,7 @@ def _add_up(
     sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, pieces: LoopRV
 ) -> None:
     """Compute a register tile's sum over a piece where it is added to the result."""
-    sch.compute_at(sums, tile_loop)
+    sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
     m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - form.depth :]
     sch.reorder(*k, m, n)
     tile_registers(sch, msgspec.structs.replace(form, block=sums), m, k)
@@ -149,26 +184,6 @@ def pack(sch: Schedule, form: Canonical, batch: int) -> None:
     panel = sch.fuse(*own[:batch], panel) if batch else panel
     sch.annotate(panel, "loop_partition", True)
     sch.parallel(panel)
-
-
-def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[BlockRV]]:
-    """Inline the work before and behind the contraction.
-
-    Returns the contraction, the last block behind it, and the producers that stay.
-    """
-    handles = sch.get_child_blocks(sch.get_block("root"))
-    at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
-    kept: list[BlockRV] = []
-    for handle in handles[:at]:
-        overlap = node(sch, handle).writes[0].buffer in windowed(node(sch, handles[at]))
-        if overlap and not is_copy(node(sch, handle)):
-            kept.append(handle)
-        else:
-            sch.compute_inline(handle)
-    for handle in handles[at + 1 : -1]:
-        sch.compute_inline(handle)
-    tail = handles[-1] if at + 1 < len(handles) else None
-    return handles[at], tail, kept
 
 
 RULE = Rule("gemm", refuses, apply)

@@ -45,6 +45,8 @@ def _harmless(node: Any) -> bool:
     schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
     if schema is None or not schema.is_mutable:
         return True
+    if _does_nothing(node):
+        return True
     written = [i for i, a in enumerate(schema.arguments) if _alias(a) and _alias(a).is_write]
     if written != [0] or not node.args:
         return False
@@ -52,6 +54,12 @@ def _harmless(node: Any) -> bool:
     alone = all(user is node or not _gives_view(user) for user in changed.users)
     last = all(user is node or user < node for user in changed.users)
     return alone and last and _is_fresh(changed)
+
+
+def _does_nothing(node: Any) -> bool:
+    """Whether a node leaves its argument as it is: dropout outside of training."""
+    training = node.args[2] if len(node.args) > 2 else node.kwargs.get("train", True)
+    return "dropout_." in str(node.target) and not training
 
 
 def _is_fresh(node: Any) -> bool:

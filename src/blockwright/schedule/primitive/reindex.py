@@ -14,6 +14,7 @@ from blockwright.schedule.buffers import (
     copy_nest,
     fresh_name,
     named_buffer,
+    or_inplace,
     outermost,
     reached,
     readers,
@@ -123,8 +124,8 @@ def reindexed(
     if not written and any(r.buffer is buffer for r in block.writes):
         state.fail(f"block {block.name} writes {buffer.name}, which it reads: the copy would not "
                    "follow", code="BW323", guilty=[state.realize(block)],
-                   help=f'cache_inplace({block.name}, "{buffer.name}", …) copies in and '
-                   "out")  # fmt: skip
+                   help=f"take {state.step_name} on a block that only reads {buffer.name}"
+                   + or_inplace(state, block, buffer))  # fmt: skip
     indices = _indices(state, block, buffer)
     outer = outermost(state, block, scope)
     require_in_blocks(state, scope, buffer)
@@ -172,7 +173,7 @@ def _mapped(
                    f"{len(block.iter_vars)}", code="BW324", guilty=[block],
                    help="give the map one parameter per iterator of the block, in their "
                         "order")  # fmt: skip
-    dtype = block.iter_vars[0].var.type if block.iter_vars else ir.dtype_of("int64")
+    dtype = ir.widest_type([it.var for it in block.iter_vars])
     mapping = with_index_type(index_map, dtype)
     analyzer = state.analyzer(block)
     for it in block.iter_vars:
@@ -233,7 +234,7 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
     for index in first:
         loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
         if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
-            help = (f'cache_read({block.name}, "{buffer.name}", …), which copies in the '
+            help = (f'cache_read("{block.name}", "{buffer.name}", "local"), which copies in the '
                     "buffer's own layout") if loads else (
                     f"take {state.step_name} before the block moves into others whose loops or "
                     "iterators index it")  # fmt: skip
@@ -251,13 +252,10 @@ def _check_sharers(
     state: State, block: ir.Block, buffer: ir.Buffer, outer: ir.Stmt, written: bool
 ) -> None:
     scope = state.scope(block)
-    makers = [b for b in writers(state, scope, buffer) if b is not block]
-    users = [*makers, *(readers(state, scope, buffer) if written else ())]
+    users = [*writers(state, scope, buffer), *(readers(state, scope, buffer) if written else ())]
     for other in users:
-        near = written and other in makers
-        if other is not block and (near or state.tree.is_below(state.realize(other), outer)):
-            state.fail(f"block {other.name} uses {buffer.name} too, "
-                       + ("and writes it" if other in makers else "in the same loops"),
+        if other is not block and state.tree.is_below(state.realize(other), outer):
+            state.fail(f"block {other.name} uses {buffer.name} too, in the same loops",
                        code="BW323", guilty=[state.realize(other), state.realize(block)],
                        help="reindex before blocks share loops")  # fmt: skip
 

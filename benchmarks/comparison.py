@@ -1,0 +1,293 @@
+"""One case on all engines: checked against double precision, then timed in turns with the machine.
+
+Engines that cannot do a case, or do it wrongly, stay in the result with the reason. The machine's
+arithmetic peak and its bandwidth (over as many bytes as the case moves) take their turns like the
+engines, so a slow phase of the machine touches limit and engine alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks import environments, harness
+from benchmarks.peers import ENGINES, HELPERS, OURS, Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from benchmarks.cases import Case
+
+ERROR = 1e-4
+"""Largest error, relative to the largest value of the answer. Sums of up to 4096 products in single
+precision come to about 1e-6, and to 2.4e-4 if every rounding went the same way; a library that
+quietly computes in bfloat16 is at 4e-3."""
+
+DRIFT, ATTEMPTS = 0.05, 3
+"""A case is timed again while the machine's peak moved by more than that, and at most so often."""
+
+SEARCH_FACTOR = 12
+"""How much longer than the others an engine that searches may take to be ready."""
+
+
+@dataclass
+class Column:
+    """One engine on one case. ``status`` is "" for one that took part, else the reason."""
+
+    engine: str
+    memory_format: str = "contiguous"
+    status: str = ""
+    timing: harness.Timing | None = None
+    error: float = math.nan
+    compile_s: float = math.nan
+    memory: int = 0
+    about: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def title(self) -> str:
+        plain = self.memory_format == "contiguous"
+        return self.engine if plain else f"{self.engine}, {self.memory_format}"
+
+    @property
+    def seconds(self) -> float:
+        return self.timing.median if self.timing else math.inf
+
+    def as_json(self) -> dict[str, Any]:
+        timing = self.timing
+        figures = {"median": timing.median, "spread": timing.spread} if timing else {}
+        values = {**asdict(self), **figures}
+        return {key: None if value != value else value for key, value in values.items()}
+
+
+@dataclass(frozen=True)
+class Result:
+    """All engines on one case, and what the machine could do meanwhile."""
+
+    case: Case
+    columns: tuple[Column, ...]
+    flops: float
+    moved: int
+    peak: float  # operations per second
+    bandwidth: float  # bytes per second
+    drift: float
+    others: float
+
+    @property
+    def ours(self) -> Column:
+        return next(column for column in self.columns if column.engine == OURS)
+
+    @property
+    def best(self) -> Column | None:
+        """The fastest other engine, in its better memory format."""
+        timed = [one for one in self.columns if one.engine != OURS and one.timing]
+        return min(timed, key=lambda one: one.seconds, default=None)
+
+    @property
+    def roofline(self) -> float:
+        """Seconds that the machine's peak and bandwidth allow."""
+        return max(self.flops / self.peak, self.moved / self.bandwidth)
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours / best: below 1 means faster."""
+        best = self.best
+        return self.ours.seconds / best.seconds if best and self.ours.timing else None
+
+    @property
+    def score(self) -> float | None:
+        """Ours / what is wanted: 0.9 of the best, or near the roofline; 1 or less is reached."""
+        best = self.best
+        if best is None or self.ours.timing is None:
+            return None
+        return self.ours.seconds / max(0.9 * best.seconds, self.roofline / 0.92)
+
+    def as_json(self) -> dict[str, Any]:
+        best = self.best
+        return {
+            "case": self.case.name,
+            "flops": self.flops,
+            "moved": self.moved,
+            "peak": self.peak,
+            "bandwidth": self.bandwidth,
+            "drift": self.drift,
+            "others": self.others,
+            "roofline_s": self.roofline,
+            "best": best.title if best else None,
+            "ratio": self.ratio,
+            "score": self.score,
+            "columns": [column.as_json() for column in self.columns],
+        }
+
+
+class Comparison:
+    """The processes that serve all cases of a run; a context manager that ends them."""
+
+    def __init__(
+        self, family: str, peers: Sequence[str], threads: int, settings: harness.Settings
+    ) -> None:
+        self._family = family
+        self._threads = threads
+        self._settings = settings
+        self._names = (OURS, *(name for name in peers if name != OURS))
+        self._pythons = {
+            engine.environment: environments.interpreter(engine.environment)
+            for engine in (*HELPERS.values(), *(ENGINES[name] for name in self._names))
+        }
+        self._stack = contextlib.ExitStack()
+        self._helpers: dict[str, harness.WorkerProcess] = {}
+
+    def __enter__(self) -> Comparison:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, case: Case) -> Result:
+        """Prepare, check and time one case."""
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            point = {"family": self._family, "case": case.name, "folder": folder}
+            told = self._prepare(self._helper("reference"), point)["about"]
+            reference = harness.answer_of(self._helper("reference"))
+            ready: list[tuple[Column, harness.WorkerProcess]] = []
+            columns: list[Column] = []
+            for column in self._columns(case):
+                columns.append(column)
+                engine = ENGINES[column.engine]
+                if told["export"] and engine.environment not in ("own", "torch"):
+                    column.status = f"no ONNX model: {told['export']}"
+                    continue
+                worker = stack.enter_context(self._start(column.engine, engine, column.title))
+                if self._admit(column, worker, point, reference):
+                    ready.append((column, worker))
+            return self._time(case, columns, ready, told["flops"], told["moved"])
+
+    def _columns(self, case: Case) -> list[Column]:
+        return [
+            Column(name, memory_format)
+            for name in self._names
+            for memory_format in (case.formats if ENGINES[name].formats else case.formats[:1])
+        ]
+
+    def _start(self, name: str, engine: Engine, label: str = "") -> harness.WorkerProcess:
+        python = self._pythons[engine.environment]
+        peer = harness.Peer(name, {"threads": self._threads}, python, label)
+        return harness.WorkerProcess(peer, "peers", self._threads)
+
+    def _helper(self, name: str) -> harness.WorkerProcess:
+        """A process that lives as long as the run; started at its first use."""
+        if name not in self._helpers:
+            worker = self._stack.enter_context(self._start(name, HELPERS[name]))
+            worker.ask("setup", options=dict(worker.peer.options))
+            self._helpers[name] = worker
+        return self._helpers[name]
+
+    def _prepare(self, worker: harness.WorkerProcess, point: Mapping[str, Any]) -> dict[str, Any]:
+        engine = {**ENGINES, **HELPERS}[worker.peer.name]
+        limit_s = self._settings.limit_s * (SEARCH_FACTOR if engine.searches else 1)
+        warmup_s = self._settings.warmup_s
+        return worker.ask("prepare", limit_s=limit_s, point=dict(point), warmup_s=warmup_s)
+
+    def _admit(
+        self,
+        column: Column,
+        worker: harness.WorkerProcess,
+        point: Mapping[str, Any],
+        reference: NDArray[Any],
+    ) -> bool:
+        """Prepare an engine and check its answer; what stands in the way becomes its status."""
+        try:
+            worker.ask("setup", options=dict(worker.peer.options))
+            idle = worker.memory("VmRSS")
+            told = self._prepare(worker, {**point, "format": column.memory_format})
+            column.about, column.compile_s = told["about"], told["ready_s"]
+            answer = harness.answer_of(worker)
+            column.memory = worker.memory("VmHWM") - idle
+        except harness.PeerError as failure:
+            refused = "error[" in failure.reason  # one of our diagnostics
+            kind = "unsupported" if refused else "failed"
+            column.status = f"{kind}: {_headlines(failure.reason)}"
+            return False
+        column.error = relative_error(answer, reference)
+        if not column.error <= ERROR:
+            column.status = f"wrong: error {column.error:.1e} is above {ERROR:.0e}"
+        return not column.status
+
+    def _time(
+        self,
+        case: Case,
+        columns: Sequence[Column],
+        ready: Sequence[tuple[Column, harness.WorkerProcess]],
+        flops: float,
+        moved: int,
+    ) -> Result:
+        # What comes out of cold caches is read at the speed of the memory, however little it is.
+        point = {"moved": max(moved, 2 * self._settings.flush)}
+        operations = self._prepare(self._helper("fma"), point)["about"]["operations"]
+        read = self._prepare(self._helper("bandwidth"), point)["about"]["bytes"]
+        drift, timings, others = self._steady([*ready])
+        for column, _ in ready:
+            if not column.status:
+                column.timing = timings[column.title]
+        peak = operations / timings["fma"].median
+        bandwidth = read / timings["bandwidth"].median
+        return Result(case, tuple(columns), flops, moved, peak, bandwidth, drift, others)
+
+    def _steady(
+        self, ready: list[tuple[Column, harness.WorkerProcess]]
+    ) -> tuple[float, dict[str, harness.Timing], float]:
+        """Take turns until the machine's peak stood still; the steadiest attempt.
+
+        An engine that fails meanwhile leaves the comparison.
+        """
+        best: tuple[float, dict[str, harness.Timing], float] | None = None
+        attempts = 0
+        while attempts < ATTEMPTS:
+            helpers = [self._helper("fma"), self._helper("bandwidth")]
+            try:
+                workers = [*helpers, *(worker for _, worker in ready)]
+                timings, others = harness.take_turns(workers, self._settings)
+            except harness.PeerError as failure:
+                guilty = [one for one in ready if one[0].title == failure.title]
+                if not guilty:
+                    raise
+                guilty[0][0].status = f"failed while it was timed: {_headlines(failure.reason)}"
+                ready.remove(guilty[0])
+                continue
+            attempts += 1
+            drift = 2 * timings["fma"].spread
+            if best is None or drift < best[0]:
+                best = drift, timings, others
+            if drift <= DRIFT:
+                break
+        assert best is not None
+        return best
+
+
+def _headlines(reason: str) -> str:
+    """The diagnostics of a message without their notes, or its first line."""
+    lines = reason.splitlines() or [""]
+    found = [line[line.index("error[") :] for line in lines if "error[" in line]
+    return "; ".join(found) or lines[0]
+
+
+def relative_error(answer: NDArray[Any], reference: NDArray[Any]) -> float:
+    """The largest difference over the largest value; infinite for another number of values."""
+    if answer.size != reference.size:
+        return math.inf
+    difference = np.abs(answer.ravel().astype(np.float64) - reference.ravel())
+    return float(difference.max() / np.abs(reference).max())
+
+
+def quick(settings: harness.Settings, rounds: int) -> harness.Settings:
+    """Shorter turns than those of a comparison of two: there are many engines and cases."""
+    return replace(
+        settings, rounds=rounds, budget_s=0.2, min_calls=1, pause_s=0.1, warmup_s=0.2, limit_s=300
+    )

@@ -1,0 +1,155 @@
+"""What a comparison with peers shows: a table, a JSON file, a plot, and the bounds it must keep."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import harness
+from benchmarks.peers import OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.comparison import Result
+
+RESULTS = Path(__file__).resolve().parent / "results"
+MEAN, WORST = 1.0, 1.2
+"""Bounds of the score: of its geometric mean, and of every case."""
+
+
+def header(width: int) -> str:
+    return (
+        f"{'case':{width}} {'ours':>10} {'spread':>6} {'best peer':>10} {'ratio':>6} {'score':>6}"
+        f" {'limit':>10} {'of it':>6} {'error':>7} {'compile':>8} {'memory':>8} {'drift':>6}"
+        f" {'others':>6}  all, in ms"
+    )
+
+
+def row(result: Result, width: int) -> str:
+    """One line of the table; a case that we cannot do says why."""
+    ours, best = result.ours, result.best
+    peers = "  ".join(f"{c.title} {_peer(c.seconds, c.status)}" for c in result.columns[1:])
+    fastest = f"{best.seconds * 1e3:>7.3f} ms" if best else f"{'none':>10}"
+    if ours.timing is None:
+        missing = ours.status.partition(":")[0]
+        reason = " ".join(ours.status.split())[:160]
+        return f"{result.case.name:{width}} {missing:>17} {fastest}  {peers}\n    {reason}"
+    return (
+        f"{result.case.name:{width}} {ours.seconds * 1e3:>7.3f} ms {ours.timing.spread:>6.1%}"
+        f" {fastest} {_number(result.ratio)} {_number(result.score)}"
+        f" {result.roofline * 1e3:>7.3f} ms {result.roofline / ours.seconds:>6.1%}"
+        f" {ours.error:>7.0e} {ours.compile_s:>6.2f} s {ours.memory / 2**20:>4.0f} MiB"
+        f" {result.drift:>6.1%} {result.others:>6.2f}  {peers}"
+    )
+
+
+def _peer(seconds: float, status: str) -> str:
+    return status.partition(":")[0] if status else f"{seconds * 1e3:.3f}"
+
+
+def _number(value: float | None) -> str:
+    return f"{value:>6.2f}" if value is not None else f"{'-':>6}"
+
+
+def mean(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def missed(results: Sequence[Result]) -> list[str]:
+    """The bounds that do not hold, a sentence each."""
+    found: list[str] = []
+    for result in results:
+        name, score, ratio, limit = (
+            result.case.name, result.score, result.ratio, result.case.limit,
+        )  # fmt: skip
+        if result.ours.status:
+            found.append(f"{name}: {' '.join(result.ours.status.split())[:300]}")
+        elif score is None or ratio is None:
+            found.append(f"{name}: no peer to compare with")
+        elif score > WORST:
+            found.append(f"{name}: score {score:.2f} is above {WORST}")
+        if limit is not None and ratio is not None and ratio > limit:
+            found.append(f"{name}: {ratio:.2f} of the best peer's time is above {limit}")
+    scores = [result.score for result in results if result.score is not None]
+    if scores and mean(scores) > MEAN:
+        found.append(f"geometric mean of the scores {mean(scores):.2f} is above {MEAN}")
+    return found
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Geometric means over the cases that we can do."""
+    ratios = [result.ratio for result in results if result.ratio is not None]
+    scores = [result.score for result in results if result.score is not None]
+    done = f"{len(ratios)} of {len(results)} cases"
+    if not ratios:
+        return done
+    return (
+        f"{done}; geometric means: ratio {mean(ratios):.2f}, score {mean(scores):.2f}"
+        f"; worst score {max(scores):.2f}; faster than every peer in "
+        f"{sum(ratio < 1 for ratio in ratios)}"
+    )
+
+
+def write(
+    name: str, results: Sequence[Result], settings: Mapping[str, Any], before: Mapping[str, Any]
+) -> None:
+    """Write ``results/NAME.json`` and ``results/NAME.svg``."""
+    record = {
+        "case": name,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
+        "machine": {**before, "load_after": harness.machine()["load"]},
+        "settings": dict(settings),
+        "summary": summary(results),
+        "missed": missed(results),
+        "cases": [result.as_json() for result in results],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(record, indent=1) + "\n"
+    (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
+    (RESULTS / f"{name}.svg").write_text(plot(name, results), encoding="utf-8")
+
+
+SMALLEST, LARGEST = 1 / 8, 8.0
+LEFT, SCALE, LINE = 250, 70, 22  # width of the names, of a factor of two, height of a line
+
+
+def plot(name: str, results: Sequence[Result]) -> str:
+    """The ratio to the best peer of every case as a bar from 1, on a logarithmic axis."""
+
+    def place(ratio: float) -> float:
+        return LEFT + SCALE * math.log2(min(max(ratio, SMALLEST), LARGEST) / SMALLEST)
+
+    height, right = LINE * (len(results) + 3), place(LARGEST)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{right + 150:.0f}" height="{height}"'
+        ' font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="8" y="16" font-weight="bold">{escape(name)}: time of {OURS} / best peer'
+        " (left of 1 is faster)</text>",
+    ]
+    for ratio in (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8):
+        x, colour = place(ratio), "#444" if ratio == 1 else "#ddd"
+        parts.append(f'<line x1="{x}" x2="{x}" y1="44" y2="{height - 8}" stroke="{colour}"/>')
+        parts.append(f'<text x="{x}" y="38" text-anchor="middle">{ratio:g}</text>')
+    for number, result in enumerate(results):
+        y = LINE * (number + 2) + 4
+        parts.append(f'<text x="8" y="{y + 14}">{escape(result.case.name)}</text>')
+        ratio, best = result.ratio, result.best
+        if ratio is None or best is None:
+            parts.append(f'<text x="{place(1) + 6}" y="{y + 14}" fill="#a33">no result</text>')
+            continue
+        start, end = sorted((place(1), place(ratio)))
+        colour = "#3a7d44" if ratio <= 1 else "#c1666b"
+        parts.append(
+            f'<rect x="{start:.1f}" y="{y + 2}" width="{end - start:.1f}" height="{LINE - 6}"'
+            f' fill="{colour}"/>'
+        )
+        label = f"{ratio:.2f} ({best.engine})"
+        parts.append(f'<text x="{right + 8}" y="{y + 14}">{escape(label)}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"

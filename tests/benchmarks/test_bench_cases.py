@@ -1,0 +1,86 @@
+"""The tables of operators and models hold what they say: work, sizes, names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import models, operators
+from benchmarks.cases import Case, Input, selected
+from benchmarks.environments import ENVIRONMENTS
+from benchmarks.modules import build
+from benchmarks.peers import DEFAULT, ENGINES, HELPERS
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNTED = [
+    case
+    for case in operators.CASES
+    if case.build.split(".")[1] in ("convolution", "product", "weight_product")
+]
+# Published numbers of weights; BERT here has no pooler, and its words count once.
+WEIGHTS = {
+    "BERT-base 1x128": 109_482_240 - 590_592,
+    "BERT-large 1x128": 335_141_888 - 1_049_600,
+    "ViT-B/16 b1": 86_567_656,
+    "GPT-2 prefill 128": 124_439_808,
+    "ResNet-50 b1": 25_557_032,
+    "MobileNetV2 b1": 3_504_872,
+}
+
+
+def sized(case: Case) -> tuple[torch.nn.Module, list[torch.Tensor]]:
+    """Module and inputs that have shapes and no contents."""
+    inputs = [torch.empty(one.shape, dtype=torch.float32) for one in case.inputs]
+    with torch.device("meta"):
+        return build(case), [one.to("meta") for one in inputs]
+
+
+@pytest.mark.parametrize("case", COUNTED, ids=lambda case: case.name)
+def test_the_work_of_an_operator_is_what_pytorch_counts(case: Case) -> None:
+    module, inputs = sized(case)
+    with FlopCounterMode(display=False) as counter:
+        result = module(*inputs)
+    assert case.flops == counter.get_total_flops()
+    weights = [*module.parameters()]
+    assert case.moved == sum(4 * x.numel() for x in (*inputs, *weights, result))
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_models_have_as_many_weights_as_those_they_are_named_after(name: str) -> None:
+    (case,) = (case for case in models.CASES if case.name == name)
+    with torch.device("meta"):
+        module = build(case)
+    assert sum(weight.numel() for weight in module.parameters()) == WEIGHTS[name]
+
+
+def test_names_tell_cases_apart_and_select_them() -> None:
+    for cases in (operators.CASES, models.CASES):
+        names = [case.name for case in cases]
+        assert len(set(names)) == len(names)
+    chosen = selected(operators.CASES, ["t2d", "GEMV"])
+    assert [case.name.split()[0] for case in chosen] == ["T2D", "T2D", "GEMV"]
+    assert selected(models.CASES, []) == list(models.CASES)
+
+
+def test_inputs_are_the_same_in_every_process() -> None:
+    case = Case("any", "operators.product", (Input((2, 3)), Input((4,), below=7)))
+    again = Case("any", "operators.product", (Input((2, 3)), Input((4,), below=7)))
+    for one, other in zip(case.arrays(), again.arrays(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert case.arrays()[1].max() < 7
+
+
+def test_every_engine_has_an_environment_of_pinned_packages() -> None:
+    for engine in (*ENGINES.values(), *HELPERS.values()):
+        assert engine.environment in {"own", *ENVIRONMENTS}
+    assert set(DEFAULT) < set(ENGINES)
+    for files in ENVIRONMENTS.values():
+        for file, _ in files:
+            lines = (ROOT / "requirements" / file).read_text(encoding="utf-8").splitlines()
+            assert all("==" in line for line in lines if line and not line.startswith("#")), file
