@@ -28,8 +28,8 @@ def model(
     size = (kernel, kernel, shape[3] // attrs.get("groups", 1), filters)
     weight = np.random.default_rng(0).standard_normal(size).astype(dtype)
     w = constant(weight, "w") if constant_weight else builder.param("w", _info(size, dtype))
-    y = builder.op("nn.conv2d", x, w, **{
-        "padding": 1, "data_layout": "NHWC", "kernel_layout": "HWIO", **attrs})  # fmt: skip
+    given: dict[str, Any] = {"padding": 1, "data_layout": "NHWC", "kernel_layout": "HWIO"}
+    y = builder.op("nn.conv2d", x, w, **(given | attrs))
     bias = np.random.default_rng(1).standard_normal(filters).astype(dtype)
     y = builder.op("relu", builder.op("add", y, constant(bias, "b")))
     return ir.IRModule({"main": builder.finish("main", y)})

@@ -50,6 +50,11 @@ def _touched(stmt: ir.Stmt) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
     return reads, writes
 
 
+def _any(stmt: ir.Stmt) -> set[ir.Buffer]:
+    reads, writes = _touched(stmt)
+    return reads | writes
+
+
 def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, list[Split]]:
     """Take nests that only pack a constant parameter out of the kernel."""
     root = func.root
@@ -74,11 +79,11 @@ def _chain(
     """
     chain: list[ir.Stmt] = []
     while _static(source):
-        users = [s for s in stmts if source in set.union(*_touched(s)) and s not in chain]
+        users = [s for s in stmts if source in _any(s) and s not in chain]
         if len(users) != 1:
             break
         reads, writes = _touched(users[0])
-        elsewhere = {b for s in stmts if s is not users[0] for b in set.union(*_touched(s))}
+        elsewhere = {b for s in stmts if s is not users[0] for b in _any(s)}
         made = writes & (elsewhere | set(func.buffers))
         if reads - writes != {source} or len(made) != 1:
             break
@@ -122,7 +127,7 @@ class _Neutral(ir.Mutator):
 def _without(func: ir.PrimFunc, stmts: list[ir.Stmt], splits: list[Split]) -> ir.PrimFunc:
     moved = {s.packed for s in splits}
     root = func.root
-    used = {b for stmt in stmts for b in set.union(*_touched(stmt))} - moved
+    used = {b for stmt in stmts for b in _any(stmt)} - moved
     slim = root.replace(
         body=ir.seq(stmts), alloc_buffers=tuple(b for b in root.alloc_buffers if b in used)
     )

@@ -25,6 +25,8 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
+_BY_PIXEL = "read them in a block over images, rows, columns and channels, as nn.conv2d does"
+
 
 class Parts(msgspec.Struct, frozen=True):
     """The blocks of the algorithm, by what they make.
@@ -169,13 +171,13 @@ def _group(sch: Schedule, parts: Parts, target: Target) -> int | None:
     product = block_of(sch, parts.product)
     facts = contraction_of(product)
     assert facts is not None
-    *pixels, _, m = _pixel_loops(sch, parts)
-    sizes = [*(extent(sch, loop) for loop in pixels), *(
-        extent_of(product, axes) for axes in (facts.k, facts.n))]  # fmt: skip
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes):
+    n, h, w, _, m = _pixel_loops(sch, parts)
+    batch, height, width = (extent(sch, loop) for loop in (n, h, w))
+    channels, filters = (extent_of(product, axes) for axes in (facts.k, facts.n))
+    if batch is None or height is None or width is None or channels is None or filters is None:
         return None
-    return plan(target, Convolution(*known, product.writes[0].buffer.dtype.bits), m).group
+    bits = product.writes[0].buffer.dtype.bits
+    return plan(target, Convolution(batch, height, width, channels, filters, bits), m).group
 
 
 # -------------------------------------------------------------------------------------- transforms
@@ -285,17 +287,16 @@ def _pixel_loops(sch: Schedule, parts: Parts) -> tuple[LoopRV, LoopRV, LoopRV, L
     loops = sch.get_loops(parts.tail)
     m = ir.const_int(results.shape[1])
     if len(loops) != 4 or m is None:
-        raise ScheduleError("the results are not read by pixel", code="BW340")
-    at = [_axis_in(index, block) for index in load.indices[1:]]
-    free = [k for k in range(4) if k not in at]
+        raise ScheduleError("the results are not read by pixel", code="BW340", help=_BY_PIXEL)
+    axes = [_axis_in(index, block) for index in load.indices[1:]]
+    free = [k for k in range(4) if k not in axes]
+    # An axis of one element stands in no index, and any such will do.
     unit = [k for k in free if ir.is_const_int(block.iter_vars[k].dom.extent, 1)]
-    for position, axis in enumerate(at):
-        if axis is None:  # an axis of one element: it stands in no index, and any such will do
-            if not unit:
-                raise ScheduleError("the results are not read by pixel", code="BW340")
-            at[position] = unit.pop()
-            free.remove(at[position])
-    n, (h, w, c) = loops[free[0]], (loops[k] for k in at if k is not None)
+    if len(unit) < axes.count(None) or len(free) != 1 + axes.count(None):
+        raise ScheduleError("the results are not read by pixel", code="BW340", help=_BY_PIXEL)
+    at = [unit.pop() if axis is None else axis for axis in axes]
+    (n,) = (loops[k] for k in range(4) if k not in at)
+    h, w, c = (loops[k] for k in at)
     return n, h, w, c, m
 
 
