@@ -235,8 +235,8 @@ class Scope:
     def _find_apart(self, sides: Sequence[tuple[ir.Block, ir.BufferRegion]]) -> bool:
         analyzer = self.memo.facts(self.tree, self.block.body)
         boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
-        return apart(boxes[0], boxes[1], analyzer) or interleaved(
-            *(region for _, region in sides), analyzer)  # fmt: skip
+        (_, a), (_, b) = sides
+        return apart(boxes[0], boxes[1], analyzer) or interleaved(a, b, analyzer)
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""
