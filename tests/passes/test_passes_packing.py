@@ -46,6 +46,7 @@ def graph(func: ir.PrimFunc, weights: list[np.ndarray[Any, Any]], calls: int = 1
     from blockwright.graph import constant
     from blockwright.passes.rewrite import call_tir
 
+    assert x.tensor_info.shape is not None
     out = ir.TensorInfo((x.tensor_info.shape[0], ir.const(6, "int64")), F32, 2)
     constants = [constant(w) for w in weights]
     results = [b.emit(call_tir("kernel", [x, constants[i % len(constants)]], [out]))

@@ -91,11 +91,12 @@ def winograd(
     u = _filters(program, m, weight, kernel, (size["C"], filters))
     v = _inputs(program, m, padded, tiles, size["C"])
     edge = as_dim(m + TAPS - 1)
-    product = program.reduce(
-        "product", (edge, edge, tiles.count, filters), (size["C"],),
-        lambda i, j, p, co, ci: v[i, j, p, ci] * u[i, j, ci, co], "sum", x.dtype,
-        axes=("i", "j", "p", "co", "ci"),
-    )  # fmt: skip
+
+    def term(i: Any, j: Any, p: Any, co: Any, ci: Any) -> Any:
+        return v[i, j, p, ci] * u[i, j, ci, co]
+
+    product = program.reduce("product", (edge, edge, tiles.count, filters), (size["C"],), term,
+                             "sum", x.dtype, axes=("i", "j", "p", "co", "ci"))  # fmt: skip
     y = _results(program, m, product, tiles, filters)
     extent = {"N": size["N"], "C": filters, "H": height, "W": width}
 
