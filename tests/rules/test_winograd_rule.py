@@ -14,6 +14,7 @@ from blockwright.ops.table import OPERATORS
 from blockwright.rules import apply_rules
 from blockwright.rules.winograd_model import Convolution, direct_cycles, plan
 from blockwright.target import Target
+from blockwright.target.target import Cache
 
 AVX2 = Target("x86-64-v3", num_threads=2)
 
@@ -62,6 +63,26 @@ def test_transforms_of_a_tile_stay_in_registers(checks: Any) -> None:
     local = {b.name for b in result.func.root.alloc_buffers if b.scope == "local"}
     assert {"input_columns", "output_columns", "results"} <= local
     assert any(n for n in ir.loops(result.func.body) if n.kind is ir.ForKind.PARALLEL)
+
+
+def test_a_large_input_gets_its_border_where_tiles_are_transformed(checks: Any) -> None:
+    """A padded copy of the whole would go through memory."""
+    tiny = Target("x86-64-v3", num_threads=1)
+    object.__setattr__(tiny, "caches", tuple(Cache(256 * 1024) for _ in range(3)))
+    func = convolution(4, (1, 64, 64, 32), 16)
+    result = apply_rules(func, tiny)
+    assert (result.rule, result.note) == ("winograd", "")
+    (task,) = (n for n in ir.loops(result.func.body) if "padded" in _blocks_below(n)
+               and n.kind is ir.ForKind.PARALLEL)  # fmt: skip
+    assert "product_o" in _blocks_below(task)
+    x, w = checks.normal(1, 64, 64, 32), checks.normal(3, 3, 32, 16, seed=1)
+    out = np.empty((1, 64, 64, 16), np.float32)
+    build(result.func)[func.name](x, w, out)
+    np.testing.assert_allclose(out, _float64(x, w, (1,) * 4), rtol=0, atol=1e-3)
+
+
+def _blocks_below(loop: ir.For) -> set[str]:
+    return {b.name for b in ir.blocks(loop.body)}
 
 
 def test_other_programs_are_refused(checks: Any) -> None:

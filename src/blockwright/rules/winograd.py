@@ -9,6 +9,8 @@ tile happen in registers.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from blockwright import ir
@@ -73,20 +75,24 @@ def apply(sch: Schedule, target: Target) -> None:
     filters = _tiles_in(sch, parts.filters, target)
     sch.parallel(filters)
     group = _group(sch, parts, target)
+    before = parts.before
     if group is None:
         sch.parallel(_tiles_in(sch, parts.inputs, target))
         sch.parallel(_tiles_out(sch, parts, target))
         contract(sch, parts.product, None, target)
     else:
-        _in_groups(sch, parts, target, group)
-    for handle in parts.before:
+        before = _in_groups(sch, parts, target, group)
+    for handle in before:
         _lines(sch, handle, target)
     for handle in parts.after:
         spread(sch, [handle], target)
 
 
-def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> None:
-    """All steps for a group of tiles at a time, whose transforms stay in the second-level cache."""
+def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> list[BlockRV]:
+    """All steps for a group of tiles at a time, whose transforms stay in the second-level cache.
+
+    Returns blocks that are left at the root.
+    """
     product = parts.product
     iters = [it.var for it in block_of(sch, product).iter_vars]
     facts = contraction_of(block_of(sch, product))
@@ -110,8 +116,29 @@ def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> None:
     vector_rows(sch, store, form.tile.columns)
     sch.compute_at(parts.inputs[1], task)
     _tiles_in(sch, parts.inputs, target, task)
+    moved = [h for h in parts.before[-1:] if _at_task(sch, h, task, target)]
     sch.parallel(task)
     pack(sch, form, len(facts.batch))
+    return [h for h in parts.before if h not in moved]
+
+
+def _at_task(sch: Schedule, handle: BlockRV, task: LoopRV, target: Target) -> bool:
+    """Make what a group of tiles reads in its task, where the whole would not stay in cache.
+
+    Neighbours share a border, which each of them makes; a pass over everything costs more only
+    when it goes through memory.
+    """
+    made = block_of(sch, handle).writes[0].buffer
+    sizes = [ir.const_int(d) for d in made.shape]
+    elements = math.prod(size for size in sizes if size is not None)
+    if None in sizes or elements * made.dtype.nbytes <= target.cache(2).size * target.num_threads:
+        return False
+    try:
+        sch.compute_at(handle, task)
+    except ScheduleError:
+        return False  # what it reads is no box for a group: it is made before
+    vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
+    return True
 
 
 # ---------------------------------------------------------------------------------- finding blocks
