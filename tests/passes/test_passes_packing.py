@@ -46,6 +46,7 @@ def graph(func: ir.PrimFunc, weights: list[np.ndarray[Any, Any]], calls: int = 1
     from blockwright.graph import constant
     from blockwright.passes.rewrite import call_tir
 
+    assert x.tensor_info.shape is not None
     out = ir.TensorInfo((x.tensor_info.shape[0], ir.const(6, "int64")), F32, 2)
     constants = [constant(w) for w in weights]
     results = [b.emit(call_tir("kernel", [x, constants[i % len(constants)]], [out]))
@@ -54,6 +55,27 @@ def graph(func: ir.PrimFunc, weights: list[np.ndarray[Any, Any]], calls: int = 1
     for one in results[1:]:
         total = b.op("add", total, one)
     return ir.IRModule({"kernel": func, "main": b.finish("main", total)})
+
+
+def test_a_chain_of_nests_on_one_weight_is_one_packing(parse: Any) -> None:
+    """What the first makes of the weight, only the second reads."""
+    text = KERNEL.format(read="Q[vj, vk]").replace(
+        """    for i, j, k in""",
+        """    for j, k in T.grid(T.int64(6), T.int64(4)):
+        with T.block("Q"):
+            vj, vk = T.axis.remap("SS", [j, k])
+            Q[vj, vk] = P[vj, vk] * T.float32(2)
+    for i, j, k in""",
+    )
+    text = text.replace(
+        "    for j, k in", '    Q = T.alloc_buffer((6, 4), "float32")\n    for j, k in', 1
+    )
+    func: ir.PrimFunc = parse(text)["kernel"]
+    slim, (split,) = split_prologue(func, {1})
+    assert (split.position, split.packed.name) == (1, "Q")
+    assert [b.name for b in ir.blocks(slim.body)] == ["root", "Y"]
+    assert slim.root.alloc_buffers == ()
+    assert [b.name for b in split.pack.root.alloc_buffers] == ["P"]
 
 
 WEIGHT = np.arange(24, dtype="f4").reshape(4, 6)

@@ -43,8 +43,9 @@ def compile(
             with: dimensions are then called by the names of their `Dim`.
         effort: "none" constructs schedules from rules; nothing is searched.
         progress: called with (stage, finished, total).
-        options: `disabled_rules` (names of schedule rules to leave out), `instruments` (called
-            after every pass with name, before, after), `log_queries` (true: `context.queries`
+        options: `disabled_rules` (names of schedule rules to leave out), `winograd` (false: all
+            convolutions are computed directly), `instruments` (called after every pass with
+            name, before, after), `log_queries` (true: `context.queries`
             holds every arithmetic question of the compilation that was not answered with yes),
             `sanitize` (checks in the compiled code, as for `bw.build`). With BLOCKWRIGHT_DUMP_DIR
             set, the module after every pass is written there.

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
+from blockwright.analysis import Pattern
 from blockwright.ops.common import (
     ZERO,
     accumulator,
@@ -40,11 +41,13 @@ from blockwright.ops.window import (
     checked_layout,
     in_order,
     letters_of,
+    numbers,
     numpy_windows,
     padding_of,
     windows_of,
     with_border,
 )
+from blockwright.ops.winograd import SIZES, TAPS, winograd
 from blockwright.script.compute import Into, Program, Tensor
 
 Roles = list[tuple[str, ir.Expr]]
@@ -211,6 +214,8 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: i
     layouts = layouts_of(ctx, attrs, rank)
     x, w = by_letter(layouts.data, data.shape), by_letter(layouts.kernel, weight.shape)
     windows = _windows(ctx, attrs, w)
+    if attrs.get("winograd"):
+        return _lower_winograd(ctx, program, (data, weight), attrs, layouts)
     border = {letter: window.border(ctx, x[letter]) for letter, window in windows.items()}
     data = with_border(ctx, program, data, layouts.data, border, ir.const(0, data.dtype))
     shape = result_dims(ctx, attrs, x, w)
@@ -239,6 +244,31 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: i
         into = program.alloc(name, in_order(layouts.out, shape), inner), place
     total = product_block(program, name, product, term, inner, into)
     return finish_rounded(program, total, dtype)
+
+
+def _lower_winograd(
+    ctx: OpContext, program: Program, operands: tuple[Tensor, Tensor], attrs: Attrs,
+    layouts: Layouts,
+) -> ir.PrimFunc:  # fmt: skip
+    size: Any = attrs["winograd"]
+    data, weight = operands
+    w = by_letter(layouts.kernel, weight.shape)
+    plain = numbers(ctx, "strides", attrs["strides"], 2, 1) == (1, 1) and numbers(
+        ctx, "dilation", attrs["dilation"], 2, 1) == (1, 1)  # fmt: skip
+    if size not in SIZES or not plain or attrs["groups"] != 1 or not data.dtype.is_float:
+        raise ctx.error(
+            f"winograd={size!r} is for floating-point convolutions of one group with stride and "
+            f"dilation 1, and tiles of {', '.join(map(str, SIZES))}"
+        )
+    if not all(ir.is_const_int(w[letter], TAPS) for letter in "HW"):
+        raise ctx.error("winograd is for 3 by 3 kernels")
+    if any(ir.is_const_int(w[letter], 1) for letter in "IO"):
+        raise ctx.error("winograd is for more than one channel, in the input and in the result")
+    if out_type(attrs, data.dtype) is not accumulator(data.dtype):
+        raise ctx.error("winograd is for types that are not summed in a wider one")
+    padding = padding_of(ctx, attrs["padding"], 2)
+    out = winograd(program, size, data, weight, layouts.data, layouts.kernel, layouts.out, padding)
+    return program.finish([out], {"compute_pattern": str(Pattern.OutputEwiseFusible)})
 
 
 def product_block(
@@ -306,6 +336,11 @@ _SAMPLES: dict[int, tuple[Sample, ...]] = {
             kernel_layout="OHWI",
         ),
         conv_case(floats(0, 2, 5, 5), floats(3, 2, 3, 3)),
+        conv_case(floats(2, 3, 6, 9), floats(4, 3, 3, 3), padding=1, winograd=2),
+        conv_case(
+            floats(1, 7, 9, 5), floats(3, 3, 5, 4), padding=(0, 1, 2, 0), winograd=4, **_NHWC,
+        ),
+        conv_case(floats(0, 6, 6, 2), floats(3, 3, 2, 3), winograd=4, **_NHWC),
         conv_case(
             floats(1, 2, 5, 5, dtype="float16"), floats(3, 2, 3, 3, dtype="float16"), padding=1,
             absolute=4e-3,
@@ -333,11 +368,12 @@ def _row(rank: int) -> OpRow:
         lambda ctx, infos, attrs: _deduce(ctx, infos, attrs, rank),
         lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank),
         _oracle,
-        conv_attrs(rank, "OI"),
+        conv_attrs(rank, "OI") | ({"winograd": 0} if rank == 2 else {}),
         (f"aten.conv{rank}d.default",),
         ("Conv",),
         _SAMPLES[rank],
-        f"Convolution over {rank} spatial axes; padding is all befores, then all afters.",
+        f"Convolution over {rank} spatial axes; padding is all befores, then all afters."
+        + (" `winograd` is the edge of Winograd's tiles, 0 for the direct sum." * (rank == 2)),
     )
 
 

@@ -38,10 +38,21 @@ def _static(buffer: ir.Buffer) -> bool:
 
 
 def _touched(stmt: ir.Stmt) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
-    """Buffers a statement reads and writes."""
+    """Buffers a statement reads and writes, also through views of their parts."""
     reads = {n.buffer for n in ir.walk(stmt) if isinstance(n, ir.BufferLoad)}
     writes = {n.buffer for n in ir.walk(stmt) if isinstance(n, ir.BufferStore)}
+    for block in reversed(ir.blocks(stmt)):  # views of views stand further in
+        for view in block.match_buffers:
+            for touched in (reads, writes):
+                if view.buffer in touched:
+                    touched.remove(view.buffer)
+                    touched.add(view.source.buffer)
     return reads, writes
+
+
+def _any(stmt: ir.Stmt) -> set[ir.Buffer]:
+    reads, writes = _touched(stmt)
+    return reads | writes
 
 
 def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, list[Split]]:
@@ -49,37 +60,51 @@ def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, 
     root = func.root
     stmts = list(root.body.seq) if isinstance(root.body, ir.SeqStmt) else [root.body]
     splits: list[Split] = []
-    for stmt in list(stmts):
-        reads, writes = _touched(stmt)
-        if len(reads - writes) != 1 or len(writes) != 1:
-            continue
-        source, target = next(iter(reads - writes)), next(iter(writes))
-        position = _param_position(func, source)
-        if position is None or position not in constant or not _static(target):
-            continue
-        if all(target is not b for b in root.alloc_buffers) or not _static(source):
-            continue
-        others = [s for s in stmts if s is not stmt]
-        if any(source in _touched(s)[0] or target in _touched(s)[1] for s in others):
-            continue
-        splits.append(Split(position, _pack_function(func, stmt, source, target), target))
-        stmts = others
+    for position in sorted(constant):
+        chain, packed = _chain(func, stmts, func.buffers[position])
+        if chain:
+            pack = _pack_function(func, chain, func.buffers[position], packed)
+            splits.append(Split(position, pack, packed))
+            stmts = [s for s in stmts if s not in chain]
     return (_without(func, stmts, splits), splits) if splits else (func, [])
 
 
-def _param_position(func: ir.PrimFunc, buffer: ir.Buffer) -> int | None:
-    for position, candidate in enumerate(func.buffers):
-        if candidate is buffer:
-            return position
-    return None
+def _chain(
+    func: ir.PrimFunc, stmts: list[ir.Stmt], source: ir.Buffer
+) -> tuple[list[ir.Stmt], ir.Buffer]:
+    """Nests, each of which reads only what the one before it makes, the first only `source`.
+
+    Nobody else touches what they read; what the last one makes, the buffer that comes with them,
+    takes the place of `source`.
+    """
+    chain: list[ir.Stmt] = []
+    while _static(source):
+        users = [s for s in stmts if source in _any(s) and s not in chain]
+        if len(users) != 1:
+            break
+        reads, writes = _touched(users[0])
+        elsewhere = {b for s in stmts if s is not users[0] for b in _any(s)}
+        made = writes & (elsewhere | set(func.buffers))
+        if reads - writes != {source} or len(made) != 1:
+            break
+        (target,) = made
+        if all(target is not b for b in func.root.alloc_buffers) or not _static(target):
+            break
+        if any(target in _touched(s)[1] for s in stmts if s is not users[0]):
+            break
+        chain.append(users[0])
+        source = target
+    return chain, source
 
 
 def _pack_function(
-    func: ir.PrimFunc, stmt: ir.Stmt, source: ir.Buffer, target: ir.Buffer
+    func: ir.PrimFunc, chain: list[ir.Stmt], source: ir.Buffer, target: ir.Buffer
 ) -> ir.PrimFunc:
     handles = (ir.Var("source", ir.dtype_of("handle")), ir.Var("packed", ir.dtype_of("handle")))
+    between = {b for stmt in chain for b in _touched(stmt)[1] if b is not target}
     # Neutral names: kernels that pack alike share the packing, and so the packed weight.
-    root = ir.Block("root", (), (), (), _Neutral()(stmt))
+    root = ir.Block("root", (), (), (), _Neutral()(ir.seq(chain)), alloc_buffers=tuple(
+        b for b in func.root.alloc_buffers if b in between))  # fmt: skip
     body = ir.BlockRealize((), ir.const(True, "bool"), root)
     packed = target.replace(scope="global")
     if packed is not target:
@@ -102,8 +127,9 @@ class _Neutral(ir.Mutator):
 def _without(func: ir.PrimFunc, stmts: list[ir.Stmt], splits: list[Split]) -> ir.PrimFunc:
     moved = {s.packed for s in splits}
     root = func.root
+    used = {b for stmt in stmts for b in _any(stmt)} - moved
     slim = root.replace(
-        body=ir.seq(stmts), alloc_buffers=tuple(b for b in root.alloc_buffers if b not in moved)
+        body=ir.seq(stmts), alloc_buffers=tuple(b for b in root.alloc_buffers if b in used)
     )
     by_position = {s.position: s.packed for s in splits}
     pairs = tuple(

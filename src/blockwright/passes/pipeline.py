@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.passes.channels_last import channels_last
+from blockwright.passes.choose_winograd import choose_winograd
 from blockwright.passes.context import Pass, PassContext
 from blockwright.passes.fold_constants import fold_constants
 from blockwright.passes.fold_scales import fold_scales
@@ -34,6 +35,7 @@ STAGES: tuple[Stage, ...] = (
             ("channels_last", channels_last),
             ("eliminate_common", eliminate_common),
             ("eliminate_dead", eliminate_dead),
+            ("choose_winograd", choose_winograd),
             ("legalize", legalize),
             ("fold_constants", fold_constants),
         ),

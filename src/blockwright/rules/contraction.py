@@ -62,9 +62,13 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 
 
 def canonicalize(
-    sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True
-) -> Canonical:
+    sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
+    apart: int = 0,
+) -> Canonical:  # fmt: skip
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
+
+    The first `apart` row axes are not fused with the others: each of their values has row tiles of
+    its own.
 
     Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
     far as the left operand's address stays linear.
@@ -75,7 +79,8 @@ def canonicalize(
         raise ScheduleError(f"block {before.name} is no contraction", code="BW340",
                             help="give a block C[...] = C[...] + A[...] * B[...] with a constant "
                             "initial value, over two buffers A and B other than C")  # fmt: skip
-    rows, columns = extent_of(before, facts.m), extent_of(before, facts.n)
+    inner = facts.m[apart:]
+    rows, columns = extent_of(before, inner), extent_of(before, facts.n)
     tile = choose_register_tile(target, rows, columns, before.writes[0].buffer.dtype.bits)
     depth = depth_groups(before, facts)
     extents = [it.dom.extent for it in before.iter_vars]
@@ -88,15 +93,16 @@ def canonicalize(
         sch.compute_inline(c)
         align(sch, block, tail)
     batch = [(p,) for p in facts.batch]
-    _regroup(sch, block, extents, [*batch, facts.m, facts.n, *depth])
-    _fuse_copy(sch, a, a, extents, [*batch, facts.m, *depth])
+    outer = [*batch, *((p,) for p in facts.m[:apart])]
+    _regroup(sch, block, extents, [*outer, inner, facts.n, *depth])
+    _fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
     _fuse_copy(sch, b, b, extents, [*batch, facts.n, *depth])
-    _fuse_copy(sch, block, tail, extents, [*batch, facts.m, facts.n])
-    padding = [1] * len(batch) + [tile.rows if pad_rows else 1, tile.columns] + [1] * len(depth)
+    _fuse_copy(sch, block, tail, extents, [*outer, inner, facts.n])
+    padding = [1] * len(outer) + [tile.rows if pad_rows else 1, tile.columns] + [1] * len(depth)
     a, b = _pad(sch, block, a, b, padding)
     _panels(sch, b, len(batch), tile)
     if len(depth) > 1:
-        _row_last_but_one(sch, a, len(batch))
+        _row_last_but_one(sch, a, len(outer))
     return Canonical(block, a, b, tile, len(depth))
 
 

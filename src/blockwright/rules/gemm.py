@@ -62,11 +62,11 @@ def apply(sch: Schedule, target: Target) -> None:
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
-        _product(sch, products[0], behind[-1], target)
+        contract(sch, products[0], behind[-1], target)
     else:
         kept += inline_where(sch, behind)
         for block in products:
-            _product(sch, block, None, target)
+            contract(sch, block, None, target)
     for handle in kept:
         spread(sch, [handle], target)
 
@@ -96,8 +96,8 @@ def _inline_producers(
     return kept
 
 
-def _product(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> None:
-    """Schedule one contraction, with the block behind it if there is one."""
+def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> None:
+    """Schedule one contraction at the root, with the block behind it if there is one."""
     facts = contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
@@ -125,7 +125,7 @@ def _product(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
         _add_up(sch, form, sums, ni, pieces[0])
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
     sch.parallel(sch.fuse(*loops[:batch], mo, no))
-    _pack(sch, form, batch)
+    pack(sch, form, batch)
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:
@@ -179,7 +179,7 @@ def _add_up(
         vector_rows(sch, handle, form.tile.columns)
 
 
-def _pack(sch: Schedule, form: Canonical, batch: int) -> None:
+def pack(sch: Schedule, form: Canonical, batch: int) -> None:
     """All threads write panels; the last one, which repeats columns, has code of its own."""
     own = sch.get_loops(form.b)
     panel = pack_panels(sch, form, own[batch:])

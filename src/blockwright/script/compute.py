@@ -55,6 +55,10 @@ Into = tuple[Tensor, Callable[..., Sequence[Any]]]
 """Where a block stores instead of in a buffer of its own: the tensor, and place by iterators."""
 
 
+Element = tuple[Sequence[Any], ir.Expr]
+"""A place in a tensor and the value stored there."""
+
+
 class Reducer:
     """A commutative reducer that takes the types of its components from the terms."""
 
@@ -157,6 +161,31 @@ class Program:
             buffer, where = into[0].buffer, _shape(into[1](*index))
         store = ir.BufferStore(buffer, ir.cast_to(value, buffer.dtype), where)
         self._add(name, () if into else (buffer,), iters, loop_vars, store, None, annotations)
+        return Tensor(buffer)
+
+    def compute_several(
+        self,
+        name: str,
+        shape: Sequence[Any],
+        domain: Sequence[Any],
+        body: Callable[..., tuple[Sequence[tuple[ir.Var, ir.Expr]], Sequence[Element]]],
+        dtype: str | ir.DType,
+        *,
+        axes: Sequence[str] = (),
+    ) -> Tensor:
+        """A spatial block that makes several elements of its result in each iteration.
+
+        `body(i, j, …)` over the box `domain` gives named values (variable, value), each of which
+        may use those before it, and the elements (place, value) that are stored.
+        """
+        iters, loop_vars = self._iterators(_shape(domain), axes, ir.IterType.SPATIAL)
+        named, elements = body(*(it.var for it in iters))
+        buffer = ir.Buffer(self._fresh(name), ir.dtype_of(dtype), _shape(shape))
+        stmt = ir.seq(ir.BufferStore(buffer, ir.cast_to(value, buffer.dtype), _shape(place))
+                      for place, value in elements)  # fmt: skip
+        for var, value in reversed(named):
+            stmt = ir.LetStmt(var, value, stmt)
+        self._add(name, (buffer,), iters, loop_vars, stmt, None, None)
         return Tensor(buffer)
 
     def reduce(

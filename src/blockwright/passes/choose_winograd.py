@@ -1,0 +1,88 @@
+"""ChooseWinograd: dense 3×3 convolutions with stride 1 get the algorithm that should be fastest.
+
+Before:  y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC")
+After:   y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC", winograd=4)
+
+`winograd` is the edge of the output tiles; without it the convolution is computed directly. The
+model of `rules/winograd_model.py` compares both for the target. Weights must be constants, because
+their transform is computed at compile time, and sizes known. A call that says `winograd=…` itself
+is left alone; the option `winograd=False`, or disabling the rule of this name, leaves all
+convolutions direct.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright import ir
+from blockwright.ops.common import accumulator
+from blockwright.ops.row import OpContext
+from blockwright.ops.table import OPERATORS
+from blockwright.ops.window import by_letter, numbers
+from blockwright.ops.winograd import TAPS
+from blockwright.passes.context import PassContext
+from blockwright.passes.rewrite import flat_function, map_graph_functions
+from blockwright.rules.winograd import RULE
+from blockwright.rules.winograd_model import Convolution, direct_cycles, plan
+from blockwright.target import Target
+
+ACCURATE = (2, 4)
+"""Tiles whose rounding errors stay within ten times those of the direct sum; 6 does not."""
+
+_GAIN = 0.9  # predicted share of the direct method's time from which the other one is taken
+
+
+def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Set `winograd` where it pays."""
+    forbidden = RULE.name in ctx.options.get("disabled_rules", ())
+    if forbidden or not ctx.options.get("winograd", True) or ctx.target.kind != "cpu":
+        return module
+
+    def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
+        bindings = [_chosen(binding, ctx.target) for binding in function.bindings]
+        same = all(a is b for a, b in zip(bindings, function.bindings, strict=True))
+        return function if same else flat_function(function, bindings)
+
+    return map_graph_functions(module, one)
+
+
+def _chosen(binding: ir.Binding, target: Target) -> ir.Binding:
+    call = binding.value if isinstance(binding, ir.VarBinding) else None
+    if not isinstance(call, ir.GraphCall) or not isinstance(call.op, ir.OpRef):
+        return binding
+    if call.op.name != "nn.conv2d" or "winograd" in call.attrs:
+        return binding
+    conv = convolution_of(call)
+    size = 0 if conv is None else best_size(target, conv)
+    if not size:
+        return binding
+    return binding.replace(value=call.replace(attrs={**call.attrs, "winograd": size}))
+
+
+def best_size(target: Target, conv: Convolution) -> int:
+    """The edge of Winograd's tiles for a convolution, 0 for the direct sum."""
+    cycles, size = min((plan(target, conv, m).cycles, m) for m in ACCURATE)
+    return size if cycles < _GAIN * direct_cycles(target, conv) else 0
+
+
+def convolution_of(call: ir.GraphCall) -> Convolution | None:
+    """The extents of a call that could be computed so; None for any other."""
+    attrs: dict[str, Any] = {**OPERATORS["nn.conv2d"].attrs, **call.attrs}
+    ctx = OpContext("nn.conv2d")
+    weight, out = call.args[1], call.info
+    if not isinstance(weight, ir.Constant) or not isinstance(out, ir.TensorInfo):
+        return None
+    plain = all(numbers(ctx, key, attrs[key], 2, 1) == (1, 1) for key in ("strides", "dilation"))
+    shape = [ir.const_int(d) for d in out.shape or ()]
+    sizes = [s for s in shape if s]  # neither symbolic nor empty
+    if not plain or attrs["groups"] != 1 or len(sizes) != 4 or out.dtype is None:
+        return None
+    taps = by_letter(attrs["kernel_layout"], weight.data.shape)
+    if (taps["H"], taps["W"]) != (TAPS, TAPS) or min(taps["I"], taps["O"]) < 2:
+        return None
+    if not out.dtype.is_float or out.dtype is not weight.tensor_info.dtype:
+        return None
+    if accumulator(out.dtype) is not out.dtype:
+        return None
+    y = by_letter(attrs["out_layout"] or attrs["data_layout"], sizes)
+    return Convolution(y["N"], y["H"], y["W"], taps["I"], taps["O"], out.dtype.bits)

@@ -1,0 +1,129 @@
+"""Analytic model of Winograd convolutions: what they cost, and by what groups of tiles to go.
+
+Cycles of one core: multiplications at the FMA rate, transforms by their vector instructions, and
+traffic where it does not hide behind arithmetic. Tiles are taken in groups whose transforms stay in
+the second-level cache; filters then pass once for each group. Where filters are large and tiles
+few, all tiles are one group, and each step of the algorithm is a pass of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import msgspec
+
+from blockwright.ops.winograd import TAPS
+from blockwright.ops.winograd_transforms import operations, transforms
+from blockwright.rules.tiles import choose_register_tile
+from blockwright.target import Target
+
+_BITS_PER_CYCLE = 512  # of arithmetic: two units of 256 bits, or one of 512
+_EFFICIENCY = 0.93  # of a product in register tiles
+_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32, 16, 10  # per cycle and core
+_FORK = 8000  # cycles until all threads have begun a pass and ended it
+
+
+class Convolution(msgspec.Struct, frozen=True):
+    """Extents of a 3×3 convolution with stride 1; height and width are those of the result."""
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    filters: int
+    bits: int = 32
+
+    def grid(self, m: int) -> tuple[int, int, int]:
+        """Images, and rows and columns of tiles of m×m results in each."""
+        return self.batch, math.ceil(self.height / m), math.ceil(self.width / m)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Tiles in a group, None for all steps one after the other, and the cycles expected."""
+
+    group: int | None
+    cycles: float
+
+
+@lru_cache(maxsize=1024)
+def plan(target: Target, conv: Convolution, m: int) -> Plan:
+    """The best way to go through the tiles of edge m."""
+    count = math.prod(conv.grid(m))
+    best = Plan(None, _in_passes(target, conv, m, count))
+    for group in _groups(conv.grid(m)):
+        if _group_bytes(conv, m, group) <= target.cache(2).size // 2:
+            tasks = math.ceil(count // group / target.num_threads)
+            filters = _filter_bytes(conv, m) / _rate(target, 2 * _filter_bytes(conv, m))
+            products = _products(target, conv, m, group)
+            cycles = tasks * (max(products, filters) + _transforms(target, conv, m, group)) + _FORK
+            best = min(best, Plan(group, cycles), key=lambda p: p.cycles)
+    return best
+
+
+def direct_cycles(target: Target, conv: Convolution) -> float:
+    """Cycles of the direct method."""
+    vectors = math.ceil(conv.filters / _lanes(target, conv))
+    pixels = conv.batch * conv.height * conv.width
+    steps = pixels * TAPS**2 * conv.channels * vectors
+    weights = TAPS**2 * conv.channels * conv.filters * conv.bits // 8
+    cycles = steps / _per_cycle(target) / _EFFICIENCY
+    return max(cycles, weights / _rate(target, weights)) / target.num_threads + _FORK
+
+
+def _groups(grid: tuple[int, int, int]) -> list[int]:
+    """Numbers of tiles that are parts of a line, or whole lines, or whole images; neither one
+    nor all tiles."""
+    batch, rows, columns = grid
+    found = {d for d in range(1, columns + 1) if columns % d == 0}
+    found |= {columns * d for d in range(1, rows + 1) if rows % d == 0}
+    found |= {columns * rows * d for d in range(1, batch + 1) if batch % d == 0}
+    return sorted(found - {1, batch * rows * columns})
+
+
+def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
+    filters = _filter_bytes(conv, m) / _rate(target, _filter_bytes(conv, m))
+    moved = 2 * _group_bytes(conv, m, count)  # written by one pass, read by the next
+    cycles = max(_products(target, conv, m, count), filters) + _transforms(target, conv, m, count)
+    return (cycles + moved / _rate(target, moved)) / target.num_threads + 3 * _FORK
+
+
+def _products(target: Target, conv: Convolution, m: int, tiles: int) -> float:
+    tile = choose_register_tile(target, tiles, conv.filters, conv.bits)
+    rows = math.ceil(tiles / tile.rows) * tile.rows
+    columns = math.ceil(conv.filters / tile.columns) * tile.vectors
+    steps = (m + TAPS - 1) ** 2 * rows * conv.channels * columns
+    return steps / _per_cycle(target) / _EFFICIENCY
+
+
+def _transforms(target: Target, conv: Convolution, m: int, tiles: int) -> float:
+    matrices, edge = transforms(m, TAPS), m + TAPS - 1
+    into = 2 * edge * operations(matrices.input) + 4 * edge**2  # and the input's border
+    back = (edge + m) * operations(matrices.output) + edge**2 + m**2
+    lanes = _lanes(target, conv)
+    vectors = into * math.ceil(conv.channels / lanes) + back * math.ceil(conv.filters / lanes)
+    return tiles * vectors / _per_cycle(target)
+
+
+def _per_cycle(target: Target) -> float:
+    """Vector instructions per cycle."""
+    return _BITS_PER_CYCLE / max(target.vector_bits, 256)
+
+
+def _lanes(target: Target, conv: Convolution) -> int:
+    return max(1, target.vector_bits // conv.bits)
+
+
+def _filter_bytes(conv: Convolution, m: int) -> int:
+    return (m + TAPS - 1) ** 2 * conv.channels * conv.filters * conv.bits // 8
+
+
+def _group_bytes(conv: Convolution, m: int, tiles: int) -> int:
+    return (m + TAPS - 1) ** 2 * tiles * (conv.channels + conv.filters) * conv.bits // 8
+
+
+def _rate(target: Target, size: int) -> int:
+    """Bytes per cycle from the nearest cache that holds so many."""
+    if size <= target.cache(2).size:
+        return _L2_BYTES
+    return _L3_BYTES if size <= target.cache(3).size else _MEMORY_BYTES

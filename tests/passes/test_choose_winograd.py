@@ -1,0 +1,117 @@
+"""Which convolutions become Winograd's, and what the compiled kernel is then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.graph import GraphBuilder, constant
+from blockwright.passes import PassContext
+from blockwright.passes.choose_winograd import choose_winograd
+from blockwright.support import GraphError
+from blockwright.target import Target
+
+MACHINE = Target("x86-64-v3", num_threads=2)
+
+
+def model(
+    shape: tuple[Any, ...] = (1, 28, 28, 64), filters: int = 64, kernel: int = 3,
+    constant_weight: bool = True, dtype: str = "float32", **attrs: Any,
+) -> ir.IRModule:  # fmt: skip
+    """relu(conv2d(x, w) + b), channels last."""
+    builder = GraphBuilder()
+    x = builder.param("x", _info(shape, dtype))
+    size = (kernel, kernel, shape[3] // attrs.get("groups", 1), filters)
+    weight = np.random.default_rng(0).standard_normal(size).astype(dtype)
+    w = constant(weight, "w") if constant_weight else builder.param("w", _info(size, dtype))
+    given: dict[str, Any] = {"padding": 1, "data_layout": "NHWC", "kernel_layout": "HWIO"}
+    y = builder.op("nn.conv2d", x, w, **(given | attrs))
+    bias = np.random.default_rng(1).standard_normal(filters).astype(dtype)
+    y = builder.op("relu", builder.op("add", y, constant(bias, "b")))
+    return ir.IRModule({"main": builder.finish("main", y)})
+
+
+def _info(shape: tuple[Any, ...], dtype: str) -> ir.TensorInfo:
+    return ir.TensorInfo(tuple(ir.as_expr(d, ir.dtype_of("int64")) for d in shape),
+                         ir.dtype_of(dtype))  # fmt: skip
+
+
+def chosen(module: ir.IRModule, **options: Any) -> int:
+    """The edge of Winograd's tiles after the pass."""
+    after = choose_winograd(module, PassContext(MACHINE, options))
+    (size,) = (c.attrs.get("winograd", 0) for c in ir.collect(after["main"], ir.GraphCall)
+               if isinstance(c.op, ir.OpRef) and c.op.name == "nn.conv2d")  # fmt: skip
+    return size
+
+
+def test_a_dense_convolution_is_computed_from_tiles() -> None:
+    assert chosen(model()) in (2, 4)
+
+
+def test_it_can_be_forbidden() -> None:
+    assert chosen(model(), winograd=False) == 0
+    assert chosen(model(), disabled_rules=["winograd"]) == 0
+
+
+def test_a_size_that_the_call_names_stays() -> None:
+    assert chosen(model(winograd=6)) == 6
+    assert chosen(model(winograd=0)) == 0
+
+
+DIRECT: dict[str, dict[str, Any]] = {
+    "stride": {"strides": 2},
+    "dilation": {"dilation": 2},
+    "groups": {"groups": 2},
+    "kernel": {"kernel": 5},
+    "weights that are no constants": {"constant_weight": False},
+    "half precision": {"dtype": "float16"},
+    "one channel": {"shape": (1, 28, 28, 1)},
+    "a small image": {"shape": (1, 3, 3, 4), "filters": 4},
+    "a symbolic size": {"shape": (1, ir.Var("h", ir.dtype_of("int64")), 28, 64)},
+    "an empty batch": {"shape": (0, 28, 28, 64)},
+}
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_others_are_computed_directly(name: str) -> None:
+    assert chosen(model(**DIRECT[name])) == 0
+
+
+def test_filters_are_transformed_at_compile_time() -> None:
+    module = model((1, 12, 12, 24), 40, winograd=4)
+    compiled = bw.compile(module)
+    kernels = [f for f in compiled.lowered.functions.values() if isinstance(f, ir.PrimFunc)]
+    names = {b.name for f in kernels for b in ir.blocks(f.body)}
+    assert not any("filter" in name for name in names)
+    packed = [a.shape for a in compiled.lowered.attrs["constants"].values()]
+    assert any(shape[:2] == (6, 6) for shape in packed)  # one matrix of filters per point
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_follows_is_applied_to_the_tiles(size: int) -> None:
+    x = np.random.default_rng(2).standard_normal((2, 11, 14, 24)).astype("float32")
+    compiled = bw.compile(model(x.shape, 40, winograd=size))
+    assert compiled.context.notes == []
+    expected = np.asarray(bw.compile(model(x.shape, 40, winograd=0))(x))
+    np.testing.assert_allclose(np.asarray(compiled(x)), expected, rtol=0, atol=2e-4)
+    assert "winograd" in compiled.show("schedule")
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "size": ({"winograd": 5}, "tiles of 2, 4, 6"),
+    "stride": ({"winograd": 2, "strides": 2}, "stride and dilation 1"),
+    "kernel": ({"winograd": 2, "kernel": 5}, "3 by 3"),
+    "type": ({"winograd": 2, "dtype": "float16"}, "summed in a wider one"),
+    "channels": ({"winograd": 2, "shape": (1, 6, 6, 1)}, "more than one channel"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_call_that_cannot_be_computed_so_is_an_error(name: str) -> None:
+    attrs, reason = BAD[name]
+    with pytest.raises(GraphError, match=reason):
+        bw.compile(model(**attrs))

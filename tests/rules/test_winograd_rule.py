@@ -1,0 +1,163 @@
+"""The Winograd rule: what it takes, that it keeps the meaning, how exact it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.build import build
+from blockwright.ops.row import OpContext
+from blockwright.ops.table import OPERATORS
+from blockwright.rules import apply_rules
+from blockwright.rules.winograd_model import Convolution, direct_cycles, plan
+from blockwright.target import Target
+from blockwright.target.target import Cache
+
+AVX2 = Target("x86-64-v3", num_threads=2)
+
+
+def convolution(
+    size: int, shape: tuple[int, int, int, int], filters: int, padding: Any = 1,
+    layout: str = "NHWC",
+) -> ir.PrimFunc:  # fmt: skip
+    """nn.conv2d of a shape given as N, H, W, C, in any layout; `size` 0 is the direct method."""
+    row = OPERATORS["nn.conv2d"]
+    dims = dict(zip("NHWC", shape, strict=True))
+    infos = [_tensor(*(dims[letter] for letter in layout)), _tensor(3, 3, shape[3], filters)]
+    attrs = {**row.attrs, "padding": padding, "data_layout": layout, "kernel_layout": "HWIO",
+             "winograd": size}  # fmt: skip
+    assert row.lower is not None
+    return row.lower(OpContext(row.name), infos, attrs)
+
+
+def _tensor(*shape: int) -> ir.TensorInfo:
+    return ir.TensorInfo(tuple(ir.const(d, "int64") for d in shape), ir.dtype_of("float32"))
+
+
+CASES: dict[str, tuple[int, tuple[int, int, int, int], int, Any]] = {
+    "groups of tiles": (2, (1, 8, 8, 3), 4, 1),
+    "results that are no whole tiles": (4, (1, 9, 7, 4), 3, 1),
+    "no padding": (2, (2, 6, 5, 2), 3, 0),
+    "a border on some sides": (4, (1, 6, 8, 3), 2, (0, 2, 1, 1)),
+    "one tile": (4, (1, 4, 4, 5), 3, 1),
+    "one line of pixels": (2, (2, 3, 6, 2), 2, (0, 0, 0, 1)),
+    "large tiles": (6, (1, 13, 6, 2), 3, 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_keeps_the_meaning(checks: Any, name: str) -> None:
+    size, shape, filters, padding = CASES[name]
+    checks.taken_by("winograd", convolution(size, shape, filters, padding), {})
+
+
+def test_channels_first_are_taken_too(checks: Any) -> None:
+    checks.taken_by("winograd", convolution(2, (1, 6, 6, 3), 4, layout="NCHW"), {})
+
+
+def test_transforms_of_a_tile_stay_in_registers(checks: Any) -> None:
+    result = checks.taken_by("winograd", convolution(4, (1, 16, 16, 8), 16), {})
+    local = {b.name for b in result.func.root.alloc_buffers if b.scope == "local"}
+    assert {"input_columns", "output_columns", "results"} <= local
+    assert any(n for n in ir.loops(result.func.body) if n.kind is ir.ForKind.PARALLEL)
+
+
+def test_a_large_input_gets_its_border_where_tiles_are_transformed(checks: Any) -> None:
+    """A padded copy of the whole would go through memory."""
+    tiny = Target("x86-64-v3", num_threads=1)
+    object.__setattr__(tiny, "caches", tuple(Cache(256 * 1024) for _ in range(3)))
+    func = convolution(4, (1, 64, 64, 32), 16)
+    result = apply_rules(func, tiny)
+    assert (result.rule, result.note) == ("winograd", "")
+    (task,) = (n for n in ir.loops(result.func.body) if "padded" in _blocks_below(n)
+               and n.kind is ir.ForKind.PARALLEL)  # fmt: skip
+    assert "product_o" in _blocks_below(task)
+    x, w = checks.normal(1, 64, 64, 32), checks.normal(3, 3, 32, 16, seed=1)
+    out = np.empty((1, 64, 64, 16), np.float32)
+    build(result.func)[func.name](x, w, out)
+    np.testing.assert_allclose(out, _float64(x, w, (1,) * 4), rtol=0, atol=1e-3)
+
+
+def _blocks_below(loop: ir.For) -> set[str]:
+    return {b.name for b in ir.blocks(loop.body)}
+
+
+def test_other_programs_are_refused(checks: Any) -> None:
+    direct = convolution(0, (1, 6, 6, 3), 4)
+    assert "does not stand between transforms" in checks.refusal("winograd", direct)
+    assert "0 contractions" in checks.refusal("winograd", _relu())
+
+
+def _relu() -> ir.PrimFunc:
+    row = OPERATORS["relu"]
+    assert row.lower is not None
+    return row.lower(OpContext(row.name), [_tensor(4, 4)], dict(row.attrs))
+
+
+# ------------------------------------------------------------------------------------------- errors
+SHAPES = [
+    (4, (1, 56, 56, 64), 64, 1),
+    (4, (1, 7, 7, 512), 128, 1),
+    (2, (1, 7, 7, 512), 128, 1),
+    (4, (3, 13, 11, 20), 36, 1),
+    (2, (2, 9, 16, 17), 40, (0, 1, 2, 0)),
+    (4, (1, 30, 6, 8), 8, 0),
+    (4, (2, 5, 29, 33), 7, 2),
+    (4, (5, 7, 7, 48), 64, 1),
+]
+
+
+@pytest.mark.parametrize(("size", "shape", "filters", "padding"), SHAPES)
+def test_errors_stay_within_ten_times_those_of_the_direct_method(
+    checks: Any, size: int, shape: tuple[int, int, int, int], filters: int, padding: Any
+) -> None:
+    """Largest and mean square error to float64, for operands of a normal distribution."""
+    x = checks.normal(*shape)
+    w = checks.normal(3, 3, shape[3], filters, seed=1)
+    pads = (padding,) * 4 if isinstance(padding, int) else padding
+    exact = _float64(x, w, pads)
+    errors = [_error(convolution(m, shape, filters, padding), x, w, exact) for m in (0, size)]
+    for direct, ours in zip(*errors, strict=True):
+        assert ours <= 10 * direct
+
+
+def _float64(x: Any, w: Any, pads: tuple[int, ...]) -> Any:
+    """The convolution in float64; `pads` are top, left, bottom, right."""
+    top, left, bottom, right = pads
+    data = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    height, width = data.shape[1] - 2, data.shape[2] - 2
+    return sum(
+        data[:, i : i + height, j : j + width] @ w[i, j].astype(np.float64)
+        for i in range(3)
+        for j in range(3)
+    )
+
+
+def _error(func: ir.PrimFunc, x: Any, w: Any, exact: Any) -> tuple[float, float]:
+    result = apply_rules(func, Target("native"))
+    assert "gave up" not in result.note
+    out = np.empty(exact.shape, np.float32)
+    build(result.func)[func.name](x, w, out)
+    difference = np.abs(out - exact)
+    return float(difference.max()), float(np.sqrt((difference**2).mean()))
+
+
+# -------------------------------------------------------------------------------------------- model
+def test_groups_fit_in_the_second_level_cache() -> None:
+    for conv in (Convolution(1, 56, 56, 64, 64), Convolution(16, 30, 45, 24, 200)):
+        group = plan(AVX2, conv, 4).group
+        assert group is not None
+        assert 36 * group * (conv.channels + conv.filters) * 4 <= AVX2.cache(2).size // 2
+
+
+def test_few_tiles_with_large_filters_go_in_passes() -> None:
+    assert plan(AVX2, Convolution(1, 7, 7, 512, 512), 4).group is None
+
+
+def test_many_channels_gain_and_small_images_do_not() -> None:
+    wide, small = Convolution(1, 56, 56, 64, 64), Convolution(1, 5, 5, 8, 8)
+    assert plan(AVX2, wide, 4).cycles < 0.5 * direct_cycles(AVX2, wide)
+    assert plan(AVX2, small, 4).cycles > direct_cycles(AVX2, small)
