@@ -230,7 +230,8 @@ PREDICATED = {
     "symbolic and shifted": Variant(
         NARROW, lambda s: s.reverse_compute_inline(block(s, "Y")), RIGHT, sized(1, 5)),
     "ragged tiles on both axes": Variant(NARROW, split_and_inlined, RIGHT, sized(1, 4, 6)),
-    "fused and split again, unprovable for any size": Variant(NARROW, fused_and_inlined, "BW358"),
+    "fused and split again, of any size": Variant(
+        NARROW, fused_and_inlined, RIGHT, sized(1, 4, 5, 6)),
     "fused and split again": Variant(SIX_ROWS, fused_and_inlined),
     "tiles outermost and innermost": Variant(NARROW, reordered_and_inlined, RIGHT, sized(1, 6)),
     "a producer that is guarded": Variant(
