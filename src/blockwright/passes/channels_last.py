@@ -16,13 +16,12 @@ Decisions are made for regions, operators connected by tensors stored channels-l
 
     bytes    = what the layout changes of the region read and write,
     were     = what those of the model between its operators did before,
-    profit   = FLOP / 200 + bytes of the result, of dense convolutions, and 4 × the bytes read and
-               written, of depthwise convolutions and pools,
+    profit   = FLOP / 200 + bytes of the result, of dense convolutions,
 
 a region is converted when bytes < were + profit, or when both sides are 0. Profits are in bytes
 moved: over channels-first data a dense convolution gathers its operand and scatters its result,
-which was measured to cost a byte of copying per 200 operations and one per byte of the result;
-without vectors along channels, depthwise convolutions and pools take several times as long.
+which was measured to cost a byte of copying per 200 operations and one per byte of the result.
+Depthwise convolutions and pools are as fast in either order and follow their neighbours.
 Symbolic sizes count as 128, or the nearest size allowed.
 """
 

@@ -13,7 +13,6 @@ from blockwright.passes.layout_rules import attributes
 
 _TYPICAL = 128  # what an unknown size counts as
 _FLOP_PER_BYTE = 200  # see `channels_last`
-_WINDOW_PASSES = 4
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -101,7 +100,10 @@ class Sizes:
         return self.number(info.shape or ()) * (info.dtype.nbytes if info.dtype else 4)
 
     def profit(self, call: ir.GraphCall) -> int:
-        """What it is worth, in bytes moved, that a convolution or pool runs channels-last."""
+        """What it is worth, in bytes moved, that a convolution or pool runs channels-last.
+
+        Windows without a product over channels are as fast in either order.
+        """
         data, out = call.args[0].tensor_info, call.tensor_info
         if len(call.args) > 1:
             layout: str = attributes(call)["kernel_layout"]
@@ -116,4 +118,4 @@ class Sizes:
                 taps = tuple(d for k, d in zip(layout, weight, strict=True) if k != letter)
                 flop = 2 * self.number(where.shape or ()) * self.number(taps)
                 return flop // _FLOP_PER_BYTE + self.bytes(out)
-        return _WINDOW_PASSES * (self.bytes(data) + self.bytes(out))
+        return 0

@@ -12,7 +12,7 @@ from blockwright.arith import simplify
 from blockwright.rules.facts import address_of, extent_of, stride
 from blockwright.rules.window_tiles import WindowShape
 
-_NEAR = 4  # elements between neighbours of a vector that a few loads and shuffles still bring
+NEAR = 4  # elements between neighbours of a vector that a few loads and shuffles still bring
 
 
 class Sliding(msgspec.Struct, frozen=True, eq=False):
@@ -94,7 +94,7 @@ def _vector(
     source = address_of(data, block)
     for position in reversed(spatial):
         it = block.iter_vars[position]
-        if stride(result, it) == 1 and 1 <= stride(source, it) <= _NEAR:
+        if stride(result, it) == 1 and 1 <= stride(source, it) <= NEAR:
             return position
     return None
 

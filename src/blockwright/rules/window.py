@@ -25,11 +25,11 @@ from typing import Literal
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import is_spatial, leaf_blocks, position_of
+from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, position_of, stride
 from blockwright.rules.inline import block_of, extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.sliding import Sliding, shape_of, sliding_of
+from blockwright.rules.sliding import NEAR, Sliding, shape_of, sliding_of
 from blockwright.rules.window_tiles import WindowBlocks, WindowTile, window_plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
@@ -58,7 +58,8 @@ def apply(sch: Schedule, target: Target) -> None:
     handles = sch.get_child_blocks(sch.get_block("root"))
     parts = [h for h in handles if not is_spatial(block_of(sch, h))]
     if len(parts) == 1:
-        _window(sch, *_neighbours(sch), target)
+        transposed = _spread_transposed(sch, handles[: handles.index(parts[0])], target)
+        _window(sch, *_neighbours(sch, transposed), target)
         return
     for handle in _inline_before(sch, handles[: handles.index(parts[0])]):
         spread(sch, [handle], target)
@@ -118,12 +119,30 @@ def _facts(sch: Schedule, block: BlockRV) -> Sliding:
     return found
 
 
-def _neighbours(sch: Schedule) -> tuple[BlockRV, list[BlockRV], BlockRV | None]:
-    """Inline the work around the window.
+def _spread_transposed(sch: Schedule, before: list[BlockRV], target: Target) -> list[BlockRV]:
+    """Schedule copies that change the order of axes: read through them, data would be scattered."""
+    found: list[BlockRV] = []
+    for handle in before:
+        block = block_of(sch, handle)
+        last = next((it for it in reversed(block.iter_vars)
+                     if not ir.is_const_int(it.dom.extent, 1)), None)  # fmt: skip
+        if last is None or not is_copy(block):
+            continue
+        (load,) = ir.collect(block.body, ir.BufferLoad)
+        if stride(address_of(load, block), last) > NEAR:
+            spread(sch, [handle], target)
+            found.append(handle)
+    return found
+
+
+def _neighbours(
+    sch: Schedule, stay: list[BlockRV]
+) -> tuple[BlockRV, list[BlockRV], BlockRV | None]:
+    """Inline the work around the window, but for the blocks that stay.
 
     Returns the window, what makes its data and is no plain copy, and the last block behind it.
     """
-    handles = sch.get_child_blocks(sch.get_block("root"))
+    handles = [h for h in sch.get_child_blocks(sch.get_block("root")) if h not in stay]
     at = next(k for k, h in enumerate(handles) if not is_spatial(block_of(sch, h)))
     facts = _facts(sch, handles[at])
     before: list[BlockRV] = []
