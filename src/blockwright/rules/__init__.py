@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.rules import attention, elementwise, fallback, gemm, rows
+from blockwright.rules import attention, elementwise, fallback, gemm, gemv, rows
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
 
 RULES: tuple[Rule, ...] = (
+    gemv.RULE,
     gemm.RULE,
     attention.RULE,
     rows.RULE,
