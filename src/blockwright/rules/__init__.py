@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.rules import attention, elementwise, fallback, gemm, gemv, rows
+from blockwright.rules.facts import CONSTANT_PARAMS
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
 
@@ -27,4 +28,4 @@ def apply_rules(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ())
     return try_rules([r for r in RULES if r.name not in disabled], func, target)
 
 
-__all__ = ["RULES", "Rule", "RuleResult", "apply_rules"]
+__all__ = ["CONSTANT_PARAMS", "RULES", "Rule", "RuleResult", "apply_rules"]

@@ -10,6 +10,15 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import IndexMap, simplify
 
+# attribute of a program: positions of parameters whose values are known when it is compiled
+CONSTANT_PARAMS = "tir.constant_params"
+
+
+def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
+    """Whether a buffer is a parameter that is known at compile time: packing it costs nothing."""
+    known = func.attrs.get(CONSTANT_PARAMS, ())
+    return any(func.buffers[position] is buffer for position in known)
+
 
 def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
     """Blocks directly under the root, in program order; empty for any other structure."""

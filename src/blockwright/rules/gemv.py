@@ -2,7 +2,8 @@
 
     out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], …)   with few m
 
-The matrix is read once, where it lies, and no panel is written. Two forms, by its layout:
+The matrix is read once, where it lies, and no panel is written. (A constant matrix is the business
+of the GEMM rule: panels are one stream of memory, and making them costs nothing then.) Two forms, by its layout:
 
 - *dots*, where reduction elements are neighbours: some rows of W at a time, each with a vector of
   partial sums per row of A; the lanes are added up at the end;
@@ -22,9 +23,11 @@ from blockwright.rules.facts import (
     contraction_of,
     depth_groups,
     extent_of,
+    is_constant,
     is_spatial,
     leaf_blocks,
     stride,
+    windowed,
 )
 from blockwright.rules.inline import extent, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
@@ -71,6 +74,10 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
         return f"both operands have more than {most} rows"
     if extent_of(block, facts.k) == 1 or extent_of(block, many) == 1:
         return "there is no matrix"
+    if len([p for p in many if not ir.is_const_int(block.iter_vars[p].dom.extent, 1)]) > 1:
+        return "the rows of the matrix are several axes"
+    if not windowed(block).isdisjoint((facts.a, facts.b)):
+        return "a window slides over an operand"
     loads = [n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is matrix]
     address = address_of(loads[0], block)
     near = {p for p in (*many, *facts.k) if stride(address, block.iter_vars[p]) == 1}
@@ -90,11 +97,16 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     roles = _skinny(product, target)
     if isinstance(roles, str):
         return roles
+    if is_constant(func, roles.matrix):
+        return "the matrix is a constant: panels of it are made at compile time"
     facts = contraction_of(product)
     assert facts is not None
     result = product.writes[0].buffer.dtype
     if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
         return "operands and result are not of one floating-point type"
+    depth = extent_of(product, roles.k)
+    if roles.dots and depth is not None and depth < 2 * target.lanes(result):
+        return "the reduction is shorter than two vectors"
     along = msgspec.structs.replace(facts, a=roles.matrix)
     if roles.dots and len(depth_groups(product, along)) > 1:
         return "the rows of the matrix are not contiguous"
@@ -205,8 +217,9 @@ def _updates(
     sch.vectorize(sch.get_loops(init)[-1])
     vectorize_last(sch, out, sch.get_loops(out)[-1], target)
     sch.annotate(k0, "loop_partition", True)
+    task = sch.fuse(*batch, task) if batch else task
     sch.annotate(task, "loop_partition", True)
-    return sch.fuse(*batch, task) if batch else task
+    return task
 
 
 RULE = Rule("gemv", refuses, apply)
