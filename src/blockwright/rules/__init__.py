@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.rules import attention, elementwise, fallback, gemm, gemv, rows
+from blockwright.rules import attention, columns, elementwise, fallback, gemm, gemv, rows
 from blockwright.rules.facts import CONSTANT_PARAMS
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
@@ -14,6 +14,7 @@ RULES: tuple[Rule, ...] = (
     gemv.RULE,
     gemm.RULE,
     attention.RULE,
+    columns.RULE,
     rows.RULE,
     elementwise.RULE,
     fallback.RULE,

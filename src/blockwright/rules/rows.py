@@ -112,7 +112,7 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     loops = inner_loops(sch, handle, row)
     if not loops:
         return
-    reducing = [loop for loop in loops if _reduces(sch, block, loop)]
+    reducing = [loop for loop in loops if reduces(sch, block, loop)]
     spatial = [loop for loop in loops if all(loop != r for r in reducing)]
     if spatial and extent(sch, spatial[-1]) != 1:
         others = [loop for loop in loops if loop != spatial[-1]]
@@ -160,7 +160,7 @@ def _vectors_at_once(size: int | None, lanes: int) -> int:
     return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
 
 
-def _reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
+def reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
     """Whether a loop drives reduction iterators of the block."""
     found = sch.get(loop)
     assert isinstance(found, ir.For)

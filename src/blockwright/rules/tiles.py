@@ -144,3 +144,17 @@ def update_stretch(target: Target, rows: int, many: int | None, bits: int) -> in
 def steps_at_once(depth: int | None) -> int:
     """Steps of a reduction that are added to sums in cache at a time."""
     return _STEPS if depth is None else min(_STEPS, depth)
+
+
+def column_stretch(target: Target, columns: int | None, depth: int | None, bits: int) -> int:
+    """Columns of one task when `depth` elements of each are passed several times.
+
+    They stay in half of the second-level cache; without any (0), sums alone take room. No less
+    than two vectors, because memory is fetched in lines, and enough tasks for all threads.
+    """
+    stretch = update_stretch(target, 1, columns, bits)
+    if depth == 0:
+        return stretch
+    lanes = max(1, target.vector_bits // bits)
+    room = target.cache(2).size // 2 // ((depth or 1024) * bits // 8)
+    return max(min(2 * lanes, stretch), min(stretch, room // lanes * lanes))
