@@ -128,10 +128,10 @@ def widened() -> ir.PrimFunc:
 REFUSED |= {
     "operand is a vector": product(N, 16, 1),
     "not of one floating-point type": widened(),
-    "2 contractions, one is wanted": chained(),
+    "one contraction reads what another makes": chained(),
     "other blocks reduce too": normalised(),
-    "0 contractions, one is wanted": squared(),
-    "contractions, one is wanted": product(N, 16, 16, "int32"),
+    "no contraction": squared(),
+    "contraction": product(N, 16, 16, "int32"),
 }
 
 

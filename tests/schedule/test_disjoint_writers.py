@@ -246,3 +246,24 @@ def same_natively(before: ir.PrimFunc, after: ir.PrimFunc) -> None:
     bw.build(after)["main"](*actual)
     for x, y in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("name", ["B0", "B1", "B2"])
+def test_a_part_is_reindexed_beside_the_other_writers(name: str) -> None:
+    """The copy out stands where the part was made, so later writers still come later."""
+    func = from_source(CONCAT)
+    sch = Schedule(func)
+    copy = sch.reindex(name, ("write", 0))
+    order = [b.name for b in ir.blocks(sch.func.body)]
+    assert order.index(sch.get(copy).name) == order.index(name) + 1  # pyright: ignore[reportAttributeAccessIssue]
+    assert_same_meaning(func, sch.func)
+
+
+def test_what_overwrites_a_part_still_does_after_reindex() -> None:
+    wide = CONCAT.replace("A1: T.Buffer((10, 8)", "A1: T.Buffer((20, 8)").replace(
+        '10, 8):\n        with T.block("B1")', '20, 8):\n        with T.block("B1")')  # fmt: skip
+    func = from_source(wide.replace("B[vi + 20, vj] =", "B[vi + 15, vj] ="))
+    sch = Schedule(func)
+    sch.reindex("B1", ("write", 0))
+    sch.reindex("B2", ("write", 0))
+    assert_same_meaning(func, sch.func)

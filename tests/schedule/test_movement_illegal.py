@@ -29,21 +29,6 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = C[vi, vj] + 1.0
 """
-TWO_WRITERS = """
-C = T.alloc_buffer((32, 32), "float32")
-for i, j in T.grid(16, 32):
-    with T.block("C0"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = A[vi, vj]
-for i, j in T.grid(16, 32):
-    with T.block("C1"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi + 16, vj] = A[vi + 16, vj] * 2.0
-for i, j in T.grid(32, 32):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = C[vi, vj] + 1.0
-"""
 IN_PLACE = """
 for i, j in T.grid(32, 32):
     with T.block("A"):
@@ -251,8 +236,6 @@ REINDEX: dict[str, Case] = {
         SHARED, lambda s: s.reindex(block(s, "B"), ("read", 0)), "BW323", "uses C too"),
     "reindex: consumer in the same loops": (
         SHARED, lambda s: s.reindex(block(s, "C"), ("write", 0)), "BW323", "uses C too"),
-    "reindex: several writers": (
-        TWO_WRITERS, lambda s: s.reindex(block(s, "C1"), ("write", 0)), "BW323", "uses C too"),
     "reindex: earlier values are read": (
         IN_PLACE, lambda s: s.reindex(block(s, "A"), ("write", 0)), "BW323",
         "would not hold the earlier values"),

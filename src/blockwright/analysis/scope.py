@@ -229,6 +229,10 @@ class Scope:
 
     def apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
         """Whether two blocks with all their instances touch different parts of a buffer."""
+        places = [node for block, region in sides for node in (*self._place(block), region)]
+        return self.memo.answer("apart", places, lambda: self._find_apart(sides))
+
+    def _find_apart(self, sides: Sequence[tuple[ir.Block, ir.BufferRegion]]) -> bool:
         analyzer = self.memo.facts(self.tree, self.block.body)
         boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
         return apart(boxes[0], boxes[1], analyzer)

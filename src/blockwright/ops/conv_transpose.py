@@ -8,6 +8,8 @@ kernel, and writes every stride-th position of the result:
     out[n, co, stride·q + r] = Σ padded[n, ci, q + first + j·gap] · W[ci, co, last - j·step]
 
 A phase without taps is 0. With several axes there is a block for each combination of their phases.
+Where the stride divides kernel and result and nothing is dilated, the phases of an axis have equal
+numbers of taps and positions, and r is an iterator: one block does all, a batch of products.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class Phase(msgspec.Struct, frozen=True):
     """Result positions `stride`·q + `offset` along one axis, 0 ≤ q < `steps`.
 
     Tap j of `taps` is kernel element `last` - j·`step`; it meets input element q + `first` +
-    j·`gap`, which may lie outside of the input.
+    j·`gap`, which may lie outside of the input. With a `count` it stands for that many phases,
+    r = 0, 1, …, and has what holds for the one of which first is least and last greatest.
     """
 
     offset: int
@@ -73,6 +76,17 @@ class Phase(msgspec.Struct, frozen=True):
     gap: int
     last: int
     step: int
+    count: int = 1
+    before: int = 0
+
+    def at(self, r: ir.Expr | None) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
+        """Offset, first and last of phase `r`."""
+        if r is None:
+            return as_dim(self.offset), as_dim(self.first), as_dim(self.last)
+        place = ir.add(r, as_dim(self.before))
+        wrapped = ir.floormod(place, as_dim(self.step))
+        last = ir.add(wrapped, as_dim((self.taps - 1) * self.step))
+        return r, ir.sub(ir.floordiv(place, as_dim(self.step)), as_dim(self.taps - 1)), last
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -90,7 +104,10 @@ class Axis(msgspec.Struct, frozen=True):
             if phase.taps == 0:
                 continue
             before = max(before, -phase.first)
-            end = ir.add(phase.steps, as_dim(phase.first + (phase.taps - 1) * phase.gap))
+            furthest = phase.first + (phase.taps - 1) * phase.gap
+            if phase.count > 1:
+                furthest = (phase.count - 1 + phase.before) // phase.step
+            end = ir.add(phase.steps, as_dim(furthest))
             over = ctx.analyzer.simplify(ir.sub(end, self.extent))
             if not ctx.analyzer.prove(ir.compare(ir.LE, over, after)):
                 after = ctx.analyzer.simplify(ir.maximum(after, over))
@@ -112,6 +129,13 @@ def _axis(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) -> Axis:
     if taps is None:
         raise ctx.error("the kernel's size is symbolic", "give it a constant size")
     stride = window.stride
+    whole = ctx.analyzer.prove_equal(ir.floormod(size, as_dim(stride)), ZERO)
+    if stride > 1 and window.dilation == 1 and taps % stride == 0 and whole and window.before >= 0:
+        first = window.before // stride - (taps // stride - 1)
+        steps = ctx.analyzer.simplify(ir.floordiv(size, as_dim(stride)))
+        together = Phase(0, steps, taps // stride, first, 1, taps - 1, stride, stride,
+                         window.before)  # fmt: skip
+        return Axis(extent, size, stride, (together,))
     phases: list[Phase] = []
     for offset in range(stride):
         steps = ir.floordiv(
@@ -205,16 +229,18 @@ def _phase_block(
     steps: dict[str, Any] = {letter: phase.steps for letter, phase in phases.items()}
     shape = {**call.shape, **steps}
     per_group = ctx.analyzer.simplify(ir.floordiv(call.w["I"], as_dim(call.groups)))
-    block = product_of(call.layouts, call.groups, shape, taps, per_group)
+    counts = {letter: phase.count for letter, phase in phases.items() if phase.count > 1}
+    block = product_of(call.layouts, call.groups, shape, taps, per_group, counts)
 
     def term(*index: Any) -> Any:
         at = block.place(index)
         of_x, of_w = {"N": at["n"], "C": at["xc"]}, {"I": at["xc"], "O": at["co"]}
         for letter, phase in phases.items():
             tap, step = at["k" + letter.lower()], at["o" + letter.lower()]
+            _, first, last = phase.at(at.get("r" + letter.lower()))
             moved = ir.add(step, ir.mul(tap, as_dim(phase.gap)))
-            of_x[letter] = ir.add(moved, ir.add(border[letter][0], as_dim(phase.first)))
-            of_w[letter] = ir.sub(as_dim(phase.last), ir.mul(tap, as_dim(phase.step)))
+            of_x[letter] = ir.add(moved, ir.add(border[letter][0], first))
+            of_w[letter] = ir.sub(last, ir.mul(tap, as_dim(phase.step)))
         left = ir.cast_to(data[in_order(call.layouts.data, of_x)], total.dtype)
         right = ir.cast_to(weight[in_order(call.layouts.kernel, of_w)], total.dtype)
         return ir.mul(left, right)
@@ -224,7 +250,7 @@ def _phase_block(
         where = {"N": at["n"], "C": at["oc"]}
         for letter, phase in phases.items():
             moved = ir.mul(at["o" + letter.lower()], as_dim(call.axes[letter].stride))
-            where[letter] = ir.add(moved, as_dim(phase.offset))
+            where[letter] = ir.add(moved, phase.at(at.get("r" + letter.lower()))[0])
         return in_order(call.layouts.out, where)
 
     name = "_".join(["phase", *(str(phase.offset) for phase in phases.values())])

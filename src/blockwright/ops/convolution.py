@@ -11,7 +11,7 @@ a convolution with one tap is a matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -177,11 +177,17 @@ class Product(msgspec.Struct, frozen=True):
 
 
 def product_of(
-    layouts: Layouts, groups: int, shape: dict[str, Any], taps: dict[str, ir.Expr], of_x: ir.Expr
-) -> Product:
-    """Iterators for a result of `shape` (by letter) and `taps` per spatial letter."""
+    layouts: Layouts, groups: int, shape: dict[str, Any], taps: dict[str, ir.Expr], of_x: ir.Expr,
+    phases: Mapping[str, int] | None = None,
+) -> Product:  # fmt: skip
+    """Iterators for a result of `shape` (by letter) and `taps` per spatial letter.
+
+    A letter in `phases` gets an iterator of that extent beside the one over its positions.
+    """
     of_w = ir.floordiv(shape["C"], as_dim(groups))
     roles: dict[str, Roles] = {letter: [("o" + letter.lower(), shape[letter])] for letter in taps}
+    for letter, count in (phases or {}).items():
+        roles[letter].append(("r" + letter.lower(), as_dim(count)))
     roles["N"] = [("n", shape["N"])]
     roles["C"] = [("co", of_w)]
     if groups > 1:

@@ -24,7 +24,7 @@ from blockwright.rules.contraction import (
 )
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks, windowed
-from blockwright.rules.inline import extent, is_copy
+from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import most_depth, panel_chunk
@@ -38,23 +38,66 @@ _ROW_TILES = 16  # row tiles of a task: enough to hide its start, few enough to 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
     found = leaf_blocks(func)
     contractions = [b for b in found if contraction_of(b) is not None]
-    if len(contractions) != 1:
-        return f"{len(contractions)} contractions, one is wanted"
-    facts = contraction_of(contractions[0])
-    assert facts is not None
-    if not all(is_spatial(b) for b in found if b is not contractions[0]):
+    if not contractions:
+        return "no contraction"
+    if not all(is_spatial(b) for b in found if b not in contractions):
         return "other blocks reduce too"
-    product = contractions[0]
-    if any(extent_of(product, axes) == 1 for axes in (facts.n, facts.k)):
-        return "an operand is a vector"
-    result = product.writes[0].buffer.dtype
-    if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
-        return "operands and result are not of one floating-point type"
+    made = {w.buffer for b in contractions for w in b.writes}
+    for block in contractions:
+        facts = contraction_of(block)
+        assert facts is not None
+        if made & {facts.a, facts.b}:
+            return "one contraction reads what another makes"
+        if any(extent_of(block, axes) == 1 for axes in (facts.n, facts.k)):
+            return "an operand is a vector"
+        result = block.writes[0].buffer.dtype
+        if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
+            return "operands and result are not of one floating-point type"
     return ""
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    block, tail, kept = _inline_neighbours(sch)
+    before, products, behind = _parts(sch)
+    kept = _inline_producers(sch, before, products)
+    if len(products) == 1 and behind:  # one epilogue, at the register tile
+        for handle in behind[:-1]:
+            sch.compute_inline(handle)
+        _product(sch, products[0], behind[-1], target)
+    else:
+        kept += inline_where(sch, behind)
+        for block in products:
+            _product(sch, block, None, target)
+    for handle in kept:
+        spread(sch, [handle], target)
+
+
+def _parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
+    """Blocks before the first contraction, the contractions, and the blocks behind."""
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
+    others = [h for k, h in enumerate(handles) if k > at[0] and k not in at]
+    return handles[: at[0]], [handles[k] for k in at], others
+
+
+def _inline_producers(
+    sch: Schedule, before: list[BlockRV], products: list[BlockRV]
+) -> list[BlockRV]:
+    """Inline what makes the operands; the blocks that stay, because windows of them overlap or
+    several contractions read them, and they are no copies."""
+    kept: list[BlockRV] = []
+    for handle in before:
+        written = node(sch, handle).writes[0].buffer
+        readers = [p for p in products if any(r.buffer is written for r in node(sch, p).reads)]
+        again = len(readers) > 1 or any(written in windowed(node(sch, p)) for p in readers)
+        if again and not is_copy(node(sch, handle)):
+            kept.append(handle)
+        else:
+            sch.compute_inline(handle)
+    return kept
+
+
+def _product(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> None:
+    """Schedule one contraction, with the block behind it if there is one."""
     facts = contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340")
@@ -81,8 +124,6 @@ def apply(sch: Schedule, target: Target) -> None:
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
     sch.parallel(sch.fuse(*loops[:batch], mo, no))
     _pack(sch, form, batch)
-    for handle in kept:
-        spread(sch, [handle], target)
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:
@@ -141,26 +182,6 @@ def _pack(sch: Schedule, form: Canonical, batch: int) -> None:
     panel = sch.fuse(*own[:batch], panel) if batch else panel
     sch.annotate(panel, "loop_partition", True)
     sch.parallel(panel)
-
-
-def _inline_neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV | None, list[BlockRV]]:
-    """Inline the work before and behind the contraction.
-
-    Returns the contraction, the last block behind it, and the producers that stay.
-    """
-    handles = sch.get_child_blocks(sch.get_block("root"))
-    at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
-    kept: list[BlockRV] = []
-    for handle in handles[:at]:
-        overlap = node(sch, handle).writes[0].buffer in windowed(node(sch, handles[at]))
-        if overlap and not is_copy(node(sch, handle)):
-            kept.append(handle)
-        else:
-            sch.compute_inline(handle)
-    for handle in handles[at + 1 : -1]:
-        sch.compute_inline(handle)
-    tail = handles[-1] if at + 1 < len(handles) else None
-    return handles[at], tail, kept
 
 
 RULE = Rule("gemm", refuses, apply)

@@ -251,13 +251,10 @@ def _check_sharers(
     state: State, block: ir.Block, buffer: ir.Buffer, outer: ir.Stmt, written: bool
 ) -> None:
     scope = state.scope(block)
-    makers = [b for b in writers(state, scope, buffer) if b is not block]
-    users = [*makers, *(readers(state, scope, buffer) if written else ())]
+    users = [*writers(state, scope, buffer), *(readers(state, scope, buffer) if written else ())]
     for other in users:
-        near = written and other in makers
-        if other is not block and (near or state.tree.is_below(state.realize(other), outer)):
-            state.fail(f"block {other.name} uses {buffer.name} too, "
-                       + ("and writes it" if other in makers else "in the same loops"),
+        if other is not block and state.tree.is_below(state.realize(other), outer):
+            state.fail(f"block {other.name} uses {buffer.name} too, in the same loops",
                        code="BW323", guilty=[state.realize(other), state.realize(block)],
                        help="reindex before blocks share loops")  # fmt: skip
 
