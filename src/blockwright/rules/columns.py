@@ -70,7 +70,10 @@ def _kept(found: list[ir.Block]) -> list[int]:
     if not is_spatial(last):
         spatial = ir.IterType.SPATIAL
         return [p for p, it in enumerate(last.iter_vars) if it.iter_type is spatial]
-    statistics = {r.buffer for b in found[:-1] if not is_spatial(b) for r in b.writes}
+    statistics: set[ir.Buffer] = set()
+    for block in found[:-1]:
+        if not is_spatial(block) or statistics.issuperset(r.buffer for r in block.reads):
+            statistics.update(r.buffer for r in block.writes)
     loads = [n for n in ir.collect(last.body, ir.BufferLoad) if n.buffer in statistics]
     used = {v for load in loads for i in load.indices for v in ir.free_vars(i)}
     return [p for p, it in enumerate(last.iter_vars) if it.var in used]

@@ -19,6 +19,8 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
 _FEW = 16  # combinations of several steps that are written out: much of each is constant then
+_SHARED = 1 << 16  # elements of a reduction to one number from which threads share it
+_PIECES = 4  # of such a reduction for each thread: one that starts late takes fewer
 _LONG = 32  # vector steps of a reduction from which four at once pay
 
 
@@ -52,6 +54,7 @@ def apply(sch: Schedule, target: Target) -> None:
     loops = sch.get_loops(last)
     if rank == 0:
         for handle in reducing:
+            _share(sch, handle, target)
             reduce_lanes(sch, handle, None, target)
         return
     row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
@@ -61,6 +64,22 @@ def apply(sch: Schedule, target: Target) -> None:
         schedule_inner(sch, handle, row, target)
     if extent(sch, row) != 1:
         sch.parallel(row)
+
+
+def _share(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """A long reduction to one number becomes pieces for all threads, whose results are combined."""
+    found = find_reduction(block_of(sch, handle))
+    assert isinstance(found, Reduction)
+    loops = sch.get_loops(handle)
+    sizes = [extent(sch, loop) for loop in loops]
+    total = math.prod(size or _SHARED for size in sizes)
+    if target.num_threads < 2 or not found.may_restart or total < _SHARED:
+        return
+    outer = sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
+    piece, _ = sch.split(outer, [_PIECES * target.num_threads, None])
+    partial = sch.rfactor(piece, 0)
+    reduce_lanes(sch, partial, sch.get_loops(partial)[0], target)
+    sch.parallel(sch.get_loops(partial)[0])
 
 
 def inner_loops(sch: Schedule, handle: BlockRV, row: LoopRV | None) -> list[LoopRV]:
