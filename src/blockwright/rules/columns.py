@@ -12,10 +12,10 @@ from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.rules.facts import extent_of, is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
-from blockwright.rules.rows import inner_loops, lanes_for, reduces, vectorize_last
+from blockwright.rules.rows import accumulate, inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.tiles import column_stretch, steps_at_once
-from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.rules.tiles import column_stretch
+from blockwright.schedule import Schedule
 from blockwright.target import Target
 
 
@@ -96,7 +96,7 @@ def apply(sch: Schedule, target: Target) -> None:
         if is_spatial(block_of(sch, handle)):
             vectorize_last(sch, handle, inner_loops(sch, handle, task)[-1], target)
         else:
-            _accumulate(sch, handle, task, target)
+            accumulate(sch, handle, task, target)
     task = sch.fuse(*outer, task) if outer else task
     sch.annotate(task, "loop_partition", True)
     sch.parallel(task)
@@ -114,22 +114,6 @@ def _stretch(blocks: list[ir.Block], columns: int | None, target: Target) -> int
 
 def _size(block: ir.Block, kind: ir.IterType) -> int | None:
     return extent_of(block, [p for p, it in enumerate(block.iter_vars) if it.iter_type is kind])
-
-
-def _accumulate(sch: Schedule, handle: BlockRV, task: LoopRV, target: Target) -> None:
-    """A reduction over rows: some rows at a time are added to the results of all columns."""
-    block = block_of(sch, handle)
-    loops = inner_loops(sch, handle, task)
-    rows = [loop for loop in loops if reduces(sch, block, loop)]
-    *others, columns = [loop for loop in loops if all(loop != r for r in rows)]
-    vectors, lane = sch.split(columns, [None, lanes_for(block, target)])
-    k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])
-    sch.reorder(*others, *rows[:-1], k0, vectors, k1, lane)
-    init = sch.decompose_reduction(handle, rows[0] if len(rows) > 1 else k0)
-    sch.vectorize(lane)
-    sch.unroll(k1)
-    sch.vectorize(sch.get_loops(init)[-1])
-    sch.annotate(k0, "loop_partition", True)
 
 
 RULE = Rule("columns", refuses, apply)

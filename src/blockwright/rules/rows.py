@@ -12,9 +12,10 @@ import math
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
-from blockwright.rules.facts import is_spatial, leaf_blocks, windowed
+from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rule import Rule
+from blockwright.rules.tiles import steps_at_once
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
@@ -123,9 +124,10 @@ def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target)
 def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
     """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
 
-    A spatial loop below the row (column sums) is the vector axis as it stands. Otherwise the
-    reduction loops become one, cut into vectors; `rfactor` gives each lane a partial result.
-    At the end the lanes are combined, as one vector operation or by halves.
+    A spatial loop below the row (column sums) is the vector axis as it stands, unless neighbours
+    in memory are reduced (dot products). Otherwise the reduction loops become one, cut into
+    vectors; `rfactor` gives each lane a partial result. At the end the lanes are combined, as one
+    vector operation or by halves.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
@@ -133,13 +135,17 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
         return
     reducing = [loop for loop in loops if reduces(sch, block, loop)]
     spatial = [loop for loop in loops if all(loop != r for r in reducing)]
-    if spatial and extent(sch, spatial[-1]) != 1:
+    found = find_reduction(block)
+    assert isinstance(found, Reduction)
+    along = not spatial or extent(sch, spatial[-1]) == 1 or _neighbours_are_reduced(block)
+    if not along and len(found.elements) == 1:
+        accumulate(sch, handle, row, target)
+        return
+    if not along:
         others = [loop for loop in loops if loop != spatial[-1]]
         sch.reorder(*others, spatial[-1])
         vectorize_last(sch, handle, spatial[-1], target)
         return
-    found = find_reduction(block)
-    assert isinstance(found, Reduction)
     if not found.may_restart:
         return  # the initial value counts once; it cannot start every partial result
     inner = extent(sch, reducing[-1])
@@ -168,6 +174,37 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     combine = inner_loops(sch, handle, row)[-1]
     sch.decompose_reduction(handle, combine)
     sch.vectorize(combine)
+
+
+def _neighbours_are_reduced(block: ir.Block) -> bool:
+    """Whether elements that lie together in memory belong to one result, as in dot products."""
+    near: set[ir.IterType] = set()
+    own = {region.buffer for region in block.writes}
+    for load in ir.collect(block.body, ir.BufferLoad):
+        if load.buffer not in own and load.indices:
+            address = address_of(load, block)
+            near |= {it.iter_type for it in block.iter_vars if stride(address, it) == 1}
+    return near == {ir.IterType.REDUCE}
+
+
+def accumulate(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
+    """A reduction with vectors along a spatial loop: some steps at a time go into all results.
+
+    Results stay in cache between steps; each is loaded and stored once for several of them.
+    """
+    block = block_of(sch, handle)
+    loops = inner_loops(sch, handle, row)
+    rows = [loop for loop in loops if reduces(sch, block, loop)]
+    *others, columns = [loop for loop in loops if all(loop != r for r in rows)]
+    lanes = min(lanes_for(block, target), extent(sch, columns) or target.vector_bits)
+    vectors, lane = sch.split(columns, [None, lanes])
+    k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])
+    sch.reorder(*others, *rows[:-1], k0, vectors, k1, lane)
+    init = sch.decompose_reduction(handle, rows[0] if len(rows) > 1 else k0)
+    sch.vectorize(lane)
+    sch.unroll(k1)
+    sch.vectorize(sch.get_loops(init)[-1])
+    sch.annotate(k0, "loop_partition", True)
 
 
 def _vectors_at_once(size: int | None, lanes: int) -> int:
