@@ -158,6 +158,8 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
         lanes = math.gcd(inner or 1, lanes)
     while size is not None and size < 2 * lanes > 8:
         lanes //= 2
+    if size is not None and size % lanes and inner and 1 < inner < lanes and lanes % inner == 0:
+        lanes = inner  # whole rows of a chunk beyond the end would have no iterator map
     if lanes < 2 or (size is not None and size < 2 * lanes):
         return
     chunk, lane = sch.split(fused, [None, lanes])
