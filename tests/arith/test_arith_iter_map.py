@@ -128,6 +128,73 @@ def test_predicates_nest() -> None:
     assert not accepted([K * 12 + I0 * 4 + J], iters, lower)
 
 
+@pytest.mark.parametrize(
+    ("outer", "extent", "whole", "axes", "simplified"),
+    [
+        (53, 8, 420, (3, 5, 7, 4), {2: (I0 * 2 + J // 4) % 7, 3: J % 4}),
+        (27, 16, 420, (3, 5, 7, 4), {2: (I0 * 4 + J // 4) % 7, 3: J % 4}),
+        ((N * 28 + 15) // 16, 16, N * 28, (N, 7, 4), {1: (I0 * 4 + J // 4) % 7, 2: J % 4}),
+        ((N * 3 + 1) // 2, 64, N * 96, (3, N, 8, 4), {1: (I0 * 2 + J // 32) % N, 2: J // 4 % 8}),
+        # a tile of symbolic size
+        ((N * 28 + M - 1) // M, M, N * 28, (N, 7, 4), {}),
+    ],
+    ids=str,
+)
+def test_the_loops_of_an_uneven_split_are_fused_again(
+    outer: Expr | int, extent: Expr | int, whole: Expr | int, axes: tuple[Expr | int, ...],
+    simplified: dict[int, Expr],
+) -> None:  # fmt: skip
+    """Simplified indices do not show that they are digits of `i * extent + j`; they still are."""
+    flat, indices = I0 * extent + J, list[Expr]()
+    for size in reversed(axes):
+        indices.insert(0, flat % size)
+        flat = flat // size
+    indices = [simplified.get(k, index) for k, index in enumerate(indices)]
+    iters = loops(i=outer, j=extent)
+    result = detect_iter_map(indices, iters, I0 * extent + J < whole, sizes(), "bijective")
+    assert result.ok, result.errors
+    assert result.told_apart == {I0, J}
+    assert not detect_iter_map(indices, iters, None, sizes(), "bijective").ok
+    assert not detect_iter_map(indices[1:], iters, I0 * extent + J < whole, sizes(), "bijective").ok
+
+
+def test_uneven_splits_nest() -> None:
+    """420 in 27 times 16, the 27 in 7 times 4; another loop that keeps out of it."""
+    outer = I0 * 4 + J
+    inside = ir.logical_and(outer * 16 + K < 420, outer < 27)
+    flat = outer * 16 + K
+    indices = [flat // 140, F, flat // 28 % 5, (outer * 4 + K // 4) % 7, K % 4]
+    iters = loops(f=3, i=7, j=4, k=16)
+    result = detect_iter_map(indices, iters, inside, Analyzer(), "bijective")
+    assert result.ok, result.errors
+    assert result.told_apart == set(iters)
+    used = {v for i in result.indices for v in ir.free_vars(iter_expr(i))}
+    assert used == set(iters)  # the result is in terms of the loops
+    assert not accepted(indices, iters, flat < 419)
+    assert not accepted([*indices[:4], K % 2], iters, inside)
+
+
+def test_a_condition_may_bound_a_quotient() -> None:
+    assert accepted([I0 // 7, I0 % 7], loops(i=84), I0 // 7 < 5)
+    assert not accepted([I0 // 7, I0 % 7], loops(i=84), I0 // 7 % 4 < 3)
+
+
+def test_loops_that_are_divided_together_are_fused_without_a_condition_too() -> None:
+    flat = I0 * 8 + J
+    assert accepted([(I0 * 4 + J // 2) // 15, (I0 * 4 + J // 2) // 3 % 5, flat % 6],
+                    loops(i=15, j=8))  # fmt: skip
+
+
+def test_loops_of_an_uneven_split_do_not_divide_into_outer_and_inner() -> None:
+    flat, inside = I0 * 8 + J, I0 * 8 + J < 420
+    bindings = [flat // 28, (I0 * 2 + J // 4) % 7, J % 4]
+    iters = loops(i=53, j=8)
+    assert subspace_divide(bindings, iters, [J], inside, Analyzer()) is None
+    found = subspace_divide(bindings, iters, [I0, J], inside, Analyzer())
+    assert found is not None
+    assert [expr_text(p.inner_extent) for p in found.pairs] == ["15", "7", "4"]
+
+
 def test_predicates_on_one_loop() -> None:
     result = detect_iter_map([I0 - 2], loops(i=10), I0 >= 2, Analyzer(), "bijective")
     assert result.ok

@@ -138,7 +138,27 @@ def test_casts_between_index_widths_are_seen_through() -> None:
     assert expr_text(simplify(wide - 1)) == "int64(s) * 4"
     known = Analyzer({I0: span(16)})
     assert expr_text(known.simplify(ir.cast_to(I0 + 1, "int32"))) == "int32(i) + 1"
+    # of x nothing is known: it may be a value, which a narrower type wraps
     assert expr_text(simplify(ir.cast_to(X + 1, "int32"))) == "int32(x + 1)"
+
+
+def test_an_index_is_the_same_number_in_a_narrower_type() -> None:
+    """A loop over 64-bit sizes bound to a 32-bit axis; the division stays as wide as the loop."""
+    known = Analyzer({I0: span(N * 28)})
+    known.bind_bounds(N, 1, None)
+    column = ir.floormod(ir.floordiv(I0, 4), 7)
+    assert expr_text(known.simplify(ir.cast_to(column, "int32"))) == "int32((i // 4) % 7)"
+    assert known.prove_equal(ir.cast_to(I0, "int32") % 4, ir.cast_to(I0 % 4, "int32"))
+    row = ir.cast_to(I0 // (N * 28), "int32")
+    assert expr_text(known.simplify(row)) == "0"
+
+
+def test_values_at_wide_indices_keep_their_own_width() -> None:
+    buffer = ir.Buffer("A", ir.dtype_of("int32"), (ir.const(8, "int64"),))
+    larger = ir.maximum(ir.load(buffer, I0), ir.load(buffer, I0 + 1))
+    found = Analyzer({I0: span(7)}).simplify(larger)
+    assert isinstance(found, ir.Max)
+    assert found.a.dtype.bits == 32
 
 
 def test_values_wrap_so_their_sums_are_not_compared() -> None:

@@ -293,6 +293,40 @@ def main(A: T.Buffer((4,), "float32"), X: T.Buffer((4,), "float32")):
     refused("BW317", "may write the same elements", lambda: sch.parallel(i))
 
 
+@pytest.mark.parametrize("factors", [(16,), (8,), (4, 2), (3, 5)], ids=str)
+@pytest.mark.parametrize(
+    "extents",
+    [
+        "T.int64(3), n, T.int64(7), T.int64(4)",
+        "3, n, 7, 4",  # the fused loop is as wide as n, what it binds is not
+        "3, n, T.int64(8), 4",
+        "3, 5, 7, 4",
+    ],
+)
+def test_all_axes_fused_and_split_unevenly_run_in_parallel(
+    extents: str, factors: tuple[int, ...]
+) -> None:
+    rows, columns = "n" if "n" in extents else 5, 8 if "8" in extents else 7
+    before = program(f"""
+@T.prim_func
+def main(x: T.handle, o: T.handle):
+    {"n = T.int64()" if rows == "n" else "pass"}
+    X = T.match_buffer(x, (3, {rows}, {columns}, 4), "float32")
+    C = T.match_buffer(o, (3, {rows}, {columns}, 4), "float32")
+    for b, i, j, k in T.grid({extents}):
+        with T.block("C"):
+            vb, vi, vj, vk = T.axis.remap("SSSS", [b, i, j, k])
+            C[vb, vi, vj, vk] = X[vb, vi, vj, vk] * 2.0
+""")
+    sch = Schedule(before, verify="full")
+    block = sch.get_block("C")
+    outer, *_, inner = sch.split(sch.fuse(*sch.get_loops(block)), [None, *factors])
+    sch.parallel(outer)
+    sch.vectorize(inner)
+    for n in (1, 4, 9):
+        assert_same_meaning(before, sch.func, sizes={"n": n})
+
+
 # ------------------------------------------------------------------------------ inside blocks
 @pytest.mark.parametrize("factor", [5, 7])
 def test_scheduling_goes_on_inside_a_block_of_several(factor: int) -> None:

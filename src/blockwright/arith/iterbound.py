@@ -56,10 +56,11 @@ def _bound_sum(parser: Parser, moving: Poly, fixed: Poly) -> bool:
     split = whole.args[0]
     scale = parser.poly(split.scale)
     mark = split.source
-    if not _is_whole(parser, split) or not parser.analyzer.nonneg(scale):
+    if not _is_top(parser, split) or not parser.analyzer.nonneg(scale):
         return False
     limit = space.sub(fixed, parser.poly(whole.base))  # scale * x <= limit
     bound = space.add(parser.analyzer.floordiv(limit, scale), space.one)
+    bound = space.mul(bound, parser.poly(split.lower_factor))  # x // 4 < 3 is x < 12
     extent = parser.analyzer.minimum([parser.poly(mark.extent), bound])
     narrowed = IterMark(mark.source, parser.expr(extent), mark.start)
     if isinstance(mark.source, Var):
@@ -73,9 +74,10 @@ def _bound_sum(parser: Parser, moving: Poly, fixed: Poly) -> bool:
     return True
 
 
-def _is_whole(parser: Parser, split: IterSplit) -> bool:
+def _is_top(parser: Parser, split: IterSplit) -> bool:
+    """Whether the digit is the mark or a quotient of it, not a remainder."""
     lower, extent = parser.poly(split.lower_factor), parser.poly(split.extent)
-    return lower is parser.space.one and extent is parser.poly(split.source.extent)
+    return parser.space.mul(lower, extent) is parser.poly(split.source.extent)
 
 
 def _raise_start(parser: Parser, moving: Poly, fixed: Poly) -> bool:

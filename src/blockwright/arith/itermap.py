@@ -6,6 +6,11 @@
   same point;
 - "surjective": independent, and each index takes every value of an interval;
 - "bijective": injective and surjective.
+
+A condition is not held against independence: it may cut any shape out of the box of all points.
+
+Where the indices do not show which digits they are of a loop that was fused and then split, loops
+are fused again first (`iterfuse`): those of a condition, then those whose sums were divided.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from typing import Literal
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.form import Poly
 from blockwright.arith.iterbound import constrain
+from blockwright.arith.iterfuse import Nest, fuse_bounded, fuse_summed, unfuse
 from blockwright.arith.itermark import (
     IterMapError,
     IterMapResult,
@@ -55,10 +61,31 @@ def detect_iter_map(
         level: see the module's text.
         pad: add points so that extents become multiples of divisors (`padding` says which).
     """
-    parser = Parser(iters, analyzer, pad=pad)
+    nest = Nest(tuple(indices), iters, predicate)
+    parser, result = _detect(nest, analyzer, level, pad)
+    if result.ok or pad:
+        return result
+    given, bounded = result, fuse_bounded(nest, analyzer)
+    while bounded is not None or parser.fused:
+        sums = [m.source for m in parser.fused.values() if isinstance(m.source, IterSum)]
+        again = bounded or fuse_summed(nest, sums, analyzer)
+        if again is None:
+            break
+        nest, bounded = again, None
+        parser, result = _detect(nest, analyzer, level, pad)
+        if result.ok:
+            return unfuse(result, nest.fused)
+    return given
+
+
+def _detect(
+    nest: Nest, analyzer: Analyzer, level: Level, pad: bool
+) -> tuple[Parser, IterMapResult]:
+    """The map of the nest as it stands, and the parser that found it."""
+    parser = Parser(nest.iters, analyzer, pad=pad)
     errors: list[str] = []
-    if predicate is not None:
-        left = constrain(parser, predicate)
+    if nest.predicate is not None:
+        left = constrain(parser, nest.predicate)
         if left is not None:
             errors.append(f"the condition {expr_text(left)} does not bound a fusion of loops")
     sums: list[IterSum] = []
@@ -68,14 +95,17 @@ def detect_iter_map(
         parser.padded.clear()
         parser.padding.clear()
         failed = []
-        sums = [_parse(parser, index, level, failed) for index in indices]
+        sums = [_parse(parser, index, level, failed) for index in nest.indices]
         if parser.periods == periods:
             break
     errors += failed
-    told_apart = frozenset[Var]() if errors else _check(parser, sums, indices, level, errors)
+    told_apart = frozenset[Var]()
+    if not errors:
+        told_apart = _check(parser, sums, nest.indices, level, errors)
     padding = const(False, BOOL) if errors or not parser.padding else _padding(parser)
-    return IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart,
-                         _single(parser))  # fmt: skip
+    found = IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart,
+                          _single(parser))  # fmt: skip
+    return parser, found
 
 
 def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> IterSum:
@@ -121,7 +151,8 @@ def _check(
             problem = missing
         if problem is not None:
             errors.append(problem)
-    _check_constraints(parser, uses, level, errors)
+    if level not in _GAPS:
+        _check_constraints(parser, uses, errors)
     told_apart = _told_apart(parser, uses, partly)
     if level in _ALL_DIGITS and not errors:
         for var in parser.marks:
@@ -153,11 +184,9 @@ def _single(parser: Parser) -> dict[Var, Expr]:
 
 
 def _check_constraints(
-    parser: Parser, uses: dict[IterMark, list[IterSplit]], level: Level, errors: list[str]
+    parser: Parser, uses: dict[IterMark, list[IterSplit]], errors: list[str]
 ) -> None:
     """A condition that couples iterators must concern a fusion that the indices use."""
-    if level in _GAPS:
-        return
     for mark in parser.constrained:
         if mark not in uses and any(part in uses for part in _parts(mark)):
             errors.append(f"the condition on {expr_text(mark_expr(mark))} couples loops that the "

@@ -15,8 +15,8 @@ from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.form import Poly, Unit
 from blockwright.arith.itermark import IterMark, IterSplit, IterSum, split_expr
 from blockwright.arith.text import expr_text
-from blockwright.ir import Expr, Range, Var
-from blockwright.ir.dtype import INT64, DType
+from blockwright.ir import Expr, Range, Var, widest_type
+from blockwright.ir.dtype import DType
 
 
 class NotAffine(Exception):
@@ -38,7 +38,7 @@ class Parser:
         self.analyzer = analyzer
         self.space = analyzer.space
         self.pad = pad
-        self.dtype: DType = max((v.type for v in iters), key=lambda t: t.bits, default=INT64)
+        self.dtype: DType = widest_type(iters)
         self.one, self.zero = self.expr(self.space.one), self.expr(self.space.zero)
         self.marks: dict[Var, IterMark] = {}
         self.atoms: dict[int, Var] = {}

@@ -134,14 +134,25 @@ def _cast(ctx: Rewriter, expr: Cast) -> Poly:
     source = expr.value.dtype
     if not is_index(source):
         return _opaque(ctx, expr, wraps=not isinstance(expr.value, Var) and not source.is_bool)
-    p = ctx.lift(expr.value)
-    inner = exact(ctx, p, source)
-    if expr.type.bits >= source.bits:
+    inner = exact(ctx, ctx.lift(expr.value), source)
+    if expr.type.bits >= source.bits or _fits(ctx.bounds(inner), expr.type):
         return inner
-    if _fits(ctx.bounds(inner), expr.type):
-        return inner
+    if not inner.wraps and is_index_sum(ctx, inner):
+        return inner  # an index is the same number at every width
     node = ctx.space.node(Cast, expr.type, ctx.lower(inner, source))
     return ctx.space.opaque(node, inner.wraps)
+
+
+def is_index_sum(ctx: Rewriter, p: Poly) -> bool:
+    """Whether a sum is made of loop variables and sizes alone, all of them known as such: a
+    variable of which nothing was told may stand for a value, and a narrower value wraps."""
+    atoms = (ctx.space.atoms[number] for mono, _ in p.terms for number in mono)
+    return all(
+        ctx.knows(atom.node)
+        if isinstance(atom.node, Var)
+        else atom.node is None and all(is_index_sum(ctx, q) for q in atom.operands)
+        for atom in atoms
+    )
 
 
 def _choice(ctx: Rewriter, expr: Select | Call) -> Poly:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blockwright.arith.form import Mono, Poly, Rewriter, Unit, without
 from blockwright.ir import Add, Cast, Expr, FloorDiv, FloorMod, Max, Min, Mul, Sub, Var
-from blockwright.ir.dtype import DType
+from blockwright.ir.dtype import INT64, DType
 
 
 def render(ctx: Rewriter, p: Poly, dtype: DType) -> Expr:
@@ -48,11 +48,14 @@ def _order(unit: Unit) -> tuple[int, ...]:
 def _unit(ctx: Rewriter, unit: Unit, coefficient: int, dtype: DType) -> Expr:
     """One summand with a positive coefficient in place of its own."""
     factors, coefficient = _factors(ctx, unit.rest, coefficient, dtype)
-    if unit.kind == "mod":
-        a, b = (ctx.lower(p, dtype) for p in unit.operands)
-        factors.append(ctx.space.node(FloorMod, a, b))
-    elif unit.kind in ("min", "max"):
-        factors.append(_extremum(ctx, Min if unit.kind == "min" else Max, unit.operands, dtype))
+    if unit.kind != "mono":
+        wide = _width(ctx, unit.operands, dtype)
+        if unit.kind == "mod":
+            a, b = (ctx.lower(p, wide) for p in unit.operands)
+            value = ctx.space.node(FloorMod, a, b)
+        else:
+            value = _extremum(ctx, Min if unit.kind == "min" else Max, unit.operands, wide)
+        factors.append(_typed(ctx, value, dtype))
     if not factors:
         return ctx.space.int_node(coefficient, dtype)
     result = factors[0]
@@ -80,17 +83,36 @@ def _factors(ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType) -> tuple
     return [*factors, *(_atom(ctx, number, dtype) for number in left)], coefficient
 
 
+def _width(ctx: Rewriter, operands: tuple[Poly, ...], dtype: DType) -> DType:
+    """The type to divide or compare in: a 64-bit variable may be too large for a narrower one,
+    even where the result is not."""
+    wide = dtype.bits < 64 and any(_has_wide(ctx, p, dtype.bits) for p in operands)
+    return INT64 if wide else dtype
+
+
+def _has_wide(ctx: Rewriter, p: Poly, bits: int) -> bool:
+    """Whether a sum is made of a wider variable; what loads and calls depend on does not count."""
+    atoms = (ctx.space.atoms[number] for mono, _ in p.terms for number in mono)
+    return any(
+        (isinstance(atom.node, Var) and atom.node.type.bits > bits)
+        or any(_has_wide(ctx, q, bits) for q in atom.operands)
+        for atom in atoms
+    )
+
+
 def _typed(ctx: Rewriter, node: Expr, dtype: DType) -> Expr:
     return node if node.dtype is dtype else ctx.space.node(Cast, dtype, node)
 
 
 def _atom(ctx: Rewriter, number: int, dtype: DType) -> Expr:
     atom = ctx.space.atoms[number]
+    wide = _width(ctx, atom.operands, dtype)
     if atom.kind == "div":
-        a, b = (ctx.lower(p, dtype) for p in atom.operands)
-        return ctx.space.node(FloorDiv, a, b)
+        a, b = (ctx.lower(p, wide) for p in atom.operands)
+        return _typed(ctx, ctx.space.node(FloorDiv, a, b), dtype)
     if atom.kind == "min":
-        return _extremum(ctx, Min, (*atom.operands, ctx.space.zero), dtype)
+        found = _extremum(ctx, Min, (*atom.operands, ctx.space.zero), wide)
+        return _typed(ctx, found, dtype)
     assert atom.node is not None
     return _typed(ctx, atom.node, dtype)
 

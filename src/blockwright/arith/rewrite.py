@@ -12,7 +12,7 @@ from typing import Any
 
 from blockwright.arith.condition import decide, simplify_condition, test_of
 from blockwright.arith.form import Poly, Rewriter, is_index
-from blockwright.arith.lift import simplified_operands
+from blockwright.arith.lift import is_index_sum, simplified_operands
 from blockwright.ir import (
     Add,
     And,
@@ -143,10 +143,11 @@ def lanes_of(ctx: Rewriter, expr: Expr) -> Lanes | None:
         return ctx.lift(expr.base), ctx.lift(expr.stride)
     if isinstance(expr, Cast):
         source = expr.value.dtype
-        if is_index(source.element) and expr.type.bits >= source.bits:
-            inner = lanes_of(ctx, expr.value)
-            return inner if inner is None or not _wraps(inner) else None
-        return None
+        inner = lanes_of(ctx, expr.value) if is_index(source.element) else None
+        if inner is None or _wraps(inner):
+            return None
+        narrower = expr.type.bits < source.bits
+        return None if narrower and not all(is_index_sum(ctx, p) for p in inner) else inner
     if not isinstance(expr, BinaryOp):
         return None
     a = lanes_of(ctx, expr.a)

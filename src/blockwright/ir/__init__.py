@@ -46,6 +46,7 @@ from blockwright.ir.build import (
     sub,
     truediv,
     var,
+    widest_type,
 )
 from blockwright.ir.dtype import DType, dtype_of
 from blockwright.ir.expr import (
@@ -298,4 +299,5 @@ __all__ = [
     "uses_var",
     "var",
     "walk",
+    "widest_type",
 ]

@@ -82,6 +82,11 @@ def _wrap(value: int, dtype: DType) -> IntImm:
     return IntImm((value - dtype.min_value) % span + dtype.min_value, dtype)
 
 
+def widest_type(items: Iterable[Expr]) -> DType:
+    """The type of index that holds all of some indices or extents; int64 when there are none."""
+    return max((e.dtype for e in items), key=lambda t: t.bits, default=dtype_of("int64"))
+
+
 def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
     """Both operands as expressions of one type.
 

@@ -15,9 +15,9 @@ from blockwright.ir import (
     BufferLoad,
     Call,
     Expr,
-    IntImm,
     Range,
     Var,
+    cast_to,
     compare,
     const,
     const_int,
@@ -25,6 +25,7 @@ from blockwright.ir import (
     select,
 )
 from blockwright.ir import expr as E
+from blockwright.ir.dtype import INT32
 from blockwright.ir.visit import Mutator, substitute, uses_var
 from blockwright.lower.rewrite import broadcast, has_effect, vector_binary
 
@@ -131,8 +132,9 @@ class Lanes(Mutator):
         if value is node.value:
             return node
         self._scalar_source(node)
-        if isinstance(value, E.Ramp) and node.type.is_int and node.type.bits > value.dtype.bits:
-            base, stride = E.Cast(node.type, value.base), _widen(value.stride, node.type.bits)
+        widened = node.type.is_int and node.type.bits > value.dtype.bits
+        if isinstance(value, E.Ramp) and (widened or node.type is INT32):  # int32 of int64 steps
+            base, stride = (cast_to(part, node.type) for part in (value.base, value.stride))
             return E.Ramp(base, stride, value.lanes)
         return E.Cast(node.type.with_lanes(self.count), value)
 
@@ -241,9 +243,3 @@ class Lanes(Mutator):
         yes = self.under(condition)(node.args[1])
         no = self.under(logical_not(condition))(node.args[2])
         return E.Select(condition, broadcast(yes, self.count), broadcast(no, self.count))
-
-
-def _widen(stride: Expr, bits: int) -> Expr:
-    if isinstance(stride, IntImm):
-        return IntImm(stride.value, E.DType("int", bits))
-    return E.Cast(E.DType("int", bits), stride)

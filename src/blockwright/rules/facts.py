@@ -170,15 +170,14 @@ def stride(address: ir.Expr, it: ir.IterVar) -> float:
 def _linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
     """Whether the address is linear in the fusion of some iterators."""
     iters = [block.iter_vars[p] for p in group]
-    total = ir.const(1, iters[0].var.dtype)
-    for it in iters:
-        total = total * it.dom.extent
-    fused = ir.Var("fused", iters[0].var.dtype)
+    dtype = ir.widest_type(it.var for it in iters)
+    total: ir.Expr = ir.const(1, dtype)
+    fused = ir.Var("fused", dtype)
     values: dict[ir.Var, ir.Expr] = {}
-    rest: ir.Expr = fused
     for it in reversed(iters):
-        values[it.var] = ir.floormod(rest, it.dom.extent)
-        rest = ir.floordiv(rest, it.dom.extent)
+        size = ir.cast_to(it.dom.extent, dtype)
+        values[it.var] = ir.cast_to(fused // total % size, it.var.dtype)
+        total = total * size
     ranges = {it.var: it.dom for it in block.iter_vars}
     ranges[fused] = ir.Range(ir.const(0, fused.dtype), total)
     found = simplify(ir.substitute(address, values), ranges)
@@ -189,7 +188,7 @@ def _linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
 
 def fusing_map(extents: Sequence[ir.Expr], groups: Sequence[Sequence[int]]) -> IndexMap:
     """The index map that fuses each group of positions, row-major, into one index."""
-    dtype = max((e.dtype for e in extents), key=lambda d: d.bits, default=ir.dtype_of("int64"))
+    dtype = ir.widest_type(extents)
     variables = tuple(ir.Var(f"i{k}", dtype) for k in range(len(extents)))
     final: list[ir.Expr] = []
     for group in groups:

@@ -108,7 +108,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
                        guilty=[block],
                        help="take one parameter per iterator; give a (begin, end) pair "
                             "or an index per dimension")  # fmt: skip
-        dtype = block.iter_vars[0].var.type if block.iter_vars else ir.dtype_of("int64")
+        dtype = ir.widest_type([it.var for it in block.iter_vars])
         mapping = with_index_type(given, dtype)
         known = state.analyzer(block)
         for it in block.iter_vars:

@@ -172,7 +172,7 @@ def _mapped(
                    f"{len(block.iter_vars)}", code="BW324", guilty=[block],
                    help="give the map one parameter per iterator of the block, in their "
                         "order")  # fmt: skip
-    dtype = block.iter_vars[0].var.type if block.iter_vars else ir.dtype_of("int64")
+    dtype = ir.widest_type([it.var for it in block.iter_vars])
     mapping = with_index_type(index_map, dtype)
     analyzer = state.analyzer(block)
     for it in block.iter_vars:

@@ -76,7 +76,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         require_known_kind(state, state.data_flow(state.scope(block)), block)
         analyzer = state.analyzer(block)
         extents = [it.dom.extent for it in block.iter_vars]
-        dtype = extents[0].dtype if extents else ir.dtype_of("int64")
+        dtype = ir.widest_type(extents)
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != len(extents):
             state.fail(f"the map takes {len(mapping.initial)} iterators, {block.name} has "

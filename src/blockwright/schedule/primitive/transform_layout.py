@@ -120,7 +120,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         self, state: State, block: ir.Block, buffer: ir.Buffer
     ) -> tuple[IndexMap, tuple[ir.Expr, ...]]:
         """The map over the buffer's type of index, and the shape that holds its results."""
-        dtype = buffer.shape[0].dtype if buffer.shape else ir.dtype_of("int64")
+        dtype = ir.widest_type(buffer.shape)
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != buffer.ndim:
             state.fail(f"the map takes {len(mapping.initial)} indices, {buffer.name} has "
@@ -187,7 +187,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
 
     def _pad_values(self, fresh: ir.Buffer) -> IndexMap:
         """What padding holds, as a function of the new indices."""
-        dtype = fresh.shape[0].dtype
+        dtype = ir.widest_type(fresh.shape)
         if isinstance(self.pad_value, IndexMap):
             typed = with_index_type(IndexMap(self.pad_value.initial, ()), dtype)
             pairs = zip(self.pad_value.initial, typed.initial, strict=True)
