@@ -17,7 +17,14 @@ After::
             if (i_1 + n // 16) * 16 + j < n:
                 ...
 
-A parallel loop stays one loop; its body chooses between the two forms. Conditions of `if`,
+A loop whose conditions fail for good from some iteration on, as a causal mask's do, gets a third
+part where they are false:
+
+    for j in range(n):              # all of j < i: added
+        S[i] = S[i] + T.Select(j <= i, A[j], T.float32(-0.0))
+
+leaves nothing to do beyond i. A parallel loop stays one loop; its body chooses between the first
+two forms. Conditions of `if`,
 `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max` of indices.
 """
 
@@ -82,11 +89,12 @@ class _Partition(Analysed, Statements):
             if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
                 return node  # leaving the first part early would have to leave the second too
             ends, settled = self._solve(node)
+            failed, beyond = self._failing(node)
         if not settled:
             self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "
                               "is a bound on the loop variable")  # fmt: skip
             return node
-        return self._split(node, ends, settled)
+        return self._split(node, ends, settled, beyond, failed)
 
     def _solve(self, node: For) -> tuple[list[Expr], dict[Node, Node]]:
         """First iterations at which conditions may fail, and what holds before them."""
@@ -114,9 +122,8 @@ class _Partition(Analysed, Statements):
             return None
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):
             return None  # what it reads may change while the loop runs
-        after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
-        step = const_int(self.analyzer.simplify(E.Sub(after, room)))
-        if step is None or step >= 0:
+        step = self._step(room, var)
+        if step >= 0:
             return None
         # room(var) = room(0) + step * var >= 0 for every value of the inner loops
         start = substitute(room, {var: const(0, var.dtype)})
@@ -126,7 +133,51 @@ class _Partition(Analysed, Statements):
         bound = floordiv(least, const(-step, least.dtype))
         return None if uses_var(bound, {*domains, *self.bound}) else add(bound, 1)
 
-    def _split(self, node: For, ends: list[Expr], settled: dict[Node, Node]) -> Stmt:
+    def _step(self, room: Expr, var: Var) -> int:
+        """How a bound changes from one iteration to the next; 0 when that is unknown."""
+        after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
+        return const_int(self.analyzer.simplify(E.Sub(after, room))) or 0
+
+    def _failing(self, node: For) -> tuple[dict[Node, Node], Expr | None]:
+        """Conditions that fail in all of the last iterations, and the first of these."""
+        stop = add(node.min, node.extent)
+        failed: dict[Node, Node] = {}
+        beyond: Expr | None = None
+        domains = {n.loop_var: Range(n.min, n.extent) for n in walk_code(node.body)
+                   if isinstance(n, For)}  # fmt: skip
+        for inner in walk_code(node.body):
+            if isinstance(inner, (E.Min, E.Max)):
+                continue  # these have no side that could be left out
+            for condition, whole, _ in _conditions(inner):
+                first = self._first_failing(condition, node.loop_var, domains)
+                if first is None or self.analyzer.prove(E.GE(first, stop)):
+                    continue
+                failed[whole] = const(False, "bool")
+                beyond = first if beyond is None else maximum(beyond, first)
+        return failed, beyond
+
+    def _first_failing(
+        self, condition: Expr, var: Var, domains: dict[Var, Range]
+    ) -> Expr | None:  # fmt: skip
+        """The value of `var` from which on `condition` fails whatever the inner loops do."""
+        room = _room(condition)
+        if room is None or not uses_var(room, var):
+            return None
+        if any(isinstance(part, BufferLoad) for part in walk_code(room)):
+            return None
+        step = self._step(room, var)
+        if step >= 0:
+            return None
+        most = eval_set(substitute(room, {var: const(0, var.dtype)}), domains, self.analyzer).max
+        if most is None:
+            return None
+        bound = add(floordiv(most, const(-step, most.dtype)), 1)
+        return None if uses_var(bound, {*domains, *self.bound}) else bound
+
+    def _split(
+        self, node: For, ends: list[Expr], settled: dict[Node, Node], beyond: Expr | None,
+        failed: dict[Node, Node],
+    ) -> Stmt:  # fmt: skip
         stop = add(node.min, node.extent)
         middle = stop
         for end in ends:
@@ -136,12 +187,19 @@ class _Partition(Analysed, Statements):
         if node.kind is ForKind.PARALLEL:
             slow = Instantiate({})(node.body)
             return node.replace(body=S.IfThenElse(E.LT(node.loop_var, middle), fast, slow))
-        var = Var(node.loop_var.name, node.loop_var.type)
         main = node.replace(extent=self.analyzer.simplify(sub(middle, node.min)), body=fast)
-        left = self.analyzer.simplify(sub(stop, middle))
-        body = Instantiate({node.loop_var: var})(node.body)
-        tail = For(var, middle, left, node.kind, body, annotations=node.annotations)
-        return sequence([main, tail])
+        if beyond is None:
+            return sequence([main, self._part(node, middle, stop, {})])
+        last = self.analyzer.simplify(minimum(maximum(beyond, middle), stop))
+        return sequence([main, self._part(node, middle, last, {}),
+                         self._part(node, last, stop, failed)])  # fmt: skip
+
+    def _part(self, node: For, start: Expr, stop: Expr, known: dict[Node, Node]) -> Stmt:
+        """Iterations from `start` to `stop`, as a loop of its own."""
+        var = Var(node.loop_var.name, node.loop_var.type)
+        body = Instantiate({**known, node.loop_var: var})(node.body)
+        extent = self.analyzer.simplify(sub(stop, start))
+        return For(var, start, extent, node.kind, body, annotations=node.annotations)
 
 
 def _conditions(node: Node) -> list[tuple[Expr, Node, Node]]:
