@@ -200,11 +200,29 @@ declare i32 @clock_gettime(i32, ptr)
 declare i32 @TVMFFIEnvCheckSignals()
 
 ; Memory that the C library maps anew at each call comes in huge pages where the system has them: a
-; kernel that writes it once would spend most of its time on page faults otherwise.
+; kernel that writes it once would spend most of its time on page faults otherwise. The last such
+; block that was released waits for a result of its size; the system may take its pages meanwhile.
+@bw.rt.kept = internal global ptr null, align 8
+
 define internal i32 @bw.rt.memory_of(ptr %slot, i64 %need) {
   %large = icmp uge i64 %need, {HUGE_FROM}
   br i1 %large, label %huge, label %small
 huge:
+  %kept = atomicrmw xchg ptr @bw.rt.kept, ptr null acq_rel, align 8
+  %some = icmp ne ptr %kept, null
+  br i1 %some, label %look, label %fresh
+look:
+  %sizep = getelementptr i8, ptr %kept, i64 48
+  %size = load i64, ptr %sizep, align 8
+  %same = icmp eq i64 %size, %need
+  br i1 %same, label %reuse, label %drop
+reuse:
+  store ptr %kept, ptr %slot, align 8
+  ret i32 0
+drop:
+  call void @free(ptr %kept)
+  br label %fresh
+fresh:
   %rch = call i32 @posix_memalign(ptr %slot, i64 2097152, i64 %need)
   %made = icmp eq i32 %rch, 0
   br i1 %made, label %advise, label %done
@@ -217,6 +235,24 @@ done:
 small:
   %rcs = call i32 @posix_memalign(ptr %slot, i64 64, i64 %need)
   ret i32 %rcs
+}
+
+; Pages are offered back (MADV_FREE) but for the first, which holds the block's size at byte 48, and
+; the last, which may hold the beginning of another block.
+define internal void @bw.rt.release(ptr %m, i64 %need) {
+  %large = icmp uge i64 %need, {HUGE_FROM}
+  br i1 %large, label %keep, label %small
+keep:
+  %pages = and i64 %need, -4096
+  %length = sub i64 %pages, 4096
+  %second = getelementptr i8, ptr %m, i64 4096
+  %ignored = call i32 @madvise(ptr %second, i64 %length, i32 8)
+  %old = atomicrmw xchg ptr @bw.rt.kept, ptr %m acq_rel, align 8
+  call void @free(ptr %old)
+  ret void
+small:
+  call void @free(ptr %m)
+  ret void
 }
 
 define internal i64 @bw.rt.now(i32 %clock) {
@@ -295,7 +331,9 @@ plain:
 
 ; A DLManagedTensor (64 bytes), its shape and strides, and its data share one allocation.
 define internal void @bw.rt.delete(ptr %managed) {
-  call void @free(ptr %managed)
+  %sizep = getelementptr i8, ptr %managed, i64 48
+  %need = load i64, ptr %sizep, align 8
+  call void @bw.rt.release(ptr %managed, i64 %need)
   ret void
 }
 
@@ -360,7 +398,7 @@ fill:
   %op = getelementptr i8, ptr %m, i64 40
   store i64 0, ptr %op, align 8
   %cp = getelementptr i8, ptr %m, i64 48
-  store ptr null, ptr %cp, align 8
+  store i64 %need, ptr %cp, align 8
   %xp = getelementptr i8, ptr %m, i64 56
   store ptr @bw.rt.delete, ptr %xp, align 8
   br label %copy

@@ -100,7 +100,15 @@ def schedule_inner(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: T
         return
     loops = inner_loops(sch, handle, row)
     if loops:
-        vectorize_last(sch, handle, loops[-1], target)
+        size = extent(sch, loops[-1])
+        lanes = vectorize_last(sch, handle, loops[-1], target)
+        cut_tail(sch, inner_loops(sch, handle, row)[len(loops) - 1], size, lanes)
+
+
+def cut_tail(sch: Schedule, chunks: LoopRV, size: int | None, lanes: int) -> None:
+    """Masks in the last vector alone, where the vectors do not fit."""
+    if size is None or (size > lanes and size % lanes):
+        sch.annotate(chunks, "loop_partition", True)
 
 
 def lanes_for(block: ir.Block, target: Target) -> int:
@@ -109,16 +117,17 @@ def lanes_for(block: ir.Block, target: Target) -> int:
     return max(1, target.vector_bits // max(bits, 8))
 
 
-def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target) -> None:
-    """Cut a loop into vectors; an extent below two lanes stays scalar."""
+def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target) -> int:
+    """Cut a loop into vectors and return their lanes; an extent below two lanes stays scalar."""
     size = extent(sch, loop)
     lanes = lanes_for(block_of(sch, handle), target)
     if size is not None and size < 2:
-        return
+        return size
     if size is not None:
         lanes = min(lanes, size)
     _, lane = sch.split(loop, [None, lanes])
     sch.vectorize(lane)
+    return lanes
 
 
 def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
@@ -152,8 +161,7 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size = extent(sch, fused)
     lanes = lanes_for(block, target)
-    if not found.lanes:
-        lanes *= _vectors_at_once(size, lanes)
+    lanes *= _vectors_at_once(size, lanes)
     if len(reducing) > 2:  # chunks that cross axes have no iterator map
         lanes = math.gcd(inner or 1, lanes)
     while size is not None and size < 2 * lanes > 8:
@@ -169,6 +177,8 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     sch.vectorize(lane)
     if not found.lanes and size is not None and size <= _FEW * lanes:
         sch.unroll(chunk)
+    else:
+        cut_tail(sch, chunk, size, lanes)
     sch.vectorize(inner_loops(sch, init, row)[-1])
     if row is not None:
         for component in range(len(found.elements)):
@@ -210,7 +220,7 @@ def accumulate(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Targe
 
 
 def _vectors_at_once(size: int | None, lanes: int) -> int:
-    """How many vectors of partial results hide the latency of a combination of several steps.
+    """How many vectors of partial results hide the latency of a combination.
 
     Each of them waits for the one before; more of them means more lanes to combine at the end.
     """
