@@ -161,7 +161,8 @@ def runtime_ir() -> str:
 
     - `i32 @bw_tensor_alloc(ptr shape, i32 ndim, i32 dtype, ptr out)`: a fresh row-major tensor in
       host memory, data aligned to 64 bytes, owned by the FFI object written to `out`. Returns 0, or
-      raises BW720 (kind MemoryError) and returns -1. Elements are not initialised.
+      raises BW720 (kind MemoryError) and returns -1. Elements are not initialised. Of tensors from
+      32 MiB, the last that was released waits for one of its size.
     - `void @bw_return_tensor(ptr result, ptr object)`: hands a tensor object to the caller.
     - `i32 @bw_return_tuple(ptr result, ptr values, i32 count)`: returns an array of packed values;
       the array holds its own references, those in `values` are released.

@@ -9,7 +9,7 @@ pieces of a few rows.
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.analysis import NoReduction, Reduction, find_reduction
+from blockwright.analysis import NoReduction, find_reduction
 from blockwright.rules.facts import extent_of, is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rows import accumulate, inner_loops, vectorize_last
@@ -50,7 +50,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         reduction = find_reduction(block)
         if isinstance(reduction, NoReduction):
             return "a block is no reduction that is known"
-        if isinstance(reduction, Reduction) and len(reduction.elements) > 1:
+        if len(reduction.elements) > 1:
             return "a reduction has several results"
     written = [region.buffer for b in found for region in b.writes]
     if len(set(written)) < len(written):

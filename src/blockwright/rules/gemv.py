@@ -3,7 +3,8 @@
     out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], …)   with few m
 
 The matrix is read once, where it lies, and no panel is written. (A constant matrix is the business
-of the GEMM rule: panels are one stream of memory, and making them costs nothing then.) Two forms, by its layout:
+of the GEMM rule: panels are one stream of memory, and making them costs nothing then.) Two forms,
+by its layout:
 
 - *dots*, where reduction elements are neighbours: some rows of W at a time, each with a vector of
   partial sums per row of A; the lanes are added up at the end;
@@ -198,15 +199,15 @@ def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int) -> No
         sch.unroll(loop)
 
 
-def _updates(
-    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target
-) -> LoopRV:
+def _updates(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target) -> LoopRV:
     """Sums of a stretch of columns in cache; some steps of the reduction update them at a time."""
     dtype = node(sch, block).writes[0].buffer.dtype
     height = extent_of(node(sch, block), roles.few) or 1
     batch, few, (many,), (k,) = _axes(sch, block, roles)
     stretch = update_stretch(target, height, extent(sch, many), dtype.bits)
-    task, vectors, lane = sch.split(many, [None, stretch // target.lanes(dtype), target.lanes(dtype)])
+    task, vectors, lane = sch.split(
+        many, [None, stretch // target.lanes(dtype), target.lanes(dtype)]
+    )
     k0, k1 = sch.split(k, [None, steps_at_once(extent(sch, k))])
     sch.reorder(*batch, task, k0, vectors, *few, k1, lane)
     sch.reverse_compute_at(out, task)
