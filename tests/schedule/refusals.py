@@ -12,6 +12,7 @@ from blockwright.ir.printer import script
 from blockwright.schedule import BlockRV, LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
 from blockwright.support.errors import Diagnostic
+from tests.schedule.followed import followed
 
 HEAD = """
 @T.prim_func
@@ -55,13 +56,15 @@ def require_taught(
     func: ir.PrimFunc, step: Step, codes: str, words: str, marked: bool = True
 ) -> str:
     """The step is refused: with its code and reason, guilty nodes underlined in the program as it
-    still is, and a way out. Unless `marked`, nothing is wrong in the program; the message."""
+    still is, and a way out, which is taken where it is a call. Unless `marked`, nothing is wrong in
+    the program; the message."""
     sch = Schedule(func, verify="full")
     with pytest.raises(ScheduleError, match=words) as caught:
         step(sch)
     (problem,) = caught.value.diagnostics
     assert re.fullmatch(codes, problem.code), str(caught.value)
     require_advice(problem)
+    followed(sch, str(problem.help))
     assert bool(marks(problem)) == marked, str(caught.value)
     if marked:
         require_program(problem, sch.func)
@@ -84,7 +87,7 @@ def marks(problem: Diagnostic) -> list[str]:
 
 def require_program(problem: Diagnostic, func: ir.PrimFunc) -> None:
     """What is shown is the program, which the refused step left as it was."""
-    (note,) = problem.notes
+    note = problem.notes[0]
     underlined = marks(problem)
     lines = [line for line in note.splitlines()[1:] if line not in underlined]
     if note.startswith("the program, which stays"):

@@ -267,3 +267,24 @@ def test_what_overwrites_a_part_still_does_after_reindex() -> None:
     sch.reindex("B1", ("write", 0))
     sch.reindex("B2", ("write", 0))
     assert_same_meaning(func, sch.func)
+
+
+STRIDED = {"2 * vi + 1": True, "2 * vi + 2": False, "4 * vi + 3": True, "3 * vi + 1": False}
+
+
+@pytest.mark.parametrize(("second", "complete"), STRIDED.items())
+def test_strides_that_never_meet_are_parts_too(second: str, complete: bool) -> None:
+    func = from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((10,), "float32"), B: T.Buffer((44,), "float32")):
+    for i in range(10):
+        with T.block("even"):
+            vi = T.axis.spatial(10, i)
+            B[2 * vi] = A[vi]
+    for i in range(10):
+        with T.block("other"):
+            vi = T.axis.spatial(10, i)
+            B[{second}] = A[vi] * 2.0
+""")
+    flow = Scope(Tree(func), func.root)
+    assert all((flow.kind(b) is BlockKind.COMPLETE) is complete for b in flow.blocks)

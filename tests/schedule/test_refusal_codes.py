@@ -97,6 +97,7 @@ def test_a_rule_for_contractions_takes_nothing_else() -> None:
     with pytest.raises(ScheduleError, match="no contraction") as caught:
         canonicalize(sch, sch.get_block("B"), None, Target("native"))
     assert caught.value.code == "BW340"
+    assert "two buffers A and B" in str(caught.value.help)
 
 
 def test_an_edit_leaves_no_block_without_a_body() -> None:

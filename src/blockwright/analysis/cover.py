@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from blockwright import ir
@@ -17,6 +18,18 @@ def apart(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> bool:
         for x, y in ((p, q), (q, p)):
             if analyzer.prove(ir.LE(*ir.match_types(ir.add(x.min, x.extent), y.min))):
                 return True
+    return False
+
+
+def interleaved(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> bool:
+    """Whether two single elements, in terms of any iterators, surely differ in some dimension by
+    their remainders: `2 * i` and `2 * j + 1`."""
+    for p, q in zip(a.region, b.region, strict=True):
+        if not (ir.is_const_int(p.extent, 1) and ir.is_const_int(q.extent, 1)):
+            continue
+        (step, first), (other_step, other_first) = map(analyzer.modular, (p.min, q.min))
+        if (common := math.gcd(step, other_step)) and (first - other_first) % common:
+            return True
     return False
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from blockwright import ir
-from blockwright.analysis.cover import Made, apart, covered_in_cases
+from blockwright.analysis.cover import Made, apart, covered_in_cases, interleaved
 from blockwright.analysis.instances import corner, fills, shared_writes
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
@@ -235,7 +235,8 @@ class Scope:
     def _find_apart(self, sides: Sequence[tuple[ir.Block, ir.BufferRegion]]) -> bool:
         analyzer = self.memo.facts(self.tree, self.block.body)
         boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
-        return apart(boxes[0], boxes[1], analyzer)
+        (_, a), (_, b) = sides
+        return apart(boxes[0], boxes[1], analyzer) or interleaved(a, b, analyzer)
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""

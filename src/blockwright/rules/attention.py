@@ -68,7 +68,9 @@ def apply(sch: Schedule, target: Target) -> None:
     remaining = inline_where(sch, inlined) + [h for h in before if h not in inlined]
     found = contraction_of(node(sch, scores))
     if found is None:
-        raise ScheduleError("with producers inlined, the scores are no product", code="BW340")
+        raise ScheduleError("with producers inlined, the scores are no product", code="BW340",
+                            help="schedule the program by the fallback rule, or write the scores "
+                            "as sums of products of a query and a key element")  # fmt: skip
     batch = len(found.batch)
     masked, rest = middle[0], middle[1:]
     form = canonicalize(sch, scores, masked, target, pad_rows=False)

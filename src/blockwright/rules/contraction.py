@@ -72,7 +72,9 @@ def canonicalize(
     before = node(sch, block)
     facts = contraction_of(before)
     if facts is None:
-        raise ScheduleError("the block is no contraction", code="BW340")
+        raise ScheduleError(f"block {before.name} is no contraction", code="BW340",
+                            help="give a block C[...] = C[...] + A[...] * B[...] with a constant "
+                            "initial value, over two buffers A and B other than C")  # fmt: skip
     rows, columns = extent_of(before, facts.m), extent_of(before, facts.n)
     tile = choose_register_tile(target, rows, columns, before.writes[0].buffer.dtype.bits)
     depth = depth_groups(before, facts)

@@ -100,7 +100,9 @@ def _product(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
     """Schedule one contraction, with the block behind it if there is one."""
     facts = contraction_of(node(sch, block))
     if facts is None:
-        raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340")
+        raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
+                            help="keep a copy of one operand: cache_read of it before the rule, or "
+                            "schedule the program by the fallback rule")  # fmt: skip
     depth, columns = (extent_of(node(sch, block), axes) for axes in (facts.k, facts.n))
     form = canonicalize(sch, block, tail, target)
     if tail is None:

@@ -10,6 +10,7 @@ from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import first_legal
 
 
 def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
@@ -59,15 +60,32 @@ def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
     """The allocating block; fails for parameters, whose form is the caller's affair."""
     found = home(state, buffer)
     if found is None:
-        step = "cache_write" if any(r.buffer is buffer for r in block.writes) else "cache_read"
-        state.fail(
-            f"{buffer.name} is a parameter of the function",
-            code="BW321",
-            guilty=[block],
-            help=f'{step}({block.name}, "{buffer.name}", "global") first, and take '
-            f"{state.step_name} on that copy; a copy made earlier is a block of its own",
-        )
+        state.fail(f"{buffer.name} is a parameter of the function", code="BW321", guilty=[block],
+                   help=_owned_instead(state, block, buffer))  # fmt: skip
     return found
+
+
+def _owned_instead(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
+    """What to take a step on whose buffer must not be the caller's."""
+    step, name = state.step_name, buffer.name
+    writes = any(r.buffer is buffer for r in block.writes)
+    copies: list[str] = []
+    for region in block.reads if writes else ():
+        makers = [b.name for b in state.tree.blocks if b is not state.func.root
+                  and any(w.buffer is region.buffer for w in b.writes)]  # fmt: skip
+        if makers and region.buffer is not buffer and home(state, region.buffer) is not None:
+            copies.append(f"for {region.buffer.name}, which {block.name} reads, {step} on block "
+                          f"{makers[0]}, which writes it; ")  # fmt: skip
+    if writes:
+        return (
+            f"{step} takes the block that writes the buffer, and {block.name} writes {name}: "
+            f'{"".join(copies)}for {name}, cache_write("{block.name}", "{name}", "global") first, '
+            f"and {step} on {block.name} again, which then writes a buffer of the function's own"
+        )
+    return (
+        f'copy = cache_read("{block.name}", "{name}", "global") first, and {step} on the block '
+        "copy, which writes a buffer of the function's own"
+    )
 
 
 def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.BufferRegion:
@@ -170,8 +188,13 @@ def require_no_readback(state: State, block: ir.Block, buffer: ir.Buffer) -> Non
         state.fail(f"block {block.name} reads {buffer.name}, which it writes: a copy would not "
                    "hold the earlier values", code="BW323", guilty=[state.realize(block)],
                    help=f"take {state.step_name} before decompose_reduction, which makes the block "
-                   f"an update, or cache_inplace({block.name}, \"{buffer.name}\", …), which copies "
-                   "in and out")  # fmt: skip
+                   "an update" + or_inplace(state, block, buffer))  # fmt: skip
+
+
+def or_inplace(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
+    """The step that copies in and out what a block changes, where it is legal."""
+    way = first_legal(state, [f'cache_inplace("{block.name}", "{buffer.name}", "local")'])
+    return f"; or {way}, which copies in and out" if way else ""
 
 
 def require_reached(state: State, block: ir.Block) -> None:
@@ -296,7 +319,7 @@ def simplified_indices(stmt: ir.Stmt, analyzer: Analyzer) -> Any:
     return ir.rewrite_bottom_up(stmt, change)
 
 
-def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
+def trivial_loops(state: State, block: ir.Block, step: str, instead: str = "") -> list[ir.For]:
     """Loops of a block that each run through exactly one iterator, in the block's own order.
 
     Fails unless the nest is the block's alone, unsplit, without a predicate, serial and without
@@ -305,7 +328,7 @@ def trivial_loops(state: State, block: ir.Block, step: str) -> list[ir.For]:
     loops, why, hint = own_loops(state, block)
     if why:
         state.fail(why, code="BW322", guilty=[state.realize(block)],
-                   help=f"use {step} before loops are {hint}")  # fmt: skip
+                   help=f"{instead}use {step} before loops are {hint}")  # fmt: skip
     return loops
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from functools import cache
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, updated_atomically
 from blockwright.analysis.kernels import shares
 from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
-from blockwright.schedule.advice import apart, beside, instead, undriven
+from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
+from blockwright.schedule.slices import own_slices
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import calls, first_legal
 
 
 def require_plain_loop(state: State, loop: ir.For) -> None:
@@ -76,9 +79,7 @@ def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
             f"block {block.name} is neither complete nor a reduction: {flow.why_other(block)}",
             code="BW314",
             guilty=[state.tree.realize(block)],
-            help=_only_writer(flow, block)
-            or "take the step on a block that computes each element once, or that "
-            "updates it in reduction iterators from an initial value",
+            help=_only_writer(flow, block) or unordered(flow, block),
         )
     return kind
 
@@ -94,7 +95,7 @@ def _only_writer(flow: Scope, block: ir.Block) -> str:
 def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
     kind = flow.kind(block)
     if kind is not BlockKind.COMPLETE:
-        why = flow.why_other(block) or f"it is a {kind.value}"
+        why = flow.why_other(block) or f"it is a {kind.value}{terms(block)}"
         state.fail(f"block {block.name} is not complete: {why}", code="BW314",
                    guilty=[state.tree.realize(block)],
                    help=beside(state, flow, block))  # fmt: skip
@@ -154,19 +155,26 @@ def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.S
                        help="take the step before blocks share loops")  # fmt: skip
 
 
-def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
+def require_compact_flow(
+    state: State, loop: ir.For, own: Callable[[], Set[ir.Buffer]] = frozenset
+) -> list[ir.Block]:
     """Each iteration of the loop stands on its own: what its blocks read from one another they
-    have written in the same iteration, and none reads what a later one writes."""
+    have written in the same iteration, and none reads what a later one writes.
+
+    Of the buffers that `own` gives each iteration has a slice, in which anything may happen.
+    """
     blocks = require_only_blocks(state, loop)
     flow = state.data_flow(state.scope(loop))
     inside = set(blocks)
     for block in blocks:
-        require_known_kind(state, flow, block)
+        other = flow.kind(block) is BlockKind.OTHER
+        if not other or not all(region.buffer in own() for region in block.writes):
+            require_known_kind(state, flow, block)
         for region in block.reads:
             writers = [w for w in flow.writers.get(region.buffer, ()) if w in inside]
             before = [w for w in flow.writers_before(block, region) if w in inside]
             later = [w for w in writers if flow.position[w] > flow.position[block]]
-            if later:
+            if later and region.buffer not in own():
                 state.fail(
                     f"block {block.name} reads {region.buffer.name}, which block "
                     f"{later[0].name} after it in the same loop writes",
@@ -174,7 +182,7 @@ def require_compact_flow(state: State, loop: ir.For) -> list[ir.Block]:
                     guilty=[state.tree.realize(block), state.tree.realize(later[0])],
                     help="take the step on loops that hold only one of the two blocks",
                 )
-            if before and not flow.covers(before, block, region):
+            if before and not flow.covers(before, block, region) and region.buffer not in own():
                 state.fail(
                     f"iterations of {loop.loop_var.name} depend on one another: block "
                     f"{before[-1].name} does not write all of {region.buffer.name} that "
@@ -207,7 +215,8 @@ def require_concurrent(
     """
     if ir.is_const_int(loop.extent, 1):
         return  # a single iteration meets no other
-    blocks = require_compact_flow(state, loop)
+    own = cache(lambda: own_slices(state, loop, require_only_blocks(state, loop)))
+    blocks = require_compact_flow(state, loop, own)
     flow = state.data_flow(state.scope(loop))
     inside = set(blocks)
     for block in blocks:
@@ -218,10 +227,7 @@ def require_concurrent(
                 state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
                            f"{it.var.name} of block {block.name}, so it cannot be {word}",
                            code="BW317", guilty=[loop, it],
-                           help=instead(state, block) + f"or rfactor({loop.loop_var.name}, 0), "
-                           "whose partial results are independent" + (
-                           f"; or make the update atomic: decompose_reduction({block.name}, loop), "
-                           f"then atomic_update({block.name})" if atomic else ""))  # fmt: skip
+                           help=instead(state, block, loop, word, atomic))  # fmt: skip
         if flow.separates(loop, block):
             continue
         for region in block.writes:
@@ -231,6 +237,7 @@ def require_concurrent(
                 or (private and private(buffer) and _lives_in(flow, buffer, inside))
                 or (redundant and redundant(buffer) and _repeats(flow, loop, block, inside))
                 or _write_apart(state, loop, block, region)
+                or buffer in own()
             ):
                 continue
             state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
@@ -356,7 +363,11 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
                     f"name only loops below that place, {top} among them")  # fmt: skip
         else:
             why = f"loops {lone} and {top} belong to different nests"
-            help = f"name loops of one nest; merge({lone}, {top}) joins loops of different nests"
+            apart = sorted([*(f for f in loops if f in missing), path[-1]],
+                           key=lambda f: state.tree.order[f])  # fmt: skip
+            way = first_legal(state, [f"merge({calls(state, apart)})"])
+            help = "name loops of one nest" + (f"; {way} joins loops of different nests"
+                                               if way else "")  # fmt: skip
         state.fail(f"the loops are not nested directly in one another: {why}", code="BW310",
                    guilty=[inner, *missing, *others], help=help)  # fmt: skip
     return path[::-1]

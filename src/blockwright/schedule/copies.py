@@ -151,6 +151,23 @@ def accessed_box(
     )
 
 
+def _around_lanes(
+    state: State, scope: ir.Block, outer: Sequence[ir.For], lanes: ir.For,
+    regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+) -> str:  # fmt: skip
+    """Where a copy goes that all lanes of a loop read."""
+    if not outer:
+        return (
+            f"split({lanes.loop_var.name}, …) before the inner part is vectorized, and take "
+            f"{state.step_name} at the outer part: one copy per vector, which all lanes read"
+        )
+    names = [f.loop_var.name for f in outer]
+    box = [ir.const_int(r.extent) for r in box_at(state, scope, outer, regions)]
+    size = f" of {' x '.join(map(str, box))} elements" if None not in box else ""
+    which = names[-1] if len(names) == 1 else f"{names[-1]}, or one further outside"
+    return f"choose loop {which}: one copy{size} per iteration of {names[-1]}, which all lanes read"
+
+
 def box_at(
     state: State, scope: ir.Block, fixed: Sequence[ir.For],
     regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
@@ -158,11 +175,10 @@ def box_at(
     """The part of a buffer that blocks touch while the fixed loops stand still."""
     for loop in fixed:
         if loop.kind is ir.ForKind.VECTORIZED:
-            outer = [f.loop_var.name for f in fixed[: fixed.index(loop)]]
-            choice = f"choose a loop outside of it ({', '.join(outer)}), or " if outer else ""
             state.fail(f"lanes of loop {loop.loop_var.name} would share the copy", code="BW317",
-                       guilty=[loop], help=f"{choice}take {state.step_name} before "
-                       f"vectorize({loop.loop_var.name})")  # fmt: skip
+                       guilty=[loop],
+                       help=_around_lanes(state, scope, fixed[: fixed.index(loop)], loop, regions)
+                       )  # fmt: skip
     analyzer = state.analyzer(fixed[-1].body)
     flow = state.data_flow(scope)
     box: list[ir.Range] = []

@@ -6,6 +6,7 @@ Programs are immutable, so taking a step back is putting the program before it i
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Literal
@@ -95,12 +96,38 @@ class Core:
         """Take one step; the program stays as it was when the step is refused."""
         function = self._function_of(record)
         state = self.state(function, record.path())
-        step = applied(resolved(record, self.number), state)
+        try:
+            step = applied(resolved(record, self.number), state)
+        except ScheduleError as error:
+            named = self._with_origins(error, function)
+            raise named.with_traceback(error.__traceback__) from error.__cause__
         if step.decision is not None:  # what is drawn is written down, so that replay draws nothing
             record = msgspec.structs.replace(record, decision=step.decision)
         outputs = self._commit(function, record, step)
         self.steps.append(Instruction(record, outputs, self._call))
         return outputs
+
+    def _with_origins(self, error: ScheduleError, function: str) -> ScheduleError:
+        """The error with a note of the steps that gave the loops it names, as whoever wrote the
+        schedule knows them by names of their own."""
+        notes: list[str] = []
+        words = set(re.findall(r"\w+", f"{error.message} {error.help}"))
+        for number, (step, change) in enumerate(zip(self.steps, self.changes, strict=True)):
+            entries = [self.entries[h] for h in step.outputs]
+            given = [(k, e.target.name) for k, e in enumerate(entries, 1)
+                     if isinstance(e.target, ir.Var) and e.function == function
+                     and e.target.name in words]  # fmt: skip
+            if not given or change.before is change.after:
+                continue
+            call = f"{self._call_of(number)}, step {number}"
+            parts = [f"{name} is result {k}" if len(entries) > 1 else f"{name} is the result"
+                     for k, name in given]  # fmt: skip
+            notes.append(f"{', '.join(parts)} of {call}")
+        if not notes:
+            return error
+        first, *rest = error.diagnostics
+        first = msgspec.structs.replace(first, notes=(*first.notes, *notes))
+        return ScheduleError.collect([first, *rest])
 
     def replay(self, steps: Iterable[Instruction]) -> tuple[Handle, ...]:
         """Take recorded steps on this program, all or none; the handles of the last one."""

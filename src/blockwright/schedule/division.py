@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from blockwright import ir
 from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import THEN, called, calls, first_legal
 
 Bound = tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]
 """A comparison of an iterator with something fixed."""
@@ -30,8 +31,7 @@ def divide(
         state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
                    "part inside the new block", code="BW315",
                    guilty=[*inside[:1], realize],
-                   help="reorder so that the inner loops drive the low digits of the bindings, "
-                   "as the inner loops of a split do")  # fmt: skip
+                   help=_inner_parts(state, block, list(inside)))  # fmt: skip
     return found
 
 
@@ -176,3 +176,18 @@ def rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
     if isinstance(node, ir.Block):
         return node
     return node.map_children(lambda c: rebuild(c, old, new) if isinstance(c, ir.Stmt) else c)
+
+
+def _inner_parts(state: State, block: ir.Block, inside: list[ir.For]) -> str:
+    """How the loops inside a new block come to be the inner parts of splits."""
+    above = state.tree.loops_above(block)
+    outside = [f for f in above if f not in inside]
+    ways: list[str] = []
+    for count in range(len(outside)):
+        inner = outside[count:]
+        order = calls(state, [*outside[:count], *inside, *inner])
+        ways.append(f"reorder({order}){THEN}blockize({called(state, inner[0])})")
+    way = first_legal(state, ways) if state.step_name == "blockize" else ""
+    rule = "the loops inside the new block must be the inner parts of splits"
+    return f"{rule}: {way}" if way else f"{rule}: split the loops of {block.name}, and reorder " \
+           "the outer parts outwards"  # fmt: skip

@@ -126,7 +126,7 @@ class EinsumPadding:
             ):  # fmt: skip
                 self.state.fail(f"an index of {buffer.name} becomes negative on padded points, or "
                                 "has no known end there", code="BW326", guilty=[index, self.block],
-                                help=f'reindex({self.block.name}, "{buffer.name}") first, which '
+                                help=f'reindex("{self.block.name}", "{buffer.name}") first, which '
                                 "gives it an index per iterator")  # fmt: skip
             need = self.analyzer.simplify(ir.cast_to(high, size.dtype) + 1)
             if self.analyzer.prove(ir.LE(*ir.match_types(need, end))):
@@ -149,7 +149,7 @@ class EinsumPadding:
             if not whole or not self.analyzer.prove_equal(*ir.match_types(extent, size)):
                 self.state.fail(f"{self.block.name} does not fill {output.name} with one iterator "
                                 "per dimension", code="BW326", guilty=[self.block],
-                                help=f'reindex({self.block.name}, "{output.name}") first, which '
+                                help=f'reindex("{self.block.name}", "{output.name}") first, which '
                                 "gives it an index per iterator")  # fmt: skip
             seen.add(index)
 

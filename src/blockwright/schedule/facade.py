@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from blockwright.schedule.frames import ends_at_call
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive import PRIMITIVES
 from blockwright.schedule.record import Primitive, make
@@ -45,7 +46,7 @@ def _method(record: type[Primitive]) -> Callable[..., Any]:
     method.__name__ = record.method
     method.__qualname__ = f"Schedule.{record.path()}"
     method.__doc__ = record.__doc__
-    return method
+    return ends_at_call(method)
 
 
 for _record in PRIMITIVES:

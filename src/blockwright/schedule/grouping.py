@@ -21,6 +21,7 @@ from blockwright.schedule.division import (
 )
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import called, first_legal, quoted
 
 
 class _Inner(msgspec.Struct, frozen=True, eq=False):
@@ -43,8 +44,8 @@ def grouped(
     if others:
         state.fail(f"block {others[0].name} stands between the blocks given", code="BW310",
                    guilty=[state.tree.realize(b) for b in others],
-                   help="give it too: blockize([" + ", ".join(b.name for b in inside) + "]), or "
-                   f"move {others[0].name} out first with compute_at or "
+                   help=f"give it too: blockize([{quoted(inside)}]), "
+                   f"or move {others[0].name} out first with compute_at or "
                    "reverse_compute_at")  # fmt: skip
     flow = state.data_flow(state.scope(blocks[0]))
     for block in inside:
@@ -136,8 +137,7 @@ def _inner(
     if block.init is not None and started:
         state.fail(f"the reduction {block.name} is not complete inside the new block", code="BW365",
                    guilty=[state.tree.realize(block)],
-                   help=f"decompose_reduction({block.name}, loop) first, at one of its loops: "
-                   f"{state.loops_of(block)}")  # fmt: skip
+                   help=_taken_apart(state, block))  # fmt: skip
     bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
     open_ones = [c for c in conjuncts(state.tree.realize(block).predicate)
                  if not any(ir.structural_equal(c, d) for d in common)]  # fmt: skip
@@ -229,3 +229,12 @@ def _own_buffers(
         if all(flow.covers(flow.writers_before(b, r), b, r) for b, r in reads):
             found.append(buffer)
     return found
+
+
+def _taken_apart(state: State, block: ir.Block) -> str:
+    """How a reduction comes to start outside of a new block."""
+    ways = (f'decompose_reduction("{block.name}", {called(state, f)})'
+            for f in state.tree.loops_above(block))  # fmt: skip
+    way = first_legal(state, ways)
+    return f"{way} first, whose update a block may hold in part" if way else \
+           "choose a loop around all reduction loops"  # fmt: skip

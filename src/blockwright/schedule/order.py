@@ -26,6 +26,7 @@ from blockwright.schedule.checks import require_kind, require_known_kind
 from blockwright.schedule.move import Domains
 from blockwright.schedule.reduction import require_kept_order
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import called, legal
 
 
 def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
@@ -71,8 +72,8 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
                            f"that block {block.name} writes, and would be undone", code="BW314",
                            guilty=[realize, state.tree.realize(other)],
                            help=f"take {state.step_name} before decompose_reduction, or put the "
-                           f"initial value back first: merge_reduction({block.name}, {other.name})"
-                           )  # fmt: skip
+                           f'initial value back first: merge_reduction("{block.name}", '
+                           f'"{other.name}")')  # fmt: skip
     if flow.kind(block) is BlockKind.REDUCTION and flow.restart(block) is None:
         state.fail(f"the loops run instances of the reduction {block.name} more than once between "
                    "two initial values", code="BW315", guilty=[realize],
@@ -347,7 +348,7 @@ def require_sound(
             state.fail(problem + " after the move", code="BW316", guilty=marks,
                        help="choose a loop outside of the producer's reduction loops, "
                        "in whose iterations all that is read has been written"
-                       + _outside_reductions(state, near))  # fmt: skip
+                       + _outside_reductions(state, guilty, near))  # fmt: skip
     if _kind(flow, moved) is BlockKind.OTHER:
         state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
                    f"{flow.why_other(moved)}", code="BW314", guilty=marks,
@@ -367,17 +368,21 @@ def require_sound(
         require_kind(after, loop)
 
 
-def _outside_reductions(state: State, blocks: Sequence[ir.Block]) -> str:
-    """The loops of a block outside of those that drive its reduction, by name."""
+def _outside_reductions(state: State, moved: ir.Block, blocks: Sequence[ir.Block]) -> str:
+    """The loops of a block outside of those that drive its reduction, by name; of these such that
+    take the block that was to move, where there are some."""
     for block in blocks:
         realize = state.tree.realize(block)
         sums = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
                 if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
-        free: list[str] = []
+        free: list[ir.For] = []
         for loop in state.tree.loops_above(block):
             if any(ir.uses_var(v, loop.loop_var) for v in sums):
-                at = f": {', '.join(free)}" if free else \
+                steps = {f'{state.step_name}("{moved.name}", {called(state, f)})': f for f in free
+                         if state.step_name in ("compute_at", "reverse_compute_at")}  # fmt: skip
+                found = [steps[way] for way in legal(state, steps)] or free
+                at = f": {', '.join(f.loop_var.name for f in found)}" if free else \
                      f"; reorder loop {loop.loop_var.name} inwards for there to be one"  # fmt: skip
                 return f"{at} (of block {block.name})"
-            free.append(loop.loop_var.name)
+            free.append(loop)
     return ""

@@ -17,6 +17,7 @@ from blockwright.schedule.buffers import (
 )
 from blockwright.schedule.edit import with_signature
 from blockwright.schedule.state import State
+from blockwright.schedule.trial import called, first_legal
 
 
 def require_owned(
@@ -31,8 +32,9 @@ def require_owned(
     if owner is None:
         state.fail(f"{buffer.name} is a parameter of the function", code="BW321",
                    guilty=[state.realize(block)],
-                   help=f'cache_write({block.name}, "{buffer.name}", "global") first, and take '
-                   "the step on that copy")  # fmt: skip
+                   help=f'cache_write("{block.name}", "{buffer.name}", "global") first, and '
+                   f"{state.step_name} on block {block.name} again, which then writes a buffer of "
+                   "the function's own")  # fmt: skip
     if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
         state.fail(f"{buffer.name} has a layout of its own", code="BW328",
                    guilty=[state.realize(block)],
@@ -58,10 +60,18 @@ def users_below(
         if not state.tree.is_below(realize, loop):
             state.fail(f"block {user.name} uses {buffer.name} and is not inside loop "
                        f"{loop.loop_var.name}", code="BW322", guilty=[realize, loop],
-                       help=f"compute_at({user.name}, {loop.loop_var.name}) first if it writes "
-                       f"{buffer.name}, reverse_compute_at({user.name}, {loop.loop_var.name}) "
-                       "if it reads it")  # fmt: skip
+help=_into(state, user, loop, buffer))  # fmt: skip
     return writers, readers
+
+
+def _into(state: State, user: ir.Block, loop: ir.For, buffer: ir.Buffer) -> str:
+    """What brings a user of a buffer into a loop."""
+    name = called(state, loop)
+    moves = [f'{step}("{user.name}", {name})' for step in ("compute_at", "reverse_compute_at")]
+    way = first_legal(state, moves)
+    if way:
+        return f"{way} first"
+    return f"choose a loop around all that use {buffer.name}; no step takes {user.name} into {name}"
 
 
 def touched_box(

@@ -16,7 +16,9 @@ Generated from the table of codes (`python -m blockwright.support.error_page`); 
 
 An error prints its code, `error[BW317]`, and carries it as `error.code`. The message names what is
 wrong in the program at hand, and mostly what to do instead; the code stands for the rule.
-`blockwright explain BW317` prints one line of this page."""
+`blockwright explain BW317` prints its line of this page and, for many schedule errors, a schedule
+that is refused and one that is not. `BLOCKWRIGHT_TRACEBACK=full` keeps the scheduler's own frames
+in tracebacks."""
 
 
 def page_text() -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 from blockwright.support.diagnostics import Diagnostic, Span, render_diagnostics
 
@@ -40,7 +41,7 @@ class BlockwrightError(Exception):
         super().__init__(render_diagnostics(self.diagnostics))
 
     @classmethod
-    def collect(cls, diagnostics: Sequence[Diagnostic]) -> BlockwrightError:
+    def collect(cls, diagnostics: Sequence[Diagnostic]) -> Self:
         """One exception for several problems; its code is the first problem's."""
         first = diagnostics[0]
         return cls(first.message, code=first.code, help=first.help, diagnostics=diagnostics)

@@ -315,10 +315,17 @@ class _Maker:
 
         whole = [*shape[:axis], ir.add(start, shape[axis]), *shape[axis + 1 :]]
         joined = self.program.alloc(self.name("cat"), whole, x.dtype)
-        parts: list[tuple[Any, Any, Any]] = [
-            (x.shape, lambda *i: x[i], lambda *i: i),
-            (shape, lambda *i: ir.mul(y[i], 0.5), behind),
-        ]
+
+        def same(*i: ir.Expr) -> ir.Expr:
+            return x[i]
+
+        def half(*i: ir.Expr) -> ir.Expr:
+            return ir.mul(y[i], 0.5)
+
+        def before(*i: ir.Expr) -> Sequence[ir.Expr]:
+            return i
+
+        parts = [(x.shape, same, before), (shape, half, behind)]
         self.chance.shuffle(parts)
         for extents, body, place in parts:
             self.program.compute("part", extents, body, into=(joined, place))

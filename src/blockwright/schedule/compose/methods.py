@@ -11,6 +11,7 @@ from blockwright.schedule.compose.rule import composite
 from blockwright.schedule.compose.tile import Size, tile
 from blockwright.schedule.core import Core, Dead
 from blockwright.schedule.facade import Facade
+from blockwright.schedule.frames import ends_at_call
 from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import Place, underlined
@@ -43,6 +44,7 @@ class Compose(Facade):
         return found is not None and not isinstance(found.target, (Dead, Place))
 
     # ------------------------------------------------------------------ axes
+    @ends_at_call
     def loops(self, block: BlockRV | str) -> Axes:
         """The loops around a block by name: `sch.loops("C").i`.
 
@@ -57,11 +59,13 @@ class Compose(Facade):
         assert realize is None or isinstance(realize, ir.BlockRealize)
         return axes_of(realize, node, found)
 
+    @ends_at_call
     def axis(self, block: BlockRV | str, name: str) -> LoopRV:
         """The loop of this name around a block, or the one that an iterator of this name is."""
         return self.loops(block)[name]
 
     # ------------------------------------------------------------------ composite rules
+    @ends_at_call
     @composite
     def tile(self, block: BlockRV | str, notation: str, /, **sizes: Size) -> Axes:
         """Split, reorder and fuse the loops of a block, written as the nest they shall become.
@@ -101,6 +105,7 @@ class Compose(Facade):
         with underlined(func, [self.get(loop) for loop in axes]):
             return tile(self, handle, axes, notation, sizes)
 
+    @ends_at_call
     def consume_at(
         self,
         block: BlockRV | str,

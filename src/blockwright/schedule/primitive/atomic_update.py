@@ -12,6 +12,7 @@ from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import THEN, called, first_legal
 
 
 class AtomicUpdate(Primitive, frozen=True, eq=False):
@@ -126,13 +127,16 @@ def _otherwise(state: State, block: ir.Block) -> str:
     stores = ir.collect(block.body, ir.BufferStore)
     form = "each store in a block of its own" if len(stores) > 1 else "it as B[i] = B[i] + x"
     realize = state.tree.realize(block)
-    names = [f.loop_var.name for f in state.tree.loops_above(block)
+    loops = [f for f in state.tree.loops_above(block)
              if any(it.iter_type is ir.IterType.REDUCE and ir.uses_var(v, f.loop_var)
                     for it, v in zip(block.iter_vars, realize.iter_values, strict=True))
              ]  # fmt: skip
-    before = "" if block.init is not None else ", before decompose_reduction (or after " \
-             "merge_reduction)"  # fmt: skip
-    loop = names[0] if names else "loop"
-    instead = f"rfactor({loop}, 0){before}: its partial results need no atomic update, and the " \
-              "loop over them may be parallel"  # fmt: skip
-    return f"{instead}; or write {form}, where the elements do not depend on one another"
+    instead = "the partial results need no atomic update, and the loop over them may be parallel"
+    for loop in loops:
+        factored = f"rfactor({called(state, loop)}, 0)"
+        back = [f'merge_reduction("{b.name}", "{block.name}")' for b in
+                state.data_flow(state.scope(block)).blocks if block.init is None]  # fmt: skip
+        way = first_legal(state, [*(f"{first}{THEN}{factored}" for first in back), factored])
+        if way:
+            return f"{way}: {instead}; or write {form}, where elements do not depend on one another"
+    return f"write {form}, where the elements do not depend on one another"

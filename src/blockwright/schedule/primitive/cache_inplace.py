@@ -87,7 +87,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         if not any(r.buffer is buffer for r in block.writes):
             state.fail(f"block {block.name} does not write {buffer.name}", code="BW320",
-                       guilty=[block], help=f'cache_read({block.name}, "{buffer.name}", '
+                       guilty=[block], help=f'cache_read("{block.name}", "{buffer.name}", '
                        f'"{self.storage_scope}") copies what is only read')  # fmt: skip
         for inner in ir.blocks(block.body):
             starts = inner.init is not None or all(r.buffer is not buffer for r in inner.reads)

@@ -9,6 +9,7 @@ from blockwright.schedule.buffers import (
     accessed_buffer,
     copy_nest,
     fresh_name,
+    or_inplace,
     readers,
     region_of,
     require_in_blocks,
@@ -98,9 +99,8 @@ class CacheRead(Primitive, frozen=True, eq=False):
                 state.fail(f"block {consumer.name} changes {buffer.name}, or reads it before it is "
                            "written, and cannot read a copy", code="BW323",
                            guilty=[state.realize(consumer)],
-                           help=f"name other consumers in consumer_blocks, or cache_inplace"
-                           f'({consumer.name}, "{buffer.name}", …), which copies in '
-                           "and out")  # fmt: skip
+                           help="name other consumers in consumer_blocks"
+                           + or_inplace(state, consumer, buffer))  # fmt: skip
         if not consumers:
             state.fail(f"no block would read the copy of {buffer.name}", code="BW322",
                        guilty=[block],

@@ -9,6 +9,7 @@ from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.analysis.kernels import fills_together
 from blockwright.arith.condition import conjuncts
+from blockwright.schedule.advice import loop_names, one_loop
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import (
     Domains,
@@ -29,6 +30,7 @@ from blockwright.schedule.order import (
 )
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import called, legal
 
 
 class ComputeAt(Primitive, frozen=True, eq=False):
@@ -186,12 +188,21 @@ def needed_domains(
 def _around_all(state: State, block: ir.Block, consumers: Sequence[ir.Block]) -> str:
     """Loops that hold all readers of a block, or what gives them one."""
     above = [state.tree.loops_above(c) for c in consumers]
-    common = [f.loop_var.name for f in above[0] if all(f in other for other in above[1:])]
+    common = [f for f in above[0] if all(f in other for other in above[1:])]
     names = " and ".join(c.name for c in consumers)
     if common:
-        return f"choose a loop around all that read it ({names}): {', '.join(common)}"
+        steps = {f'compute_at("{block.name}", {called(state, f)})': f for f in common}
+        found = legal(state, steps)
+        good = [steps[s] for s in found] or common
+        which = f"choose a loop around all that read it ({names}): {loop_names(good)}"
+        return f"{which}; the innermost: {found[-1]}" if found else which
+    made = ", ".join(r.buffer.name for r in block.writes)
+    shared = one_loop(state, consumers, f'compute_at("{block.name}", loop)')
+    apart = f"{names} read {made} and share no loop"
     return (
-        f"{names} read it and share no loop: bring them into one first (merge their loops, or "
-        "reverse_compute_at one at a loop of the other's); or leave block "
+        f"{apart}; make them share one: {shared}"
+        if shared
+        else f"{apart}, and none of their loops merge as they are: first bring them into one loop "
+        "by splits that give outer loops of one length, and merge; or leave block "
         f"{block.name} where it is"
     )

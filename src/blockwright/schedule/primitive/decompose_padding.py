@@ -14,6 +14,7 @@ from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.loops import resized
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import called, legal
 
 Bounds = dict[ir.Var, tuple[ir.Expr, ir.Expr]]
 """Iterator → where its values start, and where they end."""
@@ -80,8 +81,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         if loop not in set(above):
             state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
                        guilty=[loop, block],
-                       help=f'choose one of get_loops("{block.name}"): '
-                       f"{state.loops_of(block)}")  # fmt: skip
+                       help=_border_at(state, block))  # fmt: skip
         store, condition, value, constant = _choice(state, block)
         flow = state.data_flow(state.scope(block))
         if flow.kind(block) is not BlockKind.COMPLETE:
@@ -285,3 +285,18 @@ def _shrunk(
     for loop in reversed(inside):
         nest = resized(loop, loop.min, sizes.get(loop.loop_var, loop.extent), nest)
     return nest
+
+
+def _border_at(state: State, block: ir.Block) -> str:
+    """What each loop of a padding block means for the nest that writes the border."""
+    above = state.tree.loops_above(block)
+    text = f'choose one of get_loops("{block.name}"): {state.loops_of(block)}'
+    ways = {f'decompose_padding("{block.name}", {called(state, f)})': f for f in above}
+    found = legal(state, ways)
+    if not found:
+        return text
+    out, *rest = [ways[way].loop_var.name for way in found]
+    whole = f"{found[0]} writes the border in a nest before loop {out}, all of {block.name}"
+    inner = f"; at {', '.join(rest)} a part of it before that loop, in each iteration of those " \
+            "around it" if rest else ""  # fmt: skip
+    return f"{text}: {whole}{inner}"

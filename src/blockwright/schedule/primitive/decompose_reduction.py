@@ -6,12 +6,14 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import BlockKind
+from blockwright.schedule.advice import parted
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.checks import require_once
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import called, calls, legal
 
 
 class DecomposeReduction(Primitive, frozen=True, eq=False):
@@ -94,9 +96,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                     "reduction iterator",
                     code="BW331",
                     guilty=[above, block],
-                    help=f"choose loop {above.loop_var.name}, or bring loop "
-                    f"{loop.loop_var.name} and those around it outside first: "
-                    f"reorder({loop.loop_var.name}, {above.loop_var.name})",
+                    help=_further_out(state, block, loop, above),
                 )
         require_once(state, block, inside, f"from {loop.loop_var.name} on")
         require_reduction(state, block)
@@ -143,6 +143,17 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         return nest, made
 
 
+def _further_out(state: State, block: ir.Block, loop: ir.For, above: ir.For) -> str:
+    """What to choose in place of a loop inside of one that drives the reduction."""
+    at = f'decompose_reduction("{block.name}", {called(state, above)})'
+    ways = legal(state, [at])
+    around = state.tree.loops_above(block)
+    order = calls(state, [loop, *around[around.index(above) : around.index(loop)]])
+    inside = f'reorder({order}), then decompose_reduction("{block.name}", {called(state, loop)})'
+    ways += legal(state, [inside])
+    return "; or ".join(ways) or f"choose a loop around {above.loop_var.name}"
+
+
 def _mentions(expr: ir.Expr, loops: list[ir.For]) -> bool:
     return ir.uses_var(expr, {n.loop_var for n in loops})
 
@@ -160,8 +171,7 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
         if kinds == {True, False}:
             state.fail(f"loop {loop.loop_var.name} binds spatial and reduction iterators",
                        code="BW364", guilty=[loop, block],
-                       help="split the loop where one kind of iterator begins, or "
-                            "decompose at a loop outside of it")  # fmt: skip
+                       help=parted(state, block, loop))  # fmt: skip
         if kinds == {True}:
             reducing.append(loop)
     return reducing

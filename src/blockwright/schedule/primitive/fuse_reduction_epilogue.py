@@ -16,6 +16,7 @@ from blockwright.schedule.primitive.compute_inline import require_element_reads,
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.reduction import iterators_at, outermost_own, reduction_of
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import called, first_legal
 
 
 class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
@@ -128,9 +129,20 @@ class _Fuse:
                       "lost")  # fmt: skip
 
     def fail(self, rule: str, help: str | None = None) -> NoReturn:
-        self.state.fail(rule, code="BW337", guilty=self.guilty, help=help or
-                        "keep the block apart, and bring it to where its elements are finished: "
-                        "reverse_compute_at")  # fmt: skip
+        self.state.fail(rule, code="BW337", guilty=self.guilty, help=help or self._apart())
+
+    def _apart(self) -> str:
+        """Where the epilogue finds finished elements."""
+        loops = reversed(self.state.tree.loops_above(self.block))
+        way = first_legal(self.state, (f'reverse_compute_at("{self.epilogue.name}", '
+                                       f"{called(self.state, f)})" for f in loops))  # fmt: skip
+        if not way:
+            return "keep the block apart: no loop of the reduction takes it as it is"
+        made = ", ".join(r.buffer.name for r in self.block.writes)
+        return (
+            f"keep the block apart, and bring it to where its elements are finished: {way}; {made} "
+            "stays in the program, but lowering keeps of it only what an iteration touches"
+        )
 
     # ------------------------------------------------------------------ who sees what, and when
     def check_flow(self) -> None:
@@ -255,10 +267,10 @@ class _Fuse:
                "floats") if scaled else (
                "it would act on partial results; max(a + b, 0), for one, is not "
                "max(a, 0) + max(b, 0)")  # fmt: skip
-        self.fail(f"block {self.epilogue.name} does not combine the result by {name}, the "
-                  f"combination of the reduction: {why}",
-                  "keep the block apart, and bring it to where its element is finished: "
-                  "reverse_compute_at(epilogue, the innermost spatial loop)")  # fmt: skip
+        self.fail(
+            f"block {self.epilogue.name} does not combine the result by {name}, the "
+            f"combination of the reduction: {why}"
+        )
 
 
 class _Replace(ir.Mutator):

@@ -8,6 +8,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.arith.text import expr_text
+from blockwright.schedule.advice import in_step
 from blockwright.schedule.checks import (
     require_known_kind,
     require_only_blocks,
@@ -148,11 +149,13 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
         for mine, theirs in zip(first, nest, strict=True):
             extent = ir.substitute(theirs.extent, renamed)
             if not analyzer.prove_equal(*ir.match_types(mine.extent, extent)):
-                state.fail(f"loops {_around(state, mine)} and {_around(state, theirs)} do not "
-                           f"run equally often: {_bounds(mine)} and {_bounds(theirs)}",
-                           code="BW355", guilty=[mine, theirs],
-                           help=_together(state, mine, theirs)
-                           + _equalised(mine, theirs))  # fmt: skip
+                state.fail(
+                    f"loops {_around(state, mine)} and {_around(state, theirs)} do not "
+                    f"run equally often: {_bounds(mine)} and {_bounds(theirs)}",
+                    code="BW355",
+                    guilty=[mine, theirs],
+                    help=in_step(state, [n[-1] for n in nests], mine, theirs),
+                )
             renamed[theirs.loop_var] = _shifted(mine, mine.loop_var, theirs, renamed)
 
 
@@ -191,35 +194,6 @@ def _around(state: State, loop: ir.For) -> str:
     return f"{loop.loop_var.name} (block {names})"
 
 
-def _together(state: State, mine: ir.For, theirs: ir.For) -> str:
-    """For a producer and its reader: what needs no equal loops."""
-    for a in state.tree.child_blocks(mine):
-        for b in state.tree.child_blocks(theirs):
-            if {r.buffer for r in a.writes} & {r.buffer for r in b.reads}:
-                return (
-                    f"block {b.name} reads what block {a.name} writes: compute_at({a.name}, "
-                    f"{theirs.loop_var.name} of {b.name}) needs no equal loops; otherwise "
-                )
-    return ""
-
-
-def _equalised(mine: ir.For, theirs: ir.For) -> str:
-    """What gives two loops one extent, where they have none."""
-    reorder = "or reorder loops that do agree outwards and merge those"
-    short, long = sorted((mine, theirs), key=lambda f: ir.const_int(f.extent) or 0)
-    low, high = ir.const_int(short.extent), ir.const_int(long.extent)
-    name = long.loop_var.name
-    if low is None or high is None or not 1 < low < high:
-        return f"loop_partition the longer one into parts of which one is as long, {reorder}"
-    cut = f"loop_partition({name} of {high}, [{low}, {high - low}]), whose first part is as long"
-    if high % low:
-        return f"{cut}, {reorder}"
-    return (
-        f"split({name} of {high}, [{low}, {high // low}]) first and merge its outer loop with "
-        f"the other; or {cut}; {reorder}"
-    )
-
-
 def _bounds(loop: ir.For) -> str:
     return f"from {expr_text(loop.min)}, {expr_text(loop.extent)} iterations"
 
@@ -243,8 +217,10 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
         if free and found is None:
             found = nest
     if found is None:
-        state.fail("a statement between the nests touches what they write, or they what it writes",
-                   code="BW316", guilty=[obstacle, *tops],
+        who = " and ".join(f"block {b.name}" for b in state.tree.child_blocks(obstacle))
+        over = f" (loop {obstacle.loop_var.name})" if isinstance(obstacle, ir.For) else ""
+        state.fail(f"{who or 'a statement'}{over} stands between the nests and touches what they "
+                   "write, or they what it writes", code="BW316", guilty=[obstacle, *tops],
                    help="give a loop of that statement to merge too, or bring it out of the way "
                    "first (compute_at, reverse_compute_at)")  # fmt: skip
     return found

@@ -8,6 +8,7 @@ from blockwright import ir
 from blockwright.schedule.buffers import (
     accessed_buffer,
     fresh_name,
+    or_inplace,
     region_of,
     require_in_blocks,
     require_scope_name,
@@ -97,8 +98,7 @@ class ReadAt(Primitive, frozen=True, eq=False):
                        f"{buffer.name}: a copy would not follow", code="BW323",
                        guilty=[state.realize(rivals[0]), loop],
                        help=f"choose a loop of {block.name} that does not hold "
-                            f"{rivals[0].name}, or "
-                       f'cache_inplace({rivals[0].name}, "{buffer.name}", …)')  # fmt: skip
+                            f"{rivals[0].name}" + or_inplace(state, rivals[0], buffer))  # fmt: skip
         fixed = [*state.tree.loops_above(loop), loop]
         needs = [(b, region_of(b.reads, buffer)) for b in consumers]
         box = box_at(state, scope, fixed, needs)

@@ -14,6 +14,7 @@ from blockwright.schedule.buffers import (
     copy_nest,
     fresh_name,
     named_buffer,
+    or_inplace,
     outermost,
     reached,
     readers,
@@ -123,8 +124,8 @@ def reindexed(
     if not written and any(r.buffer is buffer for r in block.writes):
         state.fail(f"block {block.name} writes {buffer.name}, which it reads: the copy would not "
                    "follow", code="BW323", guilty=[state.realize(block)],
-                   help=f'cache_inplace({block.name}, "{buffer.name}", …) copies in and '
-                   "out")  # fmt: skip
+                   help=f"take {state.step_name} on a block that only reads {buffer.name}"
+                   + or_inplace(state, block, buffer))  # fmt: skip
     indices = _indices(state, block, buffer)
     outer = outermost(state, block, scope)
     require_in_blocks(state, scope, buffer)
@@ -233,7 +234,7 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
     for index in first:
         loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
         if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
-            help = (f'cache_read({block.name}, "{buffer.name}", …), which copies in the '
+            help = (f'cache_read("{block.name}", "{buffer.name}", "local"), which copies in the '
                     "buffer's own layout") if loads else (
                     f"take {state.step_name} before the block moves into others whose loops or "
                     "iterators index it")  # fmt: skip

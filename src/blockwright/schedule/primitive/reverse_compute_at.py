@@ -8,6 +8,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.arith import Analyzer, hull
+from blockwright.schedule.advice import one_loop
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.move import (
     Domains,
@@ -29,6 +30,7 @@ from blockwright.schedule.order import (
 )
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import called, legal
 
 
 class ReverseComputeAt(Primitive, frozen=True, eq=False):
@@ -131,7 +133,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                 state.fail(f"block {producer.name} writes what block {block.name} reads and is "
                            f"not inside loop {loop.loop_var.name}", code="BW322",
                            guilty=[state.tree.realize(producer), loop],
-                           help="choose a loop around the last producer")  # fmt: skip
+                           help=_elsewhere(state, block, producer, loop))  # fmt: skip
         return found
 
     @staticmethod
@@ -199,3 +201,28 @@ def _reached(
 def _is_whole(rng: ir.Range, dim: ir.Expr, analyzer: Analyzer) -> bool:
     from_start = analyzer.prove(ir.LE(*ir.match_types(rng.min, 0)))
     return from_start and analyzer.prove(ir.GE(*ir.match_types(rng.min + rng.extent, dim)))
+
+
+def _elsewhere(state: State, block: ir.Block, producer: ir.Block, loop: ir.For) -> str:
+    """Where a block can go when the loop chosen does not hold what it reads."""
+    name = loop.loop_var.name
+    what = ", ".join(dict.fromkeys(r.buffer.name for r in block.reads for w in producer.writes
+                                   if r.buffer is w.buffer))  # fmt: skip
+    found = legal(state, (f'reverse_compute_at("{block.name}", {called(state, f)})'
+                          for f in state.tree.loops_above(producer)))  # fmt: skip
+    why = f"what of {what} an iteration of {name} produces would decide what of block " \
+          f"{block.name} it runs, and block {producer.name} stands outside of it"  # fmt: skip
+    ways = [f"{found[-1]} goes with block {producer.name}"] if found else []
+    others = [b for b in state.tree.child_blocks(loop) if b is not block][:1]
+    shared = one_loop(state, [*others, block], f'get_loops("{block.name}")') if others else ""
+    if shared:
+        merged = shared.rsplit(", then ", 1)[0]
+        ways.append(f"{merged} brings it beside block {others[0].name}")
+    return (
+        why
+        + "; "
+        + (
+            "; or ".join(ways)
+            or f"bring both into one loop first, or leave block {block.name} where it is"
+        )
+    )

@@ -243,7 +243,7 @@ def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
     if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
         state.fail(f"loop {loop.loop_var.name} is {loop.kind.value}: an iteration does not find "
                    "what the one before left", code="BW312", guilty=[loop],
-                   help="roll before the loop gets its kind, or along an inner loop")  # fmt: skip
+                   help=_in_order(loop))  # fmt: skip
     for inner in state.tree.loops_above(block):
         ranges = (inner.min, inner.extent)
         if inner is not loop and any(ir.uses_var(e, loop.loop_var) for e in ranges):
@@ -251,6 +251,16 @@ def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
                        f"{loop.loop_var.name}", code="BW350", guilty=[inner, loop],
                        help="compute_at a loop whose iterations all need a range of the "
                             "same size")  # fmt: skip
+
+
+def _in_order(loop: ir.For) -> str:
+    """What to do about a loop that runs its iterations in no order."""
+    name, kind = loop.loop_var.name, loop.kind.value
+    return (
+        f"what is kept is computed in order, so the loop that rolls stays serial: leave {name} "
+        f"serial; or split({name}, …) before it becomes {kind}, make the outer part {kind}, "
+        "compute_at at the inner part and roll there, so that each strip fills a window of its own"
+    )
 
 
 def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For]) -> None:

@@ -13,6 +13,7 @@ from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import THEN, called, first_legal
 
 
 class SetScope(Primitive, frozen=True, eq=False):
@@ -76,15 +77,16 @@ class SetScope(Primitive, frozen=True, eq=False):
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
         owner = home(state, buffer)
         if owner is None:
-            loops = [f.loop_var.name for f in state.tree.loops_above(block)]
-            at = loops[0] if loops else "loop"
-            which = f" (loops around it: {', '.join(loops)})" if loops else ""
+            copy = f'copy = cache_write("{block.name}", "{buffer.name}", "{self.storage_scope}")'
+            loops = state.tree.loops_above(block)
+            way = first_legal(state, [
+                *(f"{copy}{THEN}reverse_compute_at(copy, {called(state, f)})" for f in loops), copy
+            ])  # fmt: skip
+            which = f" (loops around it: {state.loops_of(block)})" if loops else ""
             state.fail(f"{buffer.name} is a parameter of the function, whose place is the caller's "
                        "choice", code="BW321", guilty=[block],
-                       help=f'copy = cache_write("{block.name}", "{buffer.name}", '
-                       f'"{self.storage_scope}") lets block {block.name} write a buffer of that '
-                       f"scope, and reverse_compute_at(copy, {at}) copies it back in each "
-                       f"iteration{which}"
+                       help=f"{way or copy} lets block {block.name} write a buffer of that scope, "
+                       f"which is copied back in each iteration of that loop{which}"
                        )  # fmt: skip
         if buffer.scope == self.storage_scope:
             return Step(state.func)
@@ -105,12 +107,17 @@ class SetScope(Primitive, frozen=True, eq=False):
                   and any(r.buffer.name == name for r in b.writes)]  # fmt: skip
         owned = f'; or set_scope("{makers[0]}", "{name}", …), as block {makers[0]} writes it' \
                 if makers else ""  # fmt: skip
-        at = next((f.loop_var.name for f in state.tree.loops_above(block)), "loop")
+        copy = f'copy = cache_read("{block.name}", "{name}", "{self.storage_scope}")'
+        loops = state.tree.loops_above(block)
+        way = first_legal(
+            state, [*(f"{copy}{THEN}compute_at(copy, {called(state, f)})" for f in loops), copy]
+        )
+        readers = [b.name for b in state.data_flow(state.scope(block)).blocks
+                   if any(r.buffer.name == name for r in b.reads)]  # fmt: skip
+        all_of = f"; all readers of {name} ({', '.join(readers)}) then read the copy" \
+                 if len(readers) > 1 else ""  # fmt: skip
         state.fail(f"block {block.name} writes no single buffer called {name!r}, it only reads it",
-                   code="BW320", guilty=[block],
-                   help=f'copy = cache_read("{block.name}", "{name}", "{self.storage_scope}") and '
-                   f"compute_at(copy, {at}), or another loop around block {block.name}{owned}"
-                   )  # fmt: skip
+                   code="BW320", guilty=[block], help=f"{way or copy}{all_of}{owned}")  # fmt: skip
 
 
 def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:

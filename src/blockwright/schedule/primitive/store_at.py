@@ -182,8 +182,8 @@ def _require_contained(
                        guilty=[state.tree.realize(b) for b in (reader, *makers)],
                        help=f"choose a loop outside of {loop.loop_var.name}, whose iterations "
                        "share nothing; or "
-                       f"compute_at({makers[-1].name if makers else reader.name}, "
-                       f"{loop.loop_var.name}) first, which computes all that an "
+                       f"compute_at block {makers[-1].name if makers else reader.name} in loop "
+                       f"{loop.loop_var.name} first, which computes all that an "
                        "iteration reads")  # fmt: skip
 
 

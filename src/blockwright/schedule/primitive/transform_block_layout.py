@@ -21,6 +21,7 @@ from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import AnyIndexMap, Primitive
 from blockwright.schedule.reduction import fail_order, row_major, terms_in_order, why_ordered
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import calls, first_legal
 
 
 class TransformBlockLayout(Primitive, frozen=True, eq=False):
@@ -72,7 +73,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
-        loops = trivial_loops(state, block, self.method)
+        loops = trivial_loops(state, block, self.method, _mere_order(state, block, self.index_map))
         require_known_kind(state, state.data_flow(state.scope(block)), block)
         analyzer = state.analyzer(block)
         extents = [it.dom.extent for it in block.iter_vars]
@@ -161,6 +162,21 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
                                 "iterators with reduction ones")  # fmt: skip
             kinds.append(used.pop() if used else ir.IterType.SPATIAL)
         return kinds
+
+
+def _mere_order(state: State, block: ir.Block, mapping: IndexMap) -> str:
+    """The step that a map which only changes the order of iterators stands for."""
+    first, last = list(mapping.initial), list(mapping.final)
+    realize = state.realize(block)
+    if len(first) != len(realize.iter_values) or sorted(map(id, first)) != sorted(map(id, last)):
+        return ""
+    above = state.tree.loops_above(block)
+    order: list[ir.For] = []
+    for new in last:
+        value = realize.iter_values[next(k for k, v in enumerate(first) if v is new)]
+        order += [f for f in above if ir.uses_var(value, f.loop_var) and f not in order]
+    way = first_legal(state, [f"reorder({calls(state, order)})"])
+    return f"to change the order of loops only, {way} is enough; " if way else ""
 
 
 def _inside(

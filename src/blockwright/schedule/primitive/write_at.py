@@ -22,6 +22,7 @@ from blockwright.schedule.primitive.cache_write import require_own_values, requi
 from blockwright.schedule.primitive.read_at import blocks_below
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
+from blockwright.schedule.trial import first_legal
 
 
 class WriteAt(Primitive, frozen=True, eq=False):
@@ -137,5 +138,12 @@ class WriteAt(Primitive, frozen=True, eq=False):
             state.fail(f"block {again[0].name} adds to {buffer.name} in more than one iteration, "
                        f"while block {outside[0].name} writes it outside the loop", code="BW323",
                        guilty=[state.realize(again[0]), state.realize(outside[0])],
-                       help=f'cache_write({again[0].name}, "{buffer.name}", …) copies the whole '
-                       "buffer behind both blocks")  # fmt: skip
+                       help=_behind_all(state, again[0], outside[0], buffer))  # fmt: skip
+
+
+def _behind_all(state: State, block: ir.Block, other: ir.Block, buffer: ir.Buffer) -> str:
+    """What copies a buffer back that a block outside of the loop writes too."""
+    way = first_legal(state, [f'cache_write("{block.name}", "{buffer.name}", "local")'])
+    return f"{way} copies the whole buffer behind both blocks" if way else \
+           f"let block {block.name} write a buffer of its own, or move block {other.name} into " \
+           "the loop"  # fmt: skip
