@@ -58,6 +58,20 @@ def run(build_flat: Any, request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 # ------------------------------------------------------------------------------ memory
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+@pytest.mark.parametrize("masked", [False, True])
+def test_every_few_elements(run: Callable[..., None], stride: int, masked: bool) -> None:
+    """As contiguous loads and shuffles, or as a gather; never beyond the last element."""
+    x = np.arange(7 * stride + 1, dtype=np.float32)
+    out = np.full(8, -1, np.float32)
+
+    def body(x: ir.Buffer, a: ir.Buffer) -> ir.Stmt:
+        few = ir.LT(ramp(0, 8), ir.Broadcast(_position(5), 8)) if masked else None
+        return put(a, ramp(0, 8), ir.BufferLoad(x, (ramp(0, 8, stride),), few))
+
+    run([x, out], body)
+
+
 def test_gather_scatter_and_reversed_vectors(run: Callable[..., None]) -> None:
     x = np.arange(64, dtype=np.float32)
     where = np.random.default_rng(0).permutation(64).astype(np.int32)

@@ -330,6 +330,39 @@ def test_partition_of_tiles_has_a_part_around_the_diagonal(same_result: Check, n
     assert len(reading) == 2  # below the diagonal, and around it
 
 
+def test_partition_takes_the_first_iterations_off_too(same_result: Check) -> None:
+    @T.prim_func
+    def border(A: T.Buffer((10,)), B: T.Buffer((16,))):
+        for i in T.serial(8, annotations={"loop_partition": True}):
+            for j in range(2):
+                B[i * 2 + j] = T.if_then_else(
+                    i * 2 + j >= 3 and i * 2 + j < 13, A[i * 2 + j - 3], T.float32(0)
+                )
+
+    lowered = same_result(border, normal(10), normal(16))
+    outer = [loop for loop in ir.loops(lowered.body) if ir.collect(loop.body, ir.For)]
+    assert any(ir.const_int(loop.extent) == 4 for loop in outer)
+    inside = next(loop for loop in outer if ir.const_int(loop.extent) == 4)
+    assert not [n for n in ir.walk(inside) if isinstance(n, ir.Call)]
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 37])
+def test_partition_of_a_border_of_any_size(same_result: Check, n: int) -> None:
+    @T.prim_func
+    def border(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n,))
+        B = T.match_buffer(b, (n,))
+        for i in T.serial((n + T.int64(7)) // T.int64(8), annotations={"loop_partition": True}):
+            for v in T.vectorized(T.int64(8)):
+                if i * T.int64(8) + v < n:
+                    B[i * T.int64(8) + v] = T.if_then_else(
+                        i * T.int64(8) + v >= T.int64(11), A[i * T.int64(8) + v - T.int64(11)],
+                        T.float32(0))  # fmt: skip
+
+    same_result(border, normal(n), normal(n))
+
+
 def test_loops_of_one_iteration_and_dead_code_vanish(same_result: Check) -> None:
     @T.prim_func
     def trivial(A: T.Buffer((8,)), B: T.Buffer((8,))):

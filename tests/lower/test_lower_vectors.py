@@ -52,3 +52,41 @@ def test_one_guard_per_tile_when_all_statements_imply_it() -> None:
     assert isinstance(loop.body, ir.IfThenElse)
     inner = [n for n in ir.walk(loop.body.then_case) if isinstance(n, ir.IfThenElse)]
     assert all("// T.int64(8)" not in repr(n.condition) for n in inner)
+
+
+def test_masked_vectors_in_registers_are_merged() -> None:
+    """A store under a mask would need an address, and the buffer could not live in registers."""
+
+    @T.prim_func
+    def tile(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n,))
+        B = T.match_buffer(b, (n,))
+        for i in T.parallel((n + T.int64(7)) // T.int64(8)):
+            with T.block("tile"):
+                vi = T.axis.spatial((n + T.int64(7)) // T.int64(8), i)
+                sums = T.alloc_buffer((8,), scope="local")
+                for v in T.vectorized(8):
+                    if vi * T.int64(8) + v < n:
+                        sums[v] = A[vi * T.int64(8) + v] + T.float32(1)
+                for v in T.vectorized(8):
+                    if vi * T.int64(8) + v < n:
+                        B[vi * T.int64(8) + v] = sums[v]
+
+    local, shared = stores(lower(tile, "x86-64-v3"))
+    assert local.predicate is None
+    assert isinstance(local.value, ir.Select)
+    assert shared.predicate is not None
+
+
+def test_a_border_is_a_mask_where_masked_loads_are_instructions() -> None:
+    @T.prim_func
+    def rows(A: T.Buffer((6, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+        for i in T.serial(8):
+            for v in T.vectorized(8):
+                B[i, v] = T.if_then_else(i >= 1 and i < 7, A[i - 1, v], T.float32(0))
+
+    (masked,) = stores(lower(rows, "x86-64-v3"))
+    assert isinstance(masked.value, ir.Select)
+    (branch,) = stores(lower(rows, "x86-64"))
+    assert isinstance(branch.value, ir.Call)

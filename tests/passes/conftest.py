@@ -9,6 +9,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.ops.table import OPERATORS
 from blockwright.passes import STAGES, PassContext
 from blockwright.target import Target
 
@@ -58,3 +59,35 @@ def callees() -> Callable[..., list[str]]:
         return out
 
     return callees_
+
+
+@pytest.fixture
+def evaluate() -> Callable[..., Any]:
+    """`evaluate(module, *inputs)`: what `main` means by the oracles of its operators.
+
+    Every result is rounded to its type, tuples included.
+    """
+
+    def evaluate_(module: ir.IRModule, *inputs: Any) -> Any:
+        main = module["main"]
+        values: dict[Any, Any] = dict(zip(main.params, inputs, strict=True))
+
+        def of(value: Any) -> Any:
+            if isinstance(value, ir.TupleExpr):
+                return tuple(map(of, value.fields))
+            return value.data if isinstance(value, ir.Constant) else values[value]
+
+        for binding in main.bindings:
+            call = binding.value
+            row = OPERATORS[call.op.name]
+            attrs = {**row.attrs, **call.attrs}
+            args: list[Any] = []
+            for arg in call.args:
+                if isinstance(arg, ir.ShapeExpr):
+                    attrs["shape"] = [ir.const_int(d) for d in arg.values]
+                else:
+                    args += arg.fields if isinstance(arg, ir.TupleExpr) else [arg]
+            values[binding.var] = row.oracle(*map(of, args), **attrs)
+        return of(main.body.body)
+
+    return evaluate_

@@ -110,6 +110,20 @@ def product(A: T.Buffer((21, {depth}), "float32"), B: T.Buffer(({depth}, 70), "f
     assert (np.abs(out - exact) <= bound).all()
 
 
+def test_windows_of_many_channels_are_cut_into_rows_of_the_kernel(checks: Any) -> None:
+    """The pieces of the reduction are whole axes: none of them is left to the register tile."""
+    func = convolution(3, 4, 256, 64, 3, pad=1)
+    assert "rfactor" in checks.taken_by("gemm", func).trace.as_python()
+    x, f = checks.normal(2, 3, 4, 1, 256), checks.normal(1, 64, 3, 3, 256, seed=1)
+    out = np.empty((2, 3, 4, 1, 64), "float32")
+    checks.native(func)(x, f, out)
+    padded = np.pad(x.astype("float64"), ((0, 0), (1, 1), (1, 1), (0, 0), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    expected = np.einsum("nhwgcij,gfijc->nhwgf", windows, f.astype("float64"))
+    size = np.einsum("nhwgcij,gfijc->nhwgf", np.abs(windows), np.abs(f.astype("float64")))
+    assert (np.abs(out - expected) <= 9 * 256 * 2.0**-24 * size).all()
+
+
 def test_a_batch_of_products_is_spread_over_threads_whole(checks: Any) -> None:
     func = bw.from_source("""
 @T.prim_func

@@ -26,6 +26,7 @@ from blockwright.support import OptionError
 # What `show` calls a stage → the pass after which the module is shown.
 SHOWN = {
     "graph": "graph",
+    "layout": "channels_last",
     "programs": "fuse_tir",
     "schedule": "schedule_programs",
     "packed": "fold_packing",
@@ -58,8 +59,9 @@ class CompiledModel(Executable):
         super().__init__(library.entry("main"), describe(imported, lowered, context))
 
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
-        """Text of a stage: graph, programs, schedule, packed, host, lowered, llvm or asm.
+        """Text of a stage: graph, layout, programs, schedule, packed, host, lowered, llvm or asm.
 
+        "layout" gives the graph with its layout changes, after what was decided for each region.
         "schedule" gives, per kernel, the rule, its trace as Python and the scheduled program.
         """
         if stage in ("llvm", "asm", "lowered"):
@@ -70,7 +72,10 @@ class CompiledModel(Executable):
         module = self.stages[SHOWN[stage]]
         if stage == "schedule":
             return self._show_schedules(module, kernel)
-        return module.script() if kernel is None else repr(module[kernel])
+        if kernel is not None:
+            return repr(module[kernel])
+        decided = self.context.decisions.get(SHOWN[stage], ())
+        return "".join(f"# {line}\n" for line in decided) + module.script()
 
     def _show_schedules(self, module: ir.IRModule, kernel: str | None) -> str:
         parts: list[str] = []
@@ -103,7 +108,7 @@ class CompiledModel(Executable):
             library = build(timed_module, self.context.target, sanitize=checks)
             names = [p.name for p in self.signature.parameters]
             self._timed = NativeFunction(library.entry("main"), "main", names, written=())
-        timed = self._timed
+        timed, inputs = self._timed, self._orders.stored(inputs)
         before = timed.copies
         timed(*inputs)
         copies = timed.copies - before
@@ -164,13 +169,16 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
     """The description that an artefact carries."""
     host: ir.PrimFunc = lowered["main"]
     count = int(host.attrs["num_outputs"])
-    parameters = [_parameter(b) for b in host.buffers]
+    inputs, outputs = (host.buffers[: len(host.buffers) - count],
+                       host.buffers[len(host.buffers) - count :])  # fmt: skip
+    orders: dict[str, Any] = imported.attrs.get("input_orders", {})
+    orders_out: Sequence[Any] = imported.attrs.get("output_orders", ((),) * count)
     lower, upper = (host.attrs.get(f"tir_var_{end}_bound", {}) for end in ("lower", "upper"))
     symbols = sorted({v.name for b in host.buffers for d in b.shape for v in ir.free_vars(d)})
     signature = Signature(
         "main",
-        tuple(parameters[: len(parameters) - count]),
-        tuple(parameters[len(parameters) - count :]),
+        tuple(_parameter(b, tuple(orders.get(b.name, ()))) for b in inputs),
+        tuple(_parameter(b, tuple(o)) for b, o in zip(outputs, orders_out, strict=True)),
         {s: (int(lower.get(s, 0)), upper.get(s)) for s in symbols},
         outputs_tree=imported.attrs.get("outputs_tree", 0 if count == 1 else None),
     )
@@ -194,6 +202,8 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
     return Metadata(__version__, target.triple, target.cpu, features, (signature,), "main", extra)
 
 
-def _parameter(buffer: ir.Buffer) -> Parameter:
-    shape: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
-    return Parameter(buffer.name, "tensor", buffer.dtype.name, shape)
+def _parameter(buffer: ir.Buffer, order: tuple[int, ...]) -> Parameter:
+    """The shape as users count it; the buffer's is the stored one."""
+    stored: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
+    shape = tuple(stored[order.index(axis)] for axis in range(len(order))) if order else stored
+    return Parameter(buffer.name, "tensor", buffer.dtype.name, shape, order=order)

@@ -115,7 +115,7 @@ def show_command(
         typer.Option(
             "--stage",
             metavar="STAGE",
-            help="graph, programs, schedule, packed, host, lowered, llvm or asm; default: "
+            help="graph, layout, programs, schedule, packed, host, lowered, llvm or asm; default: "
             "schedule. A compiled model shows signature, target and memory plan instead.",
         ),
     ] = None,

@@ -6,7 +6,7 @@ from blockwright.cli.session import output, print_code, size
 from blockwright.runtime.artefact import Metadata, Parameter, Signature, read_metadata
 from blockwright.support import OptionError
 
-STAGES = ("graph", "programs", "schedule", "packed", "host", "lowered", "llvm", "asm")
+STAGES = ("graph", "layout", "programs", "schedule", "packed", "host", "lowered", "llvm", "asm")
 _LEXERS = {"llvm": "llvm", "asm": "gas"}
 
 
@@ -85,4 +85,5 @@ def _signature(function: Signature) -> list[str]:
 
 
 def _tensor(parameter: Parameter) -> str:
-    return f"{parameter.dtype}[{', '.join(map(str, parameter.shape))}]"
+    stored = f" stored as axes {parameter.order}" if parameter.order else ""
+    return f"{parameter.dtype}[{', '.join(map(str, parameter.shape))}]{stored}"

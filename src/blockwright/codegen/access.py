@@ -116,6 +116,8 @@ def load(c: ExprCompiler, expr: BufferLoad) -> Value:
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
     if isinstance(flat, E.Ramp) and stride in (1, -1):
         found = _contiguous(c, expr.buffer, flat, type_, mask, reverse=stride == -1)
+    elif isinstance(flat, E.Ramp) and stride is not None and 2 <= stride <= _NEAR < dtype.lanes:
+        found = _every(c, expr.buffer, flat, stride, type_, mask)
     else:
         _whole_elements(expr.buffer)
         pointer, align = _place(c, expr.buffer, flat)
@@ -134,6 +136,37 @@ def _guarded_load(c: ExprCompiler, buffer: Buffer, flat: Expr, type_: str, mask:
 
     wanted = _any(c.e, mask)
     return c.e.choose(wanted, read, lambda: Value(type_, "zeroinitializer"))
+
+
+_NEAR = 4  # strides up to here: as many contiguous loads and shuffles cost less than a gather
+
+
+def _every(
+    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, stride: int, type_: str, mask: Value | None
+) -> Value:
+    """Every `stride`-th element: contiguous loads that stay between the first and the last one."""
+    _whole_elements(buffer)
+    e, lanes = c.e, ramp.lanes
+    last = (lanes - 1) * stride
+    starts = [min(part * lanes, last + 1 - lanes) for part in range(stride)]
+    source = [min(part for part, at in enumerate(starts) if lane * stride < at + lanes)
+              for lane in range(lanes)]  # fmt: skip
+    found: Value | None = None
+    for part, start in enumerate(starts):
+        wanted = {lane * stride - start: lane for lane in range(lanes) if source[lane] == part}
+        own = None
+        if mask is not None:
+            nothing = Value(mask.type, "zeroinitializer")
+            own = e.shuffle(mask, nothing, [wanted.get(k, lanes) for k in range(lanes)])
+        base = build.add(ramp.base, build.const(start, ramp.base.dtype))
+        piece = _contiguous(c, buffer, E.Ramp(base, build.const(1, base.dtype), lanes), type_, own,
+                            reverse=False)  # fmt: skip
+        place = {lane: at for at, lane in wanted.items()}
+        first = piece if found is None else found
+        picks = [lanes + place[lane] if lane in place else lane for lane in range(lanes)]
+        found = e.shuffle(first, piece, picks)
+    assert found is not None
+    return found
 
 
 def _contiguous(

@@ -37,12 +37,21 @@ class CannotVectorize(Exception):
 
 
 class Lanes(Mutator):
-    """Rewrites expressions for the lanes of one loop."""
+    """Rewrites expressions for the lanes of one loop.
 
-    def __init__(self, var: Var, low: Expr, count: int, analyzer: Analyzer) -> None:
+    `registers` are buffers of the thread alone, where reading or merging lanes that the program
+    would not have run harms nobody. With `masks`, loads under a mask are single instructions.
+    """
+
+    def __init__(
+        self, var: Var, low: Expr, count: int, analyzer: Analyzer,
+        registers: frozenset[Buffer] = frozenset(), masks: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.var, self.low, self.count = var, low, count
         self.analyzer = analyzer
+        self.registers = registers
+        self.masks = masks
         self.mask: Expr | None = None
         self._memo[var] = E.Ramp(low, const(1, low.dtype), count)
 
@@ -60,7 +69,7 @@ class Lanes(Mutator):
         return self._inner(analyzer, self.mask)
 
     def _inner(self, analyzer: Analyzer, mask: Expr | None) -> Lanes:
-        inner = Lanes(self.var, self.low, self.count, analyzer)
+        inner = Lanes(self.var, self.low, self.count, analyzer, self.registers, self.masks)
         inner._memo.update({k: v for k, v in self._memo.items() if isinstance(k, Var)})
         inner.mask = mask
         return inner
@@ -195,7 +204,19 @@ class Lanes(Mutator):
             if new is index:
                 return node
             raise CannotVectorize("a vector load depends on the loop variable")
-        return BufferLoad(node.buffer, (self.ramp(new),), self.mask)
+        place = self.ramp(new)
+        free = self.mask is None or self.in_registers(node.buffer, place)
+        return BufferLoad(node.buffer, (place,), None if free else self.mask)
+
+    def in_registers(self, buffer: Buffer, place: Expr) -> bool:
+        """Whether a vector lies inside a buffer that may live in registers."""
+        if buffer not in self.registers or not isinstance(place, E.Ramp):
+            return False
+        stride = const_int(place.stride)
+        if stride is None or stride < 1:
+            return False
+        last = E.Add(place.base, const(stride * (place.lanes - 1), place.base.dtype))
+        return self._in_bounds(buffer, place.base) and self._in_bounds(buffer, last)
 
     def _in_bounds(self, buffer: Buffer, index: Expr) -> bool:
         inside = E.And(E.GE(index, const(0, index.dtype)), compare(E.LT, index, buffer.shape[0]))
@@ -230,6 +251,8 @@ class Lanes(Mutator):
 
     def _choice(self, node: Call) -> Expr:
         condition = self(node.args[0])
+        if condition.dtype.lanes == 1 and self._is_masked_load(node):
+            condition = broadcast(condition, self.count)
         if condition.dtype.lanes == 1:
             yes, no = self(node.args[1]), self(node.args[2])
             if yes.dtype.lanes == no.dtype.lanes == node.dtype.lanes:
@@ -243,3 +266,15 @@ class Lanes(Mutator):
         yes = self.under(condition)(node.args[1])
         no = self.under(logical_not(condition))(node.args[2])
         return E.Select(condition, broadcast(yes, self.count), broadcast(no, self.count))
+
+    def _is_masked_load(self, node: Call) -> bool:
+        """Whether a choice is between a contiguous vector and a constant: a load under a mask
+        costs no more than one without, and no branch."""
+        _, yes, no = node.args
+        if not self.masks or not isinstance(yes, BufferLoad) or not isinstance(no, _CONSTANT):
+            return False
+        place = self(yes.indices[0]) if yes.predicate is None else None
+        return isinstance(place, E.Ramp) and const_int(place.stride) == 1
+
+
+_CONSTANT = (E.IntImm, E.FloatImm)

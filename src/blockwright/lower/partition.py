@@ -1,4 +1,4 @@
-"""Loops annotated `loop_partition` split into a part without bounds checks and a tail.
+"""Loops annotated `loop_partition` split into a part without bounds checks and the ends.
 
 Before::
 
@@ -17,14 +17,14 @@ After::
             if (i_1 + n // 16) * 16 + j < n:
                 ...
 
-A loop whose conditions fail for good from some iteration on, as a causal mask's do, gets a third
-part where they are false:
+Conditions that fail only in the first iterations, such as `1 <= i` of a border, give a part in
+front in the same way. Conditions that fail for good from some iteration on, as a causal mask's do,
+give a last part where they are false:
 
-    for j in range(n):              # all of j < i: added
+    for j in range(n):              # beyond i nothing is added
         S[i] = S[i] + T.Select(j <= i, A[j], T.float32(-0.0))
 
-leaves nothing to do beyond i. A parallel loop stays one loop; its body chooses between the first
-two forms. Conditions of `if`,
+A parallel loop stays one loop; its body chooses between the first two forms. Conditions of `if`,
 `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max` of indices.
 """
 
@@ -88,17 +88,19 @@ class _Partition(Analysed, Statements):
             node = node.replace(annotations=rest)
             if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
                 return node  # leaving the first part early would have to leave the second too
-            ends, settled = self._solve(node)
+            begins, ends, settled = self._solve(node)
             failed, beyond = self._failing(node)
         if not settled:
             self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "
                               "is a bound on the loop variable")  # fmt: skip
             return node
-        return self._split(node, ends, settled, beyond, failed)
+        return self._split(node, begins, ends, settled, beyond, failed)
 
-    def _solve(self, node: For) -> tuple[list[Expr], dict[Node, Node]]:
-        """First iterations at which conditions may fail, and what holds before them."""
+    def _solve(self, node: For) -> tuple[list[Expr], list[Expr], dict[Node, Node]]:
+        """First iterations from which conditions hold, first ones at which others may fail, and
+        what holds in between."""
         self.bound = {node.loop_var}
+        begins: list[Expr] = []
         ends: list[Expr] = []
         settled: dict[Node, Node] = {}
         domains: dict[Var, Range] = {}
@@ -109,29 +111,36 @@ class _Partition(Analysed, Statements):
                 self.bound.add(inner.var)
         for inner in walk_code(node.body):
             for condition, whole, value in _conditions(inner):
-                end = self._end(condition, node.loop_var, domains)
-                if end is not None and whole not in settled:
+                found = self._bound(condition, node.loop_var, domains)
+                if found is not None and whole not in settled:
                     settled[whole] = value
-                    ends.append(end)
-        return ends, settled
+                    bound, first = found
+                    (begins if first else ends).append(bound)
+        return begins, ends, settled
 
-    def _end(self, condition: Expr, var: Var, domains: dict[Var, Range]) -> Expr | None:
-        """The least value of `var` at which `condition` may fail, when it holds below."""
+    def _bound(
+        self, condition: Expr, var: Var, domains: dict[Var, Range]
+    ) -> tuple[Expr, bool] | None:
+        """The least value of `var` at which `condition` may fail, when it holds below; or, with
+        True, the least one from which on it holds."""
         room = _room(condition)
         if room is None or not uses_var(room, var):
             return None
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):
             return None  # what it reads may change while the loop runs
         step = self._step(room, var)
-        if step >= 0:
+        if step == 0:
             return None
         # room(var) = room(0) + step * var >= 0 for every value of the inner loops
         start = substitute(room, {var: const(0, var.dtype)})
         least = eval_set(start, domains, self.analyzer).min
         if least is None:
             return None
-        bound = floordiv(least, const(-step, least.dtype))
-        return None if uses_var(bound, {*domains, *self.bound}) else add(bound, 1)
+        if uses_var(least, {*domains, *self.bound}):
+            return None
+        if step > 0:
+            return sub(const(0, least.dtype), floordiv(least, const(step, least.dtype))), True
+        return add(floordiv(least, const(-step, least.dtype)), 1), False
 
     def _step(self, room: Expr, var: Var) -> int:
         """How a bound changes from one iteration to the next; 0 when that is unknown."""
@@ -164,42 +173,52 @@ class _Partition(Analysed, Statements):
         if room is None or not uses_var(room, var):
             return None
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):
-            return None
+            return None  # what it reads may change while the loop runs
         step = self._step(room, var)
         if step >= 0:
             return None
         most = eval_set(substitute(room, {var: const(0, var.dtype)}), domains, self.analyzer).max
-        if most is None:
+        if most is None or uses_var(most, {*domains, *self.bound}):
             return None
-        bound = add(floordiv(most, const(-step, most.dtype)), 1)
-        return None if uses_var(bound, {*domains, *self.bound}) else bound
+        return add(floordiv(most, const(-step, most.dtype)), 1)
 
     def _split(
-        self, node: For, ends: list[Expr], settled: dict[Node, Node], beyond: Expr | None,
-        failed: dict[Node, Node],
+        self, node: For, begins: list[Expr], ends: list[Expr], settled: dict[Node, Node],
+        beyond: Expr | None, failed: dict[Node, Node],
     ) -> Stmt:  # fmt: skip
         stop = add(node.min, node.extent)
-        middle = stop
+        first, middle = node.min, stop
+        for begin in begins:
+            first = maximum(first, begin)
+        first = self.analyzer.simplify(minimum(first, stop))
         for end in ends:
             middle = minimum(middle, end)
-        middle = self.analyzer.simplify(maximum(node.min, middle))
+        middle = self.analyzer.simplify(maximum(first, middle))
         fast = Instantiate(settled, renew=False)(node.body)
         if node.kind is ForKind.PARALLEL:
             slow = Instantiate({})(node.body)
-            return node.replace(body=S.IfThenElse(E.LT(node.loop_var, middle), fast, slow))
-        main = node.replace(extent=self.analyzer.simplify(sub(middle, node.min)), body=fast)
-        if beyond is None:
-            return sequence([main, self._part(node, middle, stop, {})])
-        last = self.analyzer.simplify(minimum(maximum(beyond, middle), stop))
-        return sequence([main, self._part(node, middle, last, {}),
-                         self._part(node, last, stop, failed)])  # fmt: skip
+            inside: Expr = E.LT(node.loop_var, middle)
+            if begins:
+                inside = E.And(E.GE(node.loop_var, first), inside)
+            return node.replace(body=S.IfThenElse(inside, fast, slow))
+        main = node.replace(min=first, extent=self.analyzer.simplify(sub(middle, first)), body=fast)
+        head = [self._checked(node, node.min, first)] if begins else []
+        cut = stop
+        if beyond is not None:
+            cut = self.analyzer.simplify(minimum(maximum(beyond, middle), stop))
+        tail = [self._checked(node, middle, cut)] if ends else []
+        if ends and beyond is not None:
+            tail.append(self._checked(node, cut, stop, failed))
+        return sequence([*head, main, *tail])
 
-    def _part(self, node: For, start: Expr, stop: Expr, known: dict[Node, Node]) -> Stmt:
-        """Iterations from `start` to `stop`, as a loop of its own."""
+    def _checked(
+        self, node: For, low: Expr, stop: Expr, known: dict[Node, Node] | None = None
+    ) -> Stmt:
+        """The iterations from `low` up to `stop`, with all conditions but those that are known."""
         var = Var(node.loop_var.name, node.loop_var.type)
-        body = Instantiate({**known, node.loop_var: var})(node.body)
-        extent = self.analyzer.simplify(sub(stop, start))
-        return For(var, start, extent, node.kind, body, annotations=node.annotations)
+        body = Instantiate({**(known or {}), node.loop_var: var})(node.body)
+        left = self.analyzer.simplify(sub(stop, low))
+        return For(var, low, left, node.kind, body, annotations=node.annotations)
 
 
 def _conditions(node: Node) -> list[tuple[Expr, Node, Node]]:

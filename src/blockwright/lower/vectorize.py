@@ -12,6 +12,9 @@ After::
              T.exp(A.vload([T.Ramp(f * 16, 1, 16)], predicate=m)) * T.Broadcast(s[0], 16),
              predicate=m)        # m: T.Ramp(f * 16, 1, 16) < T.Broadcast(n, 16)
 
+In a "local" buffer of the thread a vector under a mask is merged with what is there, so that the
+buffer can live in registers.
+
 A sum, minimum or maximum over the lanes, written as `B[i] = B[i] + f(v)`, becomes one vector
 reduction; other reductions combine their lanes by halves (`lane_tree`). A body without a vector
 form runs one iteration at a time, and a note says so.
@@ -22,6 +25,7 @@ from __future__ import annotations
 from blockwright.analysis import REDUCER_KEY
 from blockwright.arith import Analyzer
 from blockwright.ir import (
+    Buffer,
     BufferLoad,
     BufferStore,
     Call,
@@ -63,11 +67,20 @@ class _Loops(Analysed):
     def __init__(self, context: LowerContext, analyzer: Analyzer) -> None:
         super().__init__(analyzer)
         self.context = context
+        self.own: set[Buffer] = set()  # allocated inside the innermost parallel loop around
+
+    def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
+        self.own.add(node.buffer)
+        return self.descend(node)
 
     def rewrite_For(self, node: For) -> Stmt:
         if node.kind is not ForKind.VECTORIZED:
+            outer = self.own
+            self.own = set() if node.kind is ForKind.PARALLEL else outer
             with self.inside(node.loop_var, Range(node.min, node.extent)):
-                return self.descend(node)
+                done = self.descend(node)
+            self.own = outer
+            return done
         count = const_int(node.extent)
         if count is None:
             raise BuildError(f"loop {node.loop_var.name} cannot be vectorized: its extent "
@@ -80,13 +93,18 @@ class _Loops(Analysed):
         if count > self.context.options.max_lanes:
             return self(self._cut(node, count))
         try:
-            return _Body(node, count, self.analyzer).run()
+            return _Body(node, count, self._lanes(node, count)).run()
         except CannotVectorize as reason:
             self._note(node, str(reason))
             return self(node.replace(kind=ForKind.SERIAL))
 
     def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
         return self(node.body) if node.key == REDUCER_KEY else self.descend(node)
+
+    def _lanes(self, node: For, count: int) -> Lanes:
+        registers = frozenset(b for b in self.own if b.scope == "local")
+        masks = "avx" in self.context.target.feature_set
+        return Lanes(node.loop_var, node.min, count, self.analyzer, registers, masks)
 
     def _note(self, node: For, why: str) -> None:
         self.context.note(f"loop {node.loop_var.name} is not vectorized: {why}")
@@ -118,9 +136,8 @@ class _Loops(Analysed):
 class _Body:
     """Statements of one vectorized loop."""
 
-    def __init__(self, loop: For, count: int, analyzer: Analyzer) -> None:
-        self.loop, self.count = loop, count
-        self.lanes = Lanes(loop.loop_var, loop.min, count, analyzer)
+    def __init__(self, loop: For, count: int, lanes: Lanes) -> None:
+        self.loop, self.count, self.lanes = loop, count, lanes
 
     def run(self) -> Stmt:
         combined = combined_lanes(self.loop.body, self.lanes)
@@ -173,7 +190,11 @@ class _Body:
         if place.dtype.lanes == 1:
             return self._same_place(node, place, lanes)
         value = broadcast(lanes(node.value), self.count)
-        return BufferStore(node.buffer, value, (lanes.ramp(place),), lanes.mask)
+        place = lanes.ramp(place)
+        if lanes.mask is not None and lanes.in_registers(node.buffer, place):
+            old = BufferLoad(node.buffer, (place,))
+            return BufferStore(node.buffer, select(lanes.mask, value, old), (place,))
+        return BufferStore(node.buffer, value, (place,), lanes.mask)
 
     def _vector_store(self, node: BufferStore, lanes: Lanes) -> Stmt:
         if uses_var(node, self.loop.loop_var) or lanes.mask is not None:

@@ -23,6 +23,7 @@ class PassContext:
         instruments: called after every pass with (name, module before, module after).
         traces: kernel name → schedule trace, filled by the scheduling stage.
         notes: what passes want the user to know, such as a kernel scheduled by the fallback rule.
+        decisions: pass name → what it decided, a line for each decision; `show` gives them.
         timings: pass name → seconds.
         queries: unproved arithmetic conditions, when the option `log_queries` is set.
         progress: called with (stage name, finished, total) by long stages.
@@ -40,6 +41,7 @@ class PassContext:
         self.instruments = list(instruments)
         self.traces: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.decisions: dict[str, list[str]] = {}
         self.timings: dict[str, float] = {}
         self.queries: list[Query] = []
         self._progress = progress

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.passes.channels_last import channels_last
 from blockwright.passes.context import Pass, PassContext
 from blockwright.passes.fold_constants import fold_constants
 from blockwright.passes.fold_scales import fold_scales
@@ -30,6 +31,7 @@ STAGES: tuple[Stage, ...] = (
         (
             ("normalize", normalize),
             ("fold_scales", fold_scales),
+            ("channels_last", channels_last),
             ("eliminate_common", eliminate_common),
             ("eliminate_dead", eliminate_dead),
             ("legalize", legalize),

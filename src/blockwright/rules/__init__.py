@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.rules import attention, columns, elementwise, fallback, gemm, gemv, rows
+from blockwright.rules import attention, columns, elementwise, fallback, gemm, gemv, rows, window
 from blockwright.rules.facts import CONSTANT_PARAMS
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
@@ -15,6 +15,7 @@ RULES: tuple[Rule, ...] = (
     gemm.RULE,
     attention.RULE,
     columns.RULE,
+    window.RULE,
     rows.RULE,
     elementwise.RULE,
     fallback.RULE,

@@ -169,7 +169,9 @@ def _add_up(
 ) -> None:
     """Compute a register tile's sum over a piece where it is added to the result."""
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
-    m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - form.depth :]
+    # Axes of the reduction that are cut into pieces of one element are not among the loops.
+    left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, sums).iter_vars)
+    m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
     sch.reorder(*k, m, n)
     tile_registers(sch, msgspec.structs.replace(form, block=sums), m, k)
     clear = sch.decompose_reduction(form.block, pieces)

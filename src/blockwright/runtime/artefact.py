@@ -60,13 +60,18 @@ class Trailer(msgspec.Struct, frozen=True):
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One argument or result. Sizes in `shape` are numbers or expressions over `dims` as text."""
+    """One argument or result. Sizes in `shape` are numbers or expressions over `dims` as text.
+
+    `order` lists the axes as they lie in memory, where that is not the usual order: (0, 2, 3, 1)
+    for channels-last images. Code in the library counts axes in that order.
+    """
 
     name: str
     kind: Literal["tensor", "int", "float", "bool"] = "tensor"
     dtype: str = ""
     shape: tuple[int | str, ...] = ()
     written: bool = False
+    order: tuple[int, ...] = ()
 
 
 class Signature(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Signature, load_artefact
+from blockwright.runtime.memory_order import MemoryOrders
 from blockwright.runtime.profile import Profile
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.support import ArgumentError, OptionError
@@ -62,6 +63,8 @@ class Executable:
         self.signature = next(f for f in metadata.functions if f.name == metadata.main)
         names = [p.name for p in self.signature.parameters]
         self._function = NativeFunction(entry, metadata.main, names, written=())
+        self._orders = MemoryOrders(self.signature.parameters, self.signature.results)
+        self._usual = self._orders.usual
         self._simple = self.signature.outputs_tree in (None, 0)
 
     def __repr__(self) -> str:
@@ -78,8 +81,15 @@ class Executable:
         """
         if named:
             inputs = self._positional(inputs, named)
-        result = self._function(*inputs)
+        result = self._function(*inputs) if self._usual else self._call_stored(inputs)
         return result if self._simple else _unflatten(self.signature.outputs_tree, result)
+
+    def _call_stored(self, inputs: tuple[Any, ...]) -> Any:
+        """A call where some arguments or results do not lie in memory as they are counted."""
+        try:
+            return self._orders.counted(self._function(*self._orders.stored(inputs)))
+        except ArgumentError as error:
+            raise self._orders.explain(error) from None
 
     def _positional(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [p.name for p in self.signature.parameters]

@@ -17,6 +17,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
+from blockwright.frontend.torch.memory_format import counted, memory_order
 from blockwright.frontend.torch.mutation import functional
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
@@ -49,6 +50,7 @@ class Importer:
         self.problems: list[Diagnostic] = []
         self.builder = GraphBuilder(self._bounds())
         self.input_names: list[str] = []
+        self.input_orders: dict[str, tuple[int, ...]] = {}
 
     def _bounds(self) -> dict[str, Any]:
         """Ranges are wanted before the first parameter is made: visit all input sizes."""
@@ -116,7 +118,16 @@ class Importer:
         if isinstance(value, (int, float, bool, str)) or value is None:
             return value
         self.input_names.append(node.name)
-        return self.builder.param(node.name, self.info_of(value))
+        order = memory_order(value)
+        if not order:
+            return self.builder.param(node.name, self.info_of(value))
+        info = self.info_of(value)
+        assert info.shape is not None
+        stored = self.builder.param(
+            node.name, info.replace(shape=tuple(info.shape[axis] for axis in order))
+        )
+        self.input_orders[stored.name] = order
+        return self.builder.op("permute_dims", stored, axes=counted(order))
 
     def info_of(self, value: Any) -> ir.TensorInfo:
         """Annotation of a fake tensor."""
@@ -159,10 +170,19 @@ class Importer:
         for result in kept:
             if not isinstance(result, ir.GraphExpr):
                 raise ImporterError("an output of the model is not a tensor", code="BW506")
+        named = zip(_flat(node.args[0]), results, strict=True)
+        orders = [memory_order(v.meta["val"]) for v, r in named if r is not None]
+        kept = [self.builder.op("permute_dims", r, axes=order) if order else r
+                for r, order in zip(kept, orders, strict=True)]  # fmt: skip
         single = len(kept) == 1
         function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
         tree = self._output_tree(results)
-        return ir.IRModule({"main": function}, {"outputs_tree": tree})
+        attrs: dict[str, Any] = {"outputs_tree": tree}
+        if self.input_orders:
+            attrs["input_orders"] = self.input_orders
+        if any(orders):
+            attrs["output_orders"] = orders
+        return ir.IRModule({"main": function}, attrs)
 
     def _output_tree(self, results: list[Any]) -> Any:
         """The model's output structure with result numbers as leaves (see `runtime.executable`)."""

@@ -1,0 +1,119 @@
+"""Regions of operators that are stored in another order together, and whether that pays."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from blockwright import ir
+from blockwright.arith import simplify
+from blockwright.graph import symbol_ranges
+from blockwright.passes.layout_rules import attributes
+
+_TYPICAL = 128  # what an unknown size counts as
+_FLOP_PER_BYTE = 200  # see `channels_last`
+_WINDOW_PASSES = 4
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A layout change that remains: of which value, how many bytes it reads and writes."""
+
+    name: str
+    shape: tuple[ir.Expr, ...]
+    into_last: bool
+    moved: int
+
+    def __str__(self) -> str:
+        dims = "×".join(str(ir.const_int(d) or d) for d in self.shape)
+        where = "to channels-last" if self.into_last else "from channels-last"
+        return f"{self.name} ({dims}) {where}, {size_text(self.moved)}"
+
+
+class Region:
+    """What is known of one region.
+
+    Attributes:
+        members: results of the operators and permutations inside.
+        operators: how often each operator occurs.
+        changes: layout changes that remain; `moved` is their sum in bytes.
+        were: bytes of the model's own layout changes that the region has taken over.
+        profit: what running channels-last is worth, in bytes moved.
+    """
+
+    def __init__(self) -> None:
+        self.members: list[ir.GraphVar] = []
+        self.operators: Counter[str] = Counter()
+        self.changes: list[Change] = []
+        self.were = 0
+        self.profit = 0
+
+    @property
+    def moved(self) -> int:
+        return sum(change.moved for change in self.changes)
+
+
+def is_worth_it(region: Region) -> bool:
+    """Whether what remains to be moved costs less than what is gained."""
+    gained = region.were + region.profit
+    return region.moved < gained or region.moved == gained == 0
+
+
+def describe(region: Region, converted: bool) -> str:
+    """One line for `show`."""
+    counted = ", ".join(f"{n} {name}" if n > 1 else name for name, n in region.operators.items())
+    left = "; ".join(map(str, region.changes if converted else ())) or "none"
+    if converted:
+        return f"channels-last: {counted or 'permutations'}; layout changes left: {left}"
+    gained = size_text(region.were + region.profit)
+    return (f"as written: {counted or 'permutations'}; layout changes would move "
+            f"{size_text(region.moved)}, worth {gained} at most")  # fmt: skip
+
+
+def size_text(count: int) -> str:
+    """A number of bytes for people."""
+    for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} bytes"
+
+
+class Sizes:
+    """Typical numbers for the symbolic sizes of a function."""
+
+    def __init__(self, function: ir.GraphFunction) -> None:
+        self.attrs = function.attrs
+
+    def number(self, dims: tuple[ir.Expr, ...]) -> int:
+        """How many elements a shape has."""
+        total: ir.Expr = ir.const(1, "int64")
+        for dim in dims:
+            total = ir.mul(total, dim)
+        values: dict[ir.Var, ir.Expr] = {}
+        for var, bounds in symbol_ranges(self.attrs, ir.free_vars(total)).items():
+            low = ir.const_int(bounds.min) or 0
+            high = low + (ir.const_int(bounds.extent) or 1) - 1
+            values[var] = ir.const(min(max(_TYPICAL, low), high), var.dtype)
+        return ir.const_int(simplify(ir.substitute(total, values))) or 0
+
+    def bytes(self, info: ir.TensorInfo) -> int:
+        """Bytes of a tensor."""
+        return self.number(info.shape or ()) * (info.dtype.nbytes if info.dtype else 4)
+
+    def profit(self, call: ir.GraphCall) -> int:
+        """What it is worth, in bytes moved, that a convolution or pool runs channels-last."""
+        data, out = call.args[0].tensor_info, call.tensor_info
+        if len(call.args) > 1:
+            layout: str = attributes(call)["kernel_layout"]
+            weight = call.args[1].tensor_info.shape or ()
+            inner = dict(zip(layout, weight, strict=True))["I"]
+            transposed = getattr(call.op, "name", "").endswith("_transpose")
+            per_group = ir.const_int(inner)
+            if transposed and per_group is not None:
+                per_group //= attributes(call)["groups"]
+            if per_group != 1 or attributes(call)["groups"] == 1:
+                where, letter = (data, "I") if transposed else (out, "O")
+                taps = tuple(d for k, d in zip(layout, weight, strict=True) if k != letter)
+                flop = 2 * self.number(where.shape or ()) * self.number(taps)
+                return flop // _FLOP_PER_BYTE + self.bytes(out)
+        return _WINDOW_PASSES * (self.bytes(data) + self.bytes(out))

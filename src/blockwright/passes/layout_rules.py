@@ -1,0 +1,230 @@
+"""How operators run on tensors whose axes lie in another order.
+
+An order lists axes as they lie in memory: of a tensor (N, C, H, W), order (0, 2, 3, 1) stores
+(N, H, W, C). `reordered(call, order)` says which operands a call reads in that order, with which
+attributes it then computes the same elements, and in which order its result stands:
+
+Before:  R.softmax(x, axis=1)
+After:   R.softmax(x stored as (0, 2, 3, 1), axis=3), the result stored as (0, 2, 3, 1)
+
+Adding an operator is adding a line to `_RULES`. What has no rule reads and writes the usual order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from blockwright import ir
+from blockwright.ops import (
+    activation,
+    cast,
+    compare,
+    elementwise_binary,
+    elementwise_unary,
+)
+from blockwright.ops.row import Attrs
+from blockwright.ops.table import OPERATORS
+
+Order = tuple[int, ...]
+MIN_RANK, MAX_RANK = 3, 5  # batch, channels, one to three spatial axes
+
+
+class Reordered(msgspec.Struct, frozen=True):
+    """A call over operands stored in another order.
+
+    Attributes:
+        attrs: the attributes that say the same about the stored axes.
+        result: the order in which the result stands.
+        operands: how many leading operands are stored in the order; None for all of them, which
+            then broadcast against each other.
+        weight: axes to permute the second operand by, where it is a constant.
+        weight_attrs: attributes that hold once the weight is permuted.
+        profits: whether the operator itself is the faster for it, not just its neighbours.
+    """
+
+    attrs: dict[str, Any]
+    result: Order
+    operands: int | None = 1
+    weight: Order | None = None
+    weight_attrs: dict[str, Any] = {}
+    profits: bool = False
+
+
+def channels_last(rank: int) -> Order:
+    """The order that puts axis 1 behind all others."""
+    return (0, *range(2, rank), 1)
+
+
+def inverse(order: Order) -> Order:
+    """The order that undoes another."""
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def is_usual(order: Order) -> bool:
+    return order == tuple(range(len(order)))
+
+
+def keeps_elements_in_place(shape: tuple[ir.Expr, ...], order: Order) -> bool:
+    """Whether storing in `order` moves axes of one element only: the memory stays as it is."""
+    long = [axis for axis in order if not ir.is_const_int(shape[axis], 1)]
+    return long == sorted(long)
+
+
+def attributes(call: ir.GraphCall) -> dict[str, Any]:
+    """All attributes of an operator call, defaults included."""
+    assert isinstance(call.op, ir.OpRef)
+    return {**OPERATORS[call.op.name].attrs, **call.attrs}
+
+
+def reordered(call: ir.GraphCall, order: Order) -> Reordered | None:
+    """How a call runs over operands in `order`; None when it cannot."""
+    if not isinstance(call.op, ir.OpRef) or call.op.name not in _RULES:
+        return None
+    return _RULES[call.op.name](call, attributes(call), order)
+
+
+Rule = Callable[[ir.GraphCall, Attrs, Order], Reordered | None]
+
+
+# ------------------------------------------------------------------------------- element by element
+def _elementwise(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+    """Operands broadcast; the result has the rank of the largest."""
+    if call.tensor_info.rank != len(order):
+        return None
+    return Reordered(dict(call.attrs), order, operands=None)
+
+
+# ---------------------------------------------------------------------------------- one axis named
+def _axis(name: str) -> Rule:
+    """The attribute `name` says which axis; the result has the shape of the operand, or nearly."""
+
+    def rule(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+        axis = attrs[name]
+        if axis is None:
+            return None
+        given = (axis,) if isinstance(axis, int) else tuple(axis)
+        moved = tuple(order.index(a % len(order)) for a in given)
+        return Reordered({**call.attrs, name: moved[0] if isinstance(axis, int) else moved}, order)
+
+    return rule
+
+
+def _concat(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+    axis = order.index(attrs["axis"] % len(order))
+    return Reordered({**call.attrs, "axis": axis}, order, operands=None)
+
+
+def _pad(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+    width = tuple(attrs["pad_width"][axis] for axis in order)
+    return Reordered({**call.attrs, "pad_width": width}, order)
+
+
+def _broadcast_to(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+    """The wanted shape, an attribute or an argument, is stored in the order too."""
+    if call.tensor_info.rank != len(order):
+        return None
+    shape = attrs["shape"]
+    now = {} if shape is None else {"shape": tuple(shape[axis] for axis in order)}
+    return Reordered({**call.attrs, **now}, order)
+
+
+# --------------------------------------------------------------------------------------- reductions
+def _reduction(name: str) -> Rule:
+    """The attribute `name` says which axes; without `keepdims` the result has fewer."""
+
+    def rule(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+        rank, given = len(order), attrs[name]
+        if given is None:
+            # Positions count elements in the usual order; sums and extremes do not mind.
+            return None if name == "axis" else Reordered(dict(call.attrs), call_order(call))
+        axes = {a % rank for a in ((given,) if isinstance(given, int) else given)}
+        moved = tuple(sorted(order.index(a) for a in axes))
+        attrs_now = {**call.attrs, name: moved[0] if isinstance(given, int) else moved}
+        if attrs["keepdims"]:
+            return Reordered(attrs_now, order)
+        left = [a for a in order if a not in axes]
+        stands = tuple(sorted(left).index(a) for a in left)
+        if is_usual(stands) or stands == channels_last(len(stands)):
+            return Reordered(attrs_now, stands)
+        return None
+
+    return rule
+
+
+def call_order(call: ir.GraphCall) -> Order:
+    """The usual order of a call's result."""
+    return tuple(range(call.tensor_info.rank))
+
+
+# -------------------------------------------------------------------------- channels: norms, PReLU
+def _group_norm(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+    rank = len(order)
+    channel, axes = attrs["channel_axis"] % rank, attrs["axes"]
+    if axes is None:
+        axes = tuple(a for a in range(1, rank) if a != channel)
+    given = (axes,) if isinstance(axes, int) else axes
+    moved = tuple(sorted(order.index(a % rank) for a in given))
+    now = {**call.attrs, "channel_axis": order.index(channel), "axes": moved}
+    return Reordered(now, order)
+
+
+# -------------------------------------------------------------------------- windows: what profits
+def _stored(layout: str, order: Order) -> str:
+    return "".join(layout[axis] for axis in order)
+
+
+def _window_layout(attrs: Attrs, name: str, order: Order) -> str | None:
+    """The layout attribute over stored axes, where channels come first so far."""
+    layout: str = attrs[name]
+    if layout[:2] != "NC" or attrs["out_layout"] not in (None, layout):
+        return None
+    return _stored(layout, order)
+
+
+def _convolution(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+    layout = _window_layout(attrs, "data_layout", order)
+    if layout is None:
+        return None
+    now = {k: v for k, v in call.attrs.items() if k != "out_layout"}
+    kernel: str = attrs["kernel_layout"]
+    space = [letter for letter in layout if letter not in "NC"]
+    wanted = "".join((*space, "I", "O"))  # a depthwise kernel runs along its channels then
+    return Reordered(
+        {**now, "data_layout": layout},
+        order,
+        weight=tuple(kernel.index(letter) for letter in wanted),
+        weight_attrs={"kernel_layout": wanted},
+        profits=True,
+    )
+
+
+def _pool(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
+    layout = _window_layout(attrs, "layout", order)
+    if layout is None:
+        return None
+    now = {k: v for k, v in call.attrs.items() if k != "out_layout"}
+    return Reordered({**now, "layout": layout}, order, profits=True)
+
+
+def _rules() -> dict[str, Rule]:
+    tables = (activation, cast, compare, elementwise_binary, elementwise_unary)
+    rules: dict[str, Rule] = {row.name: _elementwise for table in tables for row in table.ROWS}
+    for name in ("softmax", "log_softmax", "slice", "flip", "repeat", "nn.batch_norm", "nn.prelu"):
+        rules[name] = _axis("axis")
+    for name in ("sum", "mean", "prod", "max", "min", "any", "all", "vector_norm"):
+        rules[name] = _reduction("axes")
+    for name in ("argmax", "argmin"):
+        rules[name] = _reduction("axis")
+    for rank in (1, 2, 3):
+        rules[f"nn.conv{rank}d"] = rules[f"nn.conv{rank}d_transpose"] = _convolution
+        for kind in ("avg", "max"):
+            rules[f"nn.{kind}_pool{rank}d"] = rules[f"nn.adaptive_{kind}_pool{rank}d"] = _pool
+    rules |= {"concat": _concat, "pad": _pad, "broadcast_to": _broadcast_to}
+    rules |= {"nn.group_norm": _group_norm, "nn.instance_norm": _group_norm}
+    return rules
+
+
+_RULES = _rules()
