@@ -293,6 +293,43 @@ def test_partition_of_constant_ranges(same_result: Check) -> None:
     assert "if_then_else" not in lowered.script()
 
 
+@pytest.mark.parametrize("n", [1, 5, 16])
+def test_partition_leaves_out_what_a_choice_makes_neutral(same_result: Check, n: int) -> None:
+    @T.prim_func
+    def triangle(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n, n))
+        B = T.match_buffer(b, (n,))
+        for i in range(n):
+            B[i] = T.float32(0)
+            for j in T.serial(n, annotations={"loop_partition": True}):
+                B[i] = B[i] + T.Select(j <= i, A[i, j], T.float32(-0.0))
+
+    lowered = same_result(triangle, normal(n, n), normal(n))
+    assert "Select" not in lowered.script()
+    assert len(ir.loops(lowered.body)) == 3  # rows, keys up to the diagonal, keys beyond
+
+
+@pytest.mark.parametrize("n", [3, 8, 21])
+def test_partition_of_tiles_has_a_part_around_the_diagonal(same_result: Check, n: int) -> None:
+    @T.prim_func
+    def tiles(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n, n))
+        B = T.match_buffer(b, (n, n))
+        for i in range(n):
+            for j in T.serial((n + T.int64(3)) // T.int64(4), annotations={"loop_partition": True}):
+                for v in T.vectorized(T.int64(4)):
+                    if j * T.int64(4) + v < n:
+                        B[i, j * T.int64(4) + v] = T.Select(
+                            j * T.int64(4) + v <= i, A[i, j * T.int64(4) + v], T.float32(0)
+                        )
+
+    lowered = same_result(tiles, normal(n, n), normal(n, n))
+    reading = [s for s in stores(lowered) if ir.collect(s.value, ir.BufferLoad)]
+    assert len(reading) == 2  # below the diagonal, and around it
+
+
 def test_partition_takes_the_first_iterations_off_too(same_result: Check) -> None:
     @T.prim_func
     def border(A: T.Buffer((10,)), B: T.Buffer((16,))):

@@ -60,6 +60,54 @@ def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     checks.taken_by("attention", func, *sizes)
 
 
+def causal(length: Size = S, depth: int = 16) -> ir.PrimFunc:
+    """softmax(0.25 Q K^T, keys up to the query) V; keys behind it are neutral in every step."""
+    p = Program("causal")
+    q, k, v = (p.param(name, (B, 2, length, depth), "float32") for name in "QKV")
+    square, rows = (B, 2, length, length), (B, 2, length)
+
+    def seen(i: Any, j: Any, value: Any, neutral: float) -> Any:
+        return ir.select(j <= i, value, ir.const(neutral, "float32"))
+
+    s = p.reduce("S", square, (depth,), lambda b, h, i, j, d: q[b, h, i, d] * k[b, h, j, d])
+    z = p.compute("Z", square, lambda b, h, i, j:
+                  seen(i, j, s[b, h, i, j] * 0.25, float("-inf")))  # fmt: skip
+    m = p.reduce("M", rows, (length,), lambda b, h, i, j: z[b, h, i, j], "max")
+    e = p.compute("P", square, lambda b, h, i, j:
+                  seen(i, j, ir.call("exp", z[b, h, i, j] - m[b, h, i]), 0.0))  # fmt: skip
+    n = p.reduce("L", rows, (length,), lambda b, h, i, j: e[b, h, i, j])
+    o = p.reduce("O", (B, 2, length, depth), (length,),
+                 lambda b, h, i, d, j: seen(i, j, e[b, h, i, j] * v[b, h, j, d], -0.0))  # fmt: skip
+    return p.finish([p.compute("Y", (B, 2, length, depth), lambda b, h, i, d:
+                               o[b, h, i, d] / n[b, h, i])])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("func", "sizes"), [(causal(), [{"b": 1, "s": 1}, {"b": 1, "s": 19}]), (causal(11), [{"b": 2}])]
+)
+def test_the_causal_form_means_the_same(
+    checks: Any, func: ir.PrimFunc, sizes: list[dict[str, int]]
+) -> None:
+    checks.taken_by("attention", func, *sizes)
+
+
+def test_the_causal_library_agrees_with_numpy_and_never_looks_ahead(checks: Any) -> None:
+    run = checks.native(causal())
+    for length in (1, 9, 16, 67, 130):
+        q, k, v = (checks.normal(1, 2, length, 16, seed=n) for n in range(3))
+        mask = np.where(np.tril(np.ones((length, length))) > 0, 0.0, -np.inf)
+        z = q.astype("float64") @ k.swapaxes(-1, -2) * 0.25 + mask
+        e = np.exp(z - z.max(-1, keepdims=True))
+        want = e / e.sum(-1, keepdims=True) @ v
+        out = np.full(q.shape, np.nan, "float32")
+        run(q, k, v, out)
+        np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-5)
+        k[:, :, -1], v[:, :, -1] = np.nan, np.nan  # only the last query sees the last key
+        again = np.zeros_like(out)
+        run(q, k, v, again)
+        np.testing.assert_array_equal(again[:, :, :-1], out[:, :, :-1])
+
+
 def test_a_task_is_a_head_and_holds_everything(checks: Any) -> None:
     func = checks.taken_by("attention", attention()).func
     kinds = checks.loop_kinds(func)

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from blockwright import ir
+from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
+from blockwright.target import Target
 
 N, S = (ir.var(name, "int64") for name in "ns")
 Size = ir.Expr | int
+MACHINE = Target("x86-64-v3", num_threads=2)
 
 
 def softmax(rows: Size, columns: Size) -> ir.PrimFunc:
@@ -41,24 +44,26 @@ def total(rows: Size, columns: Size, combiner: str, dtype: str = "float32") -> i
     return p.finish([p.reduce("Y", (rows,), (columns,), lambda i, k: x[i, k], combiner)])
 
 
-def column_sums(rows: Size, columns: Size) -> ir.PrimFunc:
-    p = Program("column_sums")
-    x = p.param("X", (rows, columns), "float32")
-    return p.finish([p.reduce("Y", (columns,), (rows,), lambda j, k: x[k, j])])
-
-
 def everything() -> ir.PrimFunc:
     p = Program("everything")
     x = p.param("X", (N, 6), "float32")
     return p.finish([p.reduce("Y", (), (N, 6), lambda i, j: x[i, j])])
 
 
-def pooled() -> ir.PrimFunc:
-    """Sum over the middle axis, divided by a count: mean pooling."""
-    p = Program("pooled")
-    x, count = p.param("X", (N, S, 10), "float32"), p.param("count", (N,), "float32")
-    s = p.reduce("s", (N, 10), (S,), lambda i, d, k: x[i, k, d])
-    return p.finish([p.compute("Y", (N, 10), lambda i, d: s[i, d] / count[i])])
+def shared_sum() -> ir.PrimFunc:
+    """One number from so many elements that threads share them."""
+    p = Program("shared")
+    x = p.param("X", (N, 1 << 16), "float32")
+    return p.finish([p.reduce("Y", (), (N, 1 << 16), lambda i, j: x[i, j])])
+
+
+def dots() -> ir.PrimFunc:
+    """A vector meets the rows of a matrix, one matrix per row of the result, and is scaled."""
+    p = Program("dots")
+    q, k = p.param("Q", (N, 20), "float32"), p.param("K", (N, S, 20), "float32")
+    d = p.reduce("d", (N, S), (20,), lambda i, j, c: q[i, c] * k[i, j, c])
+    m = p.reduce("m", (N,), (S,), lambda i, j: d[i, j], "max")
+    return p.finish([p.compute("Y", (N, S), lambda i, j: d[i, j] - m[i])])
 
 
 PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
@@ -71,25 +76,14 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "maximum of integers": (total(N, S, "max", "int32"), [{"n": 3, "s": 9}]),
     "minimum": (total(4, 40, "min"), [{}]),
     "one number": (everything(), [{"n": 1}, {"n": 7}]),
+    "dot products in a row": (dots(), [{"n": 2, "s": 3}, {"n": 1, "s": 1}]),
 }  # fmt: skip
-
-BY_COLUMNS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
-    "column sums": (column_sums(N, S), [{"n": 1, "s": 1}, {"n": 4, "s": 9}]),
-    "column sums of fixed size": (column_sums(5, 20), [{}]),
-    "mean pooling": (pooled(), [{"n": 2, "s": 3}]),
-}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     func, sizes = PROGRAMS[name]
     checks.taken_by("rows", func, *sizes)
-
-
-@pytest.mark.parametrize("name", BY_COLUMNS)
-def test_sums_over_other_axes_than_the_last_are_windows(checks: Any, name: str) -> None:
-    func, sizes = BY_COLUMNS[name]
-    checks.taken_by("window", func, *sizes)
 
 
 def test_rows_are_parallel_and_their_work_is_in_vectors(checks: Any) -> None:
@@ -151,6 +145,18 @@ def test_an_empty_reduction_gives_the_initial_value(checks: Any) -> None:
     out = np.full(3, np.nan, "float32")
     run(np.empty((3, 0), "float32"), out)
     np.testing.assert_array_equal(out, 0)
+
+
+def test_threads_share_a_long_sum(checks: Any) -> None:
+    kinds = checks.loop_kinds(apply_rules(shared_sum(), MACHINE).func)
+    assert kinds.count("parallel") == 1
+    run = checks.native(shared_sum())
+    for rows in (0, 1, 5, 17):
+        x, out = checks.normal(rows, 1 << 16), np.full((), np.nan, "float32")
+        run(x, out)
+        # 16 lanes, 8 pieces: each addition rounds at most at the size of the sum of magnitudes
+        bound = np.abs(x).sum(dtype="float64") * (1 << 12) * rows * np.finfo("float32").eps
+        assert abs(float(out) - x.sum(dtype="float64")) <= bound
 
 
 def test_one_number_of_no_rows(checks: Any) -> None:

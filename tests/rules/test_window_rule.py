@@ -1,4 +1,4 @@
-"""The window rule: depthwise convolutions, pools, sums over axes that are not the last."""
+"""The window rule: depthwise convolutions and pools, which are sums over axes before the last."""
 
 from __future__ import annotations
 
@@ -88,7 +88,6 @@ TAKEN: dict[str, ir.PrimFunc] = {
     "global mean, any size": operator(
         "nn.adaptive_avg_pool2d", (N, H, W, 33), output_size=1, layout="NHWC"
     ),
-    "sum over the first axis": operator("sum", (H, C), axes=[0]),
 }
 
 

@@ -402,6 +402,22 @@ def test_impossible_sizes_raise_memory_errors(library: Any, shape: tuple[int, in
     assert library.function("alloc")(0, 1 << 40).shape == (0, 1 << 40)
 
 
+def test_large_results_reuse_memory_only_of_released_ones(copy: NativeFunction) -> None:
+    size = 9 << 20  # 36 MiB of float32
+    sources = [np.full(size, value, "float32") for value in range(3)]
+    first, second = (copy(source) for source in sources[:2])
+    assert first.ctypes.data != second.ctypes.data
+    place = first.ctypes.data
+    del first
+    third = copy(sources[2])
+    assert third.ctypes.data == place
+    longer = copy(np.full(size + 5, 7, "float32"))
+    for array, value in ((second, 1), (third, 2), (longer, 7)):
+        assert array.min() == array.max() == value
+    del second, third
+    assert [copy(source)[-1] for source in sources] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("message", "class_", "code"),
     [

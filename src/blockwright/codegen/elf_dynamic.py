@@ -14,10 +14,11 @@ DF_BIND_NOW, DF_1_NOW, DF_1_NODELETE = 8, 1, 8
 DEFAULT_NEEDED = ("libtvm_ffi.so", "libm.so.6", "libc.so.6")
 
 _LIBC = """
-__register_atfork abort bcmp calloc clock_gettime fclose fgets fopen free fscanf getenv malloc
-fflush memcmp memcpy memmove memset posix_memalign printf pthread_attr_destroy pthread_attr_init
-pthread_attr_setstacksize pthread_create pthread_detach pthread_self pthread_setname_np
-pthread_sigmask puts snprintf sscanf stpcpy strcmp strlen strrchr strstr strtol syscall write
+__register_atfork abort bcmp calloc clock_gettime fclose fflush fgets fopen free fscanf getenv
+madvise malloc memcmp memcpy memmove memset posix_memalign printf pthread_attr_destroy
+pthread_attr_init pthread_attr_setstacksize pthread_create pthread_detach pthread_self
+pthread_setname_np pthread_sigmask puts snprintf sscanf stpcpy strcmp strlen strrchr strstr strtol
+syscall write
 """.split()
 _LIBM = """
 acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1

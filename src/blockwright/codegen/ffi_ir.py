@@ -161,7 +161,8 @@ def runtime_ir() -> str:
 
     - `i32 @bw_tensor_alloc(ptr shape, i32 ndim, i32 dtype, ptr out)`: a fresh row-major tensor in
       host memory, data aligned to 64 bytes, owned by the FFI object written to `out`. Returns 0, or
-      raises BW720 (kind MemoryError) and returns -1. Elements are not initialised.
+      raises BW720 (kind MemoryError) and returns -1. Elements are not initialised. Of tensors from
+      32 MiB, the last that was released waits for one of its size.
     - `void @bw_return_tensor(ptr result, ptr object)`: hands a tensor object to the caller.
     - `i32 @bw_return_tuple(ptr result, ptr values, i32 count)`: returns an array of packed values;
       the array holds its own references, those in `values` are released.
@@ -171,11 +172,14 @@ def runtime_ir() -> str:
       run. `due` holds 0 at first. Returns 0, or -1 when a handler raised; that exception stays
       where the caller's interpreter keeps it, and the kind of ours says so.
     """
-    return _RUNTIME_IR
+    return _RUNTIME_IR.replace("{HUGE_FROM}", str(_HUGE_FROM))
 
+
+_HUGE_FROM = 32 << 20  # bytes; below, glibc keeps what was freed for the next call
 
 _RUNTIME_IR = r"""
 declare i32 @posix_memalign(ptr, i64, i64)
+declare i32 @madvise(ptr, i64, i32)
 declare void @free(ptr)
 declare i32 @TVMFFITensorFromDLPack(ptr, i32, i32, ptr)
 declare i32 @TVMFFIFunctionGetGlobal(ptr, ptr)
@@ -195,6 +199,62 @@ declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
 
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @TVMFFIEnvCheckSignals()
+
+; Memory that the C library maps anew at each call comes in huge pages where the system has them: a
+; kernel that writes it once would spend most of its time on page faults otherwise. The last such
+; block that was released waits for a result of its size; the system may take its pages meanwhile.
+@bw.rt.kept = internal global ptr null, align 8
+
+define internal i32 @bw.rt.memory_of(ptr %slot, i64 %need) {
+  %large = icmp uge i64 %need, {HUGE_FROM}
+  br i1 %large, label %huge, label %small
+huge:
+  %kept = atomicrmw xchg ptr @bw.rt.kept, ptr null acq_rel, align 8
+  %some = icmp ne ptr %kept, null
+  br i1 %some, label %look, label %fresh
+look:
+  %sizep = getelementptr i8, ptr %kept, i64 48
+  %size = load i64, ptr %sizep, align 8
+  %same = icmp eq i64 %size, %need
+  br i1 %same, label %reuse, label %drop
+reuse:
+  store ptr %kept, ptr %slot, align 8
+  ret i32 0
+drop:
+  call void @free(ptr %kept)
+  br label %fresh
+fresh:
+  %rch = call i32 @posix_memalign(ptr %slot, i64 2097152, i64 %need)
+  %made = icmp eq i32 %rch, 0
+  br i1 %made, label %advise, label %done
+advise:
+  %m = load ptr, ptr %slot, align 8
+  %ignored = call i32 @madvise(ptr %m, i64 %need, i32 14)
+  br label %done
+done:
+  ret i32 %rch
+small:
+  %rcs = call i32 @posix_memalign(ptr %slot, i64 64, i64 %need)
+  ret i32 %rcs
+}
+
+; Pages are offered back (MADV_FREE) but for the first, which holds the block's size at byte 48, and
+; the last, which may hold the beginning of another block.
+define internal void @bw.rt.release(ptr %m, i64 %need) {
+  %large = icmp uge i64 %need, {HUGE_FROM}
+  br i1 %large, label %keep, label %small
+keep:
+  %pages = and i64 %need, -4096
+  %length = sub i64 %pages, 4096
+  %second = getelementptr i8, ptr %m, i64 4096
+  %ignored = call i32 @madvise(ptr %second, i64 %length, i32 8)
+  %old = atomicrmw xchg ptr @bw.rt.kept, ptr %m acq_rel, align 8
+  call void @free(ptr %old)
+  ret void
+small:
+  call void @free(ptr %m)
+  ret void
+}
 
 define internal i64 @bw.rt.now(i32 %clock) {
   %time = alloca [2 x i64], align 8
@@ -272,7 +332,9 @@ plain:
 
 ; A DLManagedTensor (64 bytes), its shape and strides, and its data share one allocation.
 define internal void @bw.rt.delete(ptr %managed) {
-  call void @free(ptr %managed)
+  %sizep = getelementptr i8, ptr %managed, i64 48
+  %need = load i64, ptr %sizep, align 8
+  call void @bw.rt.release(ptr %managed, i64 %need)
   ret void
 }
 
@@ -312,7 +374,7 @@ allocate:
   %refuse = or i1 %over, %huge
   br i1 %refuse, label %fail, label %get
 get:
-  %rc = call i32 @posix_memalign(ptr %slot, i64 64, i64 %need)
+  %rc = call i32 @bw.rt.memory_of(ptr %slot, i64 %need)
   %ok = icmp eq i32 %rc, 0
   br i1 %ok, label %fill, label %fail
 fail:
@@ -337,7 +399,7 @@ fill:
   %op = getelementptr i8, ptr %m, i64 40
   store i64 0, ptr %op, align 8
   %cp = getelementptr i8, ptr %m, i64 48
-  store ptr null, ptr %cp, align 8
+  store i64 %need, ptr %cp, align 8
   %xp = getelementptr i8, ptr %m, i64 56
   store ptr @bw.rt.delete, ptr %xp, align 8
   br label %copy

@@ -9,7 +9,15 @@ from __future__ import annotations
 import msgspec
 
 from blockwright.codegen.emitter import FunctionEmitter
-from blockwright.codegen.values import Value, element_of, float_const, int_const, lanes_of, vector
+from blockwright.codegen.values import (
+    Value,
+    element_of,
+    float_const,
+    int_const,
+    lanes_of,
+    suffix,
+    vector,
+)
 
 Number = int | float
 
@@ -168,7 +176,10 @@ def nearest(x: Real) -> tuple[Real, Whole]:
 
 
 def scale(x: Real, n: Whole) -> Real:
-    """x * 2^n in two steps, so that results may overflow or be denormal."""
+    """x * 2^n where results may overflow or be denormal: one instruction, or two steps."""
+    if x.e.module.scales and not x.is_double:
+        name = f"ldexp.{suffix(x.v.type)}.{suffix(n.v.type)}"
+        return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v))
     half = n >> 1
     return x * power_of_two(x, half) * power_of_two(x, n - half)
 

@@ -18,9 +18,14 @@ After::
                 ...
 
 Conditions that fail only in the first iterations, such as `1 <= i` of a border, give a part in
-front in the same way. A parallel loop stays one loop; its body chooses between the two forms.
-Conditions of `if`, `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max`
-of indices.
+front in the same way. Conditions that fail for good from some iteration on, as a causal mask's do,
+give a last part where they are false:
+
+    for j in range(n):              # beyond i nothing is added
+        S[i] = S[i] + T.Select(j <= i, A[j], T.float32(-0.0))
+
+A parallel loop stays one loop; its body chooses between the first two forms. Conditions of `if`,
+`if_then_else` and `Select` count, and the comparisons hidden in `min` and `max` of indices.
 """
 
 from __future__ import annotations
@@ -84,11 +89,12 @@ class _Partition(Analysed, Statements):
             if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
                 return node  # leaving the first part early would have to leave the second too
             begins, ends, settled = self._solve(node)
+            failed, beyond = self._failing(node)
         if not settled:
             self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "
                               "is a bound on the loop variable")  # fmt: skip
             return node
-        return self._split(node, begins, ends, settled)
+        return self._split(node, begins, ends, settled, beyond, failed)
 
     def _solve(self, node: For) -> tuple[list[Expr], list[Expr], dict[Node, Node]]:
         """First iterations from which conditions hold, first ones at which others may fail, and
@@ -122,9 +128,8 @@ class _Partition(Analysed, Statements):
             return None
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):
             return None  # what it reads may change while the loop runs
-        after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
-        step = const_int(self.analyzer.simplify(E.Sub(after, room)))
-        if step is None or step == 0:
+        step = self._step(room, var)
+        if step == 0:
             return None
         # room(var) = room(0) + step * var >= 0 for every value of the inner loops
         start = substitute(room, {var: const(0, var.dtype)})
@@ -137,9 +142,50 @@ class _Partition(Analysed, Statements):
             return sub(const(0, least.dtype), floordiv(least, const(step, least.dtype))), True
         return add(floordiv(least, const(-step, least.dtype)), 1), False
 
+    def _step(self, room: Expr, var: Var) -> int:
+        """How a bound changes from one iteration to the next; 0 when that is unknown."""
+        after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
+        return const_int(self.analyzer.simplify(E.Sub(after, room))) or 0
+
+    def _failing(self, node: For) -> tuple[dict[Node, Node], Expr | None]:
+        """Conditions that fail in all of the last iterations, and the first of these."""
+        stop = add(node.min, node.extent)
+        failed: dict[Node, Node] = {}
+        beyond: Expr | None = None
+        domains = {n.loop_var: Range(n.min, n.extent) for n in walk_code(node.body)
+                   if isinstance(n, For)}  # fmt: skip
+        for inner in walk_code(node.body):
+            if isinstance(inner, (E.Min, E.Max)):
+                continue  # these have no side that could be left out
+            for condition, whole, _ in _conditions(inner):
+                first = self._first_failing(condition, node.loop_var, domains)
+                if first is None or self.analyzer.prove(E.GE(first, stop)):
+                    continue
+                failed[whole] = const(False, "bool")
+                beyond = first if beyond is None else maximum(beyond, first)
+        return failed, beyond
+
+    def _first_failing(
+        self, condition: Expr, var: Var, domains: dict[Var, Range]
+    ) -> Expr | None:  # fmt: skip
+        """The value of `var` from which on `condition` fails whatever the inner loops do."""
+        room = _room(condition)
+        if room is None or not uses_var(room, var):
+            return None
+        if any(isinstance(part, BufferLoad) for part in walk_code(room)):
+            return None  # what it reads may change while the loop runs
+        step = self._step(room, var)
+        if step >= 0:
+            return None
+        most = eval_set(substitute(room, {var: const(0, var.dtype)}), domains, self.analyzer).max
+        if most is None or uses_var(most, {*domains, *self.bound}):
+            return None
+        return add(floordiv(most, const(-step, most.dtype)), 1)
+
     def _split(
-        self, node: For, begins: list[Expr], ends: list[Expr], settled: dict[Node, Node]
-    ) -> Stmt:
+        self, node: For, begins: list[Expr], ends: list[Expr], settled: dict[Node, Node],
+        beyond: Expr | None, failed: dict[Node, Node],
+    ) -> Stmt:  # fmt: skip
         stop = add(node.min, node.extent)
         first, middle = node.min, stop
         for begin in begins:
@@ -157,13 +203,20 @@ class _Partition(Analysed, Statements):
             return node.replace(body=S.IfThenElse(inside, fast, slow))
         main = node.replace(min=first, extent=self.analyzer.simplify(sub(middle, first)), body=fast)
         head = [self._checked(node, node.min, first)] if begins else []
-        tail = [self._checked(node, middle, stop)] if ends else []
+        cut = stop
+        if beyond is not None:
+            cut = self.analyzer.simplify(minimum(maximum(beyond, middle), stop))
+        tail = [self._checked(node, middle, cut)] if ends else []
+        if ends and beyond is not None:
+            tail.append(self._checked(node, cut, stop, failed))
         return sequence([*head, main, *tail])
 
-    def _checked(self, node: For, low: Expr, stop: Expr) -> Stmt:
-        """The iterations from `low` up to `stop`, with all conditions."""
+    def _checked(
+        self, node: For, low: Expr, stop: Expr, known: dict[Node, Node] | None = None
+    ) -> Stmt:
+        """The iterations from `low` up to `stop`, with all conditions but those that are known."""
         var = Var(node.loop_var.name, node.loop_var.type)
-        body = Instantiate({node.loop_var: var})(node.body)
+        body = Instantiate({**(known or {}), node.loop_var: var})(node.body)
         left = self.analyzer.simplify(sub(stop, low))
         return For(var, low, left, node.kind, body, annotations=node.annotations)
 

@@ -1,5 +1,8 @@
 """Scaled dot-product attention as seven plain blocks; rules fuse and tile them.
 
+Keys behind the query of a causal form are neutral in each step, written as a choice: a schedule can
+cut the loop over keys at the diagonal and drop what lies beyond, values that are NaN included.
+
 A query row that may attend to nothing gives 0: its largest score is -inf, which is replaced by 0
 before it is subtracted, so that all its powers are 0 and the guarded division leaves 0.
 """
@@ -132,16 +135,20 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     largest = fold(program, "M", rows, (keys,), lambda *i: allowed[i], "max", inner, _AXES)
     lowest, zero = ir.const(float("-inf"), inner), ir.const(0.0, inner)
 
+    def causal(i: Any, j: Any, value: Any, neutral: float) -> Any:
+        """The value, or what changes nothing (-0.0 in a sum) for keys behind the query."""
+        return ir.select(j <= i, value, ir.const(neutral, inner)) if attrs["is_causal"] else value
+
     def power(b: Any, h: Any, i: Any, j: Any) -> Any:
         top = largest[b, h, i]
         shift = ir.select(ir.EQ(top, lowest), zero, top)
-        return ir.call("exp", ir.sub(allowed[b, h, i, j], shift))
+        return causal(i, j, ir.call("exp", ir.sub(allowed[b, h, i, j], shift)), 0.0)
 
     powers = program.compute("P", square, power, inner, axes=_AXES)
     total = fold(program, "L", rows, (keys,), lambda *i: powers[i], "sum", inner, _AXES)
 
     def weighted(b: Any, h: Any, i: Any, d: Any, j: Any) -> Any:
-        return ir.mul(powers[b, h, i, j], widen(v[b, head(h), j, d]))
+        return causal(i, j, ir.mul(powers[b, h, i, j], widen(v[b, head(h), j, d])), -0.0)
 
     out_shape = (*rows, v.shape[3])
     sums = fold(program, "O", out_shape, (keys,), weighted, "sum", inner, ("b", "h", "q", "d", "k"))

@@ -55,7 +55,10 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         return program.finish([out])
     power = program.compute("power", x.shape, lambda *i: ir.call("exp", shifted(i)), inner)
     total = what.run(program, "total", "sum", lambda *i: power[i], inner)
-    out = program.compute("out", x.shape, lambda *i: ir.truediv(power[i], total[row(i)]), dtype)
+    # 1 <= total <= number of elements: its reciprocal neither overflows nor is denormal
+    one = ir.const(1.0, inner)
+    share = program.compute("share", what.shape, lambda *i: ir.truediv(one, total[i]), inner)
+    out = program.compute("out", x.shape, lambda *i: ir.mul(power[i], share[row(i)]), dtype)
     return program.finish([out])
 
 

@@ -16,6 +16,7 @@ from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import ProgramTable
 from blockwright.passes.rewrite import (
     call_tir,
+    constant_positions,
     flat_function,
     graph_functions,
     tir_args,
@@ -141,7 +142,7 @@ def _without(func: ir.PrimFunc, stmts: list[ir.Stmt], splits: list[Split]) -> ir
 
 def lift_packing(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Split kernels whose packed parameters are constants at every call."""
-    constant = _constant_positions(module)
+    constant = constant_positions(module)
     table = ProgramTable(module)
     lifted: dict[str, tuple[str, list[tuple[int, str, ir.Buffer]]]] = {}
     for name, positions in constant.items():
@@ -154,20 +155,6 @@ def lift_packing(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     for name, function in graph_functions(module):
         table.functions[name] = _rewrite(function, lifted)
     return module.replace(functions=table.functions)
-
-
-def _constant_positions(module: ir.IRModule) -> dict[str, set[int]]:
-    """Per called program, the argument positions that are constants in every call."""
-    found: dict[str, set[int]] = {}
-    for _, function in graph_functions(module):
-        for binding in function.bindings:
-            value = getattr(binding, "value", None)
-            name = tir_callee(value) if isinstance(value, ir.GraphExpr) else None
-            if name is None or value is None:
-                continue
-            here = {i for i, a in enumerate(tir_args(value)) if isinstance(a, ir.Constant)}
-            found[name] = found[name] & here if name in found else here
-    return found
 
 
 def _rewrite(

@@ -106,6 +106,20 @@ def symbol_values(
     return bound
 
 
+def constant_positions(module: ir.IRModule) -> dict[str, set[int]]:
+    """Per called program, the argument positions that are constants in every call."""
+    found: dict[str, set[int]] = {}
+    for _, function in graph_functions(module):
+        for binding in function.bindings:
+            value = getattr(binding, "value", None)
+            name = tir_callee(value) if isinstance(value, ir.GraphExpr) else None
+            if name is None or value is None:
+                continue
+            here = {i for i, a in enumerate(tir_args(value)) if isinstance(a, ir.Constant)}
+            found[name] = found[name] & here if name in found else here
+    return found
+
+
 def used_vars(value: ir.Node) -> list[ir.GraphVar]:
     """Graph variables an expression mentions."""
     return ir.collect(value, ir.GraphVar)

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.rules import attention, elementwise, fallback, gemm, rows, window, winograd
+from blockwright.rules import (
+    attention,
+    columns,
+    elementwise,
+    fallback,
+    gemm,
+    gemv,
+    rows,
+    window,
+    winograd,
+)
+from blockwright.rules.facts import CONSTANT_PARAMS
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
 
 RULES: tuple[Rule, ...] = (
     winograd.RULE,
+    gemv.RULE,
     gemm.RULE,
     attention.RULE,
+    columns.RULE,
     window.RULE,
     rows.RULE,
     elementwise.RULE,
@@ -28,4 +41,4 @@ def apply_rules(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ())
     return try_rules([r for r in RULES if r.name not in disabled], func, target)
 
 
-__all__ = ["RULES", "Rule", "RuleResult", "apply_rules"]
+__all__ = ["CONSTANT_PARAMS", "RULES", "Rule", "RuleResult", "apply_rules"]

@@ -31,15 +31,17 @@ from blockwright.target import Target
 
 def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     found = leaf_blocks(func)
-    return found, [k for k, b in enumerate(found) if contraction_of(b) is not None]
+    return found, [k for k, b in enumerate(found) if contraction_of(b, guarded=True) is not None]
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
     found, at = _roles(func)
     if len(at) != 2:
         return f"{len(at)} contractions, two are wanted"
-    scores, product = (contraction_of(found[k]) for k in at)
-    assert scores is not None
+    scores = contraction_of(found[at[0]])
+    product = contraction_of(found[at[1]], guarded=True)
+    if scores is None:
+        return "the scores are chosen before they are added up"
     assert product is not None
     if not scores.batch or len(scores.batch) != len(product.batch):
         return "the contractions are not batched alike"
@@ -91,6 +93,7 @@ def apply(sch: Schedule, target: Target) -> None:
     _product_tile(sch, product, i0, target)
     vectorize_rows_of(sch, out, i0, target)
     sch.annotate(i0, "loop_partition", True)
+    _cut(sch, masked, j0)
     sch.parallel(task)
     for handle in remaining:
         if is_spatial(node(sch, handle)):
@@ -120,7 +123,7 @@ def _parts(
 ) -> tuple[list[BlockRV], BlockRV, list[BlockRV], BlockRV, BlockRV]:
     """Blocks before the scores, the scores, between, the product, and one block behind it."""
     handles = sch.get_child_blocks(sch.get_block("root"))
-    at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
+    at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h), guarded=True)]
     first, second = at
     behind = handles[second + 1 :]
     if not behind:
@@ -149,9 +152,24 @@ def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target) -> None:
     loops = inner_loops(sch, handle, i0)
     if is_spatial(node(sch, handle)):
         vectorize_last(sch, handle, loops[-1], target)
+        _cut(sch, handle, inner_loops(sch, handle, i0)[len(loops) - 1])
         return
     sch.set_scope(handle, 0, "local")
     schedule_inner(sch, handle, loops[0], target)
+
+
+def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV) -> None:
+    """Give keys that all rows of a tile see, some see, and none sees, code of their own."""
+    block = node(sch, handle)
+    own = {it.var for it in block.iter_vars}
+    chosen = (n.condition for n in ir.collect(block.body, ir.Select))
+    if any(
+        isinstance(c, ir.CompareOp)
+        and ir.uses_var(c, own)
+        and not any(isinstance(n, ir.BufferLoad) for n in ir.walk(c))
+        for c in chosen
+    ):
+        sch.annotate(keys, "loop_partition", True)
 
 
 def _product_tile(sch: Schedule, product: BlockRV, i0: LoopRV, target: Target) -> None:
@@ -161,6 +179,7 @@ def _product_tile(sch: Schedule, product: BlockRV, i0: LoopRV, target: Target) -
     rows, head, keys = loops[-3:]
     sch.reorder(keys, rows, head)
     init = sch.decompose_reduction(product, keys)
+    _cut(sch, product, keys)
     vector_rows(sch, init, target.lanes("float32"))
     vector_tile(sch, product, head, rows, target.lanes("float32"))
 

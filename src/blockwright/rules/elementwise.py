@@ -117,6 +117,8 @@ def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopR
         outer, lane = sch.split(loops[-1], [None, lanes if last is None else min(lanes, last)])
         sch.vectorize(lane)
         loops[-1] = outer
+        if len(loops) > 1 and (last is None or (last > lanes and last % lanes)):
+            sch.annotate(outer, "loop_partition", True)  # masks in the last vector alone
     return (loops[:-1], last) if len(loops) > 1 else (loops, lanes)
 
 

@@ -10,6 +10,15 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import IndexMap, simplify
 
+# attribute of a program: positions of parameters whose values are known when it is compiled
+CONSTANT_PARAMS = "tir.constant_params"
+
+
+def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
+    """Whether a buffer is a parameter that is known at compile time: packing it costs nothing."""
+    known = func.attrs.get(CONSTANT_PARAMS, ())
+    return any(func.buffers[position] is buffer for position in known)
+
 
 def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
     """Blocks directly under the root, in program order; empty for any other structure."""
@@ -63,14 +72,19 @@ class Contraction(msgspec.Struct, frozen=True, eq=False):
     k: tuple[int, ...]
 
 
-def contraction_of(block: ir.Block) -> Contraction | None:
-    """The contraction a block computes, if it is one of two different buffers."""
+def contraction_of(block: ir.Block, guarded: bool = False) -> Contraction | None:
+    """The contraction a block computes, if it is one of two different buffers.
+
+    With `guarded`, its terms may be chosen: `T.Select(condition, a * b, neutral)`.
+    """
     store, init = block.body, block.init
     if not isinstance(store, ir.BufferStore) or not isinstance(init, ir.BufferStore):
         return None
     if not isinstance(store.value, ir.Add) or not isinstance(init.value, ir.FloatImm):
         return None
     old, product = store.value.a, uncast(store.value.b)
+    if guarded and isinstance(product, ir.Select):
+        product = product.true_value
     if not isinstance(old, ir.BufferLoad) or old.buffer is not store.buffer:
         return None
     if not isinstance(product, ir.Mul):

@@ -12,13 +12,16 @@ import math
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
-from blockwright.rules.facts import is_spatial, leaf_blocks, windowed
+from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rule import Rule
+from blockwright.rules.tiles import steps_at_once
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
 _FEW = 16  # combinations of several steps that are written out: much of each is constant then
+_SHARED = 1 << 16  # elements of a reduction to one number from which threads share it
+_PIECES = 4  # of such a reduction for each thread: one that starts late takes fewer
 _LONG = 32  # vector steps of a reduction from which four at once pay
 
 
@@ -52,6 +55,7 @@ def apply(sch: Schedule, target: Target) -> None:
     loops = sch.get_loops(last)
     if rank == 0:
         for handle in reducing:
+            _share(sch, handle, target)
             reduce_lanes(sch, handle, None, target)
         return
     row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
@@ -61,6 +65,22 @@ def apply(sch: Schedule, target: Target) -> None:
         schedule_inner(sch, handle, row, target)
     if extent(sch, row) != 1:
         sch.parallel(row)
+
+
+def _share(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """A long reduction to one number becomes pieces for all threads, whose results are combined."""
+    found = find_reduction(block_of(sch, handle))
+    assert isinstance(found, Reduction)
+    loops = sch.get_loops(handle)
+    sizes = [extent(sch, loop) for loop in loops]
+    total = math.prod(size or _SHARED for size in sizes)
+    if target.num_threads < 2 or not found.may_restart or total < _SHARED:
+        return
+    outer = sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
+    piece, _ = sch.split(outer, [_PIECES * target.num_threads, None])
+    partial = sch.rfactor(piece, 0)
+    reduce_lanes(sch, partial, sch.get_loops(partial)[0], target)
+    sch.parallel(sch.get_loops(partial)[0])
 
 
 def inner_loops(sch: Schedule, handle: BlockRV, row: LoopRV | None) -> list[LoopRV]:
@@ -80,7 +100,15 @@ def schedule_inner(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: T
         return
     loops = inner_loops(sch, handle, row)
     if loops:
-        vectorize_last(sch, handle, loops[-1], target)
+        size = extent(sch, loops[-1])
+        lanes = vectorize_last(sch, handle, loops[-1], target)
+        cut_tail(sch, inner_loops(sch, handle, row)[len(loops) - 1], size, lanes)
+
+
+def cut_tail(sch: Schedule, chunks: LoopRV, size: int | None, lanes: int) -> None:
+    """Masks in the last vector alone, where the vectors do not fit."""
+    if size is None or (size > lanes and size % lanes):
+        sch.annotate(chunks, "loop_partition", True)
 
 
 def lanes_for(block: ir.Block, target: Target) -> int:
@@ -89,50 +117,57 @@ def lanes_for(block: ir.Block, target: Target) -> int:
     return max(1, target.vector_bits // max(bits, 8))
 
 
-def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target) -> None:
-    """Cut a loop into vectors; an extent below two lanes stays scalar."""
+def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target) -> int:
+    """Cut a loop into vectors and return their lanes; an extent below two lanes stays scalar."""
     size = extent(sch, loop)
     lanes = lanes_for(block_of(sch, handle), target)
     if size is not None and size < 2:
-        return
+        return size
     if size is not None:
         lanes = min(lanes, size)
     _, lane = sch.split(loop, [None, lanes])
     sch.vectorize(lane)
+    return lanes
 
 
 def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
     """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
 
-    A spatial loop below the row (column sums) is the vector axis as it stands. Otherwise the
-    reduction loops become one, cut into vectors; `rfactor` gives each lane a partial result.
-    At the end the lanes are combined, as one vector operation or by halves.
+    A spatial loop below the row (column sums) is the vector axis as it stands, unless neighbours
+    in memory are reduced (dot products). Otherwise the reduction loops become one, cut into
+    vectors; `rfactor` gives each lane a partial result. At the end the lanes are combined, as one
+    vector operation or by halves.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
     if not loops:
         return
-    reducing = [loop for loop in loops if _reduces(sch, block, loop)]
+    reducing = [loop for loop in loops if reduces(sch, block, loop)]
     spatial = [loop for loop in loops if all(loop != r for r in reducing)]
-    if spatial and extent(sch, spatial[-1]) != 1:
+    found = find_reduction(block)
+    assert isinstance(found, Reduction)
+    along = not spatial or extent(sch, spatial[-1]) == 1 or _neighbours_are_reduced(block)
+    if not along and len(found.elements) == 1:
+        accumulate(sch, handle, row, target)
+        return
+    if not along:
         others = [loop for loop in loops if loop != spatial[-1]]
         sch.reorder(*others, spatial[-1])
         vectorize_last(sch, handle, spatial[-1], target)
         return
-    found = find_reduction(block)
-    assert isinstance(found, Reduction)
     if not found.may_restart:
         return  # the initial value counts once; it cannot start every partial result
     inner = extent(sch, reducing[-1])
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size = extent(sch, fused)
     lanes = lanes_for(block, target)
-    if not found.lanes:
-        lanes *= _vectors_at_once(size, lanes)
+    lanes *= _vectors_at_once(size, lanes)
     if len(reducing) > 2:  # chunks that cross axes have no iterator map
         lanes = math.gcd(inner or 1, lanes)
     while size is not None and size < 2 * lanes > 8:
         lanes //= 2
+    if size is not None and size % lanes and inner and 1 < inner < lanes and lanes % inner == 0:
+        lanes = inner  # whole rows of a chunk beyond the end would have no iterator map
     if lanes < 2 or (size is not None and size < 2 * lanes):
         return
     chunk, lane = sch.split(fused, [None, lanes])
@@ -142,6 +177,8 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     sch.vectorize(lane)
     if not found.lanes and size is not None and size <= _FEW * lanes:
         sch.unroll(chunk)
+    else:
+        cut_tail(sch, chunk, size, lanes)
     sch.vectorize(inner_loops(sch, init, row)[-1])
     if row is not None:
         for component in range(len(found.elements)):
@@ -151,8 +188,39 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     sch.vectorize(combine)
 
 
+def _neighbours_are_reduced(block: ir.Block) -> bool:
+    """Whether elements that lie together in memory belong to one result, as in dot products."""
+    near: set[ir.IterType] = set()
+    own = {region.buffer for region in block.writes}
+    for load in ir.collect(block.body, ir.BufferLoad):
+        if load.buffer not in own and load.indices:
+            address = address_of(load, block)
+            near |= {it.iter_type for it in block.iter_vars if stride(address, it) == 1}
+    return near == {ir.IterType.REDUCE}
+
+
+def accumulate(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
+    """A reduction with vectors along a spatial loop: some steps at a time go into all results.
+
+    Results stay in cache between steps; each is loaded and stored once for several of them.
+    """
+    block = block_of(sch, handle)
+    loops = inner_loops(sch, handle, row)
+    rows = [loop for loop in loops if reduces(sch, block, loop)]
+    *others, columns = [loop for loop in loops if all(loop != r for r in rows)]
+    lanes = min(lanes_for(block, target), extent(sch, columns) or target.vector_bits)
+    vectors, lane = sch.split(columns, [None, lanes])
+    k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])
+    sch.reorder(*others, *rows[:-1], k0, vectors, k1, lane)
+    init = sch.decompose_reduction(handle, rows[0] if len(rows) > 1 else k0)
+    sch.vectorize(lane)
+    sch.unroll(k1)
+    sch.vectorize(sch.get_loops(init)[-1])
+    sch.annotate(k0, "loop_partition", True)
+
+
 def _vectors_at_once(size: int | None, lanes: int) -> int:
-    """How many vectors of partial results hide the latency of a combination of several steps.
+    """How many vectors of partial results hide the latency of a combination.
 
     Each of them waits for the one before; more of them means more lanes to combine at the end.
     """
@@ -160,7 +228,7 @@ def _vectors_at_once(size: int | None, lanes: int) -> int:
     return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
 
 
-def _reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
+def reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
     """Whether a loop drives reduction iterators of the block."""
     found = sch.get(loop)
     assert isinstance(found, ir.For)

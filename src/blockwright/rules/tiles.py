@@ -97,3 +97,64 @@ def panel_chunk(
 def most_depth(target: Target, tile: RegisterTile, bits: int = 32) -> int:
     """Steps of the reduction whose panel takes no more than a quarter of the second-level cache."""
     return max(64, target.cache(2).size // 4 // (tile.columns * bits // 8))
+
+
+_FEW_BYTES = 1 << 15  # of a matrix, below which a task costs more to hand out than to do
+_STEPS = 8  # of a reduction that are added at a time, so that sums in cache are touched rarely
+_STRETCH = 1 << 9  # elements of a row that are read at a time when nothing else says how many
+
+
+def most_skinny_rows(target: Target, bits: int) -> int:
+    """Rows up to which a product is done as fast as its matrix can be read.
+
+    Each row keeps accumulators for two of the matrix's rows at least: then a step has fewer loads
+    than multiplications, and a core multiplies faster than the memory delivers. Beyond, tiles of
+    more rows pay, and with them the panels of the GEMM rule.
+    """
+    return max(1, target.vector_registers // 4)
+
+
+def dot_tile(target: Target, rows: int, many: int | None, bits: int) -> int:
+    """Rows of the matrix whose dot products with `rows` others run at once, in registers."""
+    fits = [n for n in range(1, 9) if n * rows + n + 1 <= target.vector_registers]
+    score = {n: _efficiency(rows, n) * _filled(many, n) for n in fits or [1]}
+    return max(score, key=lambda n: (round(score[n], 2), -n))
+
+
+def task_steps(many: int | None, tile: int, per_row: int, threads: int) -> int:
+    """Tiles of one task: worth handing out, and enough tasks to share them evenly."""
+    worth = max(1, _FEW_BYTES // max(1, tile * per_row))
+    if many is None:
+        return min(worth, 8)
+    return max(1, min(worth, many // (tile * threads * 4)))
+
+
+def update_stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
+    """Columns of one task, whose sums for all rows stay in a quarter of the first-level cache."""
+    lanes = max(1, target.vector_bits // bits)
+    most = max(1, target.cache(1).size // 4 // (rows * bits // 8) // lanes)
+    if many is None:
+        return lanes * min(most, _STRETCH // lanes)
+    vectors = math.ceil(many / lanes)
+    pieces = math.ceil(vectors / most)
+    pieces = math.ceil(pieces / target.num_threads) * target.num_threads
+    return lanes * math.ceil(vectors / pieces)
+
+
+def steps_at_once(depth: int | None) -> int:
+    """Steps of a reduction that are added to sums in cache at a time."""
+    return _STEPS if depth is None else min(_STEPS, depth)
+
+
+def column_stretch(target: Target, columns: int | None, depth: int | None, bits: int) -> int:
+    """Columns of one task when `depth` elements of each are passed several times.
+
+    They stay in half of the second-level cache; without any (0), sums alone take room. No less
+    than two vectors, because memory is fetched in lines, and enough tasks for all threads.
+    """
+    stretch = update_stretch(target, 1, columns, bits)
+    if depth == 0:
+        return stretch
+    lanes = max(1, target.vector_bits // bits)
+    room = target.cache(2).size // 2 // ((depth or 1024) * bits // 8)
+    return max(min(2 * lanes, stretch), min(stretch, room // lanes * lanes))

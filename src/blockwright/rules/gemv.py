@@ -1,0 +1,226 @@
+"""Matrix-vector and skinny products: a matrix meets a few rows, so reading it is what costs.
+
+    out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], …)   with few m
+
+The matrix is read once, where it lies, and no panel is written. (A constant matrix is the business
+of the GEMM rule: panels are one stream of memory, and making them costs nothing then.) Two forms,
+by its layout:
+
+- *dots*, where reduction elements are neighbours: some rows of W at a time, each with a vector of
+  partial sums per row of A; the lanes are added up at the end;
+- *updates*, where columns are neighbours: a stretch of columns is a task, its sums stay in the
+  first-level cache, and some steps of the reduction are added at a time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from blockwright import ir
+from blockwright.rules.contraction import node
+from blockwright.rules.elementwise import spread
+from blockwright.rules.facts import (
+    address_of,
+    contraction_of,
+    depth_groups,
+    extent_of,
+    is_constant,
+    is_spatial,
+    leaf_blocks,
+    stride,
+    windowed,
+)
+from blockwright.rules.inline import extent, is_copy
+from blockwright.rules.rows import inner_loops, vectorize_last
+from blockwright.rules.rule import Rule
+from blockwright.rules.tiles import (
+    dot_tile,
+    most_skinny_rows,
+    steps_at_once,
+    task_steps,
+    update_stretch,
+)
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+
+class Skinny(msgspec.Struct, frozen=True, eq=False):
+    """A contraction by roles of a block's iterators.
+
+    Attributes:
+        matrix: the operand that is read once.
+        few, many: the rows of the other operand, and the matrix's own.
+        dots: whether the matrix's neighbours are reduction elements.
+    """
+
+    matrix: ir.Buffer
+    batch: tuple[int, ...]
+    few: tuple[int, ...]
+    many: tuple[int, ...]
+    k: tuple[int, ...]
+    dots: bool
+
+
+def _skinny(block: ir.Block, target: Target) -> Skinny | str:
+    """The roles, or why the product is not skinny."""
+    facts = contraction_of(block)
+    if facts is None:
+        return "no contraction"
+    most = most_skinny_rows(target, block.writes[0].buffer.dtype.bits)
+    sides = [(facts.m, facts.n, facts.b), (facts.n, facts.m, facts.a)]
+    sides.sort(key=lambda side: extent_of(block, side[0]) or most + 1)
+    few, many, matrix = sides[0]
+    if (extent_of(block, few) or most + 1) > most:
+        return f"both operands have more than {most} rows"
+    if extent_of(block, facts.k) == 1 or extent_of(block, many) == 1:
+        return "there is no matrix"
+    if len([p for p in many if not ir.is_const_int(block.iter_vars[p].dom.extent, 1)]) > 1:
+        return "the rows of the matrix are several axes"
+    if not windowed(block).isdisjoint((facts.a, facts.b)):
+        return "a window slides over an operand"
+    loads = [n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is matrix]
+    address = address_of(loads[0], block)
+    near = {p for p in (*many, *facts.k) if stride(address, block.iter_vars[p]) == 1}
+    if not near:
+        return "neither axis of the matrix has neighbours in memory"
+    return Skinny(matrix, facts.batch, few, many, facts.k, not near.isdisjoint(facts.k))
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    contractions = [b for b in found if contraction_of(b) is not None]
+    if len(contractions) != 1:
+        return f"{len(contractions)} contractions, one is wanted"
+    (product,) = contractions
+    if not all(is_spatial(b) for b in found if b is not product):
+        return "other blocks reduce too"
+    roles = _skinny(product, target)
+    if isinstance(roles, str):
+        return roles
+    if is_constant(func, roles.matrix):
+        return "the matrix is a constant: panels of it are made at compile time"
+    facts = contraction_of(product)
+    assert facts is not None
+    result = product.writes[0].buffer.dtype
+    if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
+        return "operands and result are not of one floating-point type"
+    depth = extent_of(product, roles.k)
+    if roles.dots and depth is not None and depth < 2 * target.lanes(result):
+        return "the reduction is shorter than two vectors"
+    along = msgspec.structs.replace(facts, a=roles.matrix)
+    if roles.dots and len(depth_groups(product, along)) > 1:
+        return "the rows of the matrix are not contiguous"
+    return ""
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    block, out, kept = _neighbours(sch)
+    roles = _skinny(node(sch, block), target)
+    if isinstance(roles, str):
+        raise ScheduleError(roles, code="BW340")
+    schedule = _dots if roles.dots else _updates
+    sch.parallel(schedule(sch, block, out, roles, target))
+    for handle in kept:
+        spread(sch, [handle], target)
+
+
+def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV, list[BlockRV]]:
+    """Inline the work before and behind the product.
+
+    Returns the product, the block behind it, and what makes the smaller operand, which would be
+    computed again for every row of the matrix.
+    """
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
+    kept: list[BlockRV] = []
+    for handle in handles[:at]:
+        if is_copy(node(sch, handle)):
+            sch.compute_inline(handle)
+        else:
+            kept.append(handle)
+    behind = handles[at + 1 :] or [sch.cache_write(handles[at], 0, "local")]
+    for handle in behind[:-1]:
+        sch.compute_inline(handle)
+    return handles[at], behind[-1], kept
+
+
+def _axes(sch: Schedule, block: BlockRV, roles: Skinny) -> tuple[list[LoopRV], ...]:
+    """The block's loops by role: batch, few, many, k; the matrix's rows and k fused to one each."""
+    loops = sch.get_loops(block)
+    groups = [[loops[p] for p in part] for part in (roles.batch, roles.few, roles.many, roles.k)]
+    sch.reorder(*(loop for group in groups for loop in group))
+    for group in groups[2:]:
+        if len(group) > 1:
+            group[:] = [sch.fuse(*group)]
+    return tuple(groups)
+
+
+def _dots(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target) -> LoopRV:
+    """Vectors of partial sums along the reduction, for a few rows of both operands at once."""
+    dtype = node(sch, block).writes[0].buffer.dtype
+    height = extent_of(node(sch, block), roles.few) or 1
+    batch, few, (many,), (k,) = _axes(sch, block, roles)
+    tile = dot_tile(target, height, extent(sch, many), dtype.bits)
+    row_bytes = (extent(sch, k) or 1024) * dtype.bits // 8
+    steps = task_steps(extent(sch, many), tile, row_bytes, target.num_threads)
+    _, lane = sch.split(k, [None, target.lanes(dtype)])
+    sch.reorder(lane, *batch, *few, many)
+    partial = sch.rfactor(lane, -1)
+    lane, *outer = sch.get_loops(block)
+    task, n0, n1 = sch.split(outer[-1], [None, steps, tile])
+    batch, few = outer[: len(batch)], outer[len(batch) : -1]
+    sch.reorder(*batch, task, n0, *few, n1, lane)
+    sch.reverse_compute_at(out, n0)
+    sch.set_scope(block, 0, "local")
+    sch.compute_at(partial, n0, preserve_unit_loops=True)
+    sch.set_scope(partial, 0, "local")
+    _partial_sums(sch, partial, n0, len(batch))
+    sch.decompose_reduction(block, lane)
+    sch.vectorize(lane)
+    for loop in (*inner_loops(sch, block, n0)[:-1], *inner_loops(sch, out, n0)):
+        sch.unroll(loop)
+    sch.annotate(n0, "loop_partition", True)
+    return sch.fuse(*batch, task) if batch else task
+
+
+def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int) -> None:
+    """All partial sums of a step in registers, while the reduction passes."""
+    lane, *rows, k0 = inner_loops(sch, partial, n0)
+    sch.reorder(k0, *rows, lane)
+    init = sch.decompose_reduction(partial, k0)
+    sch.vectorize(lane)
+    sch.annotate(k0, "loop_partition", True)
+    for loop in rows[batch:]:
+        sch.unroll(loop)
+    *others, last = inner_loops(sch, init, n0)
+    sch.vectorize(last)
+    for loop in others:
+        sch.unroll(loop)
+
+
+def _updates(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target) -> LoopRV:
+    """Sums of a stretch of columns in cache; some steps of the reduction update them at a time."""
+    dtype = node(sch, block).writes[0].buffer.dtype
+    height = extent_of(node(sch, block), roles.few) or 1
+    batch, few, (many,), (k,) = _axes(sch, block, roles)
+    stretch = update_stretch(target, height, extent(sch, many), dtype.bits)
+    task, vectors, lane = sch.split(
+        many, [None, stretch // target.lanes(dtype), target.lanes(dtype)]
+    )
+    k0, k1 = sch.split(k, [None, steps_at_once(extent(sch, k))])
+    sch.reorder(*batch, task, k0, vectors, *few, k1, lane)
+    sch.reverse_compute_at(out, task)
+    init = sch.decompose_reduction(block, k0)
+    sch.vectorize(lane)
+    for loop in (*few, k1):
+        sch.unroll(loop)
+    sch.vectorize(sch.get_loops(init)[-1])
+    vectorize_last(sch, out, sch.get_loops(out)[-1], target)
+    sch.annotate(k0, "loop_partition", True)
+    task = sch.fuse(*batch, task) if batch else task
+    sch.annotate(task, "loop_partition", True)
+    return task
+
+
+RULE = Rule("gemv", refuses, apply)
