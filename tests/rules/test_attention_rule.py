@@ -60,6 +60,14 @@ def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     checks.taken_by("attention", func, *sizes)
 
 
+@pytest.mark.parametrize("most", [2, 5, 16, 31, 32, 64])
+def test_a_stated_bound_of_the_length_is_kept_to(checks: Any, most: int) -> None:
+    """Partial results for more lanes than there are keys would leave a reduction without steps."""
+    func = attention()
+    bounded = func.replace(attrs={**func.attrs, "tir_var_upper_bound": {"s": most}})
+    checks.taken_by("attention", bounded, {"b": 1, "s": most}, {"b": 1, "s": 1})
+
+
 def causal(length: Size = S, depth: int = 16) -> ir.PrimFunc:
     """softmax(0.25 Q K^T, keys up to the query) V; keys behind it are neutral in every step."""
     p = Program("causal")

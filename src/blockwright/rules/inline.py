@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis import joined_buffers
+from blockwright.analysis.facts import symbol_facts
 from blockwright.rules.facts import is_spatial
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
@@ -21,6 +22,13 @@ def extent(sch: Schedule, loop: LoopRV) -> int | None:
     found = sch.get(loop)
     assert isinstance(found, ir.For)
     return ir.const_int(found.extent)
+
+
+def longest(sch: Schedule, loop: LoopRV) -> int | None:
+    """The most iterations of a loop, by its extent or the stated bounds of sizes."""
+    found = sch.get(loop)
+    assert isinstance(found, ir.For)
+    return symbol_facts(sch.func).const_bounds(found.extent)[1]
 
 
 def is_copy(block: ir.Block) -> bool:

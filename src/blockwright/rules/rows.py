@@ -13,7 +13,7 @@ import math
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride, windowed
-from blockwright.rules.inline import block_of, extent, inline_where
+from blockwright.rules.inline import block_of, extent, inline_where, longest
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import steps_at_once
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -159,16 +159,16 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
         return  # the initial value counts once; it cannot start every partial result
     inner = extent(sch, reducing[-1])
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
-    size = extent(sch, fused)
+    size, most = extent(sch, fused), longest(sch, fused)
     lanes = lanes_for(block, target)
-    lanes *= _vectors_at_once(size, lanes)
+    lanes *= _vectors_at_once(most, lanes)
     if len(reducing) > 2:  # chunks that cross axes have no iterator map
         lanes = math.gcd(inner or 1, lanes)
-    while size is not None and size < 2 * lanes > 8:
+    while most is not None and most < 2 * lanes > 8:
         lanes //= 2
     if size is not None and size % lanes and inner and 1 < inner < lanes and lanes % inner == 0:
         lanes = inner  # whole rows of a chunk beyond the end would have no iterator map
-    if lanes < 2 or (size is not None and size < 2 * lanes):
+    if lanes < 2 or (most is not None and most < 2 * lanes):
         return
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
@@ -219,12 +219,12 @@ def accumulate(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Targe
     sch.annotate(k0, "loop_partition", True)
 
 
-def _vectors_at_once(size: int | None, lanes: int) -> int:
+def _vectors_at_once(most: int | None, lanes: int) -> int:
     """How many vectors of partial results hide the latency of a combination.
 
     Each of them waits for the one before; more of them means more lanes to combine at the end.
     """
-    steps = _LONG if size is None else size // lanes
+    steps = _LONG if most is None else most // lanes
     return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
 
 
