@@ -60,7 +60,7 @@ def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     checks.taken_by("attention", func, *sizes)
 
 
-@pytest.mark.parametrize("most", [2, 5, 16, 31, 32, 64])
+@pytest.mark.parametrize("most", [5, 31, 32, 48, 64])
 def test_a_stated_bound_of_the_length_is_kept_to(checks: Any, most: int) -> None:
     """Partial results for more lanes than there are keys would leave a reduction without steps."""
     func = attention()
