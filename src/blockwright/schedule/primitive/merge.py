@@ -174,8 +174,12 @@ def _over(
     state: State, edit: Edit, nest: list[ir.For], first: list[ir.For], fresh: list[ir.Var]
 ) -> ir.Stmt:
     """The body of a nest over the merged loops."""
-    analyzer = state.analyzer(first[0])
     renamed: dict[ir.Var, ir.Expr] = {}
+    if all(_starts_alike(mine, theirs) for mine, theirs in zip(first, nest, strict=True)):
+        for theirs, var in zip(nest, fresh, strict=True):
+            renamed[theirs.loop_var] = ir.cast_to(var, theirs.loop_var.type)
+        return edit.substitute(nest[-1].body, renamed)
+    analyzer = state.analyzer(first[0])
     running: dict[ir.Var, ir.Expr] = {}  # loops of the first nest → the merged ones
     for mine, theirs, var in zip(first, nest, fresh, strict=True):
         value = _shifted(mine, var, theirs, renamed, running)
@@ -186,6 +190,12 @@ def _over(
     body = edit.substitute(nest[-1].body, renamed)
     late = any(not isinstance(v, (ir.Var, ir.Cast)) for v in renamed.values())
     return simplified_bindings(body, set(fresh), analyzer) if late else body
+
+
+def _starts_alike(mine: ir.For, theirs: ir.For) -> bool:
+    """Whether two loops start at one number."""
+    start = ir.const_int(mine.min)
+    return start is not None and start == ir.const_int(theirs.min)
 
 
 def _around(state: State, loop: ir.For) -> str:
@@ -214,8 +224,9 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
                 passed.append(part)
             elif any(_conflict(state, part, other) for other in passed):
                 free, obstacle = False, passed[0]
-        if free and found is None:
+        if free:
             found = nest
+            break
     if found is None:
         who = " and ".join(f"block {b.name}" for b in state.tree.child_blocks(obstacle))
         over = f" (loop {obstacle.loop_var.name})" if isinstance(obstacle, ir.For) else ""
