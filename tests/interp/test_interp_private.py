@@ -180,3 +180,28 @@ def one_thread(x: T.Buffer((4, 8), "float32"), out: T.Buffer((4, 8), "float32"))
     out = np.zeros_like(X)
     interpret(func, X, out)
     np.testing.assert_array_equal(out, X * 2)
+
+
+CONDITIONS = """
+@T.prim_func
+def halos(x: T.Buffer((4, 9), "float32"), out: T.Buffer((4, 8), "float32")):
+    tile = T.alloc_buffer((4, 9), "float32")
+    for k in range(8):
+        for i in T.parallel(8):
+            for a in range(2):
+                with T.block("tile"):
+                    vk, vi = T.axis.spatial(4, k - 4), T.axis.spatial(9, i + a)
+                    T.where(k - 4 >= 0)
+                    tile[vk, vi] = x[vk, vi] * 2.0
+            with T.block("out"):
+                vk, vi = T.axis.spatial(4, k - 4), T.axis.spatial(8, i)
+                T.where(k >= 4)
+                out[vk, vi] = tile[vk, vi] + tile[vk, vi + 1]
+"""
+
+
+def test_conditions_that_mean_the_same_may_be_written_in_two_ways() -> None:
+    x = np.random.default_rng(2).standard_normal((4, 9)).astype("float32")
+    out = np.zeros((4, 8), "float32")
+    interpret(from_source(CONDITIONS), x, out)
+    np.testing.assert_array_equal(out, x[:, :8] * 2 + x[:, 1:] * 2)

@@ -288,3 +288,32 @@ def main(A: T.Buffer((10,), "float32"), B: T.Buffer((44,), "float32")):
 """)
     flow = Scope(Tree(func), func.root)
     assert all((flow.kind(b) is BlockKind.COMPLETE) is complete for b in flow.blocks)
+
+
+DOUBLE = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 4), "float32")
+    B = T.match_buffer(b, (n, 4), "float32")
+    X = T.alloc_buffer((n, 4), "float32")
+    for i in range(n):
+        for j in range(4):
+            with T.block("X"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                X[vi, vj] = A[vi, vj] * 2.0
+        for j in range(4):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = X[vi, vj] + 1.0
+"""
+
+
+def test_a_copy_in_a_loop_that_may_not_run_would_lose_what_is_written_before_it() -> None:
+    """With one row the double-buffered loop runs no iteration between first write and last read."""
+    sch = Schedule(from_source(DOUBLE))
+    sch.double_buffer("X", 0)
+    first = sch.get_child_blocks(sch.get_block("root"))[0]
+    with pytest.raises(ScheduleError, match="which may run no iteration") as caught:
+        sch.cache_write(first, 0, "global")
+    assert caught.value.code == "BW323"

@@ -214,8 +214,18 @@ class _Beginning:
         """Whether all blocks that use the buffer run under the condition."""
         users = [n for n in walk(self.whole)
                  if isinstance(n, BlockRealize) and self._used_in(n.block)]  # fmt: skip
-        return all(any(structural_equal(c, condition) for c in conjuncts(n.predicate))
-                   for n in users)  # fmt: skip
+        return all(any(_same(c, condition) for c in conjuncts(n.predicate)) for n in users)
 
     def _used_in(self, root: Node) -> bool:
         return any(node is self.buffer for node in walk(root))
+
+
+def _same(a: Expr, b: Expr) -> bool:
+    """Whether two conditions hold together, whichever way they are written."""
+    if structural_equal(a, b):
+        return True
+    known = Analyzer()
+    with known.assume(a):
+        implied = known.prove(b)
+    with known.assume(b):
+        return implied and known.prove(a)
