@@ -14,10 +14,13 @@ def symbols_of(func: ir.PrimFunc) -> list[ir.Var]:
     """Symbolic sizes in order of first occurrence: scalar parameters, then buffer shapes."""
     handles = {handle for handle, _ in func.buffer_map}
     found: dict[ir.Var, None] = {p: None for p in func.params if p not in handles}
-    for buffer in func.buffers:
-        for dim in buffer.shape:
-            found.update(dict.fromkeys(ir.collect(dim, ir.Var)))
-    return list(found)
+    return list(found | _in_shapes(func))
+
+
+def _in_shapes(func: ir.PrimFunc) -> dict[ir.Var, None]:
+    """Symbols in the shapes of parameter buffers, in order; numbers are most of what is there."""
+    return {v: None for b in func.buffers for d in b.shape
+            if not isinstance(d, ir.IntImm) for v in ir.collect(d, ir.Var)}  # fmt: skip
 
 
 def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
@@ -33,7 +36,7 @@ def symbol_facts(func: ir.PrimFunc) -> Analyzer:
     analyzer = Analyzer()
     uppers: Mapping[str, Any] = func.attrs.get("tir_var_upper_bound", {})
     lowers: Mapping[str, Any] = func.attrs.get("tir_var_lower_bound", {})
-    in_shapes = {v for b in func.buffers for d in b.shape for v in ir.collect(d, ir.Var)}
+    in_shapes = _in_shapes(func)
     for var in symbols_of(func):
         if not var.type.is_int:
             continue
