@@ -139,3 +139,23 @@ def batched(x: T.handle, W: T.Buffer((3, 8, 20), "float32"), o: T.handle):
             C[vb, vi, vj] = C[vb, vi, vj] + X[vb, vi, vk] * W[vb, vk, vj]
 """)
     checks.taken_by("gemm", func, {"n": 1}, {"n": 5}, {"n": 17})
+
+
+def test_a_long_reduction_for_any_number_of_rows_keeps_no_sums_of_all_rows(checks: Any) -> None:
+    func = bw.from_source("""
+@T.prim_func
+def product(a: T.handle, B: T.Buffer((8192, 64), "float32"), c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 8192), "float32")
+    C = T.match_buffer(c, (n, 64), "float32")
+    for i, j, k in T.grid(n, 64, 8192):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+""")
+    result = checks.taken_by("gemm", func)
+    kept = [b for block in ir.blocks(result.func.body) for b in block.alloc_buffers
+            if b.scope == "global" and any(ir.const_int(d) is None for d in b.shape)]  # fmt: skip
+    assert kept == []

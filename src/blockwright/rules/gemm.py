@@ -103,12 +103,14 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
                             help="keep a copy of one operand: cache_read of it before the rule, or "
                             "schedule the program by the fallback rule")  # fmt: skip
-    depth, columns = (extent_of(node(sch, block), axes) for axes in (facts.k, facts.n))
+    before = node(sch, block)
+    rows, columns, depth = (extent_of(before, axes) for axes in (facts.m, facts.n, facts.k))
     form = canonicalize(sch, block, tail, target)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
-    sums = _cut_depth(sch, form, batch, most_depth(target, form.tile))
+    # Sums for an unknown number of rows would be kept for all of them: no task has its own part.
+    sums = None if rows is None else _cut_depth(sch, form, batch, most_depth(target, form.tile))
     pieces, loops = _pieces_and_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
@@ -132,25 +134,25 @@ def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV
     """Cut a long reduction into pieces whose panels stay in cache, each with a sum of its own.
 
     Returns the block of these sums, in a nest of its own with the pieces outermost; the
-    contraction becomes their sum. None when the reduction is short.
+    contraction becomes their sum. None when the reduction is short, or of unknown length.
     """
     loops = sch.get_loops(form.block)
     around, outer = loops[: batch + 2], loops[batch + 2 :]
     inner = 1
     while outer:
         length = extent(sch, outer[-1])
-        if length is None or inner * length > most:
+        if length is None:
+            return None
+        if inner * length > most:
             break
         inner *= length
         outer.pop()
     if not outer:
         return None
-    length = extent(sch, outer[-1])
-    if length is not None:
-        wanted = max(1, most // inner)
-        piece = max(d for d in range(1, wanted + 1) if length % d == 0)
-        if piece > 1:
-            outer[-1], _ = sch.split(outer[-1], [None, piece])
+    length = extent(sch, outer[-1]) or 1
+    piece = max(d for d in range(1, max(1, most // inner) + 1) if length % d == 0)
+    if piece > 1:
+        outer[-1], _ = sch.split(outer[-1], [None, piece])
     pieces = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     sch.reorder(pieces, *around)
     return sch.rfactor(pieces, 0)
