@@ -280,12 +280,11 @@ class _Rfactor:
         final = with_regions(final, self.analyzer)
         outer = [ir.substitute(c, fresh) for c in self._split_predicate()[0]]
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), final)
-        for loop in reversed(loops):
-            plain = {} if loop is self.loop else loop.annotations
-            kind = ir.ForKind.SERIAL if loop is self.loop else loop.kind
-            nest = loop.replace(
-                loop_var=fresh[loop.loop_var], body=nest, kind=kind, annotations=plain
-            )
+        for own in reversed(loops):
+            loop = own
+            if own is self.loop:  # partial results are combined one after another
+                loop = loop.replace(kind=ir.ForKind.SERIAL, annotations={}, thread=None)
+            nest = loop.replace(loop_var=fresh[own.loop_var], body=nest)
         return nest, final
 
 
