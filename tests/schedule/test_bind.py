@@ -199,3 +199,19 @@ def test_private_memory_cannot_be_filled_together() -> None:
     copy = sch.cache_read(c, 1, "local")
     sch.compute_at(copy, j)
     refused("BW381", lambda: sch.bind(sch.get_loops(copy)[-1], "threadIdx.x"))
+
+
+def test_partial_results_of_a_bound_loop_are_combined_by_a_loop_of_no_thread() -> None:
+    func = from_source("""
+@T.prim_func
+def total(x: T.Buffer((1,), "float32"), s: T.Buffer((1,), "float32")):
+    for k in T.thread_binding(1, thread="threadIdx.y"):
+        with T.block("s"):
+            vk = T.axis.reduce(1, k)
+            with T.init():
+                s[0] = T.float32(0)
+            s[0] = s[0] + x[vk]
+""")
+    sch = Schedule(func)
+    sch.rfactor(sch.get_loops("s")[0], 0)
+    ir.assert_structural_equal(from_source(sch.func.script()), sch.func)
