@@ -87,6 +87,18 @@ def test_other_threads_must_see_the_buffer() -> None:
     assert caught.value.code == "BW338"
 
 
+@pytest.mark.parametrize("step", ["cache_write", "write_at", "cache_inplace"])
+def test_a_copy_lies_where_other_threads_see_it(step: str) -> None:
+    sch, block = schedule()
+    sch.decompose_reduction(block, sch.get_loops(block)[0])
+    sch.atomic_update(block)
+    args = (sch.get_loops(block)[0], block, 0) if step == "write_at" else (block, 0)
+    with pytest.raises(ScheduleError, match="no other thread sees") as caught:
+        getattr(sch, step)(*args, "local")
+    assert caught.value.code == "BW338"
+    assert f"take {step} before atomic_update(B" in (caught.value.help or "")
+
+
 def test_without_it_a_reduction_loop_stays_serial() -> None:
     sch, block = schedule()
     k = sch.get_loops(block)[1]

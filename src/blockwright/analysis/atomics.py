@@ -36,8 +36,13 @@ def atomic_misfit(name: str, dtype: ir.DType) -> str | None:
     return None
 
 
+def takes_atomics(scope: str) -> bool:
+    """Whether elements of a scope can be updated by several threads at once."""
+    return scope not in PRIVATE_SCOPES and "." not in scope.removesuffix(".dyn")
+
+
 def _unshared(call: ir.Call, buffer: ir.Buffer) -> str | None:
-    if buffer.scope in PRIVATE_SCOPES or "." in buffer.scope.removesuffix(".dyn"):
+    if not takes_atomics(buffer.scope):
         return f"{call.op} updates {buffer.name} in {buffer.scope!r}, which no other thread sees"
     return None
 
@@ -46,6 +51,19 @@ def is_atomic_update(block: ir.Block) -> bool:
     """Whether everything a block does is one atomic update."""
     body = block.body
     return block.init is None and isinstance(body, ir.Evaluate) and ir.is_atomic(body.value)
+
+
+def has_atomic_update(block: ir.Block, buffer: ir.Buffer) -> bool:
+    """Whether a block, or a block inside, changes a buffer, or a view of it, by atomic updates."""
+    names = {buffer}
+    for node in ir.walk(block):  # outer blocks come first, and with them the views they make
+        if isinstance(node, ir.MatchBufferRegion) and node.source.buffer in names:
+            names.add(node.buffer)
+        elif ir.is_atomic(node):
+            place = ir.atomic_place(node)
+            if place is not None and place.buffer in names:
+                return True
+    return False
 
 
 def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:

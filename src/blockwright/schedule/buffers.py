@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from blockwright import ir
+from blockwright.analysis.atomics import has_atomic_update, takes_atomics
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set
@@ -180,6 +181,16 @@ def require_scope_name(state: State, name: str) -> None:
     if not all(part.isidentifier() for part in name.split(".")):
         state.fail(f"{name!r} is no name of a storage scope", code="BW304",
                    help='such as "global", "local", "shared"')  # fmt: skip
+
+
+def require_seen(state: State, users: Iterable[ir.Block], buffer: ir.Buffer, scope: str) -> None:
+    """What the blocks update atomically may lie in a scope: its elements are no thread's own."""
+    for block in () if takes_atomics(scope) else users:
+        if has_atomic_update(block, buffer):
+            state.fail(f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
+                       "other thread sees it", code="BW338", guilty=[state.tree.realize(block)],
+                       help=f'choose "shared" or "global", or take {state.step_name} before '
+                       f"atomic_update({block.name})")  # fmt: skip
 
 
 def require_no_readback(state: State, block: ir.Block, buffer: ir.Buffer) -> None:

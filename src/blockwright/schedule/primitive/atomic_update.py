@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, atomic_misfit, find_update
-from blockwright.analysis.atomics import PRIVATE_SCOPES
+from blockwright.analysis.atomics import takes_atomics
 from blockwright.schedule.buffers import with_regions
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
@@ -109,7 +109,7 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
         state.fail(problem, code="BW338", guilty=[block],
                    help="accumulate in a buffer whose type has the operation, or rfactor the "
                         "reduction")  # fmt: skip
-    if buffer.scope in PRIVATE_SCOPES:
+    if not takes_atomics(buffer.scope):
         state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
                    code="BW338", guilty=[block],
                    help=f'set_scope("{block.name}", "{buffer.name}", "global") or "shared" first, '

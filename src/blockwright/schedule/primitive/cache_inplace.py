@@ -14,6 +14,7 @@ from blockwright.schedule.buffers import (
     region_of,
     require_in_blocks,
     require_scope_name,
+    require_seen,
     whole_box,
     writers,
 )
@@ -38,7 +39,8 @@ class CacheInplace(Primitive, frozen=True, eq=False):
       buffer, has been written before it, unless the buffer is a parameter that nobody wrote
       (BW323), and no block inside it gives elements their first values (BW362);
     - these loops are serial, or the block fills the box that it writes, and they may run as they
-      do with the copies in them (BW317).
+      do with the copies in them (BW317);
+    - what is updated atomically gets no copy in a scope of one thread (BW338).
 
     Returns: the block that reads into the copy, and the block that stores it.
 
@@ -89,6 +91,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
             state.fail(f"block {block.name} does not write {buffer.name}", code="BW320",
                        guilty=[block], help=f'cache_read("{block.name}", "{buffer.name}", '
                        f'"{self.storage_scope}") copies what is only read')  # fmt: skip
+        require_seen(state, [block], buffer, self.storage_scope)
         for inner in ir.blocks(block.body):
             starts = inner.init is not None or all(r.buffer is not buffer for r in inner.reads)
             if starts and any(r.buffer is buffer for r in inner.writes):

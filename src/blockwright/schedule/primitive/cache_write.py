@@ -14,6 +14,7 @@ from blockwright.schedule.buffers import (
     require_in_blocks,
     require_no_readback,
     require_scope_name,
+    require_seen,
     whole_box,
     writers,
 )
@@ -42,6 +43,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
     - `consumer_blocks`, and readers between the writers, stand behind a writer and read only what
       it has written (BW323);
     - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
+    - what is updated atomically gets no copy in a scope of one thread (BW338);
     - the buffer is used in blocks only (BW313).
 
     Returns: the block that copies back.
@@ -89,6 +91,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         require_in_blocks(state, scope, buffer)
         makers = writers(state, scope, buffer)
+        require_seen(state, makers, buffer, self.storage_scope)
         require_own_values(state, scope, makers, buffer)
         for maker in makers:
             if maker.init is not None:

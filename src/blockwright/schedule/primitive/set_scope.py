@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import updated_atomically
-from blockwright.analysis.atomics import PRIVATE_SCOPES
 from blockwright.analysis.kernels import BLOCK_AXES, shares
-from blockwright.schedule.buffers import accessed_buffer, home, require_scope_name
+from blockwright.schedule.buffers import accessed_buffer, home, require_scope_name, require_seen
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive
@@ -90,7 +88,8 @@ class SetScope(Primitive, frozen=True, eq=False):
                        )  # fmt: skip
         if buffer.scope == self.storage_scope:
             return Step(state.func)
-        _require_seen(state, owner, buffer, self.storage_scope)
+        inner = [b for b in ir.blocks(owner) if b is not owner]
+        require_seen(state, inner, buffer, self.storage_scope)
         _require_in_members(state, owner, buffer, self.storage_scope)
         edit = Edit(state)
         fresh: ir.Buffer = buffer.replace(scope=self.storage_scope)
@@ -118,16 +117,6 @@ class SetScope(Primitive, frozen=True, eq=False):
                  if len(readers) > 1 else ""  # fmt: skip
         state.fail(f"block {block.name} writes no single buffer called {name!r}, it only reads it",
                    code="BW320", guilty=[block], help=f"{way or copy}{all_of}{owned}")  # fmt: skip
-
-
-def _require_seen(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
-    """Other threads see what is updated atomically."""
-    for block in ir.blocks(owner) if scope in PRIVATE_SCOPES else ():
-        if block is not owner and updated_atomically(block, buffer):
-            state.fail(f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
-                       "other thread sees it", code="BW338", guilty=[state.tree.realize(block)],
-                       help=f'set_scope to "shared" or "global", or take set_scope before '
-                       f"atomic_update({block.name})")  # fmt: skip
 
 
 def _require_in_members(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:

@@ -12,6 +12,7 @@ from blockwright.schedule.buffers import (
     region_of,
     require_in_blocks,
     require_scope_name,
+    require_seen,
     writers,
 )
 from blockwright.schedule.copies import box_at, box_block, concurrent, fail_unwritten, is_held
@@ -43,6 +44,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
       (BW323);
     - the extents of the loops around do not depend on one another (BW350);
     - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
+    - what is updated atomically gets no copy in a scope of one thread (BW338);
     - the buffer is used in blocks only (BW313).
 
     Returns: the block that stores. All blocks below the loop use the copy.
@@ -96,6 +98,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
         below = blocks_below(state, loop, block)
         require_in_blocks(state, scope, buffer)
         makers = [b for b in writers(state, scope, buffer) if b in below]
+        require_seen(state, makers, buffer, self.storage_scope)
         self._require_own(state, scope, below, makers, buffer)
         fixed = [*state.tree.loops_above(loop), loop]
         own = [(b, region_of(b.writes, buffer)) for b in makers]
