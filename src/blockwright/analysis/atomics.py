@@ -56,14 +56,11 @@ def is_atomic_update(block: ir.Block) -> bool:
 def has_atomic_update(block: ir.Block, buffer: ir.Buffer) -> bool:
     """Whether a block, or a block inside, changes a buffer, or a view of it, by atomic updates."""
     names = {buffer}
-    for node in ir.walk(block):  # outer blocks come first, and with them the views they make
-        if isinstance(node, ir.MatchBufferRegion) and node.source.buffer in names:
-            names.add(node.buffer)
-        elif ir.is_atomic(node):
-            place = ir.atomic_place(node)
-            if place is not None and place.buffer in names:
-                return True
-    return False
+    for view in ir.collect(block, ir.MatchBufferRegion)[::-1]:  # a block's views follow its body
+        if view.source.buffer in names:
+            names.add(view.buffer)
+    places = (ir.atomic_place(node) for node in ir.walk(block) if ir.is_atomic(node))
+    return any(place is not None and place.buffer in names for place in places)
 
 
 def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:

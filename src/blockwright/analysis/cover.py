@@ -42,14 +42,27 @@ def covered_in_cases(
     """
     for _, conditions in made:
         for condition in conditions:
-            if known.prove(condition) or known.prove(ir.logical_not(condition)):
+            against = ir.logical_not(condition)
+            if known.prove(condition) or known.prove(against):
                 continue
-            for case in (condition, ir.logical_not(condition)):
+            for case, other in ((condition, against), (against, condition)):
                 in_case = [x.copy() for x in (analyzer, known)]
                 for x in in_case:
                     x.learn(case)
-                if not covered_in_cases(made, need, *in_case):
+                if not covered_in_cases(_settled(made, case, other), need, *in_case):
                     return False
             return True
     boxes = [box for box, conditions in made if all(known.prove(c) for c in conditions)]
     return jointly_cover(boxes, need, analyzer)
+
+
+def _settled(made: list[Made], holds: ir.Expr, fails: ir.Expr) -> list[Made]:
+    """The boxes without a condition that holds, and without those that need the one that fails.
+
+    What an analyzer learns it need not be able to prove, so each case leaves one condition less.
+    """
+    return [
+        (box, [c for c in conditions if not ir.structural_equal(c, holds)])
+        for box, conditions in made
+        if not any(ir.structural_equal(c, fails) for c in conditions)
+    ]
