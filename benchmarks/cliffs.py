@@ -108,9 +108,7 @@ class _Runner:
         seconds: list[list[float]] = [[] for _ in all_calls]
         for _ in range(self.plan.rounds):
             for call, own in zip(all_calls, seconds, strict=True):
-                own.append(
-                    statistics.median(timed_calls(call, _TURN_S, _CALLS, self.plan.clock))
-                )
+                own.append(statistics.median(timed_calls(call, _TURN_S, _CALLS, self.plan.clock)))
         return seconds
 
     def share(self, flops: float, seconds: list[float], peak: list[float], threads: int) -> float:
@@ -162,7 +160,9 @@ def _beside(runner: _Runner, case: Case) -> list[Speed]:
         try:
             calls[moved] = runner.ready(one)
         except Exception as error:  # noqa: BLE001  a case that we cannot do is a line of the table
-            found.append(Speed(case.name, moved, threads, status=f"{type(error).__name__}: {error}"))
+            found.append(
+                Speed(case.name, moved, threads, status=f"{type(error).__name__}: {error}")
+            )
     seconds = dict(zip([*calls, "peak"], runner.turns([*calls.values()], threads), strict=True))
     flops = {moved: one.flops or math.nan for moved, one in known}
     for moved in calls:

@@ -87,7 +87,7 @@ def apply(sch: Schedule, target: Target) -> None:
         sch.reverse_compute_at(handle, i0)
     sch.compute_at(form.b, task)
     pack_panels(sch, form, inner_loops(sch, form.b, task))
-    _score_tile(sch, scores, masked, depth, i1, j1, form.tile.lanes)
+    _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target)
     _product_tile(sch, product, i0, target)

@@ -15,6 +15,7 @@ Used by the GEMM rule at the root of a program and by the attention rule inside 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -94,13 +95,13 @@ def canonicalize(
         align(sch, block, tail)
     batch = [(p,) for p in facts.batch]
     outer = [*batch, *((p,) for p in facts.m[:apart])]
-    _regroup(sch, block, extents, [*outer, inner, facts.n, *depth])
-    _fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
-    _fuse_copy(sch, b, b, extents, [*batch, facts.n, *depth])
-    _fuse_copy(sch, block, tail, extents, [*outer, inner, facts.n])
+    regroup(sch, block, extents, [*outer, inner, facts.n, *depth])
+    fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
+    fuse_copy(sch, b, b, extents, [*batch, facts.n, *depth])
+    fuse_copy(sch, block, tail, extents, [*outer, inner, facts.n])
     padding = [1] * len(outer) + [tile.rows if pad_rows else 1, tile.columns] + [1] * len(depth)
     a, b = _pad(sch, block, a, b, padding)
-    _panels(sch, b, len(batch), tile)
+    panels(sch, b, len(batch), tile.columns)
     if len(depth) > 1:
         _row_last_but_one(sch, a, len(outer))
     return Canonical(block, a, b, tile, len(depth))
@@ -144,7 +145,7 @@ def _grouping(extents: list[ir.Expr], roles: list[tuple[int, ...]]) -> IndexMap 
     return fusing_map([extents[p] for p in order], groups)
 
 
-def _regroup(
+def regroup(
     sch: Schedule, block: BlockRV, extents: list[ir.Expr], roles: list[tuple[int, ...]]
 ) -> None:
     mapping = _grouping(extents, roles)
@@ -152,7 +153,7 @@ def _regroup(
         sch.transform_block_layout(block, mapping)
 
 
-def _fuse_copy(
+def fuse_copy(
     sch: Schedule, writer: BlockRV, copy: BlockRV, extents: list[ir.Expr],
     roles: list[tuple[int, ...]],
 ) -> None:  # fmt: skip
@@ -163,9 +164,8 @@ def _fuse_copy(
         sch.transform_block_layout(copy, mapping)
 
 
-def _panels(sch: Schedule, b: BlockRV, batch: int, tile: RegisterTile) -> None:
-    """Lay the right operand out in panels [n / columns][k…][columns]."""
-    width = tile.columns
+def panels(sch: Schedule, b: BlockRV, batch: int, width: int) -> None:
+    """Lay an operand's copy [batch…][n][k…] out in panels [n / width][k…][width]."""
     axes = _axes(node(sch, b))
     n, *k = axes[batch:]
     final = (*axes[:batch], ir.floordiv(n, width), *k, ir.floormod(n, width))
@@ -212,7 +212,8 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
     column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
     together = stride(address_of(load, copy), column) == 1
     columns, *depth = loops
-    panel, chunk, lane = sch.split(columns, [None, form.tile.vectors, form.tile.lanes])
+    lanes = math.gcd(form.tile.columns, form.tile.lanes)
+    panel, chunk, lane = sch.split(columns, [None, form.tile.columns // lanes, lanes])
     sch.reorder(panel, *((*depth, chunk) if together else (chunk, *depth)), lane)
     sch.vectorize(lane)
     return panel

@@ -57,8 +57,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    before, products, behind = _parts(sch)
-    kept = _inline_producers(sch, before, products)
+    before, products, behind = parts(sch)
+    kept = inline_producers(sch, before, products)
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
@@ -71,7 +71,7 @@ def apply(sch: Schedule, target: Target) -> None:
         spread(sch, [handle], target)
 
 
-def _parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
+def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
     """Blocks before the first contraction, the contractions, and the blocks behind."""
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
@@ -79,7 +79,7 @@ def _parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
     return handles[: at[0]], [handles[k] for k in at], others
 
 
-def _inline_producers(
+def inline_producers(
     sch: Schedule, before: list[BlockRV], products: list[BlockRV]
 ) -> list[BlockRV]:
     """Inline what makes the operands; the blocks that stay, because windows of them overlap or

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import msgspec
@@ -12,30 +13,45 @@ _FMA_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
 _ISSUE_PER_CYCLE = 4
 _FMA_LATENCY = 4
+_WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 
 
 class RegisterTile(msgspec.Struct, frozen=True):
-    """`rows` × `vectors` accumulators of `lanes` elements each."""
+    """`rows` × `columns` accumulators in vectors of `lanes` elements.
+
+    The last vector of a row may be shorter; see `_widths`.
+    """
 
     rows: int
-    vectors: int
+    columns: int
     lanes: int
 
     @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
+    def vectors(self) -> int:
+        """Registers of a row."""
+        return math.ceil(self.columns / self.lanes)
 
 
-def _efficiency(rows: int, vectors: int) -> float:
-    """Share of the FMA peak that the inner loop can reach: ports, front end, latency."""
-    fmas = rows * vectors
+def _efficiency(rows: int, vectors: float) -> float:
+    """Share of the FMA peak that the inner loop can reach: ports, front end, latency.
+
+    Part of a vector takes its part of an arithmetic unit, but issues like a whole one.
+    """
+    fmas, registers = rows * vectors, math.ceil(vectors)
     cycles = max(
         fmas / _FMA_PER_CYCLE,
-        (rows + vectors) / _LOADS_PER_CYCLE,
-        (fmas + rows + vectors + 2) / _ISSUE_PER_CYCLE,
+        (rows + registers) / _LOADS_PER_CYCLE,
+        (rows * registers + rows + registers + 2) / _ISSUE_PER_CYCLE,
         _FMA_LATENCY,  # every accumulator waits for its own last update
     )
     return fmas / _FMA_PER_CYCLE / cycles
+
+
+def _widths(lanes: int, bits: int, most: int) -> range:
+    """Numbers of columns of a tile, up to `most` vectors: whole vectors, and where these are longer
+    than 256 bits also halves, which cores that take long vectors in two steps do in one."""
+    step = min(lanes, max(1, _WHOLE_BITS // bits))
+    return range(step, most * lanes + 1, step)
 
 
 def _filled(extent: int | None, step: int) -> float:
@@ -62,18 +78,25 @@ def choose_register_tile(
     """
     lanes = max(1, target.vector_bits // bits)
     best: tuple[float, RegisterTile] | None = None
-    for vectors in range(1, 7):
-        for height in range(1, 17):
-            if height * vectors + vectors + 1 > target.vector_registers:
+    for width in _widths(lanes, bits, 6):
+        tile_of = functools.partial(RegisterTile, columns=width, lanes=lanes)
+        for tile in (tile_of(height) for height in range(1, 17)):
+            if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
                 continue
-            score = _efficiency(height, vectors) * _filled(columns, vectors * lanes)
-            score *= _filled(rows, height) if rows is not None else _row_waste(height)
-            score -= 0.004 * (height + vectors) / (height * vectors)  # fewer loads when equal
-            tile = RegisterTile(height, vectors, lanes)
+            score = _efficiency(tile.rows, width / lanes) * _filled(columns, width)
+            score *= _filled(rows, tile.rows) if rows is not None else _row_waste(tile.rows)
+            loads = (tile.rows + tile.vectors) / (tile.rows * width / lanes)
+            score -= 0.004 * loads  # fewer loads when equal
             if best is None or score > best[0]:
                 best = (score, tile)
     assert best is not None
     return best[1]
+
+
+def predicted_share(tile: RegisterTile, rows: int | None, columns: int | None) -> float:
+    """Of the FMA peak, with the elements beyond the end of the result counted as lost."""
+    share = _efficiency(tile.rows, tile.columns / tile.lanes)
+    return share * _filled(rows, tile.rows) * _filled(columns, tile.columns)
 
 
 def panel_chunk(
