@@ -50,13 +50,13 @@ def _convolution(case: Case) -> Family:
     axes = _AXES[-len(spatial) :]
     extents = {"batch": batch, **dict(zip(axes, spatial, strict=True)), "groups": groups,
                "inner": inner // groups, "outer": outer // groups}  # fmt: skip
-    same = {key: settings[key] for key in ("stride", "dilation", "transposed")}
+    same = {key: settings[key] for key in ("kernel", "stride", "dilation", "transposed")}
 
     def make(name: str, size: Mapping[str, int]) -> Case:
         channels = size["groups"] * size["inner"], size["groups"] * size["outer"]
         extent = tuple(size[axis] for axis in axes)
-        made = operators.convolution(name, extent, channels, settings["kernel"],
-                                     batch=size["batch"], groups=size["groups"], **same)  # fmt: skip
+        counts = {"batch": size["batch"], "groups": size["groups"]}
+        made = operators.convolution(name, extent, channels, **counts, **same)
         return replace(made, name=name)
 
     return extents, make
@@ -65,8 +65,8 @@ def _convolution(case: Case) -> Family:
 def _product(case: Case) -> Family:
     (*batch, rows, inner) = case.inputs[0].shape
     columns = case.settings["columns"] if case.constant else case.inputs[1].shape[-1]
-    extents = {**{"batch": size for size in batch}, "rows": rows, "inner": inner,
-               "columns": columns}  # fmt: skip
+    extents = dict(zip(["batch"], batch, strict=False))
+    extents |= {"rows": rows, "inner": inner, "columns": columns}
 
     def make(name: str, size: Mapping[str, int]) -> Case:
         m, k, n = size["rows"], size["inner"], size["columns"]

@@ -19,15 +19,20 @@ def convolution(
     """Channels-first convolution with bias; channels and filters are those of a group."""
     reach = dilation * (kernel - 1)
     rows, columns = ((n + 2 * pad - reach - 1) // stride + 1 for n in (height, width))
+    outer = f"{batch}, {groups}, {channels}, {height + 2 * pad}, {width + 2 * pad}"
     border = f"""
-    Y = T.alloc_buffer(({batch}, {groups}, {channels}, {height + 2 * pad}, {width + 2 * pad}))
-    for n, g, c, i, j in T.grid({batch}, {groups}, {channels}, {height + 2 * pad}, {width + 2 * pad}):
+    Y = T.alloc_buffer(({outer}))
+    for n, g, c, i, j in T.grid({outer}):
         with T.block("pad"):
             vn, vg, vc, vh, vw = T.axis.remap("SSSSS", [n, g, c, i, j])
             Y[vn, vg, vc, vh, vw] = T.if_then_else(
                 {pad} <= vh and vh < {height + pad} and {pad} <= vw and vw < {width + pad},
                 X[vn, vg, vc, vh - {pad}, vw - {pad}], T.float32(0))"""
     data = "Y" if pad else "X"
+
+    def at(axis: str) -> str:
+        return f"v{axis} * {stride} + vk{axis} * {dilation}"
+
     return bw.from_source(f"""
 @T.prim_func
 def conv(X: T.Buffer(({batch}, {groups}, {channels}, {height}, {width}), "float32"),
@@ -43,8 +48,7 @@ def conv(X: T.Buffer(({batch}, {groups}, {channels}, {height}, {width}), "float3
             with T.init():
                 C[vn, vg, vf, vh, vw] = T.float32(0)
             C[vn, vg, vf, vh, vw] = C[vn, vg, vf, vh, vw] + (
-                {data}[vn, vg, vc, vh * {stride} + vkh * {dilation}, vw * {stride} + vkw * {dilation}]
-                * F[vg, vf, vc, vkh, vkw])
+                {data}[vn, vg, vc, {at("h")}, {at("w")}] * F[vg, vf, vc, vkh, vkw])
     for n, g, f, i, j in T.grid({batch}, {groups}, {filters}, {rows}, {columns}):
         with T.block("bias"):
             vn, vg, vf, vh, vw = T.axis.remap("SSSSS", [n, g, f, i, j])

@@ -10,7 +10,8 @@ After::
     C[T.ramp(16, 1, 16)] = ...
     C[T.ramp(32, 1, 16)] = ...
 
-What is left over goes into shorter ones, 24 lanes into 16 and 8. The code generator would otherwise round odd lengths up to a power of two and go through memory.
+What is left over goes into shorter ones, 24 lanes into 16 and 8. The code generator would otherwise
+round odd lengths up to a power of two and go through memory.
 Only stores are split, and only when every operation of the value works lane by lane and the value
 reads nothing of the stored buffer but the stored elements themselves.
 """

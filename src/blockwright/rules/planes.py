@@ -148,8 +148,8 @@ def apply(sch: Schedule, target: Target) -> None:
         raise ScheduleError(roles, code="BW340")
     makes = [h for h in kept if node(sch, h).writes[0].buffer is roles.data]
     bits = node(sch, block).writes[0].buffer.dtype.bits
-    sizes = (extent_of(node(sch, block), part) for part in (roles.filters, roles.pixels))
-    tile = choose_register_tile(target, *sizes, bits)
+    filters, line = (extent_of(node(sch, block), p) for p in (roles.filters, roles.pixels))
+    tile = choose_register_tile(target, filters, line, bits)
     parts = _arrange(sch, block, makes, behind[-1:], roles, tile)
     _schedule(sch, parts, roles, tile, target)
     for handle in kept:
