@@ -205,7 +205,7 @@ def test_long_vectors_are_cut(same_result: Check, extent: int) -> None:
 
     lowered = same_result(long, normal(extent), normal(extent))
     lanes = [store.value.dtype.lanes for store in stores(lowered)]
-    assert max(lanes) <= 64
+    assert max(lanes) <= 96
     assert all(isinstance(store.indices[0], E.Ramp) for store in stores(lowered))
 
 
