@@ -11,7 +11,7 @@ from blockwright.target import Target
 
 _FMA_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
-_ISSUE_PER_CYCLE = 4
+_ISSUE_PER_CYCLE = 6
 _FMA_LATENCY = 4
 _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 
