@@ -21,9 +21,10 @@ from blockwright.rules.contraction import (
 )
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
-from blockwright.rules.inline import inline_where, is_copy
+from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
+from blockwright.rules.tiles import least_width, whole_row
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -72,6 +73,7 @@ def apply(sch: Schedule, target: Target) -> None:
                             help="schedule the program by the fallback rule, or write the scores "
                             "as sums of products of a query and a key element")  # fmt: skip
     batch = len(found.batch)
+    _whole_vectors(sch, product, target)
     masked, rest = middle[0], middle[1:]
     form = canonicalize(sch, scores, masked, target, pad_rows=False)
     sch.compute_inline(form.a)  # query elements are broadcast from where they are
@@ -137,6 +139,19 @@ def _parts(
     return [*handles[:first], *copies], handles[first], remaining, handles[second], behind[-1]
 
 
+def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> None:
+    """Widen the head to whole vectors, with zeros: sums in registers need no masks then."""
+    block = node(sch, product)
+    facts = contraction_of(block, guarded=True)
+    head = None if facts is None else extent_of(block, facts.n)
+    if facts is None or head is None or len(facts.n) > 1:
+        return
+    padding = [1] * len(block.iter_vars)
+    padding[facts.n[0]] = least_width(target, head, block.writes[0].buffer.dtype.bits)
+    for made in sch.pad_einsum(product, padding, mode="zero") or []:
+        sch.compute_inline(made)
+
+
 def _score_tile(
     sch: Schedule, scores: BlockRV, masked: BlockRV, depth: LoopRV, i1: LoopRV, j1: LoopRV,
     lanes: int,
@@ -180,13 +195,14 @@ def _product_tile(sch: Schedule, product: BlockRV, i0: LoopRV, target: Target) -
     sch.reorder(keys, rows, head)
     init = sch.decompose_reduction(product, keys)
     _cut(sch, product, keys)
-    vector_rows(sch, init, target.lanes("float32"))
-    vector_tile(sch, product, head, rows, target.lanes("float32"))
+    lanes = whole_row(target, extent(sch, head))
+    vector_rows(sch, init, lanes)
+    vector_tile(sch, product, head, rows, lanes)
 
 
 def vectorize_rows_of(sch: Schedule, out: BlockRV, i0: LoopRV, target: Target) -> None:
     """Write the tile back: rows unrolled, vectors along the head."""
-    vector_rows(sch, out, target.lanes("float32"))
+    vector_rows(sch, out, whole_row(target, extent(sch, sch.get_loops(out)[-1])))
 
 
 RULE = Rule("attention", refuses, apply)

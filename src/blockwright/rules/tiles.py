@@ -13,6 +13,7 @@ _FMA_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
 _ISSUE_PER_CYCLE = 6
 _FMA_LATENCY = 4
+_MOST_VECTORS = 6  # in a row of accumulators
 _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 
 
@@ -54,6 +55,24 @@ def _widths(lanes: int, bits: int, most: int) -> range:
     return range(step, most * lanes + 1, step)
 
 
+def least_width(target: Target, columns: int, bits: int) -> int:
+    """What a row of accumulators is a multiple of: half vectors where `whole_row` keeps it in one
+    piece, else vectors."""
+    lanes = max(1, target.vector_bits // bits)
+    half = _widths(lanes, bits, 1)[0]
+    return half if columns <= _MOST_VECTORS * lanes else lanes
+
+
+def whole_row(target: Target, columns: int | None, bits: int = 32) -> int:
+    """Columns of a row of accumulators as one long vector, which is cut when lowered; a vector
+    where that is too long."""
+    lanes = max(1, target.vector_bits // bits)
+    if columns is None or columns > _MOST_VECTORS * lanes:
+        return lanes
+    width = least_width(target, columns, bits)
+    return math.ceil(columns / width) * width
+
+
 def _filled(extent: int | None, step: int) -> float:
     """Useful share of ceil(extent / step) steps; unknown extents are taken as large."""
     return 1.0 if extent is None else extent / (math.ceil(extent / step) * step)
@@ -69,18 +88,32 @@ def _row_waste(rows: int) -> float:
     return 1.0 - 0.01 * (8 - shared) - 0.002 * rows
 
 
+def _rows_apart(target: Target, row_bytes: int) -> int:
+    """Rows of an operand, so many bytes apart, whose lines stay in the first-level cache together.
+
+    Distances that are multiples of a large power of two leave few sets for all of them; two ways
+    of each are for what else passes.
+    """
+    cache = target.cache(1)
+    span = max(cache.line, cache.size // cache.ways)
+    sets = span // math.gcd(row_bytes, span)
+    return sets * max(1, cache.ways - 2)
+
+
 def choose_register_tile(
-    target: Target, rows: int | None, columns: int | None, bits: int = 32
+    target: Target, rows: int | None, columns: int | None, bits: int = 32, row_bytes: int = 1
 ) -> RegisterTile:
     """The tile with the highest predicted throughput that fits the register file.
 
     One register is kept for the broadcast operand and `vectors` for the row of the packed operand.
+    The rows of the broadcast operand are `row_bytes` apart.
     """
+    most = max(1, min(16, _rows_apart(target, row_bytes)))
     lanes = max(1, target.vector_bits // bits)
     best: tuple[float, RegisterTile] | None = None
-    for width in _widths(lanes, bits, 6):
+    for width in _widths(lanes, bits, _MOST_VECTORS):
         tile_of = functools.partial(RegisterTile, columns=width, lanes=lanes)
-        for tile in (tile_of(height) for height in range(1, 17)):
+        for tile in (tile_of(height) for height in range(1, most + 1)):
             if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
                 continue
             score = _efficiency(tile.rows, width / lanes) * _filled(columns, width)
