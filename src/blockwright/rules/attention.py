@@ -10,6 +10,8 @@ end exist only in the last tile, which `loop_partition` gives code of its own.
 
 from __future__ import annotations
 
+import math
+
 from blockwright import ir
 from blockwright.rules.contraction import (
     align,
@@ -33,6 +35,8 @@ from blockwright.target import Target
 def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     found = leaf_blocks(func)
     return found, [k for k, b in enumerate(found) if contraction_of(b, guarded=True) is not None]
+
+_HEAD = 64  # taken for a size that is a symbol
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -73,9 +77,9 @@ def apply(sch: Schedule, target: Target) -> None:
                             help="schedule the program by the fallback rule, or write the scores "
                             "as sums of products of a query and a key element")  # fmt: skip
     batch = len(found.batch)
-    _whole_vectors(sch, product, target)
+    most = _most_rows(target, _whole_vectors(sch, product, target))
     masked, rest = middle[0], middle[1:]
-    form = canonicalize(sch, scores, masked, target, pad_rows=False)
+    form = canonicalize(sch, scores, masked, target, pad_rows=False, most_rows=most)
     sch.compute_inline(form.a)  # query elements are broadcast from where they are
     loops = sch.get_loops(scores)
     rows, columns, depth = loops[batch:]
@@ -139,17 +143,28 @@ def _parts(
     return [*handles[:first], *copies], handles[first], remaining, handles[second], behind[-1]
 
 
-def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> None:
-    """Widen the head to whole vectors, with zeros: sums in registers need no masks then."""
+def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int | None:
+    """Widen the head to whole vectors, with zeros: sums in registers need no masks then.
+
+    Returns the size of the head.
+    """
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
     head = None if facts is None else extent_of(block, facts.n)
     if facts is None or head is None or len(facts.n) > 1:
-        return
+        return head
     padding = [1] * len(block.iter_vars)
     padding[facts.n[0]] = least_width(target, head, block.writes[0].buffer.dtype.bits)
     for made in sch.pad_einsum(product, padding, mode="zero") or []:
         sch.compute_inline(made)
+    return head
+
+
+def _most_rows(target: Target, head: int | None) -> int:
+    """Rows whose results stay in registers with the whole head: a value of V for each vector of it,
+    and one of the scores; two rows at least."""
+    vectors = math.ceil((head or _HEAD) / target.lanes("float32"))
+    return max(2, (target.vector_registers - vectors - 1) // vectors)
 
 
 def _score_tile(

@@ -13,6 +13,7 @@ _FMA_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
 _ISSUE_PER_CYCLE = 6
 _FMA_LATENCY = 4
+_LOAD = 0.03  # of the throughput, lost to each load per multiplication
 _MOST_VECTORS = 6  # in a row of accumulators
 _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 
@@ -101,17 +102,21 @@ def _rows_apart(target: Target, row_bytes: int) -> int:
 
 
 def choose_register_tile(
-    target: Target, rows: int | None, columns: int | None, bits: int = 32, row_bytes: int = 1
-) -> RegisterTile:
+    target: Target, rows: int | None, columns: int | None, bits: int = 32, row_bytes: int = 1,
+    most_rows: int = 16,
+) -> RegisterTile:  # fmt: skip
     """The tile with the highest predicted throughput that fits the register file.
 
     One register is kept for the broadcast operand and `vectors` for the row of the packed operand.
-    The rows of the broadcast operand are `row_bytes` apart.
+    The rows of the broadcast operand are `row_bytes` apart. A half vector beside less than two
+    whole ones is taken for results that have no more columns: broadcasts take too much time then.
     """
-    most = max(1, min(16, _rows_apart(target, row_bytes)))
+    most = max(1, min(most_rows, _rows_apart(target, row_bytes)))
     lanes = max(1, target.vector_bits // bits)
     best: tuple[float, RegisterTile] | None = None
     for width in _widths(lanes, bits, _MOST_VECTORS):
+        if width % lanes and width < 2 * lanes and (columns is None or columns > width):
+            continue
         tile_of = functools.partial(RegisterTile, columns=width, lanes=lanes)
         for tile in (tile_of(height) for height in range(1, most + 1)):
             if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
@@ -119,7 +124,7 @@ def choose_register_tile(
             score = _efficiency(tile.rows, width / lanes) * _filled(columns, width)
             score *= _filled(rows, tile.rows) if rows is not None else _row_waste(tile.rows)
             loads = (tile.rows + tile.vectors) / (tile.rows * width / lanes)
-            score -= 0.004 * loads  # fewer loads when equal
+            score -= _LOAD * loads
             if best is None or score > best[0]:
                 best = (score, tile)
     assert best is not None
