@@ -48,6 +48,7 @@ from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _SCATTER = 1.5  # cycles for an element of a result that is stored by itself
+_FAR = 6.0  # cycles for a line that is not next to the one before
 _COPY = 3.0  # cycles for a vector of a task's copy
 _TASK = 4000  # cycles that starting a task costs
 _BITS_PER_CYCLE = 512  # of multiplications: two units of 256 bits, or one of 512
@@ -127,15 +128,29 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
-    """Whether less time is expected than for rows of pixels that are scattered at the end."""
+    """Whether less time per result is expected than for rows of pixels, scattered at the end."""
     bits = block.writes[0].buffer.dtype.bits
     depth = extent_of(block, roles.depth) or 1
     filters, line = (extent_of(block, part) for part in (roles.filters, roles.pixels))
     rows = extent_of(block, (*roles.outer, *roles.pixels))
     here = predicted_share(choose_register_tile(target, filters, line, bits), filters, line)
-    there = predicted_share(choose_register_tile(target, rows, filters, bits), rows, filters)
+    tile = choose_register_tile(target, rows, filters, bits)
+    there = predicted_share(tile, rows, filters)
     steps = depth * bits / _BITS_PER_CYCLE
-    return steps / here < steps / there + _SCATTER
+    lines = _lines(target, block, roles)
+    if lines * target.cache(1).line * 2 <= target.cache(1).size:
+        lines = 0.0  # they stay in the first-level cache
+    return steps / here < steps / there + _SCATTER + lines * _FAR / (tile.rows * tile.columns)
+
+
+def _lines(target: Target, block: ir.Block, roles: Planes) -> float:
+    """Lines of memory in which the data of one pixel lies."""
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is roles.data)
+    address, size = address_of(load, block), roles.data.dtype.nbytes
+    depth = extent_of(block, roles.depth) or 1
+    near = [p for p in roles.depth
+            if stride(address, block.iter_vars[p]) * size < target.cache(1).line]  # fmt: skip
+    return depth / (extent_of(block, near) or 1)
 
 
 def apply(sch: Schedule, target: Target) -> None:
