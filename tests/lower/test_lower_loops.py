@@ -206,7 +206,8 @@ def test_long_vectors_are_cut(same_result: Check, extent: int) -> None:
     lowered = same_result(long, normal(extent), normal(extent))
     lanes = [store.value.dtype.lanes for store in stores(lowered)]
     assert max(lanes) <= 96
-    assert all(isinstance(store.indices[0], E.Ramp) for store in stores(lowered))
+    assert lanes.count(1) <= 1  # what is left of an odd number
+    assert all(isinstance(s.indices[0], E.Ramp) for s in stores(lowered) if s.value.dtype.lanes > 1)
 
 
 def test_unrolled_loops_become_copies(same_result: Check) -> None:

@@ -36,6 +36,7 @@ def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     found = leaf_blocks(func)
     return found, [k for k, b in enumerate(found) if contraction_of(b, guarded=True) is not None]
 
+
 _HEAD = 64  # taken for a size that is a symbol
 
 

@@ -51,6 +51,7 @@ _SCATTER = 1.5  # cycles for an element of a result that is stored by itself
 _FAR = 6.0  # cycles for a line that is not next to the one before
 _COPY = 3.0  # cycles for a vector of a task's copy
 _TASK = 4000  # cycles that starting a task costs
+_UNEVEN = 0.03  # of a task, that the last thread ends after the others
 _BITS_PER_CYCLE = 512  # of multiplications: two units of 256 bits, or one of 512
 
 
@@ -311,8 +312,8 @@ def _plan(
             break
         for group in _sizes(filters):
             tasks = others * math.ceil(many / steps) * math.ceil(filters / group)
-            time = steps * group * work + copied / tile.lanes * _COPY + _TASK
-            time *= math.ceil(tasks / target.num_threads)
+            each = steps * group * work + copied / tile.lanes * _COPY + _TASK
+            time = each * (math.ceil(tasks / target.num_threads) + _UNEVEN)
             if best is None or time < best[0]:
                 best = time, _Plan(steps, group)
     assert best is not None

@@ -25,7 +25,14 @@ from typing import Literal
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import address_of, extent_of, is_spatial, leaf_blocks, position_of, stride
+from blockwright.rules.facts import (
+    address_of,
+    extent_of,
+    is_spatial,
+    leaf_blocks,
+    position_of,
+    stride,
+)
 from blockwright.rules.inline import block_of, extent, inline_where, is_copy
 from blockwright.rules.rows import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
