@@ -47,7 +47,6 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-
 _TILES = 8  # times the rows that registers suit: so often dot products read the matrix from cache
 
 
