@@ -152,10 +152,11 @@ def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int | Non
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
     head = None if facts is None else extent_of(block, facts.n)
-    if facts is None or head is None or len(facts.n) > 1:
+    if facts is None or head is None or len(facts.n) != 1:
         return head
+    (axis,) = facts.n
     padding = [1] * len(block.iter_vars)
-    padding[facts.n[0]] = least_width(target, head, block.writes[0].buffer.dtype.bits)
+    padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
     for made in sch.pad_einsum(product, padding, mode="zero") or []:
         sch.compute_inline(made)
     return head
