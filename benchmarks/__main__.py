@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from benchmarks import gemm, harness, minilm, tools, versus
+from benchmarks import busy, gemm, harness, minilm, streams, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools", "operators", "models")
+CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "busy")
 
 
 def main() -> int:
@@ -33,10 +34,13 @@ def main() -> int:
             minilm.main(options.artefact or _compiled(), options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
+        elif name == "streams":
+            reached &= streams.main(options.threads, settings, options.only)
         else:
             plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
                                options.cache == "cold")  # fmt: skip
-            reached &= versus.main(name, plan, settings)
+            compare = busy.main if name == "busy" else partial(versus.main, name)
+            reached &= compare(plan, settings)
     return 0 if reached else 1
 
 
@@ -55,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what passes, or what the peer's threads use: the latter compares the work done, with "
         "--threads 1, even beside busy programs",
     )
-    others = parser.add_argument_group("operators and models")
+    others = parser.add_argument_group("streams, operators, models and busy")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",
         help="cases whose names contain NAME; may be given several times",

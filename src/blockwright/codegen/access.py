@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blockwright.codegen import integers, types
+from blockwright.codegen import integers, streams, types
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.values import Value, int_const, lanes_of, suffix, vector
 from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build
@@ -278,7 +278,8 @@ def _store_contiguous(
         mask = None if mask is None else _reverse(e, mask)
     pointer, align = _place(c, buffer, _lowest(ramp) if reverse else ramp.base)
     if mask is None:
-        e.store(value, pointer, align)
+        past = buffer in c.context.streamed and streams.whole(value, align)
+        e.store(value, pointer, align, past_caches=past)
         return
     name = f"masked.store.{suffix(value.type)}.p0"
     e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, ptr, {mask.type}")

@@ -54,6 +54,7 @@ class Context:
         callees: symbol of each function of the program, by name.
         parallel_count: numbers the bodies of parallel loops.
         poll: in a host program, where it keeps the time of the next look for signals.
+        streamed: buffers whose lines are written past the caches (`codegen.streams`).
     """
 
     e: FunctionEmitter
@@ -67,6 +68,7 @@ class Context:
     parallel_count: list[int] = dataclasses.field(default_factory=lambda: [0])
     inside_parallel: bool = False
     poll: Value | None = None
+    streamed: frozenset[Buffer] = frozenset()
 
     @property
     def module(self) -> ModuleEmitter:

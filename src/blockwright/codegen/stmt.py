@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from blockwright.codegen import access, ffi_ir, integers, scratch
+from blockwright.codegen import access, ffi_ir, integers, scratch, streams
 from blockwright.codegen.context import Context, Memory
 from blockwright.codegen.emitter import Loop
 from blockwright.codegen.expr import ExprCompiler
@@ -162,6 +162,9 @@ class StmtCompiler:
 
     # ---------------------------------------------------------------- loops
     def on_For(self, stmt: For) -> None:
+        if streams.STREAMING in stmt.annotations:
+            streams.choose(self, stmt)
+            return
         if stmt.kind is ForKind.PARALLEL and not self.context.inside_parallel:
             self.parallel(self, stmt)
             return

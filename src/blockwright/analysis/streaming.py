@@ -1,0 +1,36 @@
+"""Loops whose results leave the caches alone.
+
+The annotation `streaming_stores: n` on a loop says that results of at least n bytes which the loop
+writes, and does not read, are too large to be found in a cache later. Whole vectors of them are
+then stored past the caches: a store to a line that is in no cache reads the line first otherwise.
+It changes nothing of what a program means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blockwright import ir
+
+STREAMING = "streaming_stores"
+
+
+def streaming_problem(node: ir.Stmt, value: object) -> str:
+    """Why the annotation cannot stand on a statement; "" where it can."""
+    if not isinstance(node, ir.For):
+        return f"{STREAMING!r} belongs on a loop"
+    if node.kind not in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL):
+        return f"{STREAMING!r} belongs on a serial or parallel loop, this one is {node.kind.value}"
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return f"{STREAMING!r} is a number of bytes, not {value!r}"
+    return ""
+
+
+def streamed_buffers(loop: ir.For) -> Iterator[ir.Buffer]:
+    """Buffers that a loop writes and does not read, each once."""
+    read = {load.buffer for load in ir.collect(loop.body, ir.BufferLoad)}
+    own = {node.buffer for node in ir.collect(loop.body, ir.Allocate)}
+    stores = (store.buffer for store in ir.collect(loop.body, ir.BufferStore))
+    for buffer in dict.fromkeys(stores):
+        if buffer not in read and buffer not in own and buffer.scope in ("", "global"):
+            yield buffer
