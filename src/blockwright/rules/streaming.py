@@ -1,0 +1,36 @@
+"""Results that are too large for the caches: loops that write them are marked as streams."""
+
+from __future__ import annotations
+
+import math
+
+from blockwright import ir
+from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.streaming import STREAMING
+from blockwright.rules.inline import block_of
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.target import Target
+
+
+def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None:
+    """Mark a loop whose block writes a result that no later program would find in a cache.
+
+    A result as large as the last level leaves nothing there of what was written first, and that is
+    what the next program reads first. Sizes that are not known are looked at when the loop begins;
+    where they are bounded below that, nothing is marked.
+    """
+    least = target.cache(len(target.caches)).size
+    outputs = set(sch.func.buffers)
+    sizes = [_most_bytes(sch.func, r.buffer) for r in block_of(sch, handle).writes
+             if r.buffer in outputs]  # fmt: skip
+    if any(size >= least for size in sizes):
+        sch.annotate(loop, STREAMING, least)
+
+
+def _most_bytes(func: ir.PrimFunc, buffer: ir.Buffer) -> float:
+    facts = symbol_facts(func)
+    total: float = buffer.dtype.nbytes
+    for extent in buffer.shape:
+        most = facts.const_bounds(extent)[1]
+        total *= math.inf if most is None else most
+    return total
