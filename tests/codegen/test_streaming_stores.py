@@ -130,6 +130,40 @@ def test_the_interpreter_and_the_trace_know_the_annotation() -> None:
     assert structural_equal(sch.func, again)
 
 
+ROWS = """
+@T.prim_func
+def main(A: T.Buffer((5, 64), "float32"), B: T.Buffer((5, 64), "float32")):
+    for i, j in T.grid(5, 64):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * A[vi, vj]
+"""
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_reads_are_fetched_for_later_rows(parallel: bool) -> None:
+    """One fetch for both reads of an element; rows beyond the last one are never read."""
+    sch = bw.Schedule(bw.from_source(ROWS))
+    i, j = sch.get_loops(sch.get_block("B"))
+    j, lane = sch.split(j, [None, 8])
+    sch.vectorize(lane)
+    sch.annotate(j, "read_ahead", 2)
+    if parallel:
+        sch.parallel(i)
+    assert bw.build(sch.func).source("llvm").count("call void @llvm.prefetch") == 1
+    a = np.random.default_rng(0).random((5, 64), dtype="f4")
+    b = np.zeros_like(a)
+    bw.build(sch.func)["main"](a, b)
+    np.testing.assert_array_equal(b, a * a)
+
+
+def test_an_outermost_loop_has_nothing_to_fetch_for() -> None:
+    sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
+    (i,) = sch.get_loops(sch.get_block("B"))
+    sch.annotate(i, "read_ahead", 1)
+    assert "prefetch" not in assembly(sch)
+
+
 @pytest.mark.parametrize("value", [-1, "all", True, 1.5])
 def test_a_number_of_bytes_is_wanted(value: object) -> None:
     sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))

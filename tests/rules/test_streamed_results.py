@@ -56,6 +56,21 @@ def test_results_as_large_as_the_last_cache_pass_it_by(make: Any) -> None:
     assert streams(make(N, 64)) == [LEAST]  # looked at in each call
 
 
+def ahead(func: ir.PrimFunc) -> list[str]:
+    """Blocks of loops that fetch the next row."""
+    loops = [loop for loop in ir.loops(apply_rules(func, MACHINE).func.body)
+             if loop.annotations.get("read_ahead") == 1]  # fmt: skip
+    return [block.name for loop in loops for block in ir.collect(loop.body, ir.Block)]
+
+
+def test_the_last_pass_over_what_is_read_fetches_the_next_row() -> None:
+    assert "e" in ahead(softmax(LARGE // 1024, 1024))
+    assert "o" not in ahead(softmax(LARGE // 1024, 1024))  # it reads the powers, which are near
+    assert not ahead(softmax(64, 1024))  # all of it is in a cache
+    assert not ahead(softmax(16, LARGE // 16))  # a row is not, until its turn
+    assert not ahead(softmax(N, M))
+
+
 def test_a_bound_on_the_size_rules_it_out() -> None:
     assert streams(doubled(N, 64, bounds={"n": 512})) == []
     assert streams(doubled(N, 64, bounds={"n": LARGE})) == [LEAST]

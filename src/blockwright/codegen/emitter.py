@@ -360,6 +360,12 @@ class FunctionEmitter:
     def load(self, type_: str, pointer: Value, align: int) -> Value:
         return self.emit(type_, f"load {type_}, {pointer.typed}, align {align}")
 
+    def prefetch(self, pointer: Value, index: Value, nbytes: int) -> None:
+        """Fetches a line into the second-level cache; there may be nothing at its address."""
+        at = self.emit("ptr", f"getelementptr [{nbytes} x i8], {pointer.typed}, {index.typed}")
+        self.module.declare_intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+        self.line(f"call void @llvm.prefetch.p0({at.typed}, i32 0, i32 2, i32 1)")
+
     def store(self, value: Value, pointer: Value, align: int, *, past_caches: bool = False) -> None:
         mark = f", !nontemporal {self.module.past_caches()}" if past_caches else ""
         self.line(f"store {value.typed}, {pointer.typed}, align {align}{mark}")

@@ -89,7 +89,8 @@ def _emit_body(
             inner.variables[loop.loop_var] = index
             inner.loop_depths.append(len(inner.cleanups))
             jumps = e.loops.pop()  # a task cannot leave the loop it belongs to
-            compiler.run(loop.body)
+            with streams.reading_ahead(inner, loop):
+                compiler.run(loop.body)
             e.loops.append(jumps)
             inner.loop_depths.pop()
 

@@ -187,7 +187,8 @@ class StmtCompiler:
         with self.e.counted(low, high, nonempty=count is not None, unroll=times) as index:
             self.context.variables[stmt.loop_var] = index
             self.context.loop_depths.append(len(self.context.cleanups))
-            self.run(stmt.body)
+            with streams.reading_ahead(self.context, stmt):
+                self.run(stmt.body)
             self.context.loop_depths.pop()
 
     def on_While(self, stmt: While) -> None:

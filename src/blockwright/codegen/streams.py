@@ -12,15 +12,32 @@ part is done.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from blockwright.analysis.streaming import STREAMING, streamed_buffers, streaming_problem
+from blockwright.analysis.streaming import (
+    READ_AHEAD,
+    STREAMING,
+    streamed_buffers,
+    streaming_problem,
+)
 from blockwright.codegen import scratch
-from blockwright.codegen.context import Context
+from blockwright.codegen.context import Ahead, Context
 from blockwright.codegen.values import Value, int_const, nbytes_of
-from blockwright.ir import Buffer, For, ForKind
+from blockwright.ir import (
+    Buffer,
+    Expr,
+    For,
+    ForKind,
+    build,
+    const,
+    structural_equal,
+    substitute,
+    uses_var,
+)
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
@@ -35,12 +52,7 @@ _LEAST = 16
 
 def choose(compiler: StmtCompiler, loop: For) -> None:
     """Emits an annotated loop: both forms, with the test that chooses between them."""
-    least = loop.annotations[STREAMING]
-    problem = streaming_problem(loop, least)
-    if problem:
-        raise BuildError(f"loop {loop.loop_var.name}: {problem}", code="BW636",
-                         help="take the annotation off, or annotate a serial or parallel loop with "
-                         "a number of bytes")  # fmt: skip
+    least = _number(loop, STREAMING)
     rest = {key: value for key, value in loop.annotations.items() if key != STREAMING}
     plain, context = loop.replace(annotations=rest), compiler.context
     streamed = [b for b in streamed_buffers(loop) if b in context.buffers and _large(b, least)]
@@ -62,6 +74,46 @@ def choose(compiler: StmtCompiler, loop: For) -> None:
     compiler.on_For(plain)
     e.branch(join)
     e.label(join)
+
+
+def _number(loop: For, key: str) -> int:
+    value = loop.annotations[key]
+    problem = streaming_problem(loop, key, value)
+    if problem:
+        raise BuildError(f"loop {loop.loop_var.name}: {problem}", code="BW636",
+                         help="take the annotation off, or annotate a serial or parallel loop with "
+                         "a number")  # fmt: skip
+    return int(value)
+
+
+@contextmanager
+def reading_ahead(context: Context, loop: For) -> Generator[None]:
+    """The body of a loop, which fetches for later iterations of the loop around if it is asked to.
+
+    Loops around are known by their variables, outermost first.
+    """
+    outer, context.ahead = context.ahead, None
+    if READ_AHEAD in loop.annotations and context.loops:
+        context.ahead = Ahead(context.loops[-1], _number(loop, READ_AHEAD))
+    context.loops.append(loop.loop_var)
+    yield
+    context.loops.pop()
+    context.ahead = outer
+
+
+def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Expr | None:
+    """The index of what is to be fetched beside a load; None for nothing, or nothing new."""
+    ahead = context.ahead
+    if ahead is None or not ahead.distance or buffer.scope not in ("", "global"):
+        return None
+    if not uses_var(index, ahead.var):
+        return None
+    step = const(ahead.distance, ahead.var.dtype)
+    later = substitute(index, {ahead.var: build.add(ahead.var, step)})
+    if any(b is buffer and structural_equal(i, later) for b, i in ahead.fetched):
+        return None
+    ahead.fetched.append((buffer, later))
+    return later
 
 
 def _large(buffer: Buffer, least: int) -> bool:

@@ -16,7 +16,7 @@ from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride, windowed
 from blockwright.rules.inline import block_of, extent, inline_where, longest
 from blockwright.rules.rule import Rule
-from blockwright.rules.streaming import stream
+from blockwright.rules.streaming import read_next_row, stream
 from blockwright.rules.tiles import steps_at_once
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
@@ -71,6 +71,7 @@ def apply(sch: Schedule, target: Target) -> None:
     if extent(sch, row) != 1:
         sch.parallel(row)
         stream(sch, row, last, target)
+        read_next_row(sch, handles, row, target)
 
 
 def _share(sch: Schedule, handle: BlockRV, target: Target) -> None:

@@ -6,8 +6,8 @@ import math
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.streaming import STREAMING
-from blockwright.rules.inline import block_of
+from blockwright.analysis.streaming import READ_AHEAD, STREAMING
+from blockwright.rules.inline import block_of, extent
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
@@ -25,6 +25,27 @@ def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None
              if r.buffer in outputs]  # fmt: skip
     if any(size >= least for size in sizes):
         sch.annotate(loop, STREAMING, least)
+
+
+def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Target) -> None:
+    """Let the last pass over what a row reads fetch the next row meanwhile.
+
+    The memory would stand still otherwise while a row is worked on in the caches. That pays where
+    the rows together are in no cache, and a row stays in the second level until its turn.
+    """
+    least, room = target.cache(len(target.caches)).size, target.cache(2).size // 2
+    for handle in reversed(handles):
+        block = block_of(sch, handle)
+        rows = [r.buffer for r in block.reads if r.buffer in sch.func.buffers]
+        if not any(_most_bytes(sch.func, b) >= least for b in rows):
+            continue
+        passes = sch.get_loops(handle)
+        outer = sch.get(row)
+        around = next(k for k, loop in enumerate(passes) if sch.get(loop) is outer)
+        sizes = [extent(sch, loop) or math.inf for loop in passes[around + 1 :]]
+        if sizes and math.prod(sizes) * rows[0].dtype.nbytes <= room:
+            sch.annotate(passes[around + 1], READ_AHEAD, 1)
+        return
 
 
 def _most_bytes(func: ir.PrimFunc, buffer: ir.Buffer) -> float:
