@@ -15,10 +15,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from benchmarks import busy, gemm, harness, minilm, streams, tools, versus
+from benchmarks import busy, gemm, harness, minilm, streams, symbolic, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "busy")
+CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
 
 
 def main() -> int:
@@ -32,6 +32,8 @@ def main() -> int:
             reached &= gemm.main(options.threads, settings)
         elif name == "minilm":
             minilm.main(options.artefact or _compiled(), options.threads, settings)
+        elif name == "symbolic":
+            reached &= symbolic.main(options.only, options.shapes, options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
         elif name == "streams":
@@ -59,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what passes, or what the peer's threads use: the latter compares the work done, with "
         "--threads 1, even beside busy programs",
     )
+    parser.add_argument("--shapes", type=int, default=5, help="of each model in symbolic (5)")
     others = parser.add_argument_group("streams, operators, models and busy")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",
