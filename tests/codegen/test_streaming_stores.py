@@ -37,7 +37,7 @@ PLAIN_STORE, STREAMED_STORE = "vmovups", "vmovntps"
 def scheduled(text: str, least: int, *, parallel: bool = True, lanes: int = 8) -> bw.Schedule:
     sch = bw.Schedule(bw.from_source(text))
     (i,) = sch.get_loops(sch.get_block("B"))
-    i, task, lane = sch.split(i, [None, 16, lanes])
+    i, _, lane = sch.split(i, [None, 16, lanes])
     sch.vectorize(lane)
     if parallel:
         sch.parallel(i)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -149,7 +150,7 @@ def test_the_profile_leaves_nothing_of_a_call_out(encoder_exe: Any, make_tokens:
     profile = encoder_exe.profile(*make_tokens(4, 20), repeat=9)
     parts = sorted((*profile.calls, *profile.overhead), key=lambda part: part.start)
     assert parts[0].start == 0
-    for part, later in zip(parts, parts[1:], strict=False):
+    for part, later in itertools.pairwise(parts):
         assert part.start + part.duration == pytest.approx(later.start, abs=1e-3)
     assert {part.name for part in profile.overhead} == {*BEFORE, AFTER}
     assert profile.latency > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_nothing_of_a_run_is_left_out() -> None:
     whole = sum(part.duration for part in (*calls, *overhead))
     assert whole == STEADY.end - STEADY.begin
     ordered = sorted((*calls, *overhead), key=lambda part: part.start)
-    for part, later in zip(ordered, ordered[1:], strict=False):
+    for part, later in itertools.pairwise(ordered):
         assert part.start + part.duration == later.start
 
 

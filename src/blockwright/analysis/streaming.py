@@ -27,7 +27,9 @@ def streaming_problem(node: ir.Stmt, key: str, value: object) -> str:
     if node.kind not in _KINDS:
         return f"{key!r} belongs on a serial or parallel loop, this one is {node.kind.value}"
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        return f"{key!r} is a number of {'bytes' if key == STREAMING else 'iterations'}, not {value!r}"
+        return (
+            f"{key!r} is a number of {'bytes' if key == STREAMING else 'iterations'}, not {value!r}"
+        )
     return ""
 
 

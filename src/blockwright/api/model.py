@@ -101,9 +101,7 @@ class CompiledModel(Executable):
             raise OptionError(f"no kernel {kernel!r}", code="BW905", help=f"kernels: {known}")
         return "\n".join(parts)
 
-    def profile(
-        self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None
-    ) -> Profile:
+    def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
         """Times every part of a call, `repeat` times after one call to warm up.
 
         `print(profile)` shows a table; `profile.save_trace(path)` writes a trace for viewers. The

@@ -18,7 +18,6 @@ from blockwright.codegen.signature import Signature, signature
 from blockwright.codegen.values import Value, int_const
 from blockwright.ir import Buffer, DType, PrimFunc, Var
 
-
 ENTRY_TICKS = "tir.entry_ticks"
 """Attribute of a function whose entry reads the clock: the first elements of the last result are
 the times when it was entered, when the arguments were checked, and when the results were there."""

@@ -335,8 +335,8 @@ plain:
 
 ; A DLManagedTensor (64 bytes), its shape and strides, and its data share one allocation. Large data
 ; begins at {PLACE} in a page. A load waits for an earlier store whose address agrees in the last
-; twelve bits, and large arrays mostly begin at the beginning of a page: a result that lay there too,
-; a little behind an argument, would make each read of the argument wait for a write of the result.
+; twelve bits, and large arrays mostly begin with a page: a result that lay there too, a little
+; behind an argument, would make each read of the argument wait for a write of the result.
 define internal void @bw.rt.delete(ptr %managed) {
   %sizep = getelementptr i8, ptr %managed, i64 48
   %need = load i64, ptr %sizep, align 8

@@ -51,10 +51,20 @@ class PoolTarget(msgspec.Struct, frozen=True):
 
 TARGETS = {
     "x86-64": PoolTarget(
-        202, 204, 203, 186, "call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"
+        202,
+        204,
+        203,
+        186,
+        "call void @llvm.x86.sse2.pause()",
+        "declare void @llvm.x86.sse2.pause()",
     ),
     "aarch64": PoolTarget(
-        98, 123, 122, 178, "call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"
+        98,
+        123,
+        122,
+        178,
+        "call void @llvm.aarch64.hint(i32 1)",
+        "declare void @llvm.aarch64.hint(i32)",
     ),
 }
 

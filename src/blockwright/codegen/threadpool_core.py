@@ -10,8 +10,8 @@ CORE_IR = r"""
 ; more, 32 number of shares (i32), 36 first failure (i32), 40 its error object.
 @bw.tp.gate = internal global [16 x i64] zeroinitializer, align 128
 @bw.tp.job = internal global [16 x i64] zeroinitializer, align 128
-; A line per thread: 0 chunks taken of its share; of workers also 8 the system's number (i32), 12 the
-; processor where it joined (i32), 16 whether it is inside (i32).
+; A line per thread: 0 chunks taken of its share; of workers also 8 the system's number (i32), 12
+; the processor where it joined (i32), 16 whether it is inside (i32).
 @bw.tp.next = internal global [{MAX_THREADS} x [8 x i64]] zeroinitializer, align 128
 @bw.tp.sleepers = internal global [32 x i32] zeroinitializer, align 128
 @bw.tp.busy = internal global [32 x i32] zeroinitializer, align 128

@@ -51,7 +51,7 @@ def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Ta
 def _most_bytes(func: ir.PrimFunc, buffer: ir.Buffer) -> float:
     facts = symbol_facts(func)
     total: float = buffer.dtype.nbytes
-    for extent in buffer.shape:
-        most = facts.const_bounds(extent)[1]
+    for dim in buffer.shape:
+        most = facts.const_bounds(dim)[1]
         total *= math.inf if most is None else most
     return total

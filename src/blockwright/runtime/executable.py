@@ -108,9 +108,7 @@ class Executable:
                                 help="pass them by position or by name")  # fmt: skip
         return tuple(values[n] for n in names)
 
-    def profile(
-        self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None
-    ) -> Profile:
+    def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
         """Times every kernel of a call; a model compiled in this process can do it.
 
         Raises: OptionError (BW907) on a loaded artefact, which holds no programs to instrument.

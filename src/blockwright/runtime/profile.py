@@ -8,6 +8,7 @@ call is left out, so that kernels and overhead together are as long as the call.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -65,7 +66,7 @@ class KernelSummary(msgspec.Struct, frozen=True):
 
 
 class Overhead(msgspec.Struct, frozen=True):
-    """A named part of a call outside of kernels: nanoseconds, `start` from the start of the call."""
+    """A named part of a call outside of kernels; nanoseconds, as for kernels."""
 
     name: str
     start: float
@@ -173,8 +174,9 @@ class Profile(msgspec.Struct, frozen=True):
                          f"{self.latency * 1e3:.3f} ms")  # fmt: skip
         line = self.roofline
         if line is not None:
-            notes.append(f"roofline: {line.flops * 1e-9:.0f} GFLOP/s, {line.reads[-1][1] * 1e-9:.1f}"
-                         f" GB/s read from memory by {line.threads} threads")  # fmt: skip
+            notes.append(f"roofline: {line.flops * 1e-9:.0f} GFLOP/s, "
+                         f"{line.reads[-1][1] * 1e-9:.1f} GB/s read from memory by "
+                         f"{line.threads} threads")  # fmt: skip
         if self.copies:
             notes.append(f"{self.copies} arguments copied for their layout")
         return notes
@@ -251,7 +253,7 @@ def timed_parts(
 
 def _steps(run: TimedRun) -> list[int]:
     readings = [run.begin, *run.ticks, run.end]
-    return [after - before for before, after in zip(readings, readings[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(readings)]
 
 
 def middle_half(values: Sequence[_T], key: Callable[[_T], float]) -> list[_T]:
