@@ -7,6 +7,7 @@ import math
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.streaming import READ_AHEAD, STREAMING
+from blockwright.rules.facts import is_spatial
 from blockwright.rules.inline import block_of, extent
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
@@ -37,15 +38,26 @@ def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Ta
     for handle in reversed(handles):
         block = block_of(sch, handle)
         rows = [r.buffer for r in block.reads if r.buffer in sch.func.buffers]
-        if not any(_most_bytes(sch.func, b) >= least for b in rows):
-            continue
+        if not is_spatial(block) or not any(_known_bytes(b) >= least for b in rows):
+            continue  # the only pass over a row is fetched ahead by the processor
         passes = sch.get_loops(handle)
         outer = sch.get(row)
         around = next(k for k, loop in enumerate(passes) if sch.get(loop) is outer)
-        sizes = [extent(sch, loop) or math.inf for loop in passes[around + 1 :]]
-        if sizes and math.prod(sizes) * rows[0].dtype.nbytes <= room:
-            sch.annotate(passes[around + 1], READ_AHEAD, 1)
+        inner = passes[around + 1 :]
+        size = math.prod(extent(sch, loop) or math.inf for loop in inner)
+        if inner and _is_serial(sch, inner[0]) and size * rows[0].dtype.nbytes <= room:
+            sch.annotate(inner[0], READ_AHEAD, 1)
         return
+
+
+def _is_serial(sch: Schedule, loop: LoopRV) -> bool:
+    found = sch.get(loop)
+    return isinstance(found, ir.For) and found.kind is ir.ForKind.SERIAL
+
+
+def _known_bytes(buffer: ir.Buffer) -> int:
+    """0 where the size is not known: a fetch of what is near costs a little, and gains nothing."""
+    return math.prod(ir.const_int(dim) or 0 for dim in buffer.shape) * buffer.dtype.nbytes
 
 
 def _most_bytes(func: ir.PrimFunc, buffer: ir.Buffer) -> float:
