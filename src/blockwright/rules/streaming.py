@@ -51,8 +51,7 @@ def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Ta
 
 
 def _is_serial(sch: Schedule, loop: LoopRV) -> bool:
-    found = sch.get(loop)
-    return isinstance(found, ir.For) and found.kind is ir.ForKind.SERIAL
+    return sch.get(loop).kind is ir.ForKind.SERIAL
 
 
 def _known_bytes(buffer: ir.Buffer) -> int:
