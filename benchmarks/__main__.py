@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from benchmarks import cliffs, gemm, harness, minilm, symbolic, tools, versus
+from benchmarks import busy, cliffs, gemm, harness, minilm, streams, symbolic, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools", "operators", "models", "symbolic")
+CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
 NAMED = ("cliffs",)  # run only when named
 
 
@@ -43,10 +44,13 @@ def main() -> int:
                 cliffs.Plan(options.only, options.threads, max(options.rounds, 5), products,
                             options.seed, options.clock)
             )  # fmt: skip
+        elif name == "streams":
+            reached &= streams.main(options.threads, settings, options.only)
         else:
             plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
                                options.cache == "cold")  # fmt: skip
-            reached &= versus.main(name, plan, settings)
+            compare = busy.main if name == "busy" else partial(versus.main, name)
+            reached &= compare(plan, settings)
     return 0 if reached else 1
 
 
@@ -72,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         help="random products with constant weights (200; none beside --only)",
     )  # fmt: skip
     sample.add_argument("--seed", type=int, default=0, help="of the random products (0)")
-    others = parser.add_argument_group("operators, models and cliffs")
+    others = parser.add_argument_group("streams, operators, models, busy and cliffs")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",
         help="cases whose names contain NAME; may be given several times",

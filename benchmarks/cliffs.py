@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks import cases, harness, operators
 from benchmarks.comparison import ERROR
 from benchmarks.extents import neighbours
-from benchmarks.peak import peak_call
 from benchmarks.report import RESULTS
 from benchmarks.worker import flat, timed_calls
+from blockwright.measure import peak_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
