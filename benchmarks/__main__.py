@@ -2,7 +2,8 @@
 
 The model of case `minilm` is compiled first, in a process of its own, unless ``--artefact`` names
 one: what is timed is always the code of this tree. The cases `operators` and `models` compare with
-other engines, which are installed into environments of their own when they are first needed.
+other engines, which are installed into environments of their own when they are first needed. The
+case `cliffs` runs only when named: it compiles hundreds of neighbouring shapes, ours alone.
 Results are written to ``benchmarks/results``; the exit status is 1 when a case missed a figure it
 must reach.
 """
@@ -15,10 +16,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from benchmarks import busy, gemm, harness, minilm, streams, symbolic, tools, versus
+from benchmarks import busy, cliffs, gemm, harness, minilm, streams, symbolic, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
 CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
+NAMED = ("cliffs",)  # run only when named
 
 
 def main() -> int:
@@ -36,6 +38,12 @@ def main() -> int:
             reached &= symbolic.main(options.only, options.shapes, options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
+        elif name == "cliffs":
+            products = options.gemm if options.gemm is not None else 0 if options.only else 200
+            reached &= cliffs.main(
+                cliffs.Plan(options.only, options.threads, max(options.rounds, 5), products,
+                            options.seed, options.clock)
+            )  # fmt: skip
         elif name == "streams":
             reached &= streams.main(options.threads, settings, options.only)
         else:
@@ -48,9 +56,9 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    names = ", ".join(CASES)
+    names = f"{', '.join(CASES)}, all by default; and {', '.join(NAMED)}"
     parser.add_argument(
-        "case", nargs="*", choices=[[], *CASES], metavar="CASE", help=f"of {names}; all by default"
+        "case", nargs="*", choices=[[], *CASES, *NAMED], metavar="CASE", help=f"of {names}"
     )
     parser.add_argument("--artefact", type=Path, help="a saved model to time; else one is built")
     parser.add_argument("--threads", type=int, default=2, help="of each peer (2)")
@@ -62,7 +70,13 @@ def _parser() -> argparse.ArgumentParser:
         "--threads 1, even beside busy programs",
     )
     parser.add_argument("--shapes", type=int, default=5, help="of each model in symbolic (5)")
-    others = parser.add_argument_group("streams, operators, models and busy")
+    sample = parser.add_argument_group("cliffs")
+    sample.add_argument(
+        "--gemm", type=int, metavar="N",
+        help="random products with constant weights (200; none beside --only)",
+    )  # fmt: skip
+    sample.add_argument("--seed", type=int, default=0, help="of the random products (0)")
+    others = parser.add_argument_group("streams, operators, models, busy and cliffs")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",
         help="cases whose names contain NAME; may be given several times",

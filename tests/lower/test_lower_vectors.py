@@ -21,6 +21,28 @@ def test_a_long_vector_becomes_register_sized_ones() -> None:
     assert [s.value.dtype.lanes for s in stores(lower(scale, "x86-64-v3"))] == [8] * 6
 
 
+def test_what_is_left_of_a_long_vector_goes_into_shorter_ones() -> None:
+    @T.prim_func
+    def scale(A: T.Buffer((27,), "float32"), B: T.Buffer((27,), "float32")):
+        for v in T.vectorized(27):
+            B[v] = A[v] * T.float32(2)
+
+    lowered = stores(lower(scale, "x86-64-v4"))
+    assert [s.value.dtype.lanes for s in lowered] == [16, 8, 2, 1]
+    last = lowered[-1]
+    assert ir.const_int(last.indices[0]) == 26  # one element, and no vector of one
+
+
+def test_one_element_under_a_mask_is_left_in_its_vector() -> None:
+    @T.prim_func
+    def scale(n: T.int64, A: T.Buffer((17,), "float32"), B: T.Buffer((17,), "float32")):
+        for v in T.vectorized(17):
+            if v < n:
+                B[v] = A[v] * T.float32(2)
+
+    assert [s.value.dtype.lanes for s in stores(lower(scale, "x86-64-v4"))] == [17]
+
+
 def test_a_vector_that_reads_neighbours_of_what_it_stores_stays_whole() -> None:
     """Stored in pieces, the second piece would read what the first has overwritten."""
 

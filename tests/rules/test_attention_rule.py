@@ -49,6 +49,7 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
         attention(), [{"b": 1, "s": 1}, {"b": 2, "s": 5}, {"b": 1, "s": 9}]),
     "fixed odd length": (attention(length=7), [{"b": 2}]),
     "head that is no whole number of vectors": (attention(depth=12), [{"b": 1, "s": 3}]),
+    "head of an odd size": (attention(depth=17), [{"b": 1, "s": 5}]),
     "without a mask": (attention(masked=False), [{"b": 1, "s": 4}]),
     "heads merged behind it": (attention(merged=True), [{"b": 2, "s": 3}]),
 }  # fmt: skip

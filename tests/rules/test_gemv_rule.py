@@ -45,6 +45,8 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "dots of symbolic columns and depth": (skinny(1, N, K, bias=False), [{"n": 5, "k": 19}]),
     "dots in a batch": (skinny(1, 6, 19, batch=(B, 2)), [{"b": 2}]),
     "dots of doubles": (skinny(3, 7, 18, dtype="float64"), [{}]),
+    "dots of more rows than registers suit": (skinny(9, 7, 18), [{}]),
+    "dots of equal parts of the rows": (skinny(8, N, 16), [{"n": 1}, {"n": 9}]),
     "updates of one row": (skinny(1, 19, 11, "kn"), [{}]),
     "updates of symbolic columns": (skinny(3, N, 9, "kn"), [{"n": 1}, {"n": 21}]),
     "updates of symbolic depth": (skinny(1, 17, K, "kn", bias=False), [{"k": 1}, {"k": 10}]),
@@ -96,7 +98,7 @@ def test_what_is_refused_says_why(checks: Any, func: ir.PrimFunc, reason: str) -
 
 
 @pytest.mark.parametrize("layout", ["nk", "kn"])
-@pytest.mark.parametrize("shape", [(1, 100, 300), (2, 33, 129), (4, 257, 64)])
+@pytest.mark.parametrize("shape", [(1, 100, 300), (2, 33, 129), (4, 257, 64), (21, 33, 70)])
 def test_the_library_agrees_with_numpy(
     checks: Any, layout: str, shape: tuple[int, int, int]
 ) -> None:

@@ -25,7 +25,7 @@ class LowerOptions:
     """
 
     sanitize: tuple[str, ...] = ()
-    max_lanes: int = 64
+    max_lanes: int = 96
     unroll_limit: int = 4096
 
     def __post_init__(self) -> None:

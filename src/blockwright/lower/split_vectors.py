@@ -10,7 +10,8 @@ After::
     C[T.ramp(16, 1, 16)] = ...
     C[T.ramp(32, 1, 16)] = ...
 
-The code generator would otherwise round odd lengths up to a power of two and go through memory.
+What is left over goes into shorter ones, 24 lanes into 16 and 8. The code generator would otherwise
+round odd lengths up to a power of two and go through memory.
 Only stores are split, and only when every operation of the value works lane by lane and the value
 reads nothing of the stored buffer but the stored elements themselves.
 """
@@ -49,7 +50,7 @@ def split_vectors(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 
 class _NotLaneWise(Exception):
-    """Some operation of the value mixes lanes."""
+    """Some operation of the value mixes lanes, or has no form for one lane."""
 
 
 class _SplitVectors(Statements):
@@ -60,13 +61,25 @@ class _SplitVectors(Statements):
     def rewrite_BufferStore(self, node: BufferStore) -> Stmt:
         lanes = node.value.dtype.lanes
         length = self.target.lanes(node.buffer.dtype.element)
-        if lanes <= length or lanes % length or not _reads_own_elements(node):
+        if lanes <= length or not _reads_own_elements(node):
             return node
         try:
-            parts = [_piece(node, k, length) for k in range(0, lanes, length)]
+            parts = [_piece(node, start, size) for start, size in _pieces(lanes, length)]
         except _NotLaneWise:
             return node
         return sequence(parts)
+
+
+def _pieces(lanes: int, length: int) -> list[tuple[int, int]]:
+    """Whole registers, then what is left in powers of two, longest first: (first lane, lanes)."""
+    found: list[tuple[int, int]] = []
+    start = 0
+    while start < lanes:
+        while start + length > lanes:
+            length //= 2
+        found.append((start, length))
+        start += length
+    return found
 
 
 def _reads_own_elements(node: BufferStore) -> bool:
@@ -83,6 +96,8 @@ def _piece(node: BufferStore, start: int, length: int) -> Stmt:
     def cut(expr: Expr) -> Expr:
         return _slice(expr, start, length)
 
+    if node.predicate is not None and length == 1:
+        raise _NotLaneWise  # one element under a mask is a branch
     predicate = None if node.predicate is None else cut(node.predicate)
     indices = tuple(cut(i) if i.dtype.lanes > 1 else i for i in node.indices)
     return node.replace(value=cut(node.value), indices=indices, predicate=predicate)
@@ -95,10 +110,13 @@ def _slice(expr: Expr, start: int, length: int) -> Any:
         return _slice(part, start, length) if part.dtype.lanes > 1 else part
 
     if isinstance(expr, Broadcast):
-        return Broadcast(expr.value, length)
+        return Broadcast(expr.value, length) if length > 1 else expr.value
     if isinstance(expr, Ramp):
-        return Ramp(add(expr.base, mul(expr.stride, start)), expr.stride, length)
+        base = add(expr.base, mul(expr.stride, start))
+        return Ramp(base, expr.stride, length) if length > 1 else base
     if isinstance(expr, BufferLoad):
+        if expr.predicate is not None and length == 1:
+            raise _NotLaneWise
         predicate = None if expr.predicate is None else cut(expr.predicate)
         return expr.replace(indices=tuple(cut(i) for i in expr.indices), predicate=predicate)
     if isinstance(expr, (BinaryOp, CompareOp, E.And, E.Or, E.Not, Select)):

@@ -37,12 +37,16 @@ from blockwright.ir import (
     Range,
     Stmt,
     Var,
+    add,
     collect,
     const,
     const_int,
+    free_vars,
+    is_const_int,
     logical_not,
     select,
     structural_equal,
+    substitute,
     uses_var,
 )
 from blockwright.ir import expr as E
@@ -86,6 +90,9 @@ class _Loops(Analysed):
             raise BuildError(f"loop {node.loop_var.name} cannot be vectorized: its extent "
                              f"{node.extent!r} is not a constant", code="BW630",
                              help="split the loop by the vector length first")  # fmt: skip
+        fewer = self._narrowed(node, count)
+        if fewer is not node:
+            return self(fewer)
         inner = [loop for loop in collect(node.body, For) if loop.kind is ForKind.VECTORIZED]
         if inner:
             self._note(node, f"loop {inner[0].loop_var.name} inside it is vectorized")
@@ -97,6 +104,27 @@ class _Loops(Analysed):
         except CannotVectorize as reason:
             self._note(node, str(reason))
             return self(node.replace(kind=ForKind.SERIAL))
+
+    def _narrowed(self, node: For, count: int) -> Stmt:
+        """The loop as long as a condition on its variable alone holds, up to a power of two."""
+        guard = node.body
+        if not isinstance(guard, S.IfThenElse) or guard.else_case is not None:
+            return node
+        var = node.loop_var
+        if set(free_vars(guard.condition)) != {var} or collect(guard.condition, BufferLoad):
+            return node
+        first = [add(node.min, const(k, var.dtype)) for k in range(count)]
+        holds = [self.analyzer.simplify(substitute(guard.condition, {var: k})) for k in first]
+        kept = sum(is_const_int(value, 1) for value in holds)
+        lanes = 1 << (kept - 1).bit_length() if kept else 0
+        if not 0 < lanes < count or not all(is_const_int(value, 1) for value in holds[:kept]):
+            return node
+        if any(not is_const_int(value, 0) for value in holds[kept:]):
+            return node
+        body = guard.then_case if lanes == kept else guard
+        if lanes == 1:
+            return substitute(body, {var: node.min})
+        return node.replace(extent=const(lanes, node.extent.dtype), body=body)
 
     def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
         return self(node.body) if node.key == REDUCER_KEY else self.descend(node)

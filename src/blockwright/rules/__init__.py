@@ -12,6 +12,7 @@ from blockwright.rules import (
     fallback,
     gemm,
     gemv,
+    planes,
     rows,
     window,
     winograd,
@@ -23,6 +24,7 @@ from blockwright.target import Target
 RULES: tuple[Rule, ...] = (
     winograd.RULE,
     gemv.RULE,
+    planes.RULE,
     gemm.RULE,
     attention.RULE,
     columns.RULE,

@@ -10,6 +10,8 @@ end exist only in the last tile, which `loop_partition` gives code of its own.
 
 from __future__ import annotations
 
+import math
+
 from blockwright import ir
 from blockwright.rules.contraction import (
     align,
@@ -21,9 +23,10 @@ from blockwright.rules.contraction import (
 )
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
-from blockwright.rules.inline import inline_where, is_copy
+from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
+from blockwright.rules.tiles import least_width, whole_row
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -32,6 +35,9 @@ from blockwright.target import Target
 def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     found = leaf_blocks(func)
     return found, [k for k, b in enumerate(found) if contraction_of(b, guarded=True) is not None]
+
+
+_HEAD = 64  # taken for a size that is a symbol
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -72,8 +78,9 @@ def apply(sch: Schedule, target: Target) -> None:
                             help="schedule the program by the fallback rule, or write the scores "
                             "as sums of products of a query and a key element")  # fmt: skip
     batch = len(found.batch)
+    most = _most_rows(target, _whole_vectors(sch, product, target))
     masked, rest = middle[0], middle[1:]
-    form = canonicalize(sch, scores, masked, target, pad_rows=False)
+    form = canonicalize(sch, scores, masked, target, pad_rows=False, most_rows=most)
     sch.compute_inline(form.a)  # query elements are broadcast from where they are
     loops = sch.get_loops(scores)
     rows, columns, depth = loops[batch:]
@@ -87,7 +94,7 @@ def apply(sch: Schedule, target: Target) -> None:
         sch.reverse_compute_at(handle, i0)
     sch.compute_at(form.b, task)
     pack_panels(sch, form, inner_loops(sch, form.b, task))
-    _score_tile(sch, scores, masked, depth, i1, j1, form.tile.lanes)
+    _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target)
     _product_tile(sch, product, i0, target)
@@ -137,6 +144,31 @@ def _parts(
     return [*handles[:first], *copies], handles[first], remaining, handles[second], behind[-1]
 
 
+def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int | None:
+    """Widen the head to whole vectors, with zeros: sums in registers need no masks then.
+
+    Returns the size of the head.
+    """
+    block = node(sch, product)
+    facts = contraction_of(block, guarded=True)
+    head = None if facts is None else extent_of(block, facts.n)
+    if facts is None or head is None or len(facts.n) != 1:
+        return head
+    (axis,) = facts.n
+    padding = [1] * len(block.iter_vars)
+    padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
+    for made in sch.pad_einsum(product, padding, mode="zero") or []:
+        sch.compute_inline(made)
+    return head
+
+
+def _most_rows(target: Target, head: int | None) -> int:
+    """Rows whose results stay in registers with the whole head: a value of V for each vector of it,
+    and one of the scores; two rows at least."""
+    vectors = math.ceil((head or _HEAD) / target.lanes("float32"))
+    return max(2, (target.vector_registers - vectors - 1) // vectors)
+
+
 def _score_tile(
     sch: Schedule, scores: BlockRV, masked: BlockRV, depth: LoopRV, i1: LoopRV, j1: LoopRV,
     lanes: int,
@@ -180,13 +212,14 @@ def _product_tile(sch: Schedule, product: BlockRV, i0: LoopRV, target: Target) -
     sch.reorder(keys, rows, head)
     init = sch.decompose_reduction(product, keys)
     _cut(sch, product, keys)
-    vector_rows(sch, init, target.lanes("float32"))
-    vector_tile(sch, product, head, rows, target.lanes("float32"))
+    lanes = whole_row(target, extent(sch, head))
+    vector_rows(sch, init, lanes)
+    vector_tile(sch, product, head, rows, lanes)
 
 
 def vectorize_rows_of(sch: Schedule, out: BlockRV, i0: LoopRV, target: Target) -> None:
     """Write the tile back: rows unrolled, vectors along the head."""
-    vector_rows(sch, out, target.lanes("float32"))
+    vector_rows(sch, out, whole_row(target, extent(sch, sch.get_loops(out)[-1])))
 
 
 RULE = Rule("attention", refuses, apply)

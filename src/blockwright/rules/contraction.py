@@ -5,7 +5,7 @@ Used by the GEMM rule at the root of a program and by the attention rule inside 
 
 1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]; a
    convolution keeps kernel axes apart from channels: C2[m, n] += A2[kh, m, k] * W2[n, kh, k]
-2. `pad_einsum(mode="clamp")`: m and n become whole tiles; rows beyond the end repeat the last one
+2. `pad_einsum`: m and n become whole tiles; rows beyond the end repeat the last one, columns are 0
 3. `transform_layout` of W2 into panels [n / NR][k][NR], which `lift_packing` moves to compile time
    when W is a constant
 4. `split`, `reorder`, `fuse`, `parallel`: panels of W stay in cache while row tiles pass
@@ -15,6 +15,7 @@ Used by the GEMM rule at the root of a program and by the attention rule inside 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -63,12 +64,12 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 
 def canonicalize(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
-    apart: int = 0,
+    apart: int = 0, most_rows: int = 16,
 ) -> Canonical:  # fmt: skip
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
     The first `apart` row axes are not fused with the others: each of their values has row tiles of
-    its own.
+    its own. Tiles have up to `most_rows` rows.
 
     Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
     far as the left operand's address stays linear.
@@ -81,7 +82,9 @@ def canonicalize(
                             "initial value, over two buffers A and B other than C")  # fmt: skip
     inner = facts.m[apart:]
     rows, columns = extent_of(before, inner), extent_of(before, facts.n)
-    tile = choose_register_tile(target, rows, columns, before.writes[0].buffer.dtype.bits)
+    bits = before.writes[0].buffer.dtype.bits
+    apart_bytes = _distance(before, facts.a, inner[-1:]) * bits // 8
+    tile = choose_register_tile(target, rows, columns, bits, apart_bytes, most_rows)
     depth = depth_groups(before, facts)
     extents = [it.dom.extent for it in before.iter_vars]
     a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))
@@ -98,12 +101,22 @@ def canonicalize(
     fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
     fuse_copy(sch, b, b, extents, [*batch, facts.n, *depth])
     fuse_copy(sch, block, tail, extents, [*outer, inner, facts.n])
-    padding = [1] * len(outer) + [tile.rows if pad_rows else 1, tile.columns] + [1] * len(depth)
-    a, b = _pad(sch, block, a, b, padding)
-    _panels(sch, b, len(batch), tile)
+    first, last = [1] * len(outer), [1] * len(depth)
+    if pad_rows:  # elements beyond the end are read one by one: the last row again, without a test
+        a, b = _pad(sch, block, a, b, [*first, tile.rows, 1, *last], "clamp")
+    a, b = _pad(sch, block, a, b, [*first, 1, tile.columns, *last], "zero")  # by vectors: masks
+    panels(sch, b, len(batch), tile.columns)
     if len(depth) > 1:
         _row_last_but_one(sch, a, len(outer))
     return Canonical(block, a, b, tile, len(depth))
+
+
+def _distance(block: ir.Block, operand: ir.Buffer, axes: tuple[int, ...]) -> int:
+    """Elements of an operand from one step of the last axis to the next; 1 where unknown."""
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is operand)
+    address = address_of(load, block)
+    found = [stride(address, block.iter_vars[p]) for p in axes]
+    return max(1, *(int(step) for step in found if step != math.inf), 1)
 
 
 def align(sch: Schedule, product: BlockRV, tail: BlockRV) -> None:
@@ -120,11 +133,11 @@ def align(sch: Schedule, product: BlockRV, tail: BlockRV) -> None:
 
 
 def _pad(
-    sch: Schedule, block: BlockRV, a: BlockRV, b: BlockRV, padding: list[int]
+    sch: Schedule, block: BlockRV, a: BlockRV, b: BlockRV, padding: list[int], mode: str
 ) -> tuple[BlockRV, BlockRV]:
     """Round the domain up; padded copies take the place of the plain ones they read."""
     sources = {node(sch, h).writes[0].buffer: h for h in (a, b)}
-    for made in sch.pad_einsum(block, padding, mode="clamp") or []:
+    for made in sch.pad_einsum(block, padding, mode=mode) or []:
         plain = sources.get(node(sch, made).reads[0].buffer)
         if plain is None:
             sch.compute_inline(made)  # the copy of the result, read by the tail
@@ -163,9 +176,8 @@ def fuse_copy(
         sch.transform_block_layout(copy, mapping)
 
 
-def _panels(sch: Schedule, b: BlockRV, batch: int, tile: RegisterTile) -> None:
-    """Lay the right operand out in panels [n / columns][k…][columns]."""
-    width = tile.columns
+def panels(sch: Schedule, b: BlockRV, batch: int, width: int) -> None:
+    """Lay an operand's copy [batch…][n][k…] out in panels [n / width][k…][width]."""
     axes = _axes(node(sch, b))
     n, *k = axes[batch:]
     final = (*axes[:batch], ir.floordiv(n, width), *k, ir.floormod(n, width))
@@ -212,7 +224,8 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
     column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
     together = stride(address_of(load, copy), column) == 1
     columns, *depth = loops
-    panel, chunk, lane = sch.split(columns, [None, form.tile.vectors, form.tile.lanes])
+    lanes = math.gcd(form.tile.columns, form.tile.lanes)
+    panel, chunk, lane = sch.split(columns, [None, form.tile.columns // lanes, lanes])
     sch.reorder(panel, *((*depth, chunk) if together else (chunk, *depth)), lane)
     sch.vectorize(lane)
     return panel

@@ -148,7 +148,7 @@ def depth_groups(block: ir.Block, facts: Contraction) -> list[tuple[int, ...]]:
     groups: list[tuple[int, ...]] = []
     for position in reversed(order):
         merged = (position, *groups[0]) if groups else ()
-        if merged and _linear(address, block, merged):
+        if merged and is_linear(address, block, merged):
             groups[0] = merged
         else:
             groups.insert(0, (position,))
@@ -172,7 +172,7 @@ def stride(address: ir.Expr, it: ir.IterVar) -> float:
     return math.inf if step is None else abs(step)
 
 
-def _linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
+def is_linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
     """Whether the address is linear in the fusion of some iterators."""
     iters = [block.iter_vars[p] for p in group]
     dtype = ir.widest_type(it.var for it in iters)

@@ -32,6 +32,7 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
+_SHORT = 16  # a piece of a reduction is no shorter than this part of what it could be
 _ROW_TILES = 16  # row tiles of a task: enough to hide its start, few enough to share work evenly
 
 
@@ -57,8 +58,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    before, products, behind = _parts(sch)
-    kept = _inline_producers(sch, before, products)
+    before, products, behind = parts(sch)
+    kept = inline_producers(sch, before, products)
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
@@ -71,7 +72,7 @@ def apply(sch: Schedule, target: Target) -> None:
         spread(sch, [handle], target)
 
 
-def _parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
+def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
     """Blocks before the first contraction, the contractions, and the blocks behind."""
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
@@ -79,7 +80,7 @@ def _parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
     return handles[: at[0]], [handles[k] for k in at], others
 
 
-def _inline_producers(
+def inline_producers(
     sch: Schedule, before: list[BlockRV], products: list[BlockRV]
 ) -> list[BlockRV]:
     """Inline what makes the operands; the blocks that stay, because windows of them overlap or
@@ -134,7 +135,8 @@ def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV
     """Cut a long reduction into pieces whose panels stay in cache, each with a sum of its own.
 
     Returns the block of these sums, in a nest of its own with the pieces outermost; the
-    contraction becomes their sum. None when the reduction is short, or of unknown length.
+    contraction becomes their sum. None when the reduction is short, of unknown length, or falls
+    into short pieces only: more time would go into adding them than into fetching whole panels.
     """
     loops = sch.get_loops(form.block)
     around, outer = loops[: batch + 2], loops[batch + 2 :]
@@ -151,6 +153,8 @@ def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV
         return None
     length = extent(sch, outer[-1]) or 1
     piece = max(d for d in range(1, max(1, most // inner) + 1) if length % d == 0)
+    if piece * inner * _SHORT < min(most, length * inner):
+        return None
     if piece > 1:
         outer[-1], _ = sch.split(outer[-1], [None, piece])
     pieces = sch.fuse(*outer) if len(outer) > 1 else outer[0]

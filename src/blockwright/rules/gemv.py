@@ -15,6 +15,7 @@ by its layout:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -46,6 +47,8 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
+_TILES = 8  # times the rows that registers suit: so often dot products read the matrix from cache
+
 
 class Skinny(msgspec.Struct, frozen=True, eq=False):
     """A contraction by roles of a block's iterators.
@@ -69,15 +72,15 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
     facts = contraction_of(block)
     if facts is None:
         return "no contraction"
-    most = most_skinny_rows(target, block.writes[0].buffer.dtype.bits)
+    most = _TILES * most_skinny_rows(target, block.writes[0].buffer.dtype.bits)
     sides = [(facts.m, facts.n, facts.b), (facts.n, facts.m, facts.a)]
     sides.sort(key=lambda side: extent_of(block, side[0]) or most + 1)
     few, many, matrix = sides[0]
     if (extent_of(block, few) or most + 1) > most:
-        return f"both operands have more than {most} rows"
+        return f"both operands have more than {most // _TILES} rows"
     if extent_of(block, facts.k) == 1 or extent_of(block, many) == 1:
         return "there is no matrix"
-    if len([p for p in many if not ir.is_const_int(block.iter_vars[p].dom.extent, 1)]) > 1:
+    if len(_long(block, many)) > 1:
         return "the rows of the matrix are several axes"
     if not windowed(block).isdisjoint((facts.a, facts.b)):
         return "a window slides over an operand"
@@ -86,7 +89,16 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
     near = {p for p in (*many, *facts.k) if stride(address, block.iter_vars[p]) == 1}
     if not near:
         return "neither axis of the matrix has neighbours in memory"
-    return Skinny(matrix, facts.batch, few, many, facts.k, not near.isdisjoint(facts.k))
+    dots = not near.isdisjoint(facts.k)
+    rows = extent_of(block, few) or 1
+    if rows * (1 if dots and len(_long(block, few)) == 1 else _TILES) > most:
+        return f"both operands have more than {most // _TILES} rows"
+    return Skinny(matrix, facts.batch, few, many, facts.k, dots)
+
+
+def _long(block: ir.Block, axes: Sequence[int]) -> list[int]:
+    """The axes of more than one element."""
+    return [p for p in axes if not ir.is_const_int(block.iter_vars[p].dom.extent, 1)]
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -159,9 +171,14 @@ def _axes(sch: Schedule, block: BlockRV, roles: Skinny) -> tuple[list[LoopRV], .
 
 
 def _dots(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target) -> LoopRV:
-    """Vectors of partial sums along the reduction, for a few rows of both operands at once."""
+    """Vectors of partial sums along the reduction, for a few rows of both operands at once.
+
+    More rows than registers suit are taken in parts, while the matrix's rows stay in cache.
+    """
     dtype = node(sch, block).writes[0].buffer.dtype
-    height = extent_of(node(sch, block), roles.few) or 1
+    rows = extent_of(node(sch, block), roles.few) or 1
+    parts = math.ceil(rows / most_skinny_rows(target, dtype.bits))
+    height = math.ceil(rows / parts)
     batch, few, (many,), (k,) = _axes(sch, block, roles)
     tile = dot_tile(target, height, extent(sch, many), dtype.bits)
     row_bytes = (extent(sch, k) or 1024) * dtype.bits // 8
@@ -172,15 +189,21 @@ def _dots(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Ta
     lane, *outer = sch.get_loops(block)
     task, n0, n1 = sch.split(outer[-1], [None, steps, tile])
     batch, few = outer[: len(batch)], outer[len(batch) : -1]
-    sch.reorder(*batch, task, n0, *few, n1, lane)
-    sch.reverse_compute_at(out, n0)
+    at = n0
+    if parts > 1:
+        (p,) = _long(node(sch, block), range(len(batch), len(outer) - 1))
+        at, outer[p] = sch.split(outer[p], [None, height])
+        sch.annotate(at, "loop_partition", True)
+        few = outer[len(batch) : -1]
+    sch.reorder(*batch, task, n0, *([at] if parts > 1 else []), *few, n1, lane)
+    sch.reverse_compute_at(out, at)
     sch.set_scope(block, 0, "local")
-    sch.compute_at(partial, n0, preserve_unit_loops=True)
+    sch.compute_at(partial, at, preserve_unit_loops=True)
     sch.set_scope(partial, 0, "local")
-    _partial_sums(sch, partial, n0, len(batch))
+    _partial_sums(sch, partial, at, len(batch))
     sch.decompose_reduction(block, lane)
     sch.vectorize(lane)
-    for loop in (*inner_loops(sch, block, n0)[:-1], *inner_loops(sch, out, n0)):
+    for loop in (*inner_loops(sch, block, at)[:-1], *inner_loops(sch, out, at)):
         sch.unroll(loop)
     sch.annotate(n0, "loop_partition", True)
     return sch.fuse(*batch, task) if batch else task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import msgspec
@@ -10,32 +11,67 @@ from blockwright.target import Target
 
 _FMA_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
-_ISSUE_PER_CYCLE = 4
+_ISSUE_PER_CYCLE = 6
 _FMA_LATENCY = 4
+_LOAD = 0.03  # of the throughput, lost to each load per multiplication
+_MOST_VECTORS = 6  # in a row of accumulators
+_WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 
 
 class RegisterTile(msgspec.Struct, frozen=True):
-    """`rows` × `vectors` accumulators of `lanes` elements each."""
+    """`rows` × `columns` accumulators in vectors of `lanes` elements.
+
+    The last vector of a row may be shorter; see `_widths`.
+    """
 
     rows: int
-    vectors: int
+    columns: int
     lanes: int
 
     @property
-    def columns(self) -> int:
-        return self.vectors * self.lanes
+    def vectors(self) -> int:
+        """Registers of a row."""
+        return math.ceil(self.columns / self.lanes)
 
 
-def _efficiency(rows: int, vectors: int) -> float:
-    """Share of the FMA peak that the inner loop can reach: ports, front end, latency."""
-    fmas = rows * vectors
+def _efficiency(rows: int, vectors: float) -> float:
+    """Share of the FMA peak that the inner loop can reach: ports, front end, latency.
+
+    Part of a vector takes its part of an arithmetic unit, but issues like a whole one.
+    """
+    fmas, registers = rows * vectors, math.ceil(vectors)
     cycles = max(
         fmas / _FMA_PER_CYCLE,
-        (rows + vectors) / _LOADS_PER_CYCLE,
-        (fmas + rows + vectors + 2) / _ISSUE_PER_CYCLE,
+        (rows + registers) / _LOADS_PER_CYCLE,
+        (rows * registers + rows + registers + 2) / _ISSUE_PER_CYCLE,
         _FMA_LATENCY,  # every accumulator waits for its own last update
     )
     return fmas / _FMA_PER_CYCLE / cycles
+
+
+def _widths(lanes: int, bits: int, most: int) -> range:
+    """Numbers of columns of a tile, up to `most` vectors: whole vectors, and where these are longer
+    than 256 bits also halves, which cores that take long vectors in two steps do in one."""
+    step = min(lanes, max(1, _WHOLE_BITS // bits))
+    return range(step, most * lanes + 1, step)
+
+
+def least_width(target: Target, columns: int, bits: int) -> int:
+    """What a row of accumulators is a multiple of: half vectors where `whole_row` keeps it in one
+    piece, else vectors."""
+    lanes = max(1, target.vector_bits // bits)
+    half = _widths(lanes, bits, 1)[0]
+    return half if columns <= _MOST_VECTORS * lanes else lanes
+
+
+def whole_row(target: Target, columns: int | None, bits: int = 32) -> int:
+    """Columns of a row of accumulators as one long vector, which is cut when lowered; a vector
+    where that is too long."""
+    lanes = max(1, target.vector_bits // bits)
+    if columns is None or columns > _MOST_VECTORS * lanes:
+        return lanes
+    width = least_width(target, columns, bits)
+    return math.ceil(columns / width) * width
 
 
 def _filled(extent: int | None, step: int) -> float:
@@ -53,27 +89,52 @@ def _row_waste(rows: int) -> float:
     return 1.0 - 0.01 * (8 - shared) - 0.002 * rows
 
 
+def _rows_apart(target: Target, row_bytes: int) -> int:
+    """Rows of an operand, so many bytes apart, whose lines stay in the first-level cache together.
+
+    Distances that are multiples of a large power of two leave few sets for all of them; two ways
+    of each are for what else passes.
+    """
+    cache = target.cache(1)
+    span = max(cache.line, cache.size // cache.ways)
+    sets = span // math.gcd(row_bytes, span)
+    return sets * max(1, cache.ways - 2)
+
+
 def choose_register_tile(
-    target: Target, rows: int | None, columns: int | None, bits: int = 32
-) -> RegisterTile:
+    target: Target, rows: int | None, columns: int | None, bits: int = 32, row_bytes: int = 1,
+    most_rows: int = 16,
+) -> RegisterTile:  # fmt: skip
     """The tile with the highest predicted throughput that fits the register file.
 
     One register is kept for the broadcast operand and `vectors` for the row of the packed operand.
+    The rows of the broadcast operand are `row_bytes` apart. A half vector beside less than two
+    whole ones is taken for results that have no more columns: broadcasts take too much time then.
     """
+    most = max(1, min(most_rows, _rows_apart(target, row_bytes)))
     lanes = max(1, target.vector_bits // bits)
     best: tuple[float, RegisterTile] | None = None
-    for vectors in range(1, 7):
-        for height in range(1, 17):
-            if height * vectors + vectors + 1 > target.vector_registers:
+    for width in _widths(lanes, bits, _MOST_VECTORS):
+        if width % lanes and width < 2 * lanes and (columns is None or columns > width):
+            continue
+        tile_of = functools.partial(RegisterTile, columns=width, lanes=lanes)
+        for tile in (tile_of(height) for height in range(1, most + 1)):
+            if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
                 continue
-            score = _efficiency(height, vectors) * _filled(columns, vectors * lanes)
-            score *= _filled(rows, height) if rows is not None else _row_waste(height)
-            score -= 0.004 * (height + vectors) / (height * vectors)  # fewer loads when equal
-            tile = RegisterTile(height, vectors, lanes)
+            score = _efficiency(tile.rows, width / lanes) * _filled(columns, width)
+            score *= _filled(rows, tile.rows) if rows is not None else _row_waste(tile.rows)
+            loads = (tile.rows + tile.vectors) / (tile.rows * width / lanes)
+            score -= _LOAD * loads
             if best is None or score > best[0]:
                 best = (score, tile)
     assert best is not None
     return best[1]
+
+
+def predicted_share(tile: RegisterTile, rows: int | None, columns: int | None) -> float:
+    """Of the FMA peak, with the elements beyond the end of the result counted as lost."""
+    share = _efficiency(tile.rows, tile.columns / tile.lanes)
+    return share * _filled(rows, tile.rows) * _filled(columns, tile.columns)
 
 
 def panel_chunk(

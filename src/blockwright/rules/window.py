@@ -25,9 +25,16 @@ from typing import Literal
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, position_of, stride
+from blockwright.rules.facts import (
+    address_of,
+    extent_of,
+    is_spatial,
+    leaf_blocks,
+    position_of,
+    stride,
+)
 from blockwright.rules.inline import block_of, extent, inline_where, is_copy
-from blockwright.rules.rows import inner_loops, vectorize_last
+from blockwright.rules.rows import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.sliding import NEAR, Sliding, shape_of, sliding_of
 from blockwright.rules.window_tiles import WindowBlocks, WindowTile, window_plan
@@ -209,6 +216,7 @@ def _tiles(
     tasks = [loop for p, loop in enumerate(loops) if p not in facts.special]
     groups, group, vectors, lane = sch.split(
         loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes])  # fmt: skip
+    cut_tail(sch, group, extent_of(block_of(sch, block), [facts.vector]), tile.lanes)
     places: list[LoopRV] = []
     columns: list[LoopRV] = []
     for position in facts.moved:

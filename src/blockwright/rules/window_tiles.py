@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from blockwright.rules.tiles import least_width
 from blockwright.target import Target
 
 _UPDATES_PER_CYCLE = 2
@@ -17,6 +18,7 @@ _CHAINS = 8  # updates in flight that hide their latency
 _WRITTEN_OUT = 200  # updates per tile that are written out
 _LONG = 32  # updates of one sum from which several sums at once pay
 _TASK = 4000  # cycles that starting a task costs
+_EMPTY = 1.15  # times the lanes of half vectors, from which whole ones are too many
 _COPY = 6.0  # cycles for a vector of a task's own copy: load, store, bookkeeping
 _NEXT, _FAR = 1.5, 6.0  # cycles for a line from the second level: neighbours in turn, or leaps
 _IN_ORDER = 2048  # bytes of a row that a tile may span without losing what is fetched in advance
@@ -106,9 +108,7 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTi
 
 def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
     """Tiles that fit the register file, widest first."""
-    lanes = max(1, target.vector_bits // bits)
-    if shape.vector is not None:
-        lanes = min(lanes, shape.vector)
+    lanes = _lanes(target, shape, bits)
     found: list[WindowTile] = []
     for columns in range(1, 1 + min(shape.columns or _CHAINS, _CHAINS)):
         if columns > 1 and (_registers(shape, columns) > target.vector_registers
@@ -122,6 +122,18 @@ def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
         written_out = updates is not None and updates <= _WRITTEN_OUT
         found.append(WindowTile(columns, vectors, lanes, written_out))
     return found[::-1]
+
+
+def _lanes(target: Target, shape: WindowShape, bits: int) -> int:
+    """Lanes of a vector: the machine's, or half of them where that leaves far fewer empty."""
+    lanes = max(1, target.vector_bits // bits)
+    if shape.vector is None:
+        return lanes
+    if shape.vector <= lanes:
+        return shape.vector
+    half = least_width(target, lanes, bits)
+    whole, halves = (math.ceil(shape.vector / n) * n for n in (lanes, half))
+    return half if whole > _EMPTY * halves else lanes
 
 
 def _places(shape: WindowShape, columns: int) -> int:

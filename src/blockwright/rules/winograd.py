@@ -20,7 +20,7 @@ from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, leaf_blocks
 from blockwright.rules.gemm import contract, pack
 from blockwright.rules.inline import block_of, extent, inline_where
-from blockwright.rules.rows import inner_loops, vectorize_last
+from blockwright.rules.rows import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.winograd_model import Convolution, plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -105,6 +105,7 @@ def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> list[
     (store,) = sch.get_consumers(product)
     task = _pixel_tasks(sch, parts, target, group)
     sch.compute_at(store, task)
+    sch.storage_align(store, 0, -2, form.tile.lanes, 0)
     *batch, rows, columns = inner_loops(sch, store, task)
     r0, r1 = sch.split(rows, [None, form.tile.rows])
     n0, n1 = sch.split(columns, [None, form.tile.columns])
@@ -271,9 +272,11 @@ def _tiles_out(sch: Schedule, parts: Parts, target: Target) -> LoopRV:
 def _pixel_tasks(sch: Schedule, parts: Parts, target: Target, group: int) -> LoopRV:
     """The same by groups of tiles; returns the loop over groups."""
     n, h0, w0, c, inner = _pixel_tiles(sch, parts)
+    vectors = extent(sch, c), _lanes(sch, parts.tail, target)
     c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, target)])
     sch.reorder(n, h0, w0, c0, *inner, c1)
     task, _ = sch.split(sch.fuse(n, h0, w0), [None, group])
+    cut_tail(sch, c0, *vectors)
     _tile_of_results(sch, parts, c0, [*inner, c1])
     return task
 

@@ -91,7 +91,7 @@ def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
 def _products(target: Target, conv: Convolution, m: int, tiles: int) -> float:
     tile = choose_register_tile(target, tiles, conv.filters, conv.bits)
     rows = math.ceil(tiles / tile.rows) * tile.rows
-    columns = math.ceil(conv.filters / tile.columns) * tile.vectors
+    columns = math.ceil(conv.filters / tile.columns) * tile.columns / tile.lanes
     steps = (m + TAPS - 1) ** 2 * rows * conv.channels * columns
     return steps / _per_cycle(target) / _EFFICIENCY
 

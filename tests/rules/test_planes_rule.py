@@ -1,0 +1,126 @@
+"""The rule for convolutions with channels first: vectors along lines of pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.target import Target
+
+
+def convolution(
+    height: int, width: int, channels: int, filters: int, kernel: int = 3, pad: int = 0,
+    dilation: int = 1, groups: int = 1, stride: int = 1, batch: int = 2,
+) -> ir.PrimFunc:  # fmt: skip
+    """Channels-first convolution with bias; channels and filters are those of a group."""
+    reach = dilation * (kernel - 1)
+    rows, columns = ((n + 2 * pad - reach - 1) // stride + 1 for n in (height, width))
+    outer = f"{batch}, {groups}, {channels}, {height + 2 * pad}, {width + 2 * pad}"
+    border = f"""
+    Y = T.alloc_buffer(({outer}))
+    for n, g, c, i, j in T.grid({outer}):
+        with T.block("pad"):
+            vn, vg, vc, vh, vw = T.axis.remap("SSSSS", [n, g, c, i, j])
+            Y[vn, vg, vc, vh, vw] = T.if_then_else(
+                {pad} <= vh and vh < {height + pad} and {pad} <= vw and vw < {width + pad},
+                X[vn, vg, vc, vh - {pad}, vw - {pad}], T.float32(0))"""
+    data = "Y" if pad else "X"
+
+    def at(axis: str) -> str:
+        return f"v{axis} * {stride} + vk{axis} * {dilation}"
+
+    return bw.from_source(f"""
+@T.prim_func
+def conv(X: T.Buffer(({batch}, {groups}, {channels}, {height}, {width}), "float32"),
+         F: T.Buffer(({groups}, {filters}, {channels}, {kernel}, {kernel}), "float32"),
+         bias: T.Buffer(({groups}, {filters}), "float32"),
+         D: T.Buffer(({batch}, {groups}, {filters}, {rows}, {columns}), "float32")):
+    C = T.alloc_buffer(({batch}, {groups}, {filters}, {rows}, {columns})){border if pad else ""}
+    for n, g, f, i, j, c, kh, kw in T.grid(
+        {batch}, {groups}, {filters}, {rows}, {columns}, {channels}, {kernel}, {kernel}
+    ):
+        with T.block("conv"):
+            vn, vg, vf, vh, vw, vc, vkh, vkw = T.axis.remap("SSSSSRRR", [n, g, f, i, j, c, kh, kw])
+            with T.init():
+                C[vn, vg, vf, vh, vw] = T.float32(0)
+            C[vn, vg, vf, vh, vw] = C[vn, vg, vf, vh, vw] + (
+                {data}[vn, vg, vc, {at("h")}, {at("w")}] * F[vg, vf, vc, vkh, vkw])
+    for n, g, f, i, j in T.grid({batch}, {groups}, {filters}, {rows}, {columns}):
+        with T.block("bias"):
+            vn, vg, vf, vh, vw = T.axis.remap("SSSSS", [n, g, f, i, j])
+            D[vn, vg, vf, vh, vw] = T.max(C[vn, vg, vf, vh, vw] + bias[vg, vf], T.float32(0))
+""")
+
+
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
+    "padded": {"pad": 1},
+    "no border": {},
+    "dilated": {"pad": 2, "dilation": 2},
+    "grouped": {"pad": 1, "groups": 2},
+    "whole vectors": {"pad": 1, "width": 16, "filters": 8},
+    "one filter more": {"pad": 1, "filters": 9},
+    "one image": {"pad": 1, "batch": 1},
+    "one tap": {"kernel": 1, "height": 3, "width": 5},
+    "one tap, one line": {"kernel": 1, "height": 1, "width": 17, "filters": 7},
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_it_computes_what_the_program_says(checks: Any, name: str) -> None:
+    size = {"height": 4, "width": 13, "channels": 3, "filters": 6}
+    result = checks.taken_by("planes", convolution(**(size | CONVOLUTIONS[name])), {})
+    assert {"parallel", "vectorized", "unrolled"} <= set(checks.loop_kinds(result.func))
+
+
+@pytest.mark.parametrize("width", [15, 16, 17, 19, 55, 57, 60])
+@pytest.mark.parametrize("filters", [15, 17])
+def test_lines_of_every_length_are_computed_natively(checks: Any, width: int, filters: int) -> None:
+    x, f = checks.normal(2, 1, 5, 6, width), checks.normal(1, filters, 5, 3, 3, seed=1)
+    bias, out = checks.normal(1, filters), np.empty((2, 1, filters, 6, width), "float32")
+    checks.native(convolution(6, width, 5, filters, pad=1))(x, f, bias, out)
+    padded = np.pad(x.astype("float64"), ((0, 0), (0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (3, 4))
+    exact = np.einsum("ngchwij,gfcij->ngfhw", windows, f.astype("float64"))
+    exact = np.maximum(exact + bias[None, :, :, None, None], 0)
+    # 45 products of normal numbers: the error is far below 45 * 2**-24 of their magnitude's sum
+    np.testing.assert_allclose(out, exact, rtol=0, atol=45 * 2.0**-24 * 30)
+
+
+def test_what_a_task_reads_is_its_own_copy(checks: Any) -> None:
+    """No padded input is written for all tasks: it would leave the caches."""
+    result = checks.taken_by("planes", convolution(40, 24, 8, 8, pad=1, batch=1))
+    nests = result.func.root.body
+    parallel = [n for n in ir.loops(nests) if n.kind is ir.ForKind.PARALLEL]
+    assert len(parallel) == 2  # panels of the weights, and the tasks
+
+
+REFUSED = {
+    "contiguous": convolution(9, 13, 3, 6, stride=2),
+    "less time": convolution(9, 9, 64, 64),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_is_refused_says_why(checks: Any, reason: str) -> None:
+    assert reason in checks.refusal("planes", REFUSED[reason])
+    checks.taken_by("gemm", REFUSED[reason])
+
+
+def test_a_matrix_product_is_left_to_the_gemm_rule(checks: Any) -> None:
+    func = bw.from_source("""
+@T.prim_func
+def product(A: T.Buffer((20, 30), "float32"), B: T.Buffer((30, 40), "float32"),
+            C: T.Buffer((20, 40), "float32")):
+    for i, j, k in T.grid(20, 40, 30):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+""")
+    assert "contiguous" in checks.refusal("planes", func)
+    assert bw.rules.apply_rules(func, Target("x86-64-v3")).rule == "gemm"
