@@ -170,9 +170,10 @@ def _register_tile(
     height = _TALL if rows is None else math.ceil(rows / math.ceil(rows / _TALL))
     most = max(1, (target.vector_registers - 1) // (height + 1))
     if columns is None:
-        return RegisterTile(height, min(most, 2), lanes)
+        return RegisterTile(height, min(most, 2) * lanes, lanes)
     vectors = math.ceil(columns / lanes)
-    return RegisterTile(height, math.ceil(vectors / math.ceil(vectors / most)), lanes)
+    width = math.ceil(vectors / math.ceil(vectors / most))
+    return RegisterTile(height, width * lanes, lanes)
 
 
 def _sharing(
