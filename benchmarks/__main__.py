@@ -14,10 +14,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import gemm, harness, minilm, tools, versus
+from benchmarks import choice, gemm, harness, minilm, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools", "operators", "models")
+CASES = ("gemm", "minilm", "tools", "operators", "models", "choice")
+USUAL = CASES[:-1]
+"""What runs when nothing is named: the study of choices compares us with ourselves only."""
 
 
 def main() -> int:
@@ -25,7 +27,7 @@ def main() -> int:
     options = _parser().parse_args()
     settings = harness.Settings(clock=options.clock)
     reached = True
-    for name in options.case or CASES:
+    for name in options.case or USUAL:
         print(f"==> {name}", flush=True)
         if name == "gemm":
             reached &= gemm.main(options.threads, settings)
@@ -33,10 +35,14 @@ def main() -> int:
             minilm.main(options.artefact or _compiled(), options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
+        elif name == "choice":
+            plan = choice.Plan(options.shapes, options.schedules, options.seed, options.rounds + 2,
+                               options.threads)  # fmt: skip
+            reached &= choice.main(plan)
         else:
-            plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
-                               options.cache == "cold")  # fmt: skip
-            reached &= versus.main(name, plan, settings)
+            cases = versus.Plan(options.only, options.peers, options.threads, options.rounds,
+                                options.cache == "cold")  # fmt: skip
+            reached &= versus.main(name, cases, settings)
     return 0 if reached else 1
 
 
@@ -44,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     names = ", ".join(CASES)
     parser.add_argument(
-        "case", nargs="*", choices=[[], *CASES], metavar="CASE", help=f"of {names}; all by default"
+        "case", nargs="*", choices=[[], *CASES], metavar="CASE",
+        help=f"of {names}; all but the last by default",
     )
     parser.add_argument("--artefact", type=Path, help="a saved model to time; else one is built")
     parser.add_argument("--threads", type=int, default=2, help="of each peer (2)")
@@ -70,6 +77,10 @@ def _parser() -> argparse.ArgumentParser:
         "--cache", choices=("hot", "cold"), default="hot",
         help="as the last call left the caches, or filled with other data before each call",
     )  # fmt: skip
+    grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
+    grid.add_argument("--shapes", type=int, default=4, help="random matrix products (4)")
+    grid.add_argument("--schedules", type=int, default=16, help="drawn for each of them (16)")
+    grid.add_argument("--seed", type=int, default=0, help="of both (0)")
     return parser
 
 

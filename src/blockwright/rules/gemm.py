@@ -11,6 +11,8 @@ before, when the windows of the contraction overlap.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from blockwright import ir
@@ -23,16 +25,23 @@ from blockwright.rules.contraction import (
     vector_rows,
 )
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks, windowed
+from blockwright.rules.facts import (
+    Contraction,
+    address_of,
+    contraction_of,
+    extent_of,
+    is_spatial,
+    leaf_blocks,
+    stride,
+    windowed,
+)
 from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.tiles import most_depth, panel_chunk
+from blockwright.rules.gemm_plan import Product, gemm_plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
-
-_ROW_TILES = 16  # row tiles of a task: enough to hide its start, few enough to share work evenly
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -103,31 +112,46 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
                             help="keep a copy of one operand: cache_read of it before the rule, or "
                             "schedule the program by the fallback rule")  # fmt: skip
-    before = node(sch, block)
-    rows, columns, depth = (extent_of(before, axes) for axes in (facts.m, facts.n, facts.k))
+    product = _product(node(sch, block), facts)
     form = canonicalize(sch, block, tail, target)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
-    # Sums for an unknown number of rows would be kept for all of them: no task has its own part.
-    sums = None if rows is None else _cut_depth(sch, form, batch, most_depth(target, form.tile))
+    plan = gemm_plan(target, product, form.tile)
+    sums = None if plan.depth is None else _cut_depth(sch, form, batch, plan.depth)
     pieces, loops = _pieces_and_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
-    mo, mi = sch.split(m0, [None, min(_ROW_TILES, extent(sch, m0) or _ROW_TILES)])
-    no, ni = sch.split(n0, [None, panel_chunk(target, form.tile, depth, columns)])
+    mo, mi = sch.split(m0, [None, plan.row_tiles])
+    no, ni = sch.split(n0, [None, plan.panels])
     k = loops[batch + 2 :]
-    sch.reorder(*loops[:batch], mo, no, *pieces, mi, ni, *k, m1, n1)
+    outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
+    sch.reorder(*loops[:batch], *outer, *pieces, *inner, *k, m1, n1)
     if sums is None:
-        sch.reverse_compute_at(tail, ni)
+        sch.reverse_compute_at(tail, inner[1])
         tile_registers(sch, form, m1, k)
         vector_rows(sch, tail, form.tile.columns)
     else:
-        sch.reverse_compute_at(tail, no)
-        _add_up(sch, form, sums, ni, pieces[0])
+        sch.reverse_compute_at(tail, outer[1])
+        _add_up(sch, form, sums, inner[1], pieces[0])
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
-    sch.parallel(sch.fuse(*loops[:batch], mo, no))
+    sch.parallel(sch.fuse(*loops[:batch], *outer))
     pack(sch, form, batch)
+
+
+def _product(block: ir.Block, facts: Contraction) -> Product:
+    """Extents, and how the left operand moves with the last row and reduction axes."""
+    bits = block.writes[0].buffer.dtype.bits
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
+    address = address_of(load, block)
+    steps: list[int] = []
+    for axes in (facts.m, facts.k):
+        found = (stride(address, block.iter_vars[p]) for p in axes)
+        step = min(found, default=math.inf)
+        steps.append(0 if math.isinf(step) else int(step) * bits // 8)
+    batch, rows, columns, depth = (extent_of(block, axes) for axes in
+                                   (facts.batch, facts.m, facts.n, facts.k))  # fmt: skip
+    return Product(batch, rows, columns, depth, *steps, bits=bits)
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:

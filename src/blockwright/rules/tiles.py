@@ -6,12 +6,7 @@ import math
 
 import msgspec
 
-from blockwright.target import Target
-
-_FMA_PER_CYCLE = 2
-_LOADS_PER_CYCLE = 2
-_ISSUE_PER_CYCLE = 4
-_FMA_LATENCY = 4
+from blockwright.target import Core, Target
 
 
 class RegisterTile(msgspec.Struct, frozen=True):
@@ -26,16 +21,16 @@ class RegisterTile(msgspec.Struct, frozen=True):
         return self.vectors * self.lanes
 
 
-def _efficiency(rows: int, vectors: int) -> float:
+def _efficiency(core: Core, rows: int, vectors: int) -> float:
     """Share of the FMA peak that the inner loop can reach: ports, front end, latency."""
     fmas = rows * vectors
     cycles = max(
-        fmas / _FMA_PER_CYCLE,
-        (rows + vectors) / _LOADS_PER_CYCLE,
-        (fmas + rows + vectors + 2) / _ISSUE_PER_CYCLE,
-        _FMA_LATENCY,  # every accumulator waits for its own last update
+        fmas / core.arithmetic,
+        (rows + vectors) / core.loads,
+        (fmas + rows + vectors + 2) / core.issue,
+        core.latency,  # every accumulator waits for its own last update
     )
-    return fmas / _FMA_PER_CYCLE / cycles
+    return fmas / core.arithmetic / cycles
 
 
 def _filled(extent: int | None, step: int) -> float:
@@ -66,7 +61,7 @@ def choose_register_tile(
         for height in range(1, 17):
             if height * vectors + vectors + 1 > target.vector_registers:
                 continue
-            score = _efficiency(height, vectors) * _filled(columns, vectors * lanes)
+            score = _efficiency(target.core, height, vectors) * _filled(columns, vectors * lanes)
             score *= _filled(rows, height) if rows is not None else _row_waste(height)
             score -= 0.004 * (height + vectors) / (height * vectors)  # fewer loads when equal
             tile = RegisterTile(height, vectors, lanes)
@@ -117,7 +112,7 @@ def most_skinny_rows(target: Target, bits: int) -> int:
 def dot_tile(target: Target, rows: int, many: int | None, bits: int) -> int:
     """Rows of the matrix whose dot products with `rows` others run at once, in registers."""
     fits = [n for n in range(1, 9) if n * rows + n + 1 <= target.vector_registers]
-    score = {n: _efficiency(rows, n) * _filled(many, n) for n in fits or [1]}
+    score = {n: _efficiency(target.core, rows, n) * _filled(many, n) for n in fits or [1]}
     return max(score, key=lambda n: (round(score[n], 2), -n))
 
 
