@@ -50,7 +50,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     names = ", ".join(CASES)
     parser.add_argument(
-        "case", nargs="*", choices=[[], *CASES], metavar="CASE",
+        "case",
+        nargs="*",
+        choices=[[], *CASES],
+        metavar="CASE",
         help=f"of {names}; all but the last by default",
     )
     parser.add_argument("--artefact", type=Path, help="a saved model to time; else one is built")

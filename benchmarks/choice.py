@@ -1,8 +1,8 @@
-"""Is the choice good? The rule's schedule of random matrix products beside a declared grid of others.
+"""Is the choice good? The rule's schedule of random matrix products beside a grid of others.
 
-For every shape some points of the grid (`choice_grid`) are drawn, built, checked against the
-product in float64 and timed in turns in this process; then neighbours of the fastest are tried until
-none is faster. The fastest few and the rule's schedule are timed once more, in turns, which decides.
+For every shape some points of the grid (`choice_grid`) are drawn, built, checked against the product
+in float64 and timed in turns in this process; then neighbours of the fastest are tried until none is
+faster. The fastest few and the rule's schedule are timed once more, in turns, which decides.
 Reported are the rule's speed by that of the fastest, and how well the cost model's predictions rank
 the drawn points: within each shape, and all together by the speed predicted and reached.
 """
@@ -31,9 +31,10 @@ from benchmarks.choice_grid import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from blockwright.ir import PrimFunc
     from blockwright.target import Target
-    from numpy.typing import NDArray
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MEAN, WORST, RANKS = 0.95, 0.80, 0.80

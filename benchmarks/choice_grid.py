@@ -2,8 +2,8 @@
 
     C[m, n] = sum over k of A[m, k] * W[k, n], W constant
 
-What varies: the register tile (every one that fits), how the reduction is cut, rows and columns of a
-task, the order in which tasks and the tiles of a task are passed, and whether W is packed into
+What varies: the register tile (every one that fits), how the reduction is cut, rows and columns of
+a task, the order in which tasks and the tiles of a task are passed, and whether W is packed into
 panels. Nothing here knows what the compiler's rules would choose.
 """
 
@@ -126,7 +126,7 @@ def program(shape: Shape) -> PrimFunc:
     import blockwright as bw
     from blockwright.rules import CONSTANT_PARAMS
 
-    func = bw.from_source(f'''
+    func = bw.from_source(f"""
 @T.prim_func
 def product(
     A: T.Buffer(({shape.m}, {shape.k}), "float32"),
@@ -139,7 +139,7 @@ def product(
             with T.init():
                 C[vi, vj] = T.float32(0)
             C[vi, vj] = C[vi, vj] + A[vi, vk] * W[vk, vj]
-''')
+""")
     return func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,)})
 
 
@@ -154,23 +154,26 @@ def scheduled(shape: Shape, point: Point, target: Target) -> PrimFunc:
     *piece, m, n = sch.get_loops("C") if partial is not None else sch.get_loops("C")[:2]
     m0, m1 = sch.split(m, [None, point.rows])
     n0, n1 = sch.split(n, [None, width])
+    if partial is None:
+        k = sch.get_loops("C")[-1]
+        sch.reorder(m0, n0, k, m1, n1)
+        _tile(sch, sch.get_block("C"), column, k, m1, point, width)
+    else:
+        sch.reorder(m0, n0, m1, n1)
+        sch.compute_at(partial, n0, preserve_unit_loops=True)
+        pm, pn, pk = sch.get_loops(partial)[-3:]
+        sch.reorder(pk, pm, pn)
+        _tile(sch, partial, column, pk, pm, point, width)
     row_tiles, column_tiles = math.ceil(shape.m / point.rows), math.ceil(shape.n / width)
     mo, mi = sch.split(m0, [None, min(point.row_tiles or row_tiles, row_tiles)])
     no, ni = sch.split(n0, [None, min(max(1, (point.columns or shape.n) // width), column_tiles)])
     outer, inner = ((no, mo), (ni, mi)) if point.rows_inside else ((mo, no), (mi, ni))
+    sch.reorder(*outer, *piece, *inner)
     if partial is None:
-        k = sch.get_loops("C")[-1]
-        sch.reorder(*outer, *inner, k, m1, n1)
         sch.reverse_compute_at(result, inner[1])
-        _tile(sch, sch.get_block("C"), column, k, m1, point, width)
         _rows(sch, result, width)
     else:
-        sch.reorder(*outer, *piece, *inner, m1, n1)
         sch.reverse_compute_at(result, outer[1])
-        sch.compute_at(partial, inner[1], preserve_unit_loops=True)
-        pm, pn, pk = sch.get_loops(partial)[-3:]
-        sch.reorder(pk, pm, pn)
-        _tile(sch, partial, column, pk, pm, point, width)
         start = sch.decompose_reduction("C", piece[0])
         for block in (start, sch.get_block("C")):
             _rows(sch, block, width)

@@ -67,7 +67,7 @@ def test_a_copy_fetches_every_line_once_into_every_cache() -> None:
 
 
 def test_a_strided_read_fetches_a_line_for_each_element() -> None:
-    assert fetched(copy(1 << 16, 16), 1)["A"] == pytest.approx(1 << 16)
+    assert fetched(copy(1 << 16, 16), 1)["A"] == pytest.approx(1 << 16, rel=1e-3)
     assert fetched(copy(1 << 16, 4), 1)["A"] == pytest.approx((1 << 16) / 4, rel=1e-3)
 
 
@@ -85,8 +85,8 @@ def test_a_product_beyond_the_cache_reads_its_right_operand_for_every_row() -> N
 
 
 def test_a_blocked_product_moves_what_its_blocks_need() -> None:
-    """Blocks of 32 × 32 × 32: three of them fit the first cache; A's and B's are fetched for each of
-    (n / 32)³ steps, C's once for (n / 32)²."""
+    """Blocks of 32 × 32 × 32: three of them fit the first cache; A's and B's are fetched for each
+    of (n / 32)³ steps, C's once for (n / 32)²."""
     size, block = 1056, 32  # no power of two, which would drive rows out of their sets
     sch = Schedule(matmul(size, size, size))
     sch.tile("C", "i j k -> i0 j0 k0 i1 k1 j1", i1=block, j1=block, k1=block)
@@ -115,7 +115,7 @@ def rows(A: T.Buffer((16, {pitch}), "float32"), B: T.Buffer((16,), "float32")):
 
 
 def test_a_register_tile_costs_what_its_ports_allow() -> None:
-    """6 × 16 in vectors of 8: 12 products at two a cycle, and 8 loads at two a cycle beside them."""
+    """6 × 16 in vectors of 8: 12 products at two a cycle, beside them 8 loads at two a cycle."""
     sch = Schedule(matmul(6, 16, 256))
     nest = sch.tile("C", "i j k -> k i j0 j1", j1=8)
     sch.cache_write("C", 0, "local")
@@ -128,6 +128,17 @@ def test_a_register_tile_costs_what_its_ports_allow() -> None:
     found = kernels(Reader(sch.func, ONE, {}).body, ONE)
     (update,) = (k for k in found if len(k.loops) == 1 and k.loops[0].count == 256)
     assert cycles(update, ONE) == pytest.approx(256 * 6 + ONE.core.loop_exit)
+
+
+def test_iterations_beyond_the_end_cost_nothing() -> None:
+    """Tasks of 48 of 100 rows: three, the last of which has four rows."""
+
+    def rows(together: int) -> float:
+        sch = Schedule(matmul(100, 64, 64))
+        sch.split(sch.get_loops("C")[0], [None, together])
+        return estimate(sch.func, ONE).seconds
+
+    assert rows(48) == pytest.approx(rows(50), rel=0.05)
 
 
 def test_one_accumulator_waits_for_itself() -> None:
@@ -149,13 +160,14 @@ def test_threads_share_the_work_and_pay_for_starting() -> None:
     sch = Schedule(matmul(256, 256, 256))
     sch.parallel(sch.get_loops("C")[0])
     one, two = (estimate(sch.func, target) for target in (ONE, TWO))
-    started = two.causes["threads"]
-    assert started > 0
-    assert two.seconds - started == pytest.approx((one.seconds - one.causes["threads"]) / 2, rel=0.02)
+    working = [e.seconds - e.causes["threads"] for e in (one, two)]
+    assert two.causes["threads"] > 0
+    assert working[1] == pytest.approx(working[0] / 2, rel=0.02)
 
 
 def test_a_task_more_than_threads_is_a_round_more() -> None:
     """Three tasks on two threads take as long as four."""
+
     def rows(many: int) -> ir.PrimFunc:
         sch = Schedule(matmul(many * 64, 64, 64))
         outer, _ = sch.split(sch.get_loops("C")[0], [None, 64])
@@ -168,6 +180,7 @@ def test_a_task_more_than_threads_is_a_round_more() -> None:
 
 def test_fused_loops_are_taken_apart_again() -> None:
     """Tasks of fused rows and columns touch what the two loops touched."""
+
     def blocked(fused: bool) -> ir.PrimFunc:
         sch = Schedule(matmul(512, 512, 64))
         nest = sch.tile("C", "i j k -> i0 j0 i1 k j1", i1=32, j1=32)
@@ -213,7 +226,7 @@ def column(A: T.Buffer((4096, 1024), "float32"), B: T.Buffer((4, 4096), "float32
     found = kernels(Reader(column, ONE, {}).body, ONE)
     first, _ = page_levels(ONE)
     pages = {s.name: n for (_, s), n in traffic(found, first, again=False).items()}
-    assert pages["A"] == pytest.approx(4 * 4096)
+    assert pages["A"] == pytest.approx(4 * 4096, rel=1e-3)
 
 
 def test_symbolic_sizes_are_given_by_name() -> None:
@@ -240,7 +253,9 @@ def test_more_work_takes_longer(size: int) -> None:
 
 
 def test_a_faster_machine_is_faster() -> None:
-    func = copy(1 << 22)
+    sch = Schedule(copy(1 << 22))
+    sch.vectorize(sch.split(sch.get_loops("B")[0], [None, 8])[1])
+    func = sch.func
     core = msgspec.structs.replace(ONE.core, level_bytes=(64.0, 32.0, 32.0), memory_bytes=32.0)
     slow, fast = (estimate(func, t, again=False) for t in (ONE, Target(ONE, core=core)))
     assert slow.limits == "memory"

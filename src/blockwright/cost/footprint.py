@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable
 
@@ -85,11 +86,11 @@ def _spacing(bases: list[float]) -> tuple[tuple[float, float], ...]:
     """Places as repetitions of a distance; of several, as far as they repeat."""
     if len(bases) < 2:
         return ()
-    gaps = {b - a for a, b in zip(bases, bases[1:], strict=False)}
+    gaps = {b - a for a, b in itertools.pairwise(bases)}
     nearest = min(gaps)
     if len(gaps) == 1:
         return ((nearest, len(bases)),)
-    runs = 1 + sum(b - a > nearest for a, b in zip(bases, bases[1:], strict=False))
+    runs = 1 + sum(b - a > nearest for a, b in itertools.pairwise(bases))
     each = len(bases) / runs
     apart = (bases[-1] - bases[0] - nearest * (each - 1)) / max(1, runs - 1)
     return ((nearest, each), (apart, runs))

@@ -4,7 +4,7 @@ Block iterators become what they are bound to, views become regions of what they
 whose variable is divided somewhere become one loop per digit:
 
     for task in T.parallel(32):        loop of 4 (parallel), loop of 8 (parallel)
-        A[task // 8, task % 8]    →    A moves with the first by a row, with the second by an element
+        A[task // 8, task % 8]    →    A moves by rows with the first, by elements with the second
 
 Intermediate buffers are as small as lowering will make them: what lies inside the loops that all
 accesses share. Their rows then follow each other closely.
@@ -91,8 +91,7 @@ class Reader:
         if isinstance(stmt, ir.Evaluate):
             return [self._step([stmt.value], stmt.value)]
         if isinstance(stmt, ir.IfThenElse):
-            other = [] if stmt.else_case is None else self._statement(stmt.else_case)
-            return self._statement(stmt.then_case) + other
+            return self._choice(stmt)
         if isinstance(stmt, ir.LetStmt):
             self._known[stmt.var] = form_of(stmt.value, self._known)
             return self._statement(stmt.body)
@@ -103,6 +102,16 @@ class Reader:
         if isinstance(stmt, ir.AttrStmt | ir.Allocate | ir.DeclBuffer | ir.While):
             return self._statement(stmt.body)
         return []
+
+    def _choice(self, stmt: ir.IfThenElse) -> list[Loop | Step]:
+        """Both sides, each as often as its condition lets it."""
+        share = self._holds(stmt.condition)
+        nodes = self._statement(stmt.then_case)
+        other = [] if stmt.else_case is None else self._statement(stmt.else_case)
+        for side, often in ((nodes, share), (other, 1 - share if share < 1 else 1.0)):
+            for step, _ in steps(side):
+                step.share *= often
+        return nodes + other
 
     def _for(self, stmt: ir.For) -> list[Loop | Step]:
         first = form_of(stmt.min, self._known)
@@ -158,7 +167,27 @@ class Reader:
             share = 1 / math.prod(loop.count for loop in reduced)
             for step, _ in steps(nodes):
                 step.share = share
-        return nodes + self._statement(block.body)
+        nodes += self._statement(block.body)
+        share = self._holds(stmt.predicate)
+        if share < 1:
+            for step, _ in steps(nodes):
+                step.share *= share
+        return nodes
+
+    def _holds(self, condition: ir.Expr) -> float:
+        """How often a condition holds, its sides being as likely to be anywhere in their range."""
+        if isinstance(condition, ir.And):
+            return self._holds(condition.a) * self._holds(condition.b)
+        if isinstance(condition, ir.GT | ir.GE):
+            return self._holds(ir.LT(condition.b, condition.a))
+        if not isinstance(condition, ir.LT | ir.LE):
+            return 1.0
+        a, b = (form_of(side, self._known) for side in (condition.a, condition.b))
+        gap = add(a, b, -1)
+        if gap.scattered:
+            return 1.0
+        values = gap.high() - gap.low() + 1
+        return min(1.0, max(0.0, -gap.low() / values))
 
     def _store(self, stmt: ir.BufferStore) -> Step:
         step = self._step([stmt.value, *stmt.indices], stmt.value, stmt)

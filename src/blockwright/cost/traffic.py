@@ -1,9 +1,9 @@
 """Lines that kernels fetch into each level of the memory, by the footprint method.
 
 While one iteration of a loop finds room in a level, what it shares with the next iteration is still
-there: the whole loop fetches each line that it touches once. Where an iteration finds no room, every
-iteration fetches anew what it needs. Between three quarters of a level and a quarter beyond it, the
-truth is taken to lie between.
+there: the whole loop fetches each line that it touches once. Where an iteration finds no room,
+every iteration fetches anew what it needs. Between three quarters of a level and a quarter beyond
+it, the truth is taken to lie between.
 """
 
 from __future__ import annotations

@@ -35,10 +35,10 @@ from blockwright.rules.facts import (
     stride,
     windowed,
 )
+from blockwright.rules.gemm_plan import Product, gemm_plan
 from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.gemm_plan import Product, gemm_plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
