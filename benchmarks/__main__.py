@@ -37,7 +37,7 @@ def main() -> int:
             reached &= tools.main()
         elif name == "choice":
             plan = choice.Plan(options.shapes, options.schedules, options.seed, options.rounds + 2,
-                               options.threads)  # fmt: skip
+                               options.threads, options.clock, options.target)  # fmt: skip
             reached &= choice.main(plan)
         else:
             cases = versus.Plan(options.only, options.peers, options.threads, options.rounds,
@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     grid.add_argument("--shapes", type=int, default=4, help="random matrix products (4)")
     grid.add_argument("--schedules", type=int, default=16, help="drawn for each of them (16)")
     grid.add_argument("--seed", type=int, default=0, help="of both (0)")
+    grid.add_argument("--target", default="native", help="what is built for (native)")
     return parser
 
 

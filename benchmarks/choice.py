@@ -1,10 +1,11 @@
 """Is the choice good? The rule's schedule of random matrix products beside a grid of others.
 
-For every shape some points of the grid (`choice_grid`) are drawn, built, checked against the product
-in float64 and timed in turns in this process; then neighbours of the fastest are tried until none is
-faster. The fastest few and the rule's schedule are timed once more, in turns, which decides.
-Reported are the rule's speed by that of the fastest, and how well the cost model's predictions rank
-the drawn points: within each shape, and all together by the speed predicted and reached.
+For every shape some points of the grid (`choice_grid`) are drawn, built, checked against the
+product in float64 and timed in turns in this process; then neighbours of the fastest are tried
+until none is faster. The fastest few and the rule's schedule are timed once more, in turns, which
+decides. Reported are the rule's speed by that of the fastest, and how well the cost model's
+predictions rank the drawn points: within each shape, and all together by the speed predicted and
+reached.
 """
 
 from __future__ import annotations
@@ -47,13 +48,16 @@ _TOLERANCE = 1e-3  # of sums of at most 1536 products of numbers in [0, 1)
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: shapes, points drawn of the grid per shape, seed, and rounds of timing."""
+    """What to do: shapes, points drawn of the grid per shape, seed, rounds of timing, threads, the
+    clock, which with one thread may be the processor's, and the target to build for."""
 
     shapes: int = 6
     schedules: int = 16
     seed: int = 0
     rounds: int = 5
     threads: int = 2
+    clock: str = "wall"
+    target: str = "native"
 
 
 class Candidate:
@@ -93,10 +97,10 @@ class Candidate:
         if not error <= _TOLERANCE:
             raise AssertionError(f"{self.name}: the product is wrong by {error:.1e}")
 
-    def time(self) -> None:
-        start = time.perf_counter()
+    def time(self, clock: Callable[[], float]) -> None:
+        start = clock()
         self.call()
-        self.times.append(time.perf_counter() - start)
+        self.times.append(clock() - start)
 
 
 class Operands:
@@ -120,6 +124,8 @@ class Line:
     best: str
     gflops: float
     ranks: float
+    points: tuple[str, ...]
+    limits: tuple[str, ...]
     predicted: tuple[float, ...]
     measured: tuple[float, ...]
 
@@ -141,25 +147,26 @@ def study(shape: Shape, plan: Plan, draw: random.Random, target: Target) -> Line
     points: dict[Point, Candidate] = {}
     while len(points) < plan.schedules:
         _add(points, random_point(draw, shape, target), shape, operands, target)
-    in_turns([ours, *points.values()], plan.rounds)
+    in_turns([ours, *points.values()], plan)
     drawn = list(points.values())
     for _ in range(_STEPS):
         fastest = min(points, key=lambda p: points[p].seconds)
         near = [p for p in neighbours(fastest, shape, target) if p not in points]
         new = [_add(points, point, shape, operands, target) for point in near]
-        in_turns([points[fastest], *new], plan.rounds)
+        in_turns([points[fastest], *new], plan)
         if min(points, key=lambda p: points[p].seconds) == fastest:
             break
     final = sorted(points.values(), key=lambda c: c.seconds)[:_FINAL]
     for candidate in (ours, *final):
         candidate.times.clear()
-    in_turns([ours, *final], 4 * plan.rounds)
+    in_turns([ours, *final], plan, 4)
     best = min(final, key=lambda c: c.seconds)
     predicted = tuple(c.predicted for c in drawn)
     measured = tuple(c.seconds for c in drawn)
     return Line(str(shape), best.seconds / ours.seconds, ours.seconds, best.name,
                 shape.operations / ours.seconds / 1e9, correlation(predicted, measured),
-                predicted, measured)  # fmt: skip
+                tuple(c.name for c in drawn), tuple(c.limits for c in drawn), predicted,
+                measured)  # fmt: skip
 
 
 def _add(
@@ -171,12 +178,13 @@ def _add(
     return points[point]
 
 
-def in_turns(candidates: Sequence[Candidate], rounds: int) -> None:
+def in_turns(candidates: Sequence[Candidate], plan: Plan, rounds: int = 1) -> None:
     """Time all candidates, one call after the other, several times over."""
-    for _ in range(rounds):
+    clock = time.perf_counter if plan.clock == "wall" else time.process_time
+    for _ in range(rounds * plan.rounds):
         for candidate in candidates:
             candidate.call()  # its code and data are at hand, and not the one's before
-            candidate.time()
+            candidate.time(clock)
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -197,7 +205,7 @@ def main(plan: Plan) -> bool:
     import blockwright as bw
 
     bw.set_num_threads(plan.threads)
-    target = bw.Target("native", num_threads=plan.threads)
+    target = bw.Target(plan.target, num_threads=plan.threads)
     draw = random.Random(plan.seed)
     print(HEADER)
     lines: list[Line] = []

@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.cost.footprint import Level
+from blockwright.cost.footprint import Group, Level, footprint
 from blockwright.cost.kernels import Kernel, cycles, kernels
 from blockwright.cost.nest import Loop, Step
 from blockwright.cost.read import Reader
 from blockwright.cost.traffic import cache_levels, page_levels, traffic
 from blockwright.target import Target
 
-_SHOWS = 0.15  # of what takes less time than the longest
-_FEW = 4  # lines in a row, below which the next is not fetched in advance
+_SHOWS = 0.05  # of what takes less time than the longest
+_FEW = 2  # lines left out, from which on the next one is not fetched in advance
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -119,7 +119,7 @@ def _fetch_cycles(
             groups = [g for g in found[number].groups if g.access.storage is storage]
             ways = 2 if any(g.stored for g in groups) else 1
             each = ways * level.line / rate
-            if any(_leaps(found[number], g.access.moves, level) for g in groups):
+            if any(_leaps(found[number], g, level) for g in groups):
                 each = max(each, core.line_wait)
             waits[number][source] = waits[number].get(source, 0.0) + lines * each
     for level, wait in zip(page_levels(target), core.page_wait, strict=True):
@@ -128,10 +128,14 @@ def _fetch_cycles(
     return waits
 
 
-def _leaps(kernel: Kernel, moves: Mapping[Loop, float], level: Level) -> bool:
-    """Whether the innermost loop that moves an access leaves the neighbourhood each time."""
-    steps = [abs(moves[loop]) for loop in kernel.loops if loop in moves]
-    return bool(steps) and steps[-1] >= _FEW * level.line
+def _leaps(kernel: Kernel, group: Group, level: Level) -> bool:
+    """Whether the innermost loop that moves an access leaves out lines each time."""
+    moves = group.access.moves
+    depth = next((d for d in range(len(kernel.loops), 0, -1) if kernel.loops[d - 1] in moves), 0)
+    if not depth:
+        return False
+    each = footprint(group, kernel.loops, 1, level.line)
+    return abs(moves[kernel.loops[depth - 1]]) >= each.run + _FEW * level.line
 
 
 def _threads(body: list[Loop | Step], target: Target, times: float) -> float:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.cost.form import SCATTERED, Form, add, form_of, scale
+from blockwright.cost.form import Form, add, form_of, scale
 from blockwright.cost.nest import Access, Kind, Loop, Step, Storage, steps
 from blockwright.target import Target
 
@@ -337,4 +337,4 @@ def _divisors(func: ir.PrimFunc) -> dict[ir.Var, set[int]]:
     return found
 
 
-__all__ = ["SCATTERED", "Reader", "share_out"]
+__all__ = ["Reader", "share_out"]

@@ -44,7 +44,7 @@ class Core(msgspec.Struct, frozen=True):
     page: int = 4096
     pages: tuple[int, int] = (64, 1536)
     page_wait: tuple[int, int] = (7, 30)
-    hertz: float = 3.0e9
+    hertz: float = 3.5e9
 
 
 def core_of(arch: str, vector_bits: int) -> Core:
