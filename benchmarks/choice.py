@@ -66,6 +66,7 @@ class Candidate:
     def __init__(self, name: str, func: PrimFunc, target: Target) -> None:
         import blockwright as bw
         from blockwright.cost import estimate
+        from blockwright.ir import const_int
         from blockwright.passes.lift_packing import split_prologue
 
         kernel, packs = split_prologue(func, {1})
@@ -76,7 +77,7 @@ class Candidate:
         self.times: list[float] = []
         self._run = bw.build(kernel, target)[kernel.name]
         self._pack = bw.build(packs[0].pack, target)[packs[0].pack.name] if packs else None
-        self._packed = tuple(int(d.value) for d in packs[0].packed.shape) if packs else ()
+        self._packed = [const_int(d) or 0 for d in packs[0].packed.shape] if packs else []
 
     @property
     def seconds(self) -> float:
@@ -205,7 +206,8 @@ def main(plan: Plan) -> bool:
     import blockwright as bw
 
     bw.set_num_threads(plan.threads)
-    target = bw.Target(plan.target, num_threads=plan.threads)
+    caches = bw.Target("native").caches  # of this machine, whatever is built for
+    target = bw.Target(plan.target, num_threads=plan.threads, caches=caches)
     draw = random.Random(plan.seed)
     print(HEADER)
     lines: list[Line] = []

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from blockwright.ir import PrimFunc
+    from blockwright.ir import Expr, PrimFunc
     from blockwright.schedule import BlockRV, LoopRV, Schedule
     from blockwright.target import Target
 
@@ -123,23 +123,14 @@ def neighbours(point: Point, shape: Shape, target: Target) -> Iterator[Point]:
 @functools.cache
 def program(shape: Shape) -> PrimFunc:
     """The product as it is written, W marked as constant."""
-    import blockwright as bw
+    from blockwright import ir
     from blockwright.rules import CONSTANT_PARAMS
+    from blockwright.script.compute import Program
 
-    func = bw.from_source(f"""
-@T.prim_func
-def product(
-    A: T.Buffer(({shape.m}, {shape.k}), "float32"),
-    W: T.Buffer(({shape.k}, {shape.n}), "float32"),
-    C: T.Buffer(({shape.m}, {shape.n}), "float32"),
-):
-    for i, j, k in T.grid({shape.m}, {shape.n}, {shape.k}):
-        with T.block("C"):
-            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-            with T.init():
-                C[vi, vj] = T.float32(0)
-            C[vi, vj] = C[vi, vj] + A[vi, vk] * W[vk, vj]
-""")
+    p = Program("product")
+    m, n, k = (ir.const(extent, "int64") for extent in (shape.m, shape.n, shape.k))
+    a, w = p.param("A", (m, k), "float32"), p.param("W", (k, n), "float32")
+    func = p.finish([p.reduce("C", (m, n), (k,), lambda i, j, k: a[i, k] * w[k, j])])
     return func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,)})
 
 
@@ -210,7 +201,11 @@ def _operands(sch: Schedule, point: Point, width: int) -> tuple[BlockRV, BlockRV
         else:
             sch.compute_inline(block)
     if panels is not None:
-        sch.transform_layout(panels, ("write", 0), lambda n, k: (n // width, k, n % width))
+
+        def panel_of(n: Expr, k: Expr) -> tuple[Expr, ...]:
+            return n // width, k, n % width
+
+        sch.transform_layout(panels, ("write", 0), panel_of)
     return column, panels, result
 
 

@@ -9,7 +9,7 @@ written down by hand, so that a rule can compare plans before it schedules any. 
 
 from blockwright.cost.estimate import Estimate, Part, estimate, estimate_nest
 from blockwright.cost.nest import Access, Loop, Step, Storage
-from blockwright.cost.read import share_out
+from blockwright.cost.read import around, share_out
 
 __all__ = [
     "Access",
@@ -18,6 +18,7 @@ __all__ = [
     "Part",
     "Step",
     "Storage",
+    "around",
     "estimate",
     "estimate_nest",
     "share_out",

@@ -132,10 +132,7 @@ class Reader:
         self._loops += chain
         body = self._statement(stmt.body)
         del self._loops[-len(chain) :]
-        for loop in reversed(chain):
-            loop.body = body
-            body = [loop]
-        return body
+        return around(chain, body)
 
     def _digits(self, var: ir.Var, extent: float, kind: Kind) -> list[tuple[Loop, int]]:
         """Loops that count an extent together, outermost first, each with its radix."""
@@ -269,7 +266,7 @@ class Reader:
         for buffer, places in by_buffer.items():
             outside: set[Loop] = set()
             if buffer not in self._parameters:
-                outside = set.intersection(*(set(p.loops) for p in places))
+                outside = set(places[0].loops).intersection(*(p.loops for p in places))
             for place in places:
                 place.forms = [_without(form, outside) for form in place.forms]
             shape = [form_of(d, self._known).middle() for d in buffer.shape]
@@ -308,6 +305,14 @@ def share_out(loops: Sequence[Loop], tasks: float, threads: int) -> None:
         loop.count = count
 
 
+def around(loops: Sequence[Loop], body: list[Loop | Step]) -> list[Loop | Step]:
+    """Put loops around a body, the first one outermost."""
+    for loop in reversed(loops):
+        loop.body = body
+        body = [loop]
+    return body
+
+
 def _without(form: Form, loops: set[Loop]) -> Form:
     if form.scattered or not loops:
         return form
@@ -337,4 +342,4 @@ def _divisors(func: ir.PrimFunc) -> dict[ir.Var, set[int]]:
     return found
 
 
-__all__ = ["Reader", "share_out"]
+__all__ = ["Reader", "around", "share_out"]

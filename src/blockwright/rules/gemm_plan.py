@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from blockwright.cost import Access, Loop, Step, Storage, estimate_nest, share_out
+from blockwright.cost import Access, Loop, Step, Storage, around, estimate_nest, share_out
 from blockwright.rules.tiles import RegisterTile, most_depth, panel_chunk
 from blockwright.target import Target
 
@@ -184,9 +184,7 @@ def _nest(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) 
     tasks = [batch, first.outer, second.outer]
     share_out(tasks, math.prod(loop.count for loop in tasks), target.num_threads)
     chain = [*tasks, piece, first.inner, second.inner]
-    for loop in reversed(chain):
-        loop.body = body
-        body = [loop]
+    around(chain, body)
     return chain[0]
 
 

@@ -64,6 +64,7 @@ class Target:
         name: one of `target_names()`, optionally followed by "+feature" parts; or a `Target`.
         num_threads: threads a parallel loop may use; default: what the machine offers.
         core: what a core does per cycle; default: `core_of` the architecture and vector width.
+        caches: data caches, first level first; default: this machine's, or common ones.
 
     Attributes:
         name: as given.
@@ -104,7 +105,7 @@ class Target:
 
     def __init__(
         self, name: str | Target = "native", *, num_threads: int | None = None,
-        core: Core | None = None,
+        core: Core | None = None, caches: tuple[Cache, ...] | None = None,
     ) -> None:  # fmt: skip
         fields = dict(vars(name)) if isinstance(name, Target) else dict(_describe(name))
         if num_threads is not None:
@@ -112,8 +113,8 @@ class Target:
                 raise TargetError(f"num_threads must be at least 1, got {num_threads}",
                                   code="BW652", help="leave it out for the default")  # fmt: skip
             fields["num_threads"] = num_threads
-        if core is not None:
-            fields["core"] = core
+        given = {"core": core, "caches": caches}
+        fields |= {key: value for key, value in given.items() if value is not None}
         for key, value in fields.items():
             object.__setattr__(self, key, value)
 
