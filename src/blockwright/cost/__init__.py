@@ -7,7 +7,7 @@ written down by hand, so that a rule can compare plans before it schedules any. 
 `target.core` and `target.caches`; nothing is measured.
 """
 
-from blockwright.cost.estimate import Estimate, Part, estimate, estimate_nest
+from blockwright.cost.model import Estimate, Part, estimate, estimate_nest
 from blockwright.cost.nest import Access, Loop, Step, Storage
 from blockwright.cost.read import around, share_out
 

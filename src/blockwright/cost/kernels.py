@@ -48,9 +48,14 @@ class Kernel(msgspec.Struct, eq=False):
         return found
 
     @property
+    def share(self) -> float:
+        """Of the iterations around it, those in which its conditions hold."""
+        return max(step.share for step, _ in self.body)
+
+    @property
     def times(self) -> float:
         """How often it runs, in the busiest thread."""
-        return math.prod(loop.count for loop in self.loops)
+        return self.share * math.prod(loop.count for loop in self.loops)
 
 
 def kernels(nodes: list[Loop | Step], target: Target) -> list[Kernel]:
@@ -102,24 +107,32 @@ def cycles(kernel: Kernel, target: Target) -> float:
     """Cycles of all passes, with everything in the first cache."""
     core, vector = target.core, target.vector_bits / 8
     arithmetic = loads = stores = chain = 0.0
+    load_bytes = store_bytes = 0.0
     inner = kernel.loops[-1] if kernel.loops else None
     counted: set[tuple[object, ...]] = set()
     for step, loops in kernel.body:
-        instances = step.share * math.prod(_vectors(loop, step.width, vector) for loop in loops)
+        share = step.share / kernel.share
+        instances = share * math.prod(_vectors(loop, step.width, vector) for loop in loops)
         arithmetic += step.operations * instances
         for access in step.accesses:
             key = (access.storage, access.stored, access.base, frozenset(access.moves.items()))
             if key in counted or not any(access.storage is g.access.storage for g in kernel.groups):
                 continue
             counted.add(key)
-            many = step.share * _instructions(access, loops, vector) / _hoisted(access, inner)
-            loads, stores = (loads, stores + many) if access.stored else (loads + many, stores)
-        chain = max(chain, _chain(step, loops, inner) * core.latency)
+            many = share * _instructions(access, loops, vector) / _hoisted(access, inner)
+            size = many * _reach(access, loops, vector)
+            if access.stored:
+                stores, store_bytes = stores + many, store_bytes + size
+            else:
+                loads, load_bytes = loads + many, load_bytes + size
+        chain = max(chain, share * _chain(step, loops, inner) * core.latency)
     spilled = kernel.spilled / vector
     loads, stores = loads + spilled, stores + spilled
+    load_bytes, store_bytes = load_bytes + kernel.spilled, store_bytes + kernel.spilled
     instructions = arithmetic + loads + stores + (2 if inner is not None else 0)
-    once = max(arithmetic / core.arithmetic, loads / core.loads, stores / core.stores,
-               instructions / core.issue, chain)  # fmt: skip
+    moved = max(loads / core.loads, load_bytes / core.load_bytes,
+                stores / core.stores, store_bytes / core.store_bytes)  # fmt: skip
+    once = max(arithmetic / core.arithmetic, moved, instructions / core.issue, chain)
     exits = kernel.times / inner.count if inner is not None else 0.0
     return kernel.times * once + exits * core.loop_exit
 
@@ -140,6 +153,16 @@ def _instructions(access: Access, loops: tuple[Loop, ...], vector: float) -> flo
     return many
 
 
+def _reach(access: Access, loops: tuple[Loop, ...], vector: float) -> float:
+    """Bytes of one of these."""
+    together = [
+        loop.count
+        for loop in {*loops, *access.moves}
+        if loop.kind == "lanes" and abs(access.moves.get(loop, 0)) == access.width
+    ]
+    return min(vector, access.width * math.prod(together))
+
+
 def _hoisted(access: Access, inner: Loop | None) -> float:
     """Iterations that share what the loop around does not move."""
     return 1 if inner is None or inner in access.moves or access.scattered else inner.count
@@ -152,4 +175,4 @@ def _chain(step: Step, loops: tuple[Loop, ...], inner: Loop | None) -> float:
     target = step.accesses[0]
     if inner in target.moves:
         return 0
-    return math.prod(loop.count for loop in loops if loop not in target.moves) * step.share
+    return math.prod(loop.count for loop in loops if loop not in target.moves)

@@ -2,8 +2,8 @@
 
 While one iteration of a loop finds room in a level, what it shares with the next iteration is still
 there: the whole loop fetches each line that it touches once. Where an iteration finds no room,
-every iteration fetches anew what it needs. Between three quarters of a level and a quarter beyond
-it, the truth is taken to lie between.
+every iteration fetches anew what it needs. Up to a quarter beyond the size of a level the truth is
+taken to lie between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blockwright.target import Target
 Fetched = dict[tuple[int, Storage], float]
 """Lines by kernel, that is its position in program order, and storage."""
 
-_ROOMY, _CROWDED = 0.75, 1.25
+_ROOMY, _CROWDED = 1.0, 1.25
 _Members = Sequence[tuple[int, Kernel]]
 
 
@@ -50,7 +50,7 @@ def traffic(kernels: Sequence[Kernel], level: Level, again: bool = True) -> Fetc
     members = list(enumerate(kernels))
     found = _below(members, 0, level)
     away = 1 - _fits(_distinct(members, 0, level)[1]) if again else 1.0
-    return {key: away * lines for key, lines in found.items()}
+    return {key: away * kernels[key[0]].share * lines for key, lines in found.items()}
 
 
 def _below(members: _Members, depth: int, level: Level) -> Fetched:

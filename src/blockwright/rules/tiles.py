@@ -26,7 +26,7 @@ def _efficiency(core: Core, rows: int, vectors: int) -> float:
     fmas = rows * vectors
     cycles = max(
         fmas / core.arithmetic,
-        (rows + vectors) / core.loads,
+        (rows + vectors) / core.loads,  # a row's is one element, broadcast
         (fmas + rows + vectors + 2) / core.issue,
         core.latency,  # every accumulator waits for its own last update
     )

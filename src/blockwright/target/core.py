@@ -15,7 +15,8 @@ class Core(msgspec.Struct, frozen=True):
 
     Attributes:
         arithmetic: vector instructions (FMA, addition, maximum) that begin.
-        loads, stores: vector loads and vector stores that begin.
+        loads, stores: loads and stores that begin, and
+        load_bytes, store_bytes: bytes that they move; wide vectors take more than their turn.
         issue: instructions of any kind.
         latency: cycles from an FMA to the next one that needs its result.
         level_bytes: bytes out of each cache but the first, nearest first, and then out of memory.
@@ -31,16 +32,18 @@ class Core(msgspec.Struct, frozen=True):
     """
 
     arithmetic: float
-    loads: float
-    stores: float
-    issue: float
+    loads: float = 2
+    stores: float = 1
+    issue: float = 4
+    load_bytes: float = 64.0
+    store_bytes: float = 32.0
     latency: int = 4
-    level_bytes: tuple[float, ...] = (32.0, 16.0, 10.0)
+    level_bytes: tuple[float, ...] = (28.0, 21.0, 10.0)
     memory_bytes: float = 16.0
     line_wait: float = 6.0
     fork: int = 8000
     task: int = 60
-    loop_exit: int = 10
+    loop_exit: int = 20
     page: int = 4096
     pages: tuple[int, int] = (64, 1536)
     page_wait: tuple[int, int] = (7, 30)
@@ -54,7 +57,5 @@ def core_of(arch: str, vector_bits: int) -> Core:
     schedule that suits the narrower ones suits them too.
     """
     if arch == "aarch64":
-        return Core(arithmetic=2, loads=2, stores=1, issue=4, level_bytes=(32.0, 16.0, 8.0))
-    if vector_bits == 512:
-        return Core(arithmetic=1, loads=1, stores=0.5, issue=5)
-    return Core(arithmetic=2, loads=2, stores=1, issue=4)
+        return Core(arithmetic=2, load_bytes=32, store_bytes=16, level_bytes=(28.0, 16.0, 8.0))
+    return Core(arithmetic=1, issue=5) if vector_bits == 512 else Core(arithmetic=2)
