@@ -10,6 +10,7 @@ the data before the first call, the code for remainders (counted as if it were l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -23,7 +24,7 @@ from blockwright.cost.traffic import cache_levels, page_levels, traffic
 from blockwright.target import Target
 
 _SHOWS = 0.05  # of what takes less time than the longest
-_FEW = 2  # lines left out, from which on the next one is not fetched in advance
+_FEW = 2  # lines left out, from which on a store waits for the next one
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -112,15 +113,17 @@ def _fetch_cycles(
     caches = cache_levels(target)
     waits: list[dict[str, float]] = [{} for _ in found]
     sources = [level.name for level in caches[1:]] + ["memory"]
-    rates = [core.level_bytes[min(k, len(core.level_bytes) - 1)] for k in range(len(sources))]
-    rates[-1] = min(core.level_bytes[-1], core.memory_bytes / target.num_threads)
-    for level, source, rate in zip(caches, sources, rates, strict=True):
+    rates, alone = (
+        [*figures[: len(sources) - 1], figures[-1]]
+        for figures in (core.level_bytes, core.line_waits)
+    )
+    rates[-1] = min(rates[-1], core.memory_bytes / target.num_threads)
+    for level, source, rate, wait in zip(caches, sources, rates, alone, strict=True):
         for (number, storage), lines in traffic(found, level, again).items():
             groups = [g for g in found[number].groups if g.access.storage is storage]
             ways = 2 if any(g.stored for g in groups) else 1
             each = ways * level.line / rate
-            if any(_leaps(found[number], g, level) for g in groups):
-                each = max(each, core.line_wait)
+            each += wait * max(_alone(found[number], group, level) for group in groups)
             waits[number][source] = waits[number].get(source, 0.0) + lines * each
     for level, wait in zip(page_levels(target), core.page_wait, strict=True):
         for (number, _), pages in traffic(found, level, again).items():
@@ -128,14 +131,24 @@ def _fetch_cycles(
     return waits
 
 
-def _leaps(kernel: Kernel, group: Group, level: Level) -> bool:
-    """Whether the innermost loop that moves an access leaves out lines each time."""
+def _alone(kernel: Kernel, group: Group, level: Level) -> float:
+    """Share of the lines that nobody fetches in advance.
+
+    Loads in regular steps are, however wide the steps, but for the first one of each row; a store
+    waits for its line where the innermost loop that moves it leaves lines out.
+    """
+    if group.access.scattered:
+        return 1.0
     moves = group.access.moves
     depth = next((d for d in range(len(kernel.loops), 0, -1) if kernel.loops[d - 1] in moves), 0)
     if not depth:
-        return False
+        return 0.0
+    inner = kernel.loops[depth - 1]
     each = footprint(group, kernel.loops, 1, level.line)
-    return abs(moves[kernel.loops[depth - 1]]) >= each.run + _FEW * level.line
+    if group.stored:
+        return float(abs(moves[inner]) >= each.run + _FEW * level.line)
+    row = footprint(group, [loop for loop in kernel.loops if loop is not inner], 1, level.line)
+    return min(1.0, math.prod(count for _, count in each.apart) / row.lines)
 
 
 def _threads(body: list[Loop | Step], target: Target, times: float) -> float:

@@ -21,7 +21,8 @@ class Core(msgspec.Struct, frozen=True):
         latency: cycles from an FMA to the next one that needs its result.
         level_bytes: bytes out of each cache but the first, nearest first, and then out of memory.
         memory_bytes: bytes out of memory for all cores together.
-        line_wait: cycles for a line of the second cache that nobody fetched in advance.
+        line_waits: cycles for a line from each of these that was not fetched in advance, because
+            the one before it lay elsewhere; several such lines are on their way at a time.
         fork: cycles until the threads have begun a parallel loop, and ended it.
         task: cycles to hand out one of its tasks.
         loop_exit: cycles lost where a loop ends otherwise than predicted.
@@ -40,7 +41,7 @@ class Core(msgspec.Struct, frozen=True):
     latency: int = 4
     level_bytes: tuple[float, ...] = (28.0, 21.0, 10.0)
     memory_bytes: float = 16.0
-    line_wait: float = 6.0
+    line_waits: tuple[float, ...] = (4.0, 12.0, 40.0)
     fork: int = 8000
     task: int = 60
     loop_exit: int = 20
