@@ -122,18 +122,25 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
     pieces, loops = _pieces_and_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
+    k = loops[batch + 2 :]
+    sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
+    if sums is None:
+        tile_registers(sch, form, m1, k)
+    else:
+        _sum_of_piece(sch, form, sums, n0)
+    # Tasks may be cut anywhere now: a condition is one of whole tiles.
     mo, mi = sch.split(m0, [None, plan.row_tiles])
     no, ni = sch.split(n0, [None, plan.panels])
-    k = loops[batch + 2 :]
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
-    sch.reorder(*loops[:batch], *outer, *pieces, *inner, *k, m1, n1)
+    sch.reorder(*loops[:batch], *outer, *pieces, *inner)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
-        tile_registers(sch, form, m1, k)
         vector_rows(sch, tail, form.tile.columns)
     else:
         sch.reverse_compute_at(tail, outer[1])
-        _add_up(sch, form, sums, inner[1], pieces[0])
+        clear = sch.decompose_reduction(form.block, pieces[0])
+        for handle in (clear, form.block):
+            vector_rows(sch, handle, form.tile.columns)
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
     sch.parallel(sch.fuse(*loops[:batch], *outer))
     pack(sch, form, batch)
@@ -190,9 +197,7 @@ def _pieces_and_loops(
     return ([], loops) if sums is None else (loops[:1], loops[1:])
 
 
-def _add_up(
-    sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, pieces: LoopRV
-) -> None:
+def _sum_of_piece(sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV) -> None:
     """Compute a register tile's sum over a piece where it is added to the result."""
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
     # Axes of the reduction that are cut into pieces of one element are not among the loops.
@@ -200,9 +205,6 @@ def _add_up(
     m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
     sch.reorder(*k, m, n)
     tile_registers(sch, msgspec.structs.replace(form, block=sums), m, k)
-    clear = sch.decompose_reduction(form.block, pieces)
-    for handle in (clear, form.block):
-        vector_rows(sch, handle, form.tile.columns)
 
 
 def pack(sch: Schedule, form: Canonical, batch: int) -> None:
