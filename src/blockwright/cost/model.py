@@ -10,7 +10,6 @@ the data before the first call, the code for remainders (counted as if it were l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -24,6 +23,7 @@ from blockwright.cost.traffic import cache_levels, page_levels, traffic
 from blockwright.target import Target
 
 _SHOWS = 0.05  # of what takes less time than the longest
+_ROWS = 0.25  # share of lines of several rows that do not come in time
 _FEW = 2  # lines left out, from which on a store waits for the next one
 
 
@@ -132,23 +132,21 @@ def _fetch_cycles(
 
 
 def _alone(kernel: Kernel, group: Group, level: Level) -> float:
-    """Share of the lines that nobody fetches in advance.
+    """Whether lines are waited for: nobody fetches them in advance, or not in time.
 
-    Loads in regular steps are, however wide the steps, but for the first one of each row; a store
-    waits for its line where the innermost loop that moves it leaves lines out.
+    That is so for scattered ones; for loads of several rows at a time, a little of each; and for a
+    store where the innermost loop that moves it leaves lines out.
     """
     if group.access.scattered:
         return 1.0
     moves = group.access.moves
-    depth = next((d for d in range(len(kernel.loops), 0, -1) if kernel.loops[d - 1] in moves), 0)
-    if not depth:
+    inner = next((loop for loop in reversed(kernel.loops) if loop in moves), None)
+    if inner is None:
         return 0.0
-    inner = kernel.loops[depth - 1]
     each = footprint(group, kernel.loops, 1, level.line)
     if group.stored:
         return float(abs(moves[inner]) >= each.run + _FEW * level.line)
-    row = footprint(group, [loop for loop in kernel.loops if loop is not inner], 1, level.line)
-    return min(1.0, math.prod(count for _, count in each.apart) / row.lines)
+    return _ROWS if each.apart else 0.0
 
 
 def _threads(body: list[Loop | Step], target: Target, times: float) -> float:

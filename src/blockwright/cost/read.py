@@ -144,7 +144,7 @@ class Reader:
         sizes.insert(0, math.ceil(extent / step))
         loops = [Loop(size if k else extent / step, kind) for k, size in enumerate(sizes)]
         if kind == "parallel":
-            share_out(loops, extent, self._target.num_threads)
+            share_out(loops, self._target.num_threads)
         return list(zip(loops, sizes, strict=True))
 
     def _realize(self, stmt: ir.BlockRealize) -> list[Loop | Step]:
@@ -294,11 +294,15 @@ class Reader:
             self.notes.append(f"accesses of {place.buffer.name} may be anywhere in it")
 
 
-def share_out(loops: Sequence[Loop], tasks: float, threads: int) -> None:
-    """Give the busiest thread its part of a parallel loop, outermost digits first."""
-    busiest = math.ceil(tasks / threads)
+def share_out(loops: Sequence[Loop], threads: int) -> None:
+    """Leave the busiest thread its part of a parallel loop, outermost digits first.
+
+    Counts with a fraction stand for a last iteration that is not a whole one.
+    """
+    total = math.prod(loop.count for loop in loops)
+    tasks = math.prod(math.ceil(loop.count) for loop in loops)
     loops[0].tasks = tasks
-    left = busiest / tasks
+    left = min(total, math.ceil(tasks / threads)) / total
     for loop in loops:
         count = max(1.0, loop.count * left)
         left *= loop.count / count

@@ -20,7 +20,7 @@ from blockwright.target import Target
 _UNKNOWN = 512  # taken for an extent that is a symbol
 _ROW_TILES = 16  # of a task: enough to hide its start, few enough to share work evenly
 _SHORTEST = 128  # steps of a piece of the reduction
-_BETTER = 0.995  # of the time, that a plan must take to be preferred to one that came before
+_BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
 class Product(msgspec.Struct, frozen=True):
@@ -77,14 +77,25 @@ def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
 
 
 def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
-    """By closed formulas: panels in half of the second cache and a task for every thread; pieces of
-    a long reduction whose panel takes a quarter of it, at most."""
+    """By closed formulas.
+
+    All panels pass every tile of rows while B stays in a third of the last cache: long streams come
+    in time, and a tile of rows is fetched once. Else, and where rows make too few tasks, the
+    panels of a task are those that half of the second cache holds. A long reduction is cut so that
+    a panel takes a quarter of that.
+    """
     panels = panel_chunk(target, tile, product.depth, product.columns, product.bits)
-    rows = None if product.rows is None else math.ceil(product.rows / tile.rows)
-    row_tiles = min(_ROW_TILES, rows or _ROW_TILES)
-    if product.rows is None or product.depth is None:
+    row_tiles = _ROW_TILES
+    if product.rows is None or product.depth is None or product.columns is None:
         # Sums for an unknown number of rows would be kept for all: no task has its own part.
         return GemmPlan(row_tiles, panels)
+    rows, columns = _tiles(product, tile)
+    row_tiles = min(row_tiles, rows)
+    batch = product.batch or 1
+    size = batch * columns * tile.columns * product.depth * product.bits // 8
+    tasks = batch * math.ceil(rows / row_tiles)
+    if size <= target.caches[-1].size // 3 and tasks >= target.num_threads:
+        panels = columns
     most = most_depth(target, tile, product.bits)
     pieces = next((p for p in _cuts(product.depth) if product.depth // p <= most), 1)
     return GemmPlan(row_tiles, panels, product.depth // pieces if pieces > 1 else None)
@@ -182,10 +193,10 @@ def _nest(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) 
     body.append(_each(tile, size, c, sums, c) if pieces > 1 else _each(tile, size, c, sums))
     first, second = (n, m) if plan.rows_inside else (m, n)
     tasks = [batch, first.outer, second.outer]
-    share_out(tasks, math.prod(loop.count for loop in tasks), target.num_threads)
-    chain = [*tasks, piece, first.inner, second.inner]
-    around(chain, body)
-    return chain[0]
+    share_out(tasks, target.num_threads)
+    inside = [*tasks[1:], piece, first.inner, second.inner]
+    around([batch, *(loop for loop in inside if loop.count > 1)], body)
+    return batch
 
 
 def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> Loop:
