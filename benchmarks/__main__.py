@@ -14,10 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import choice, gemm, harness, minilm, tools, versus
+from benchmarks import choice, gemm, harness, minilm, symbolic, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools", "operators", "models", "choice")
+CASES = ("gemm", "minilm", "tools", "operators", "models", "symbolic", "choice")
 USUAL = CASES[:-1]
 """What runs when nothing is named: the study of choices compares us with ourselves only."""
 
@@ -33,6 +33,8 @@ def main() -> int:
             reached &= gemm.main(options.threads, settings)
         elif name == "minilm":
             minilm.main(options.artefact or _compiled(), options.threads, settings)
+        elif name == "symbolic":
+            reached &= symbolic.main(options.only, options.shapes, options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
         elif name == "choice":
@@ -65,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
         help="what passes, or what the peer's threads use: the latter compares the work done, with "
         "--threads 1, even beside busy programs",
     )
+    parser.add_argument(
+        "--shapes", type=int, default=5,
+        help="of each model in symbolic, and random matrix products in choice (5)",
+    )  # fmt: skip
     others = parser.add_argument_group("operators and models")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",
@@ -81,8 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         help="as the last call left the caches, or filled with other data before each call",
     )  # fmt: skip
     grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
-    grid.add_argument("--shapes", type=int, default=4, help="random matrix products (4)")
-    grid.add_argument("--schedules", type=int, default=16, help="drawn for each of them (16)")
+    grid.add_argument("--schedules", type=int, default=16, help="drawn for each product (16)")
     grid.add_argument("--seed", type=int, default=0, help="of both (0)")
     grid.add_argument("--target", default="native", help="what is built for (native)")
     return parser
