@@ -63,7 +63,7 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 
 def canonicalize(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
-    apart: int = 0,
+    apart: int = 0, tile: RegisterTile | None = None,
 ) -> Canonical:  # fmt: skip
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
@@ -81,7 +81,8 @@ def canonicalize(
                             "initial value, over two buffers A and B other than C")  # fmt: skip
     inner = facts.m[apart:]
     rows, columns = extent_of(before, inner), extent_of(before, facts.n)
-    tile = choose_register_tile(target, rows, columns, before.writes[0].buffer.dtype.bits)
+    bits = before.writes[0].buffer.dtype.bits
+    tile = tile or choose_register_tile(target, rows, columns, bits)
     depth = depth_groups(before, facts)
     extents = [it.dom.extent for it in before.iter_vars]
     a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))

@@ -35,7 +35,7 @@ from blockwright.rules.facts import (
     stride,
     windowed,
 )
-from blockwright.rules.gemm_plan import Product, gemm_plan
+from blockwright.rules.gemm_plan import Product, gemm_plan, gemm_tile
 from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
@@ -113,7 +113,8 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
                             help="keep a copy of one operand: cache_read of it before the rule, or "
                             "schedule the program by the fallback rule")  # fmt: skip
     product = _product(node(sch, block), facts)
-    form = canonicalize(sch, block, tail, target)
+    chosen = gemm_tile(target, product)
+    form = canonicalize(sch, block, tail, target, tile=chosen)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)

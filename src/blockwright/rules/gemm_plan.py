@@ -14,11 +14,12 @@ from functools import lru_cache
 import msgspec
 
 from blockwright.cost import Access, Loop, Step, Storage, around, estimate_nest, share_out
-from blockwright.rules.tiles import RegisterTile, most_depth, panel_chunk
+from blockwright.rules.tiles import RegisterTile, most_depth, panel_chunk, register_tiles
 from blockwright.target import Target
 
 _UNKNOWN = 512  # taken for an extent that is a symbol
 _ROW_TILES = 16  # of a task: enough to hide its start, few enough to share work evenly
+_TILES = 8  # register tiles that are compared
 _SHORTEST = 128  # steps of a piece of the reduction
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
@@ -56,6 +57,21 @@ class GemmPlan(msgspec.Struct, frozen=True):
     panels: int
     depth: int | None = None
     rows_inside: bool = False
+
+
+@lru_cache(maxsize=1024)
+def gemm_tile(target: Target, product: Product) -> RegisterTile:
+    """The register tile: the best by its own work, or one nearly as good where the model knows of
+    a reason, such as rows of A that drive each other out of the first cache."""
+    tiles = register_tiles(target, product.rows, product.columns, product.bits)
+    if product.rows is None or product.columns is None or product.depth is None:
+        return tiles[0]
+    best, least = tiles[0], math.inf
+    for tile in tiles[:_TILES]:
+        seconds = plan_seconds(target, product, tile, _start(target, product, tile))
+        if seconds < least * _BETTER:
+            best, least = tile, seconds
+    return best
 
 
 @lru_cache(maxsize=1024)

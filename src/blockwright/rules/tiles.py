@@ -8,6 +8,8 @@ import msgspec
 
 from blockwright.target import Core, Target
 
+_LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
+
 
 class RegisterTile(msgspec.Struct, frozen=True):
     """`rows` × `vectors` accumulators of `lanes` elements each."""
@@ -33,6 +35,15 @@ def _efficiency(core: Core, rows: int, vectors: int) -> float:
     return fmas / core.arithmetic / cycles
 
 
+def _load_loss(core: Core, rows: int, vectors: int) -> float:
+    """Share of the speed that loads cost even where there are ports for them.
+
+    They take turns with the arithmetic, and what they bring is not always there in time: most
+    often the row of the packed operand, which comes from farther away than the other's elements.
+    """
+    return _LOSS * core.arithmetic * (rows + 3 * vectors) / (rows * vectors)
+
+
 def _filled(extent: int | None, step: int) -> float:
     """Useful share of ceil(extent / step) steps; unknown extents are taken as large."""
     return 1.0 if extent is None else extent / (math.ceil(extent / step) * step)
@@ -55,20 +66,25 @@ def choose_register_tile(
 
     One register is kept for the broadcast operand and `vectors` for the row of the packed operand.
     """
+    return register_tiles(target, rows, columns, bits)[0]
+
+
+def register_tiles(
+    target: Target, rows: int | None, columns: int | None, bits: int = 32
+) -> list[RegisterTile]:
+    """All tiles that fit the register file, best first."""
     lanes = max(1, target.vector_bits // bits)
-    best: tuple[float, RegisterTile] | None = None
+    found: list[tuple[float, RegisterTile]] = []
     for vectors in range(1, 7):
         for height in range(1, 17):
             if height * vectors + vectors + 1 > target.vector_registers:
                 continue
             score = _efficiency(target.core, height, vectors) * _filled(columns, vectors * lanes)
             score *= _filled(rows, height) if rows is not None else _row_waste(height)
-            score -= 0.004 * (height + vectors) / (height * vectors)  # fewer loads when equal
-            tile = RegisterTile(height, vectors, lanes)
-            if best is None or score > best[0]:
-                best = (score, tile)
-    assert best is not None
-    return best[1]
+            score -= _load_loss(target.core, height, vectors)
+            found.append((score, RegisterTile(height, vectors, lanes)))
+    found.sort(key=lambda entry: -entry[0])
+    return [tile for _, tile in found]
 
 
 def panel_chunk(
