@@ -130,7 +130,11 @@ def program(shape: Shape) -> PrimFunc:
     p = Program("product")
     m, n, k = (ir.const(extent, "int64") for extent in (shape.m, shape.n, shape.k))
     a, w = p.param("A", (m, k), "float32"), p.param("W", (k, n), "float32")
-    func = p.finish([p.reduce("C", (m, n), (k,), lambda i, j, k: a[i, k] * w[k, j])])
+
+    def term(i: Expr, j: Expr, k: Expr) -> Expr:
+        return a[i, k] * w[k, j]
+
+    func = p.finish([p.reduce("C", (m, n), (k,), term)])
     return func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,)})
 
 
