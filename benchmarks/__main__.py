@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from benchmarks import choice, gemm, harness, minilm, symbolic, tools, versus
+from benchmarks import busy, choice, gemm, harness, minilm, streams, symbolic, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools", "operators", "models", "symbolic", "choice")
+CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy", "choice")
 USUAL = CASES[:-1]
 """What runs when nothing is named: the study of choices compares us with ourselves only."""
 
@@ -37,14 +38,17 @@ def main() -> int:
             reached &= symbolic.main(options.only, options.shapes, options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
+        elif name == "streams":
+            reached &= streams.main(options.threads, settings, options.only)
         elif name == "choice":
-            plan = choice.Plan(options.shapes, options.schedules, options.seed, options.rounds + 2,
-                               options.threads, options.clock, options.target)  # fmt: skip
-            reached &= choice.main(plan)
+            study = choice.Plan(options.shapes, options.schedules, options.seed, options.rounds + 2,
+                                options.threads, options.clock, options.target)  # fmt: skip
+            reached &= choice.main(study)
         else:
-            cases = versus.Plan(options.only, options.peers, options.threads, options.rounds,
-                                options.cache == "cold")  # fmt: skip
-            reached &= versus.main(name, cases, settings)
+            plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
+                               options.cache == "cold")  # fmt: skip
+            compare = busy.main if name == "busy" else partial(versus.main, name)
+            reached &= compare(plan, settings)
     return 0 if reached else 1
 
 
@@ -71,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         "--shapes", type=int, default=5,
         help="of each model in symbolic, and random matrix products in choice (5)",
     )  # fmt: skip
-    others = parser.add_argument_group("operators and models")
+    others = parser.add_argument_group("streams, operators, models and busy")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",
         help="cases whose names contain NAME; may be given several times",
