@@ -16,11 +16,22 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from benchmarks import busy, cliffs, gemm, harness, minilm, streams, symbolic, tools, versus
+from benchmarks import (
+    busy,
+    choice,
+    cliffs,
+    gemm,
+    harness,
+    minilm,
+    streams,
+    symbolic,
+    tools,
+    versus,
+)
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
 CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
-NAMED = ("cliffs",)  # run only when named
+NAMED = ("cliffs", "choice")  # run only when named: they compare us with ourselves, for long
 
 
 def main() -> int:
@@ -46,6 +57,10 @@ def main() -> int:
             )  # fmt: skip
         elif name == "streams":
             reached &= streams.main(options.threads, settings, options.only)
+        elif name == "choice":
+            study = choice.Plan(options.shapes, options.schedules, options.seed, options.rounds + 2,
+                                options.threads, options.clock, options.target)  # fmt: skip
+            reached &= choice.main(study)
         else:
             plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
                                options.cache == "cold")  # fmt: skip
@@ -69,13 +84,15 @@ def _parser() -> argparse.ArgumentParser:
         help="what passes, or what the peer's threads use: the latter compares the work done, with "
         "--threads 1, even beside busy programs",
     )
-    parser.add_argument("--shapes", type=int, default=5, help="of each model in symbolic (5)")
+    parser.add_argument(
+        "--shapes", type=int, default=5,
+        help="of each model in symbolic, and random matrix products in choice (5)",
+    )  # fmt: skip
     sample = parser.add_argument_group("cliffs")
     sample.add_argument(
         "--gemm", type=int, metavar="N",
         help="random products with constant weights (200; none beside --only)",
     )  # fmt: skip
-    sample.add_argument("--seed", type=int, default=0, help="of the random products (0)")
     others = parser.add_argument_group("streams, operators, models, busy and cliffs")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",
@@ -91,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
         "--cache", choices=("hot", "cold"), default="hot",
         help="as the last call left the caches, or filled with other data before each call",
     )  # fmt: skip
+    grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
+    grid.add_argument("--schedules", type=int, default=16, help="drawn for each product (16)")
+    grid.add_argument("--seed", type=int, default=0, help="of both (0)")
+    grid.add_argument("--target", default="native", help="what is built for (native)")
     return parser
 
 

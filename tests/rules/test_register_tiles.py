@@ -31,7 +31,7 @@ def test_a_tile_fits_the_registers(target: Target) -> None:
 def test_one_column_or_row_more_costs_little(target: Target, extent: int) -> None:
     for rows, columns in ((1024, extent), (extent, 1024)):
         tile = choose_register_tile(target, rows, columns)
-        assert predicted_share(tile, rows, columns) >= 0.85
+        assert predicted_share(target, tile, rows, columns) >= 0.85
 
 
 def test_half_vectors_are_for_vectors_of_512_bits() -> None:

@@ -64,7 +64,7 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 
 def canonicalize(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
-    apart: int = 0, most_rows: int = 16,
+    apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None,
 ) -> Canonical:  # fmt: skip
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
@@ -84,7 +84,7 @@ def canonicalize(
     rows, columns = extent_of(before, inner), extent_of(before, facts.n)
     bits = before.writes[0].buffer.dtype.bits
     apart_bytes = _distance(before, facts.a, inner[-1:]) * bits // 8
-    tile = choose_register_tile(target, rows, columns, bits, apart_bytes, most_rows)
+    tile = tile or choose_register_tile(target, rows, columns, bits, apart_bytes, most_rows)
     depth = depth_groups(before, facts)
     extents = [it.dom.extent for it in before.iter_vars]
     a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))

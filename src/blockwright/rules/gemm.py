@@ -11,6 +11,8 @@ before, when the windows of the contraction overlap.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from blockwright import ir
@@ -23,17 +25,25 @@ from blockwright.rules.contraction import (
     vector_rows,
 )
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks, windowed
+from blockwright.rules.facts import (
+    Contraction,
+    address_of,
+    contraction_of,
+    extent_of,
+    is_spatial,
+    leaf_blocks,
+    stride,
+    windowed,
+)
+from blockwright.rules.gemm_plan import Product, gemm_plan, gemm_tile
 from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.tiles import most_depth, panel_chunk
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _SHORT = 16  # a piece of a reduction is no shorter than this part of what it could be
-_ROW_TILES = 16  # row tiles of a task: enough to hide its start, few enough to share work evenly
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -104,31 +114,54 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
                             help="keep a copy of one operand: cache_read of it before the rule, or "
                             "schedule the program by the fallback rule")  # fmt: skip
-    before = node(sch, block)
-    rows, columns, depth = (extent_of(before, axes) for axes in (facts.m, facts.n, facts.k))
-    form = canonicalize(sch, block, tail, target)
+    product = _product(node(sch, block), facts)
+    chosen = gemm_tile(target, product)
+    form = canonicalize(sch, block, tail, target, tile=chosen)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
-    # Sums for an unknown number of rows would be kept for all of them: no task has its own part.
-    sums = None if rows is None else _cut_depth(sch, form, batch, most_depth(target, form.tile))
+    plan = gemm_plan(target, product, form.tile)
+    sums = None if plan.depth is None else _cut_depth(sch, form, batch, plan.depth)
     pieces, loops = _pieces_and_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
-    mo, mi = sch.split(m0, [None, min(_ROW_TILES, extent(sch, m0) or _ROW_TILES)])
-    no, ni = sch.split(n0, [None, panel_chunk(target, form.tile, depth, columns)])
     k = loops[batch + 2 :]
-    sch.reorder(*loops[:batch], mo, no, *pieces, mi, ni, *k, m1, n1)
+    sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
     if sums is None:
-        sch.reverse_compute_at(tail, ni)
         tile_registers(sch, form, m1, k)
+    else:
+        _sum_of_piece(sch, form, sums, n0)
+    # Tasks may be cut anywhere now: a condition is one of whole tiles.
+    mo, mi = sch.split(m0, [None, plan.row_tiles])
+    no, ni = sch.split(n0, [None, plan.panels])
+    outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
+    sch.reorder(*loops[:batch], *outer, *pieces, *inner)
+    if sums is None:
+        sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
     else:
-        sch.reverse_compute_at(tail, no)
-        _add_up(sch, form, sums, ni, pieces[0])
+        sch.reverse_compute_at(tail, outer[1])
+        clear = sch.decompose_reduction(form.block, pieces[0])
+        for handle in (clear, form.block):
+            vector_rows(sch, handle, form.tile.columns)
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
-    sch.parallel(sch.fuse(*loops[:batch], mo, no))
+    sch.parallel(sch.fuse(*loops[:batch], *outer))
     pack(sch, form, batch)
+
+
+def _product(block: ir.Block, facts: Contraction) -> Product:
+    """Extents, and how the left operand moves with the last row and reduction axes."""
+    bits = block.writes[0].buffer.dtype.bits
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
+    address = address_of(load, block)
+    steps: list[int] = []
+    for axes in (facts.m, facts.k):
+        found = (stride(address, block.iter_vars[p]) for p in axes)
+        step = min(found, default=math.inf)
+        steps.append(0 if math.isinf(step) else int(step) * bits // 8)
+    batch, rows, columns, depth = (extent_of(block, axes) for axes in
+                                   (facts.batch, facts.m, facts.n, facts.k))  # fmt: skip
+    return Product(batch, rows, columns, depth, *steps, bits=bits)
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:
@@ -170,9 +203,7 @@ def _pieces_and_loops(
     return ([], loops) if sums is None else (loops[:1], loops[1:])
 
 
-def _add_up(
-    sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, pieces: LoopRV
-) -> None:
+def _sum_of_piece(sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV) -> None:
     """Compute a register tile's sum over a piece where it is added to the result."""
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
     # Axes of the reduction that are cut into pieces of one element are not among the loops.
@@ -180,9 +211,6 @@ def _add_up(
     m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
     sch.reorder(*k, m, n)
     tile_registers(sch, msgspec.structs.replace(form, block=sums), m, k)
-    clear = sch.decompose_reduction(form.block, pieces)
-    for handle in (clear, form.block):
-        vector_rows(sch, handle, form.tile.columns)
 
 
 def pack(sch: Schedule, form: Canonical, batch: int) -> None:

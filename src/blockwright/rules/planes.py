@@ -134,9 +134,10 @@ def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
     depth = extent_of(block, roles.depth) or 1
     filters, line = (extent_of(block, part) for part in (roles.filters, roles.pixels))
     rows = extent_of(block, (*roles.outer, *roles.pixels))
-    here = predicted_share(choose_register_tile(target, filters, line, bits), filters, line)
+    tile = choose_register_tile(target, filters, line, bits)
+    here = predicted_share(target, tile, filters, line)
     tile = choose_register_tile(target, rows, filters, bits)
-    there = predicted_share(tile, rows, filters)
+    there = predicted_share(target, tile, rows, filters)
     steps = depth * bits / _BITS_PER_CYCLE
     lines = _lines(target, block, roles)
     if lines * target.cache(1).line * 2 <= target.cache(1).size:

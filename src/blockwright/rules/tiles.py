@@ -7,15 +7,11 @@ import math
 
 import msgspec
 
-from blockwright.target import Target
+from blockwright.target import Core, Target
 
-_FMA_PER_CYCLE = 2
-_LOADS_PER_CYCLE = 2
-_ISSUE_PER_CYCLE = 6
-_FMA_LATENCY = 4
-_LOAD = 0.03  # of the throughput, lost to each load per multiplication
 _MOST_VECTORS = 6  # in a row of accumulators
 _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
+_LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
 
 
 class RegisterTile(msgspec.Struct, frozen=True):
@@ -34,19 +30,28 @@ class RegisterTile(msgspec.Struct, frozen=True):
         return math.ceil(self.columns / self.lanes)
 
 
-def _efficiency(rows: int, vectors: float) -> float:
+def _efficiency(core: Core, rows: int, vectors: float) -> float:
     """Share of the FMA peak that the inner loop can reach: ports, front end, latency.
 
     Part of a vector takes its part of an arithmetic unit, but issues like a whole one.
     """
     fmas, registers = rows * vectors, math.ceil(vectors)
     cycles = max(
-        fmas / _FMA_PER_CYCLE,
-        (rows + registers) / _LOADS_PER_CYCLE,
-        (rows * registers + rows + registers + 2) / _ISSUE_PER_CYCLE,
-        _FMA_LATENCY,  # every accumulator waits for its own last update
+        fmas / core.arithmetic,
+        (rows + registers) / core.loads,  # a row's is one element, broadcast
+        (rows * registers + rows + registers + 2) / core.issue,
+        core.latency,  # every accumulator waits for its own last update
     )
-    return fmas / _FMA_PER_CYCLE / cycles
+    return fmas / core.arithmetic / cycles
+
+
+def _load_loss(core: Core, rows: int, vectors: float) -> float:
+    """Share of the speed that loads cost even where there are ports for them.
+
+    They take turns with the arithmetic, and what they bring is not always there in time: most
+    often the row of the packed operand, which comes from farther away than the other's elements.
+    """
+    return _LOSS * core.arithmetic * (rows + 3 * vectors) / (rows * vectors)
 
 
 def _widths(lanes: int, bits: int, most: int) -> range:
@@ -111,9 +116,17 @@ def choose_register_tile(
     The rows of the broadcast operand are `row_bytes` apart. A half vector beside less than two
     whole ones is taken for results that have no more columns: broadcasts take too much time then.
     """
+    return register_tiles(target, rows, columns, bits, row_bytes, most_rows)[0]
+
+
+def register_tiles(
+    target: Target, rows: int | None, columns: int | None, bits: int = 32, row_bytes: int = 1,
+    most_rows: int = 16,
+) -> list[RegisterTile]:  # fmt: skip
+    """All tiles that fit the register file, best first; see `choose_register_tile`."""
     most = max(1, min(most_rows, _rows_apart(target, row_bytes)))
     lanes = max(1, target.vector_bits // bits)
-    best: tuple[float, RegisterTile] | None = None
+    found: list[tuple[float, RegisterTile]] = []
     for width in _widths(lanes, bits, _MOST_VECTORS):
         if width % lanes and width < 2 * lanes and (columns is None or columns > width):
             continue
@@ -121,19 +134,19 @@ def choose_register_tile(
         for tile in (tile_of(height) for height in range(1, most + 1)):
             if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
                 continue
-            score = _efficiency(tile.rows, width / lanes) * _filled(columns, width)
+            score = _efficiency(target.core, tile.rows, width / lanes) * _filled(columns, width)
             score *= _filled(rows, tile.rows) if rows is not None else _row_waste(tile.rows)
-            loads = (tile.rows + tile.vectors) / (tile.rows * width / lanes)
-            score -= _LOAD * loads
-            if best is None or score > best[0]:
-                best = (score, tile)
-    assert best is not None
-    return best[1]
+            score -= _load_loss(target.core, tile.rows, width / lanes)
+            found.append((score, tile))
+    found.sort(key=lambda entry: -entry[0])
+    return [tile for _, tile in found]
 
 
-def predicted_share(tile: RegisterTile, rows: int | None, columns: int | None) -> float:
+def predicted_share(
+    target: Target, tile: RegisterTile, rows: int | None, columns: int | None
+) -> float:
     """Of the FMA peak, with the elements beyond the end of the result counted as lost."""
-    share = _efficiency(tile.rows, tile.columns / tile.lanes)
+    share = _efficiency(target.core, tile.rows, tile.columns / tile.lanes)
     return share * _filled(rows, tile.rows) * _filled(columns, tile.columns)
 
 
@@ -178,7 +191,7 @@ def most_skinny_rows(target: Target, bits: int) -> int:
 def dot_tile(target: Target, rows: int, many: int | None, bits: int) -> int:
     """Rows of the matrix whose dot products with `rows` others run at once, in registers."""
     fits = [n for n in range(1, 9) if n * rows + n + 1 <= target.vector_registers]
-    score = {n: _efficiency(rows, n) * _filled(many, n) for n in fits or [1]}
+    score = {n: _efficiency(target.core, rows, n) * _filled(many, n) for n in fits or [1]}
     return max(score, key=lambda n: (round(score[n], 2), -n))
 
 

@@ -18,10 +18,7 @@ from blockwright.ops.winograd_transforms import operations, transforms
 from blockwright.rules.tiles import choose_register_tile
 from blockwright.target import Target
 
-_BITS_PER_CYCLE = 512  # of arithmetic: two units of 256 bits, or one of 512
 _EFFICIENCY = 0.93  # of a product in register tiles
-_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32, 16, 10  # per cycle and core
-_FORK = 8000  # cycles until all threads have begun a pass and ended it
 
 
 class Convolution(msgspec.Struct, frozen=True):
@@ -56,8 +53,9 @@ def plan(target: Target, conv: Convolution, m: int) -> Plan:
             tasks = math.ceil(count // group / target.num_threads)
             filters = _filter_bytes(conv, m) / _rate(target, 2 * _filter_bytes(conv, m))
             products = _products(target, conv, m, group)
-            cycles = tasks * (max(products, filters) + _transforms(target, conv, m, group)) + _FORK
-            best = min(best, Plan(group, cycles), key=lambda p: p.cycles)
+            each = max(products, filters) + _transforms(target, conv, m, group)
+            found = Plan(group, tasks * each + target.core.fork)
+            best = min(best, found, key=lambda p: p.cycles)
     return best
 
 
@@ -67,8 +65,8 @@ def direct_cycles(target: Target, conv: Convolution) -> float:
     pixels = conv.batch * conv.height * conv.width
     steps = pixels * TAPS**2 * conv.channels * vectors
     weights = TAPS**2 * conv.channels * conv.filters * conv.bits // 8
-    cycles = steps / _per_cycle(target) / _EFFICIENCY
-    return max(cycles, weights / _rate(target, weights)) / target.num_threads + _FORK
+    cycles = steps / target.core.arithmetic / _EFFICIENCY
+    return max(cycles, weights / _rate(target, weights)) / target.num_threads + target.core.fork
 
 
 def _groups(grid: tuple[int, int, int]) -> list[int]:
@@ -85,7 +83,7 @@ def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
     filters = _filter_bytes(conv, m) / _rate(target, _filter_bytes(conv, m))
     moved = 2 * _group_bytes(conv, m, count)  # written by one pass, read by the next
     cycles = max(_products(target, conv, m, count), filters) + _transforms(target, conv, m, count)
-    return (cycles + moved / _rate(target, moved)) / target.num_threads + 3 * _FORK
+    return (cycles + moved / _rate(target, moved)) / target.num_threads + 3 * target.core.fork
 
 
 def _products(target: Target, conv: Convolution, m: int, tiles: int) -> float:
@@ -93,7 +91,7 @@ def _products(target: Target, conv: Convolution, m: int, tiles: int) -> float:
     rows = math.ceil(tiles / tile.rows) * tile.rows
     columns = math.ceil(conv.filters / tile.columns) * tile.columns / tile.lanes
     steps = (m + TAPS - 1) ** 2 * rows * conv.channels * columns
-    return steps / _per_cycle(target) / _EFFICIENCY
+    return steps / target.core.arithmetic / _EFFICIENCY
 
 
 def _transforms(target: Target, conv: Convolution, m: int, tiles: int) -> float:
@@ -102,12 +100,7 @@ def _transforms(target: Target, conv: Convolution, m: int, tiles: int) -> float:
     back = (edge + m) * operations(matrices.output) + edge**2 + m**2
     lanes = _lanes(target, conv)
     vectors = into * math.ceil(conv.channels / lanes) + back * math.ceil(conv.filters / lanes)
-    return tiles * vectors / _per_cycle(target)
-
-
-def _per_cycle(target: Target) -> float:
-    """Vector instructions per cycle."""
-    return _BITS_PER_CYCLE / max(target.vector_bits, 256)
+    return tiles * vectors / target.core.arithmetic
 
 
 def _lanes(target: Target, conv: Convolution) -> int:
@@ -122,8 +115,9 @@ def _group_bytes(conv: Convolution, m: int, tiles: int) -> int:
     return (m + TAPS - 1) ** 2 * tiles * (conv.channels + conv.filters) * conv.bits // 8
 
 
-def _rate(target: Target, size: int) -> int:
+def _rate(target: Target, size: int) -> float:
     """Bytes per cycle from the nearest cache that holds so many."""
-    if size <= target.cache(2).size:
-        return _L2_BYTES
-    return _L3_BYTES if size <= target.cache(3).size else _MEMORY_BYTES
+    for cache, rate in zip(target.caches[1:], target.core.level_bytes, strict=False):
+        if size <= cache.size:
+            return rate
+    return target.core.level_bytes[-1]

@@ -21,6 +21,7 @@ from blockwright.ir import DType, dtype_of
 from blockwright.runtime.threads import allowed_processors
 from blockwright.support import TargetError
 from blockwright.target import host
+from blockwright.target.core import Core, core_of
 from blockwright.target.features import (
     AARCH64_BASE,
     X86_LEVELS,
@@ -62,6 +63,8 @@ class Target:
     Args of the constructor:
         name: one of `target_names()`, optionally followed by "+feature" parts; or a `Target`.
         num_threads: threads a parallel loop may use; default: what the machine offers.
+        core: what a core does per cycle; default: `core_of` the architecture and vector width.
+        caches: data caches, first level first; default: this machine's, or common ones.
 
     Attributes:
         name: as given.
@@ -74,6 +77,7 @@ class Target:
         vector_bits, vector_registers: shape of the vector register file.
         fma: whether a fused multiply-add is one instruction.
         caches: data caches, first level first.
+        core: what the cost model counts with; see `target.core`.
         memory_scopes, execution_scopes: see `target.scopes`.
         launch: what a kernel launch may ask for; None where there are no launches.
 
@@ -94,17 +98,23 @@ class Target:
     fma: bool
     num_threads: int
     caches: tuple[Cache, ...]
+    core: Core
     memory_scopes: tuple[MemoryScope, ...]
     execution_scopes: tuple[ExecutionScope, ...]
     launch: LaunchLimits | None
 
-    def __init__(self, name: str | Target = "native", *, num_threads: int | None = None) -> None:
+    def __init__(
+        self, name: str | Target = "native", *, num_threads: int | None = None,
+        core: Core | None = None, caches: tuple[Cache, ...] | None = None,
+    ) -> None:  # fmt: skip
         fields = dict(vars(name)) if isinstance(name, Target) else dict(_describe(name))
         if num_threads is not None:
             if num_threads < 1:
                 raise TargetError(f"num_threads must be at least 1, got {num_threads}",
                                   code="BW652", help="leave it out for the default")  # fmt: skip
             fields["num_threads"] = num_threads
+        given = {"core": core, "caches": caches}
+        fields |= {key: value for key, value in given.items() if value is not None}
         for key, value in fields.items():
             object.__setattr__(self, key, value)
 
@@ -192,6 +202,7 @@ def _cpu(
         "cpu": cpu, "feature_set": features, "features": text, "vector_bits": bits,
         "vector_registers": registers, "fma": arch == "aarch64" or "fma" in features,
         "num_threads": allowed_processors(), "caches": caches or _DEFAULT_CACHES,
+        "core": core_of(arch, bits),
         "memory_scopes": CPU_MEMORY, "execution_scopes": CPU_EXECUTION,
         "launch": None,
     }  # fmt: skip
@@ -204,6 +215,7 @@ def _gpu(name: str, sm: int) -> dict[str, Any]:
         "cpu": name.removeprefix("cuda-"), "feature_set": frozenset[str](), "features": "",
         "vector_bits": 128, "vector_registers": 255, "fma": True, "num_threads": 1024,
         "caches": (Cache(shared, 4, 128), Cache(48 << 20, 16, 128, 1)),
+        "core": core_of("nvptx64", 128),
         "memory_scopes": gpu_memory(shared), "execution_scopes": GPU_EXECUTION,
         "launch": cuda_limits(shared),
     }  # fmt: skip

@@ -1,0 +1,139 @@
+"""How many lines of memory some loops touch, and how much of a cache they occupy."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from blockwright.cost.nest import Access, Loop
+
+
+class Level(msgspec.Struct, frozen=True):
+    """A cache, or a translation buffer whose lines are pages.
+
+    Attributes:
+        name: for reports.
+        lines: how many it holds, for one thread.
+        line: bytes of one.
+        ways: lines of one set.
+        indexed: whether addresses as programs see them choose the set. Beyond a page they do not,
+            and what collides is chance.
+    """
+
+    name: str
+    lines: float
+    line: int
+    ways: int
+    indexed: bool
+
+
+class Footprint(msgspec.Struct, frozen=True):
+    """Distinct lines: runs of bytes, repeated at distances of at least a line.
+
+    Attributes:
+        lines: how many lines there are.
+        run: bytes of a run without gaps.
+        apart: (distance, count) pairs, near ones first.
+    """
+
+    lines: float
+    run: float
+    apart: tuple[tuple[float, float], ...]
+
+    def share(self, level: Level) -> float:
+        """The share of a level that is busy with it: lines by what the sets they fall into hold."""
+        if not level.indexed or not self.run:
+            return self.lines / level.lines
+        sets = level.lines / level.ways
+        covered = min(sets, math.ceil(self.run / level.line))
+        for step, count in self.apart:
+            away = step / level.line
+            reached = sets / math.gcd(int(away), int(sets)) if away == int(away) else sets
+            covered = min(sets, covered * min(count, reached))
+        return self.lines / (covered * level.ways)
+
+
+class Group(msgspec.Struct, frozen=True, eq=False):
+    """Accesses of one storage that move alike and differ in where they begin.
+
+    Attributes:
+        access: one of them.
+        offsets: (distance, count) pairs that make the others' places.
+        stored: whether any of them is a store.
+    """
+
+    access: Access
+    offsets: tuple[tuple[float, float], ...]
+    stored: bool
+
+
+def grouped(accesses: Iterable[Access]) -> list[Group]:
+    """Accesses that move alike, together."""
+    found: dict[tuple[object, ...], list[Access]] = {}
+    for access in accesses:
+        key = (access.storage, access.scattered, frozenset(access.moves.items()))
+        found.setdefault(key, []).append(access)
+    return [
+        Group(same[0], _spacing(sorted({a.base for a in same})), any(a.stored for a in same))
+        for same in found.values()
+    ]
+
+
+def _spacing(bases: list[float]) -> tuple[tuple[float, float], ...]:
+    """Places as repetitions of a distance; of several, as far as they repeat."""
+    if len(bases) < 2:
+        return ()
+    gaps = {b - a for a, b in itertools.pairwise(bases)}
+    nearest = min(gaps)
+    if len(gaps) == 1:
+        return ((nearest, len(bases)),)
+    runs = 1 + sum(b - a > nearest for a, b in itertools.pairwise(bases))
+    each = len(bases) / runs
+    apart = (bases[-1] - bases[0] - nearest * (each - 1)) / max(1, runs - 1)
+    return ((nearest, each), (apart, runs))
+
+
+def footprint(group: Group, still: Collection[Loop], times: float, line: int) -> Footprint:
+    """What a group touches while some of the loops around it stand still.
+
+    Args:
+        group: accesses that move alike.
+        still: these loops.
+        times: iterations of the others.
+        line: bytes of a line.
+    """
+    access = group.access
+    most = max(1.0, access.storage.size / line)
+    if access.scattered:  # as many draws, some of which meet
+        return Footprint(most * -math.expm1(-times / most), 0, ())
+    moved = [
+        (abs(step), loop.count)
+        for loop, step in access.moves.items()
+        if loop.count > 1 and loop not in still
+    ]
+    run, apart = _merged(sorted([*moved, *group.offsets]), access.width, line)
+    lines = max(1.0, run / line) * math.prod(count for _, count in apart)
+    return Footprint(min(lines, most), run, tuple(apart))
+
+
+def _merged(
+    moved: list[tuple[float, float]], width: float, line: int
+) -> tuple[float, list[tuple[float, float]]]:
+    """One run of bytes without gaps, repeated at distances of at least a line.
+
+    A distance that falls within what nearer ones have reached only makes that longer.
+    """
+    run = float(width)
+    apart: list[tuple[float, float]] = []
+    for step, count in moved:
+        if not apart and step <= max(run, line):
+            run += (count - 1) * step
+        elif apart and step < apart[-1][0] * apart[-1][1]:
+            first, many = apart[-1]
+            apart[-1] = (first, many + (count - 1) * step / first)
+        else:
+            apart.append((step, count))
+    return run, apart

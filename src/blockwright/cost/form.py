@@ -1,0 +1,136 @@
+"""Where an expression moves with the loops around it: sums of loop counters times constants.
+
+Loops whose variable is divided somewhere were split into digits before (see `read`), so that
+`fused // 8` and `fused % 8` are exact. What is not linear even so (a clamp, a window's quotient) is
+taken as the linear function it mostly is; what depends on data is `SCATTERED`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from blockwright import ir
+from blockwright.cost.nest import Loop
+
+
+class Form(msgspec.Struct, frozen=True, eq=False):
+    """`base` plus, for each loop, a step times its counter; `scattered` when it is anybody's."""
+
+    base: float = 0
+    steps: dict[Loop, float] = {}
+    scattered: bool = False
+
+    def low(self) -> float:
+        return self.base + sum(min(0, s * (loop.count - 1)) for loop, s in self.steps.items())
+
+    def high(self) -> float:
+        return self.base + sum(max(0, s * (loop.count - 1)) for loop, s in self.steps.items())
+
+    def middle(self) -> float:
+        return (self.low() + self.high()) / 2
+
+
+SCATTERED = Form(scattered=True)
+
+
+def add(a: Form, b: Form, sign: int = 1) -> Form:
+    if a.scattered or b.scattered:
+        return SCATTERED
+    steps = dict(a.steps)
+    for loop, step in b.steps.items():
+        total = steps.get(loop, 0) + sign * step
+        if total:
+            steps[loop] = total
+        else:
+            steps.pop(loop, None)
+    return Form(a.base + sign * b.base, steps)
+
+
+def scale(form: Form, factor: float) -> Form:
+    if form.scattered:
+        return SCATTERED
+    steps = {loop: step * factor for loop, step in form.steps.items()} if factor else {}
+    return Form(form.base * factor, steps)
+
+
+def divide(form: Form, by: float) -> Form:
+    """The quotient rounded down: exact where what is left never reaches the divisor."""
+    if form.scattered or not by:
+        return SCATTERED
+    whole, rest = _parts(form, by)
+    if math.floor(rest.low() / by) == math.floor(rest.high() / by):
+        return add(scale(whole, 1 / by), Form(math.floor(rest.low() / by)))
+    return scale(form, 1 / by)
+
+
+def remainder(form: Form, by: float) -> Form:
+    """The remainder: exact where what is left never reaches the divisor."""
+    if form.scattered or not by:
+        return SCATTERED
+    _, rest = _parts(form, by)
+    if math.floor(rest.low() / by) == math.floor(rest.high() / by):
+        return add(rest, Form(-by * math.floor(rest.low() / by)))
+    return rest
+
+
+def _parts(form: Form, by: float) -> tuple[Form, Form]:
+    """What is a multiple of the divisor whatever the counters, and what is left."""
+    whole = {loop: step for loop, step in form.steps.items() if step % by == 0}
+    rest = {loop: step for loop, step in form.steps.items() if step % by}
+    base = math.floor(form.base / by) * by
+    return Form(base, whole), Form(form.base - base, rest)
+
+
+def form_of(expr: ir.Expr, known: Mapping[ir.Var, Form]) -> Form:
+    """The form of an integer expression.
+
+    Args:
+        expr: a scalar expression; of a vector, the form of its first lane.
+        known: forms of the variables in it; others make it scattered.
+    """
+    if isinstance(expr, ir.IntImm):
+        return Form(expr.value)
+    if isinstance(expr, ir.Var):
+        return known.get(expr, SCATTERED)
+    if isinstance(expr, ir.Cast | ir.Broadcast):
+        return form_of(expr.value, known)
+    if isinstance(expr, ir.Ramp):
+        return form_of(expr.base, known)
+    if isinstance(expr, ir.Select):
+        return _fuller(form_of(expr.true_value, known), form_of(expr.false_value, known))
+    if isinstance(expr, ir.Call) and expr.op in ("if_then_else", "likely", "checked_index"):
+        return form_of(expr.args[1 if expr.op == "if_then_else" else 0], known)
+    if isinstance(expr, ir.BinaryOp):
+        return _binary(expr, form_of(expr.a, known), form_of(expr.b, known))
+    return SCATTERED
+
+
+def _binary(expr: ir.BinaryOp, a: Form, b: Form) -> Form:
+    if isinstance(expr, ir.Add | ir.Sub):
+        return add(a, b, 1 if isinstance(expr, ir.Add) else -1)
+    if isinstance(expr, ir.Mul) and not (a.steps and b.steps):
+        return SCATTERED if a.scattered or b.scattered else _times(a, b)
+    if isinstance(expr, ir.FloorDiv | ir.Div) and not b.steps:
+        return divide(a, b.base)
+    if isinstance(expr, ir.FloorMod | ir.Mod) and not b.steps:
+        return remainder(a, b.base)
+    if isinstance(expr, ir.Min | ir.Max):
+        if a.scattered or b.scattered:
+            return SCATTERED
+        smaller, larger = (a, b) if isinstance(expr, ir.Min) else (b, a)
+        if smaller.high() <= larger.low():
+            return a
+        return b if larger.high() <= smaller.low() else _fuller(a, b)
+    return SCATTERED
+
+
+def _times(a: Form, b: Form) -> Form:
+    return scale(a, b.base) if not b.steps else scale(b, a.base)
+
+
+def _fuller(a: Form, b: Form) -> Form:
+    """The one that moves: the other is what it is clamped to."""
+    return a if a.steps or not b.steps else b

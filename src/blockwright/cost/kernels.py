@@ -1,0 +1,178 @@
+"""Kernels: straight-line pieces between loops, and the cycles of one pass with data at hand.
+
+A kernel is what stands below the innermost loops that are loops in machine code: unrolled loops and
+lanes are instructions of it. What a loop around it does not move is loaded before that loop and
+stored behind it, as long as the registers suffice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from blockwright.cost.footprint import Footprint, Group, footprint, grouped
+from blockwright.cost.nest import Access, Loop, Step, Storage, steps
+from blockwright.target import Target
+
+
+class Kernel(msgspec.Struct, eq=False):
+    """A piece of code and the loops around it.
+
+    Attributes:
+        loops: outermost first.
+        body: its steps, each with the unrolled loops and lanes around it.
+        groups: what it touches in memory; registers are left out.
+        spilled: bytes of register buffers that do not fit.
+        touched: footprints that were asked for before.
+    """
+
+    loops: tuple[Loop, ...]
+    body: list[tuple[Step, tuple[Loop, ...]]]
+    groups: list[Group] = []
+    spilled: float = 0
+    touched: dict[tuple[int, int], list[tuple[Storage, Footprint]]] = {}
+
+    def footprints(self, depth: int, line: int) -> list[tuple[Storage, Footprint]]:
+        """What each group touches, by lines of a size, while the outermost loops stand still.
+
+        Arguments: `depth` is the number of these loops.
+        """
+        found = self.touched.get((depth, line))
+        if found is None:
+            still = self.loops[:depth]
+            times = math.prod(loop.count for loop in self.loops[depth:])
+            found = [(g.access.storage, footprint(g, still, times, line)) for g in self.groups]
+            self.touched[depth, line] = found
+        return found
+
+    @property
+    def share(self) -> float:
+        """Of the iterations around it, those in which its conditions hold."""
+        return max(step.share for step, _ in self.body)
+
+    @property
+    def times(self) -> float:
+        """How often it runs, in the busiest thread."""
+        return self.share * math.prod(loop.count for loop in self.loops)
+
+
+def kernels(nodes: list[Loop | Step], target: Target) -> list[Kernel]:
+    """All kernels in program order."""
+    found = list(_kernels(nodes, ()))
+    registers = target.vector_registers * target.vector_bits / 8
+    for kernel in found:
+        held = _registers(kernel)
+        kernel.spilled = max(0.0, sum(held.values()) + target.vector_bits / 8 - registers)
+        touched = [a for step, _ in kernel.body for a in step.accesses if a.storage not in held]
+        kernel.groups = grouped(touched)
+    return found
+
+
+def _kernels(nodes: list[Loop | Step], around: tuple[Loop, ...]) -> Iterator[Kernel]:
+    straight: list[tuple[Step, tuple[Loop, ...]]] = []
+    for node in nodes:
+        if isinstance(node, Step) or _is_straight(node):
+            straight += steps([node])
+            continue
+        if straight:
+            yield Kernel(around, straight)
+            straight = []
+        yield from _kernels(node.body, (*around, node))
+    if straight:
+        yield Kernel(around, straight)
+
+
+def _is_straight(loop: Loop) -> bool:
+    if loop.kind not in ("unrolled", "lanes"):
+        return False
+    return all(isinstance(node, Step) or _is_straight(node) for node in loop.body)
+
+
+def _registers(kernel: Kernel) -> dict[Storage, float]:
+    """Buffers in registers and the bytes they take; those a loop moves through are memory."""
+    held: dict[Storage, float] = {}
+    moved: set[Storage] = set()
+    for step, _ in kernel.body:
+        for access in step.accesses:
+            if access.storage.registers:
+                held[access.storage] = access.storage.size
+                if access.moves.keys() & set(kernel.loops):
+                    moved.add(access.storage)
+    return {storage: size for storage, size in held.items() if storage not in moved}
+
+
+def cycles(kernel: Kernel, target: Target) -> float:
+    """Cycles of all passes, with everything in the first cache."""
+    core, vector = target.core, target.vector_bits / 8
+    arithmetic = loads = stores = chain = 0.0
+    load_bytes = store_bytes = 0.0
+    inner = kernel.loops[-1] if kernel.loops else None
+    counted: set[tuple[object, ...]] = set()
+    for step, loops in kernel.body:
+        share = step.share / kernel.share
+        instances = share * math.prod(_vectors(loop, step.width, vector) for loop in loops)
+        arithmetic += step.operations * instances
+        for access in step.accesses:
+            key = (access.storage, access.stored, access.base, frozenset(access.moves.items()))
+            if key in counted or not any(access.storage is g.access.storage for g in kernel.groups):
+                continue
+            counted.add(key)
+            many = share * _instructions(access, loops, vector) / _hoisted(access, inner)
+            size = many * _reach(access, loops, vector)
+            if access.stored:
+                stores, store_bytes = stores + many, store_bytes + size
+            else:
+                loads, load_bytes = loads + many, load_bytes + size
+        chain = max(chain, share * _chain(step, loops, inner) * core.latency)
+    spilled = kernel.spilled / vector
+    loads, stores = loads + spilled, stores + spilled
+    load_bytes, store_bytes = load_bytes + kernel.spilled, store_bytes + kernel.spilled
+    instructions = arithmetic + loads + stores + (2 if inner is not None else 0)
+    moved = max(loads / core.loads, load_bytes / core.load_bytes,
+                stores / core.stores, store_bytes / core.store_bytes)  # fmt: skip
+    once = max(arithmetic / core.arithmetic, moved, instructions / core.issue, chain)
+    exits = kernel.times / inner.count if inner is not None else 0.0
+    return kernel.times * once + exits * core.loop_exit
+
+
+def _vectors(loop: Loop, width: int, vector: float) -> float:
+    return math.ceil(loop.count * width / vector) if loop.kind == "lanes" else loop.count
+
+
+def _instructions(access: Access, loops: tuple[Loop, ...], vector: float) -> float:
+    """Loads or stores of an access: none twice where a loop does not move it."""
+    many = 1.0
+    lanes = {loop for loop in (*loops, *access.moves) if loop.kind == "lanes"}
+    for loop in lanes | set(loops):
+        step = abs(access.moves.get(loop, 0))
+        if step:
+            together = loop.kind == "lanes" and step == access.width
+            many *= _vectors(loop, access.width, vector) if together else loop.count
+    return many
+
+
+def _reach(access: Access, loops: tuple[Loop, ...], vector: float) -> float:
+    """Bytes of one of these."""
+    together = [
+        loop.count
+        for loop in {*loops, *access.moves}
+        if loop.kind == "lanes" and abs(access.moves.get(loop, 0)) == access.width
+    ]
+    return min(vector, access.width * math.prod(together))
+
+
+def _hoisted(access: Access, inner: Loop | None) -> float:
+    """Iterations that share what the loop around does not move."""
+    return 1 if inner is None or inner in access.moves or access.scattered else inner.count
+
+
+def _chain(step: Step, loops: tuple[Loop, ...], inner: Loop | None) -> float:
+    """Updates of one accumulator that follow each other in a pass."""
+    if not step.chained or inner is None:
+        return 0
+    target = step.accesses[0]
+    if inner in target.moves:
+        return 0
+    return math.prod(loop.count for loop in loops if loop not in target.moves)

@@ -1,0 +1,163 @@
+"""The time a scheduled program takes, and what it is spent on.
+
+Each kernel has cycles of its own (`kernels`) and lines to fetch from each level (`traffic`). A core
+does these things at once, so the longest decides; a part of the others shows as well, because they
+do not overlap perfectly. Threads share the bandwidth of memory, and wait for the busiest of them.
+
+What the model leaves out: what other programs do, frequency, instruction caches, what happened to
+the data before the first call, the code for remainders (counted as if it were like the rest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.cost.footprint import Group, Level, footprint
+from blockwright.cost.kernels import Kernel, cycles, kernels
+from blockwright.cost.nest import Loop, Step
+from blockwright.cost.read import Reader
+from blockwright.cost.traffic import cache_levels, page_levels, traffic
+from blockwright.target import Target
+
+_SHOWS = 0.05  # of what takes less time than the longest
+_ROWS = 0.25  # share of lines of several rows that do not come in time
+_FEW = 2  # lines left out, from which on a store waits for the next one
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One kernel's time.
+
+    Attributes:
+        seconds: of all its passes.
+        limit: what takes the longest: "compute", a cache that lines come from, "memory", or "TLB".
+        causes: seconds that each of these would take alone.
+    """
+
+    seconds: float
+    limit: str
+    causes: dict[str, float]
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a program is expected to take.
+
+    Attributes:
+        seconds: of one call, on a machine that does nothing else.
+        parts: its kernels, in program order.
+        causes: the seconds by what decides: "compute", "L2", "L3", "memory", "TLB" and "threads",
+            the last for beginning and ending parallel loops. They add up to `seconds`.
+        notes: what could not be told from the program, and what was assumed.
+    """
+
+    seconds: float
+    parts: tuple[Part, ...]
+    causes: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> str:
+        """What most of the time goes into."""
+        return max(self.causes, key=lambda cause: self.causes[cause], default="threads")
+
+
+def estimate(
+    func: ir.PrimFunc, target: Target | str = "native", sizes: Mapping[str, int] | None = None,
+    *, again: bool = True,
+) -> Estimate:  # fmt: skip
+    """Predict the time of a scheduled program.
+
+    Args:
+        func: a tensor program with blocks, scheduled or not; or one in flat form.
+        target: the machine it is to run on.
+        sizes: values of symbolic sizes, by name.
+        again: whether it is called over and over, so that caches hold what they can; else all data
+            comes from memory first.
+    """
+    machine = Target(target)
+    reader = Reader(func, machine, sizes or {})
+    found = estimate_nest(reader.body, machine, again=again)
+    return msgspec.structs.replace(found, notes=tuple(dict.fromkeys(reader.notes)))
+
+
+def estimate_nest(body: list[Loop | Step], target: Target, *, again: bool = True) -> Estimate:
+    """The same for a nest that was written down instead of read."""
+    found = kernels(body, target)
+    fetched = _fetch_cycles(found, target, again)
+    hertz = target.core.hertz
+    parts: list[Part] = []
+    causes: dict[str, float] = {}
+    for kernel, waits in zip(found, fetched, strict=True):
+        times = {"compute": cycles(kernel, target), **waits}
+        limit = max(times, key=lambda cause: times[cause])
+        longest = times[limit]
+        total = longest + _SHOWS * (sum(times.values()) - longest)
+        parts.append(Part(total / hertz, limit, {c: t / hertz for c, t in times.items()}))
+        causes[limit] = causes.get(limit, 0) + total / hertz
+    threads = _threads(body, target, 1.0) / hertz
+    if threads:
+        causes["threads"] = threads
+    return Estimate(sum(causes.values()), tuple(parts), causes)
+
+
+def _fetch_cycles(
+    found: Sequence[Kernel], target: Target, again: bool
+) -> list[dict[str, float]]:  # fmt: skip
+    """Cycles in which lines come from each cache behind the first, from memory, and pages' places.
+
+    Lines written are fetched and given back. Those that come one by one are waited for.
+    """
+    core = target.core
+    caches = cache_levels(target)
+    waits: list[dict[str, float]] = [{} for _ in found]
+    sources = [level.name for level in caches[1:]] + ["memory"]
+    rates, alone = (
+        [*figures[: len(sources) - 1], figures[-1]]
+        for figures in (core.level_bytes, core.line_waits)
+    )
+    rates[-1] = min(rates[-1], core.memory_bytes / target.num_threads)
+    for level, source, rate, wait in zip(caches, sources, rates, alone, strict=True):
+        for (number, storage), lines in traffic(found, level, again).items():
+            groups = [g for g in found[number].groups if g.access.storage is storage]
+            ways = 2 if any(g.stored for g in groups) else 1
+            each = ways * level.line / rate
+            each += wait * max(_alone(found[number], group, level) for group in groups)
+            waits[number][source] = waits[number].get(source, 0.0) + lines * each
+    for level, wait in zip(page_levels(target), core.page_wait, strict=True):
+        for (number, _), pages in traffic(found, level, again).items():
+            waits[number]["TLB"] = waits[number].get("TLB", 0.0) + pages * wait
+    return waits
+
+
+def _alone(kernel: Kernel, group: Group, level: Level) -> float:
+    """Whether lines are waited for: nobody fetches them in advance, or not in time.
+
+    That is so for scattered ones; for loads of several rows at a time, a little of each; and for a
+    store where the innermost loop that moves it leaves lines out.
+    """
+    if group.access.scattered:
+        return 1.0
+    moves = group.access.moves
+    inner = next((loop for loop in reversed(kernel.loops) if loop in moves), None)
+    if inner is None:
+        return 0.0
+    each = footprint(group, kernel.loops, 1, level.line)
+    if group.stored:
+        return float(abs(moves[inner]) >= each.run + _FEW * level.line)
+    return _ROWS if each.apart else 0.0
+
+
+def _threads(body: list[Loop | Step], target: Target, times: float) -> float:
+    """Cycles that parallel loops take to begin, to hand out tasks, and to end."""
+    total = 0.0
+    for node in body:
+        if isinstance(node, Step):
+            continue
+        if node.kind == "parallel":
+            handed = node.tasks / target.num_threads * target.core.task
+            total += times * (target.core.fork + handed)
+        else:
+            total += _threads(node.body, target, times * node.count)
+    return total

@@ -1,0 +1,349 @@
+"""Nests out of scheduled tensor programs.
+
+Block iterators become what they are bound to, views become regions of what they show, and loops
+whose variable is divided somewhere become one loop per digit:
+
+    for task in T.parallel(32):        loop of 4 (parallel), loop of 8 (parallel)
+        A[task // 8, task % 8]    →    A moves by rows with the first, by elements with the second
+
+Intermediate buffers are as small as lowering will make them: what lies inside the loops that all
+accesses share. Their rows then follow each other closely.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.cost.form import Form, add, form_of, scale
+from blockwright.cost.nest import Access, Kind, Loop, Step, Storage, steps
+from blockwright.target import Target
+
+_OPERATIONS = {
+    "exp": 14, "exp2": 12, "exp10": 16, "expm1": 20, "log": 18, "log2": 18, "log10": 18,
+    "log1p": 22, "sqrt": 6, "rsqrt": 8, "sin": 25, "cos": 25, "tan": 35, "tanh": 22, "erf": 24,
+    "sigmoid": 20, "pow": 40, "fmod": 20, "atan2": 40, "likely": 0, "if_then_else": 1,
+    "reinterpret": 0, "checked_index": 0, "prefetch": 1, "vector_reduce_add": 6,
+    "vector_reduce_max": 6, "vector_reduce_min": 6,
+}  # fmt: skip
+"""Vector instructions of a builtin operation; one where it is not listed."""
+_DIVISION = 5  # instructions whose time a division takes
+_KINDS: dict[ir.ForKind, Kind] = {
+    ir.ForKind.PARALLEL: "parallel",
+    ir.ForKind.UNROLLED: "unrolled",
+    ir.ForKind.VECTORIZED: "lanes",
+}
+
+
+class _Place(msgspec.Struct):
+    """An access before the layout of its buffer is known: a form per dimension."""
+
+    access: Access
+    buffer: ir.Buffer
+    forms: list[Form]
+    loops: tuple[Loop, ...]
+
+
+class Reader:
+    """Reads one program.
+
+    Attributes:
+        notes: what could not be told from the program, and what was assumed.
+    """
+
+    def __init__(self, func: ir.PrimFunc, target: Target, sizes: Mapping[str, int]) -> None:
+        self.notes: list[str] = []
+        self._target = target
+        self._known: dict[ir.Var, Form] = {}
+        self._views: dict[ir.Buffer, tuple[ir.Buffer, list[Form]]] = {}
+        self._storages: dict[ir.Buffer, Storage] = {}
+        self._places: list[_Place] = []
+        self._loops: list[Loop] = []
+        self._lanes: dict[int, Loop] = {}
+        self._divisors = _divisors(func)
+        self._parameters = set(func.buffers)
+        for var in [v for b in func.buffers for d in b.shape for v in ir.free_vars(d)]:
+            if var not in self._known:
+                self._known[var] = Form(self._size(var, sizes))
+        for var in func.params:
+            if not var.dtype.is_handle and var not in self._known:
+                self._known[var] = Form(self._size(var, sizes))
+        self.body = self._statement(func.body)
+        self._lay_out()
+
+    def _size(self, var: ir.Var, sizes: Mapping[str, int]) -> int:
+        if var.name not in sizes:
+            self.notes.append(f"{var.name} is taken as 128: no size was given")
+        return sizes.get(var.name, 128)
+
+    def _statement(self, stmt: ir.Stmt) -> list[Loop | Step]:
+        if isinstance(stmt, ir.For):
+            return self._for(stmt)
+        if isinstance(stmt, ir.BlockRealize):
+            return self._realize(stmt)
+        if isinstance(stmt, ir.SeqStmt):
+            return [node for child in stmt.seq for node in self._statement(child)]
+        if isinstance(stmt, ir.BufferStore):
+            return [self._store(stmt)]
+        if isinstance(stmt, ir.Evaluate):
+            return [self._step([stmt.value], stmt.value)]
+        if isinstance(stmt, ir.IfThenElse):
+            return self._choice(stmt)
+        if isinstance(stmt, ir.LetStmt):
+            self._known[stmt.var] = form_of(stmt.value, self._known)
+            return self._statement(stmt.body)
+        if isinstance(stmt, ir.DeclBuffer):
+            self.notes.append(f"buffer {stmt.buffer.name} is taken as memory of its own")
+        if isinstance(stmt, ir.While):
+            self.notes.append("a while loop is taken to run once")
+        if isinstance(stmt, ir.AttrStmt | ir.Allocate | ir.DeclBuffer | ir.While):
+            return self._statement(stmt.body)
+        return []
+
+    def _choice(self, stmt: ir.IfThenElse) -> list[Loop | Step]:
+        """Both sides, each as often as its condition lets it."""
+        share = self._holds(stmt.condition)
+        nodes = self._statement(stmt.then_case)
+        other = [] if stmt.else_case is None else self._statement(stmt.else_case)
+        for side, often in ((nodes, share), (other, 1 - share if share < 1 else 1.0)):
+            for step, _ in steps(side):
+                step.share *= often
+        return nodes + other
+
+    def _for(self, stmt: ir.For) -> list[Loop | Step]:
+        first = form_of(stmt.min, self._known)
+        extent = max(0.0, form_of(stmt.extent, self._known).middle())
+        if extent <= 1:
+            self._known[stmt.loop_var] = first
+            return self._statement(stmt.body) if extent else []
+        kind = _KINDS.get(stmt.kind, "serial")
+        if kind == "parallel" and any(loop.kind == "parallel" for loop in self._loops):
+            kind = "serial"
+        digits = self._digits(stmt.loop_var, extent, kind)
+        value, scaled = first, 1
+        for loop, size in reversed(digits):
+            value = add(value, Form(0, {loop: scaled}))
+            scaled *= size
+        self._known[stmt.loop_var] = value
+        chain = [loop for loop, _ in digits]
+        self._loops += chain
+        body = self._statement(stmt.body)
+        del self._loops[-len(chain) :]
+        return around(chain, body)
+
+    def _digits(self, var: ir.Var, extent: float, kind: Kind) -> list[tuple[Loop, int]]:
+        """Loops that count an extent together, outermost first, each with its radix."""
+        sizes, step = list[int](), 1
+        for divisor in sorted(self._divisors.get(var, ())):
+            if step < divisor < extent and divisor % step == 0:
+                sizes.insert(0, divisor // step)
+                step = divisor
+        sizes.insert(0, math.ceil(extent / step))
+        loops = [Loop(size if k else extent / step, kind) for k, size in enumerate(sizes)]
+        if kind == "parallel":
+            share_out(loops, self._target.num_threads)
+        return list(zip(loops, sizes, strict=True))
+
+    def _realize(self, stmt: ir.BlockRealize) -> list[Loop | Step]:
+        block = stmt.block
+        reduced: set[Loop] = set()
+        for it, value in zip(block.iter_vars, stmt.iter_values, strict=True):
+            form = form_of(value, self._known)
+            self._known[it.var] = form
+            if it.iter_type is not ir.IterType.SPATIAL:
+                reduced |= form.steps.keys()
+        for view in block.match_buffers:
+            corner = [form_of(r.min, self._known) for r in view.source.region]
+            self._views[view.buffer] = (view.source.buffer, corner)
+        nodes: list[Loop | Step] = []
+        if block.init is not None:
+            nodes = self._statement(block.init)
+            share = 1 / math.prod(loop.count for loop in reduced)
+            for step, _ in steps(nodes):
+                step.share = share
+        nodes += self._statement(block.body)
+        share = self._holds(stmt.predicate)
+        if share < 1:
+            for step, _ in steps(nodes):
+                step.share *= share
+        return nodes
+
+    def _holds(self, condition: ir.Expr) -> float:
+        """How often a condition holds, its sides being as likely to be anywhere in their range."""
+        if isinstance(condition, ir.And):
+            return self._holds(condition.a) * self._holds(condition.b)
+        if isinstance(condition, ir.GT | ir.GE):
+            return self._holds(ir.LT(condition.b, condition.a))
+        if not isinstance(condition, ir.LT | ir.LE):
+            return 1.0
+        a, b = (form_of(side, self._known) for side in (condition.a, condition.b))
+        gap = add(a, b, -1)
+        if gap.scattered:
+            return 1.0
+        values = gap.high() - gap.low() + 1
+        return min(1.0, max(0.0, -gap.low() / values))
+
+    def _store(self, stmt: ir.BufferStore) -> Step:
+        step = self._step([stmt.value, *stmt.indices], stmt.value, stmt)
+        loads = ir.collect(stmt.value, ir.BufferLoad)
+        own = [load for load in loads if load.buffer is stmt.buffer]
+        step.chained = any(
+            all(ir.structural_equal(a, b) for a, b in zip(load.indices, stmt.indices, strict=True))
+            for load in own
+        )
+        return step
+
+    def _step(
+        self, roots: Sequence[ir.Expr], value: ir.Expr, store: ir.BufferStore | None = None
+    ) -> Step:
+        accesses: list[Access] = []
+        if store is not None:
+            accesses.append(self._access(store.buffer, store.indices, stored=True))
+        loads = dict.fromkeys(load for root in roots for load in ir.collect(root, ir.BufferLoad))
+        accesses += [self._access(load.buffer, load.indices) for load in loads]
+        lanes = value.dtype.lanes
+        operations = self._operations(value)
+        if lanes > 1:
+            vectors = math.ceil(lanes * value.dtype.nbytes * 8 / self._target.vector_bits)
+            operations *= vectors
+        return Step(tuple(accesses), operations, width=max(1, value.dtype.nbytes))
+
+    def _access(
+        self, buffer: ir.Buffer, indices: Sequence[ir.Expr], stored: bool = False
+    ) -> Access:
+        forms = [form_of(i, self._known) for i in indices]
+        lanes = indices[-1] if indices and isinstance(indices[-1], ir.Ramp) else None
+        if lanes is not None:
+            forms[-1] = add(forms[-1], self._ramp(lanes))
+        while buffer in self._views:
+            buffer, corner = self._views[buffer]
+            missing = len(corner) - len(forms)
+            inner = [add(a, b) for a, b in zip(corner[missing:], forms, strict=False)]
+            forms = corner[:missing] + inner
+        place = _Place(Access(self._storage(buffer), {}, max(1, buffer.dtype.nbytes), 0.0, stored),
+                       buffer, forms, tuple(self._loops))  # fmt: skip
+        self._places.append(place)
+        return place.access
+
+    def _ramp(self, index: ir.Ramp) -> Form:
+        step = form_of(index.stride, self._known)
+        lanes = self._lanes.setdefault(index.lanes, Loop(index.lanes, "lanes"))
+        return scale(Form(0, {lanes: 1}), step.base)
+
+    def _storage(self, buffer: ir.Buffer) -> Storage:
+        if buffer not in self._storages:
+            self._storages[buffer] = Storage(buffer.name, 0, buffer.scope == "local")
+        return self._storages[buffer]
+
+    def _operations(self, value: ir.Expr) -> float:
+        """Instructions of an expression; indices and what is constant cost nothing."""
+        if isinstance(value, ir.Add | ir.Sub) and self._target.fma and value.dtype.is_float:
+            for product, other in ((value.b, value.a), (value.a, value.b)):
+                if isinstance(product, ir.Mul):
+                    parts = (product.a, product.b, other)
+                    return 1 + sum(map(self._operations, parts))
+        if isinstance(value, ir.BufferLoad | ir.Var | ir.IntImm | ir.FloatImm):
+            return 0
+        if isinstance(value, ir.Call):
+            if value.op in ("call_extern", "call_packed", "call_global", "call_pure_extern"):
+                self.notes.append("the work of a called function is not counted")
+            args = value.args[1:] if value.op == "if_then_else" else value.args
+            return _OPERATIONS.get(value.op, 1) + sum(map(self._operations, args))
+        own = _DIVISION if isinstance(value, ir.Div | ir.FloorDiv | ir.FloorMod | ir.Mod) else 1
+        if isinstance(value, ir.Broadcast | ir.Ramp):
+            own = 0
+        children = (c for c in value.children() if isinstance(c, ir.Expr))
+        return own + sum(map(self._operations, children))
+
+    def _lay_out(self) -> None:
+        """Addresses of all accesses, once it is known how small each buffer will be."""
+        by_buffer: dict[ir.Buffer, list[_Place]] = {}
+        for place in self._places:
+            by_buffer.setdefault(place.buffer, []).append(place)
+        for buffer, places in by_buffer.items():
+            outside: set[Loop] = set()
+            if buffer not in self._parameters:
+                outside = set(places[0].loops).intersection(*(p.loops for p in places))
+            for place in places:
+                place.forms = [_without(form, outside) for form in place.forms]
+            shape = [form_of(d, self._known).middle() for d in buffer.shape]
+            if outside:
+                shape = [_span([p.forms[k] for p in places], d) for k, d in enumerate(shape)]
+            self._storages[buffer].size = max(1, math.prod(shape)) * max(1, buffer.dtype.nbytes)
+            for place in places:
+                self._address(place, shape)
+
+    def _address(self, place: _Place, shape: list[float]) -> None:
+        total, step = Form(), float(place.access.width)
+        strides: list[float] = []
+        if place.buffer.strides:
+            given = [form_of(s, self._known).middle() for s in place.buffer.strides]
+            strides = [s * place.access.width for s in given]
+        else:
+            for size in reversed(shape):
+                strides.insert(0, step)
+                step *= size
+        for form, stride in zip(place.forms, strides, strict=True):
+            total = add(total, scale(form, stride))
+        place.access.moves, place.access.base = total.steps, total.base
+        place.access.scattered = total.scattered
+        if total.scattered:
+            self.notes.append(f"accesses of {place.buffer.name} may be anywhere in it")
+
+
+def share_out(loops: Sequence[Loop], threads: int) -> None:
+    """Leave the busiest thread its part of a parallel loop, outermost digits first.
+
+    Counts with a fraction stand for a last iteration that is not a whole one.
+    """
+    total = math.prod(loop.count for loop in loops)
+    tasks = math.prod(math.ceil(loop.count) for loop in loops)
+    loops[0].tasks = tasks
+    left = min(total, math.ceil(tasks / threads)) / total
+    for loop in loops:
+        count = max(1.0, loop.count * left)
+        left *= loop.count / count
+        loop.count = count
+
+
+def around(loops: Sequence[Loop], body: list[Loop | Step]) -> list[Loop | Step]:
+    """Put loops around a body, the first one outermost."""
+    for loop in reversed(loops):
+        loop.body = body
+        body = [loop]
+    return body
+
+
+def _without(form: Form, loops: set[Loop]) -> Form:
+    if form.scattered or not loops:
+        return form
+    return Form(form.base, {k: s for k, s in form.steps.items() if k not in loops})
+
+
+def _span(forms: list[Form], most: float) -> float:
+    """Elements of a dimension that are touched."""
+    if any(form.scattered for form in forms):
+        return most
+    return min(most, max(f.high() for f in forms) - min(f.low() for f in forms) + 1)
+
+
+def _divisors(func: ir.PrimFunc) -> dict[ir.Var, set[int]]:
+    """By what each loop variable is divided, itself or as the value of a block's iterator."""
+    found: dict[ir.Var, set[int]] = {}
+    for node in ir.collect(func.body, ir.BinaryOp):
+        by = ir.const_int(node.b) if isinstance(node, ir.FloorDiv | ir.FloorMod) else None
+        if by is not None and by > 1:
+            for var in ir.free_vars(node.a):
+                found.setdefault(var, set()).add(by)
+    for realize in reversed(ir.collect(func.body, ir.BlockRealize)):
+        for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+            if it.var in found:
+                for var in ir.free_vars(value):
+                    found.setdefault(var, set()).update(found[it.var])
+    return found
+
+
+__all__ = ["Reader", "around", "share_out"]

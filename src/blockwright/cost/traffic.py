@@ -1,0 +1,107 @@
+"""Lines that kernels fetch into each level of the memory, by the footprint method.
+
+While one iteration of a loop finds room in a level, what it shares with the next iteration is still
+there: the whole loop fetches each line that it touches once. Where an iteration finds no room,
+every iteration fetches anew what it needs. Up to a quarter beyond the size of a level the truth is
+taken to lie between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright.cost.footprint import Level
+from blockwright.cost.kernels import Kernel
+from blockwright.cost.nest import Loop, Storage
+from blockwright.target import Target
+
+Fetched = dict[tuple[int, Storage], float]
+"""Lines by kernel, that is its position in program order, and storage."""
+
+_ROOMY, _CROWDED = 1.0, 1.25
+_Members = Sequence[tuple[int, Kernel]]
+
+
+def cache_levels(target: Target) -> list[Level]:
+    """The data caches, nearest first, as one of the target's threads finds them."""
+    found: list[Level] = []
+    for number, cache in enumerate(target.caches, 1):
+        mine = cache.size / max(1, min(cache.shared_by, target.num_threads))
+        indexed = cache.size // cache.ways <= target.core.page
+        found.append(Level(f"L{number}", mine / cache.line, cache.line, cache.ways, indexed))
+    return found
+
+
+def page_levels(target: Target) -> list[Level]:
+    """The translation buffers, whose lines are pages."""
+    names = ("TLB", "second TLB")
+    core = target.core
+    return [Level(n, p, core.page, p, False) for n, p in zip(names, core.pages, strict=True)]
+
+
+def traffic(kernels: Sequence[Kernel], level: Level, again: bool = True) -> Fetched:
+    """Lines fetched into a level by the busiest thread.
+
+    Args:
+        kernels: in program order.
+        level: what they are fetched into.
+        again: whether the program runs over and over, so that a first touch may find its line.
+    """
+    members = list(enumerate(kernels))
+    found = _below(members, 0, level)
+    away = 1 - _fits(_distinct(members, 0, level)[1]) if again else 1.0
+    return {key: away * kernels[key[0]].share * lines for key, lines in found.items()}
+
+
+def _below(members: _Members, depth: int, level: Level) -> Fetched:
+    """What one iteration of the innermost of `depth` shared loops fetches."""
+    total: Fetched = {}
+    for loop, inside in _by_loop(members, depth):
+        if loop is None:
+            total |= _distinct(inside, depth, level)[0]
+            continue
+        whole, _ = _distinct(inside, depth, level)
+        fits = _fits(_distinct(inside, depth + 1, level)[1])
+        for key, lines in _below(inside, depth + 1, level).items():
+            each = loop.count * lines
+            total[key] = fits * min(whole[key], each) + (1 - fits) * each
+    return total
+
+
+def _by_loop(members: _Members, depth: int) -> list[tuple[Loop | None, list[tuple[int, Kernel]]]]:
+    """Neighbours that share the next loop, together."""
+    found: list[tuple[Loop | None, list[tuple[int, Kernel]]]] = []
+    for number, kernel in members:
+        loop = kernel.loops[depth] if len(kernel.loops) > depth else None
+        if not found or found[-1][0] is not loop:
+            found.append((loop, []))
+        found[-1][1].append((number, kernel))
+    return found
+
+
+def _distinct(members: _Members, depth: int, level: Level) -> tuple[Fetched, float]:
+    """Distinct lines touched by the loops from a depth on, and the share of the level they take.
+
+    Kernels that touch one storage are taken to touch the same part of it.
+    """
+    lines: Fetched = {}
+    shares: dict[Storage, float] = {}
+    most: dict[Storage, float] = {}
+    total: dict[Storage, float] = {}
+    for number, kernel in members:
+        own: dict[Storage, tuple[float, float]] = {}
+        for storage, found in kernel.footprints(depth, level.line):
+            before = own.get(storage, (0.0, 0.0))
+            own[storage] = before[0] + found.lines, before[1] + found.share(level)
+        for storage, (many, share) in own.items():
+            lines[number, storage] = many
+            most[storage] = max(most.get(storage, 0), many)
+            total[storage] = total.get(storage, 0) + many
+            shares[storage] = max(shares.get(storage, 0), share)
+    lines = {key: many * most[key[1]] / total[key[1]] for key, many in lines.items()}
+    return lines, sum(shares.values())
+
+
+def _fits(share: float) -> float:
+    """How much of the time what takes this share of a level stays there."""
+    return min(1.0, max(0.0, (_CROWDED - share) / (_CROWDED - _ROOMY)))

@@ -1,0 +1,232 @@
+"""The analytic choice of how a matrix product is passed: tasks, panels, order, pieces.
+
+A plan is written down as a nest and the cost model says what it takes; nothing is scheduled for
+that. Plans are compared from a start that usually is good, one decision at a time, so that a few
+dozen are looked at and not thousands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+import msgspec
+
+from blockwright.cost import Access, Loop, Step, Storage, around, estimate_nest, share_out
+from blockwright.rules.tiles import RegisterTile, most_depth, panel_chunk, register_tiles
+from blockwright.target import Target
+
+_UNKNOWN = 512  # taken for an extent that is a symbol
+_ROW_TILES = 16  # of a task: enough to hide its start, few enough to share work evenly
+_TILES = 8  # register tiles that are compared
+_SHORTEST = 128  # steps of a piece of the reduction
+_BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
+
+
+class Product(msgspec.Struct, frozen=True):
+    """Extents of `C[b, m, n] += A[b, m, k] * B[b, n, k]`; None where they are symbols.
+
+    Attributes:
+        batch, rows, columns, depth: extents, each of all axes of its kind.
+        row_step, depth_step: bytes from an element of A to the next row's and the next step's.
+        bits: of an element.
+    """
+
+    batch: int | None
+    rows: int | None
+    columns: int | None
+    depth: int | None
+    row_step: int
+    depth_step: int
+    bits: int = 32
+
+
+class GemmPlan(msgspec.Struct, frozen=True):
+    """How a product is passed.
+
+    Attributes:
+        row_tiles, panels: register tiles along the rows, and panels of B, of a task.
+        depth: steps of the reduction that are summed in registers before they are added to the
+            result; None for all.
+        rows_inside: whether a panel is used for all rows of a task before the next one is; else a
+            tile of rows meets all panels before the next tile.
+    """
+
+    row_tiles: int
+    panels: int
+    depth: int | None = None
+    rows_inside: bool = False
+
+
+@lru_cache(maxsize=1024)
+def gemm_tile(target: Target, product: Product) -> RegisterTile:
+    """The register tile: the best by its own work, or one nearly as good where the model knows of
+    a reason, such as rows of A that drive each other out of the first cache."""
+    tiles = register_tiles(
+        target, product.rows, product.columns, product.bits, max(1, product.row_step)
+    )
+    if product.rows is None or product.columns is None or product.depth is None:
+        return tiles[0]
+    best, least = tiles[0], math.inf
+    for tile in tiles[:_TILES]:
+        seconds = plan_seconds(target, product, tile, _start(target, product, tile))
+        if seconds < least * _BETTER:
+            best, least = tile, seconds
+    return best
+
+
+@lru_cache(maxsize=1024)
+def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+    """The plan of which the cost model expects most; where extents are symbols, one that suits
+    small and large ones."""
+    best = _start(target, product, tile)
+    if product.rows is None or product.columns is None or product.depth is None:
+        return best
+    least = plan_seconds(target, product, tile, best)
+    changed = True
+    while changed:
+        changed = False
+        for plan in _near(best, product, tile):
+            seconds = plan_seconds(target, product, tile, plan)
+            if seconds < least * _BETTER:
+                best, least, changed = plan, seconds, True
+    return best
+
+
+def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+    """By closed formulas.
+
+    All panels pass every tile of rows while B stays in a third of the last cache: long streams come
+    in time, and a tile of rows is fetched once. Else, and where rows make too few tasks, the
+    panels of a task are those that half of the second cache holds. A long reduction is cut so that
+    a panel takes a quarter of that.
+    """
+    panels = panel_chunk(target, tile, product.depth, product.columns, product.bits)
+    row_tiles = _ROW_TILES
+    if product.rows is None or product.depth is None or product.columns is None:
+        # Sums for an unknown number of rows would be kept for all: no task has its own part.
+        return GemmPlan(row_tiles, panels)
+    rows, columns = _tiles(product, tile)
+    row_tiles = min(row_tiles, rows)
+    batch = product.batch or 1
+    size = batch * columns * tile.columns * product.depth * product.bits // 8
+    tasks = batch * math.ceil(rows / row_tiles)
+    if size <= target.caches[-1].size // 3 and tasks >= target.num_threads:
+        panels = columns
+    most = most_depth(target, tile, product.bits)
+    pieces = next((p for p in _cuts(product.depth) if product.depth // p <= most), 1)
+    return GemmPlan(row_tiles, panels, product.depth // pieces if pieces > 1 else None)
+
+
+def _cuts(depth: int) -> list[int]:
+    """Into how many equal pieces a reduction may be cut; short ones are not worth their sums."""
+    return [p for p in range(1, depth // _SHORTEST + 1) if depth % p == 0] or [1]
+
+
+def _near(plan: GemmPlan, product: Product, tile: RegisterTile) -> Iterator[GemmPlan]:
+    """Plans with one decision made otherwise."""
+    rows, columns = _tiles(product, tile)
+    change = msgspec.structs.replace
+    yield change(plan, rows_inside=not plan.rows_inside)
+    for row_tiles in _parts(rows, plan.row_tiles):
+        yield change(plan, row_tiles=row_tiles)
+    for panels in _parts(columns, plan.panels):
+        yield change(plan, panels=panels)
+    depth = product.depth or _UNKNOWN
+    cuts = _cuts(depth)
+    at = cuts.index(depth // (plan.depth or depth))
+    for pieces in (*cuts[max(0, at - 1) : at], *cuts[at + 1 : at + 2]):
+        yield change(plan, depth=depth // pieces if pieces > 1 else None)
+
+
+def _parts(extent: int, now: int) -> list[int]:
+    """Sizes of nearly equal parts: half as many, one fewer, one more, twice as many."""
+    parts = math.ceil(extent / now)
+    counts = {max(1, parts // 2), max(1, parts - 1), parts + 1, parts * 2}
+    sizes = {math.ceil(extent / many) for many in counts if many <= extent}
+    return sorted(sizes - {now}, reverse=True)
+
+
+def _tiles(product: Product, tile: RegisterTile) -> tuple[int, int]:
+    rows = math.ceil((product.rows or _UNKNOWN) / tile.rows)
+    return rows, math.ceil((product.columns or _UNKNOWN) / tile.columns)
+
+
+def plan_seconds(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) -> float:
+    """What the cost model expects a plan to take."""
+    return estimate_nest([_nest(target, product, tile, plan)], target).seconds
+
+
+class _Axis(msgspec.Struct):
+    """Tiles of rows or columns: the tasks' loop, and the one within a task."""
+
+    outer: Loop
+    inner: Loop
+
+    def moves(self, step: float) -> dict[Loop, float]:
+        """Of something that lies `step` bytes further with each tile."""
+        return {self.outer: step * self.inner.count, self.inner: step}
+
+
+class _Operand(msgspec.Struct):
+    """What a register tile touches: bytes from one row to the next, and from column to column."""
+
+    storage: Storage
+    moves: dict[Loop, float]
+    by_row: float
+    by_column: float
+
+
+def _nest(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) -> Loop:
+    """The program that the rule makes of a plan, without what packs B."""
+    size = product.bits // 8
+    depth = product.depth or _UNKNOWN
+    row_tiles, panels = _tiles(product, tile)
+    m = _Axis(Loop(row_tiles / plan.row_tiles, "parallel"), Loop(plan.row_tiles))
+    n = _Axis(Loop(panels / plan.panels, "parallel"), Loop(plan.panels))
+    batch = Loop(product.batch or 1, "parallel")
+    pieces = math.ceil(depth / plan.depth) if plan.depth else 1
+    piece, step = Loop(pieces), Loop(depth / pieces)
+    panel, rows = tile.columns * size, row_tiles * tile.rows
+    width, many = panels * panel, batch.count
+    a = _Operand(
+        Storage("A", depth * rows * size * many),
+        {batch: depth * rows * size, **m.moves(tile.rows * product.row_step),
+         piece: step.count * product.depth_step, step: product.depth_step},
+        product.row_step, 0,
+    )  # fmt: skip
+    b = _Operand(
+        Storage("B", depth * width * many),
+        {batch: depth * width, **n.moves(depth * panel), piece: step.count * panel, step: panel},
+        0, size,
+    )  # fmt: skip
+    c = _Operand(
+        Storage("C", rows * width * many),
+        {batch: rows * width, **m.moves(tile.rows * width), **n.moves(panel)}, width, size,
+    )  # fmt: skip
+    sums = _Operand(Storage("sums", tile.rows * panel, registers=True), {}, panel, size)
+    step.body = [_each(tile, size, sums, sums, a, b)]
+    body: list[Loop | Step] = [_each(tile, size, sums), step]
+    body.append(_each(tile, size, c, sums, c) if pieces > 1 else _each(tile, size, c, sums))
+    first, second = (n, m) if plan.rows_inside else (m, n)
+    tasks = [batch, first.outer, second.outer]
+    share_out(tasks, target.num_threads)
+    inside = [*tasks[1:], piece, first.inner, second.inner]
+    around([batch, *(loop for loop in inside if loop.count > 1)], body)
+    return batch
+
+
+def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> Loop:
+    """One operation for all elements of a register tile."""
+    row, column = Loop(tile.rows, "unrolled"), Loop(tile.columns, "lanes")
+
+    def access(operand: _Operand, is_store: bool) -> Access:
+        inside = {row: operand.by_row, column: operand.by_column}
+        moves = operand.moves | {loop: step for loop, step in inside.items() if step}
+        return Access(operand.storage, moves, size, stored=is_store)
+
+    accesses = (access(stored, True), *(access(operand, False) for operand in loaded))
+    column.body = [Step(accesses, 1, stored in loaded, width=size)]
+    row.body = [column]
+    return row

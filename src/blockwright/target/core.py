@@ -1,0 +1,62 @@
+"""What one processor core does in a cycle, and what it waits for.
+
+The figures are those of current server and desktop cores of an architecture and vector width, not
+of one product, and nothing is measured: a `Target` always means the same choices. Whoever knows
+better passes a record of their own, `Target("native", core=Core(...))`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Core(msgspec.Struct, frozen=True):
+    """One core as the cost model sees it; rates are per cycle.
+
+    Attributes:
+        arithmetic: vector instructions (FMA, addition, maximum) that begin.
+        loads, stores: loads and stores that begin, and
+        load_bytes, store_bytes: bytes that they move; wide vectors take more than their turn.
+        issue: instructions of any kind.
+        latency: cycles from an FMA to the next one that needs its result.
+        level_bytes: bytes out of each cache but the first, nearest first, and then out of memory.
+        memory_bytes: bytes out of memory for all cores together.
+        line_waits: cycles for a line from each of these that was not fetched in advance, because
+            the one before it lay elsewhere; several such lines are on their way at a time.
+        fork: cycles until the threads have begun a parallel loop, and ended it.
+        task: cycles to hand out one of its tasks.
+        loop_exit: cycles lost where a loop ends otherwise than predicted.
+        page: bytes of a page of memory.
+        pages: pages the first translation buffer holds, and the second one.
+        page_wait: cycles for a page in the second buffer only, and for one in none.
+        hertz: cycles per second.
+    """
+
+    arithmetic: float
+    loads: float = 2
+    stores: float = 1
+    issue: float = 4
+    load_bytes: float = 64.0
+    store_bytes: float = 32.0
+    latency: int = 4
+    level_bytes: tuple[float, ...] = (28.0, 21.0, 10.0)
+    memory_bytes: float = 16.0
+    line_waits: tuple[float, ...] = (4.0, 12.0, 40.0)
+    fork: int = 8000
+    task: int = 60
+    loop_exit: int = 20
+    page: int = 4096
+    pages: tuple[int, int] = (64, 1536)
+    page_wait: tuple[int, int] = (7, 30)
+    hertz: float = 3.5e9
+
+
+def core_of(arch: str, vector_bits: int) -> Core:
+    """The core that an architecture with vectors of some width is taken to have.
+
+    512 bits: two units of 256 that work together, or one of 512. Cores with two of 512 do more; a
+    schedule that suits the narrower ones suits them too.
+    """
+    if arch == "aarch64":
+        return Core(arithmetic=2, load_bytes=32, store_bytes=16, level_bytes=(28.0, 16.0, 8.0))
+    return Core(arithmetic=1, issue=6) if vector_bits == 512 else Core(arithmetic=2)

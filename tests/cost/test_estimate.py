@@ -1,0 +1,268 @@
+"""The cost model on programs whose traffic and cycles can be counted by hand."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.cost import estimate
+from blockwright.cost.kernels import cycles, kernels
+from blockwright.cost.read import Reader
+from blockwright.cost.traffic import cache_levels, page_levels, traffic
+from blockwright.schedule import Schedule
+from blockwright.target import Target
+
+ONE = Target("x86-64-v3", num_threads=1)
+TWO = Target("x86-64-v3", num_threads=2)
+LINE = 64
+
+
+def program(text: str) -> ir.PrimFunc:
+    return bw.from_source(text)
+
+
+def fetched(func: ir.PrimFunc, level: int, target: Target = ONE, **sizes: int) -> dict[str, float]:
+    """Lines into a cache by buffer, everything in memory before."""
+    found = kernels(Reader(func, target, sizes).body, target)
+    total: dict[str, float] = {}
+    lines = traffic(found, cache_levels(target)[level - 1], again=False)
+    for (_, storage), many in lines.items():
+        total[storage.name] = total.get(storage.name, 0) + many
+    return total
+
+
+def copy(n: int, step: int = 1) -> ir.PrimFunc:
+    return program(f"""
+@T.prim_func
+def copy(A: T.Buffer(({n * step},), "float32"), B: T.Buffer(({n},), "float32")):
+    for i in range({n}):
+        with T.block("B"):
+            vi = T.axis.spatial({n}, i)
+            B[vi] = A[vi * {step}] + T.float32(1)
+""")
+
+
+def matmul(m: int, n: int, k: int) -> ir.PrimFunc:
+    return program(f"""
+@T.prim_func
+def matmul(
+    A: T.Buffer(({m}, {k}), "float32"), B: T.Buffer(({k}, {n}), "float32"),
+    C: T.Buffer(({m}, {n}), "float32"),
+):
+    for i, j, k in T.grid({m}, {n}, {k}):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+""")
+
+
+def test_a_copy_fetches_every_line_once_into_every_cache() -> None:
+    n = 1 << 20
+    for level in (1, 2, 3):
+        assert fetched(copy(n), level) == pytest.approx({"A": n / 16, "B": n / 16})
+
+
+def test_a_strided_read_fetches_a_line_for_each_element() -> None:
+    assert fetched(copy(1 << 16, 16), 1)["A"] == pytest.approx(1 << 16, rel=1e-3)
+    assert fetched(copy(1 << 16, 4), 1)["A"] == pytest.approx((1 << 16) / 4, rel=1e-3)
+
+
+def test_a_product_in_cache_reads_each_matrix_once() -> None:
+    assert fetched(matmul(32, 32, 32), 1) == pytest.approx({"A": 64, "B": 64, "C": 64})
+
+
+def test_a_product_beyond_the_cache_reads_its_right_operand_for_every_row() -> None:
+    """Columns of B are far apart: an element of C walks through all lines of B, one per step, which
+    the next 15 elements find only if all of them stay; in the first cache they do not."""
+    size = 1024
+    lines = fetched(matmul(size, size, size), 1)
+    assert lines["B"] == pytest.approx(size**3)
+    assert lines["A"] == pytest.approx(size * size * size / 16, rel=0.01)
+
+
+def test_a_blocked_product_moves_what_its_blocks_need() -> None:
+    """Blocks of 32 × 32 × 32: three of them fit the first cache; A's and B's are fetched for each
+    of (n / 32)³ steps, C's once for (n / 32)²."""
+    size, block = 1056, 32  # no power of two, which would drive rows out of their sets
+    sch = Schedule(matmul(size, size, size))
+    sch.tile("C", "i j k -> i0 j0 k0 i1 k1 j1", i1=block, j1=block, k1=block)
+    lines = fetched(sch.func, 1)
+    many = size // block
+    assert lines["B"] == pytest.approx(many**3 * block * block / 16)
+    assert lines["A"] == pytest.approx(many**3 * block * block / 16)
+    assert lines["C"] == pytest.approx(many**2 * block * block / 16)
+
+
+def test_rows_a_power_of_two_apart_drive_each_other_out() -> None:
+    """16 rows whose lines share one set of 8 ways: nothing survives until the next element."""
+    text = """
+@T.prim_func
+def rows(A: T.Buffer((16, {pitch}), "float32"), B: T.Buffer((16,), "float32")):
+    for k, i in T.grid(512, 16):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = T.float32(0)
+            B[vi] = B[vi] + A[vi, vk]
+"""
+    apart, together = (program(text.replace("{pitch}", str(p))) for p in (1024, 1040))
+    assert fetched(together, 1)["A"] == pytest.approx(512 / 16 * 16, rel=0.05)
+    assert fetched(apart, 1)["A"] == pytest.approx(512 * 16)
+
+
+def test_a_register_tile_costs_what_its_ports_allow() -> None:
+    """6 × 16 in vectors of 8: 12 products at two a cycle, beside them 8 loads at two a cycle."""
+    sch = Schedule(matmul(6, 16, 256))
+    nest = sch.tile("C", "i j k -> k i j0 j1", j1=8)
+    sch.cache_write("C", 0, "local")
+    sch.decompose_reduction("C", nest.k)
+    for name in ("C", "C_init"):
+        i, j0, j1 = sch.get_loops(name)[-3:]
+        sch.unroll(i)
+        sch.unroll(j0)
+        sch.vectorize(j1)
+    found = kernels(Reader(sch.func, ONE, {}).body, ONE)
+    (update,) = (k for k in found if len(k.loops) == 1 and k.loops[0].count == 256)
+    assert cycles(update, ONE) == pytest.approx(256 * 6 + ONE.core.loop_exit)
+
+
+def test_iterations_beyond_the_end_cost_nothing() -> None:
+    """Tasks of 48 of 100 rows: three, the last of which has four rows."""
+
+    def rows(together: int) -> float:
+        sch = Schedule(matmul(100, 64, 64))
+        sch.split(sch.get_loops("C")[0], [None, together])
+        return estimate(sch.func, ONE).seconds
+
+    assert rows(48) == pytest.approx(rows(50), rel=0.05)
+
+
+def test_one_accumulator_waits_for_itself() -> None:
+    func = program("""
+@T.prim_func
+def total(A: T.Buffer((4096,), "float32"), B: T.Buffer((1,), "float32")):
+    for k in range(4096):
+        with T.block("B"):
+            vk = T.axis.reduce(4096, k)
+            with T.init():
+                B[0] = T.float32(0)
+            B[0] = B[0] + A[vk]
+""")
+    (kernel,) = kernels(Reader(func, ONE, {}).body, ONE)
+    assert cycles(kernel, ONE) == pytest.approx(4096 * ONE.core.latency, rel=0.01)
+
+
+def test_threads_share_the_work_and_pay_for_starting() -> None:
+    sch = Schedule(matmul(256, 256, 256))
+    sch.parallel(sch.get_loops("C")[0])
+    one, two = (estimate(sch.func, target) for target in (ONE, TWO))
+    working = [e.seconds - e.causes["threads"] for e in (one, two)]
+    assert two.causes["threads"] > 0
+    assert working[1] == pytest.approx(working[0] / 2, rel=0.02)
+
+
+def test_a_task_more_than_threads_is_a_round_more() -> None:
+    """Three tasks on two threads take as long as four."""
+
+    def rows(many: int) -> ir.PrimFunc:
+        sch = Schedule(matmul(many * 64, 64, 64))
+        outer, _ = sch.split(sch.get_loops("C")[0], [None, 64])
+        sch.parallel(outer)
+        return sch.func
+
+    three, four = (estimate(rows(n), TWO).seconds for n in (3, 4))
+    assert three == pytest.approx(four, rel=0.05)
+
+
+def test_fused_loops_are_taken_apart_again() -> None:
+    """Tasks of fused rows and columns touch what the two loops touched."""
+
+    def blocked(fused: bool) -> ir.PrimFunc:
+        sch = Schedule(matmul(512, 512, 64))
+        nest = sch.tile("C", "i j k -> i0 j0 i1 k j1", i1=32, j1=32)
+        if fused:
+            sch.fuse(nest.i0, nest.j0)
+        return sch.func
+
+    assert fetched(blocked(True), 1) == pytest.approx(fetched(blocked(False), 1))
+
+
+def test_intermediates_are_as_small_as_lowering_makes_them() -> None:
+    func = program("""
+@T.prim_func
+def twice(A: T.Buffer((1024, 1024), "float32"), C: T.Buffer((1024, 1024), "float32")):
+    B = T.alloc_buffer((1024, 1024), "float32")
+    for i, j in T.grid(1024, 1024):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * T.float32(2)
+    for i, j in T.grid(1024, 1024):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] + T.float32(1)
+""")
+    sch = Schedule(func)
+    sch.compute_at("B", sch.get_loops("C")[0])
+    apart, together = fetched(func, 2), fetched(sch.func, 2)
+    assert apart["B"] == pytest.approx(2 * 1024 * 64)
+    assert together["B"] <= 64
+    assert estimate(sch.func, ONE).seconds < estimate(func, ONE).seconds
+
+
+def test_pages_are_counted_like_lines() -> None:
+    """A column of 4096 rows touches a page in each: more than the first buffer holds."""
+    column = program("""
+@T.prim_func
+def column(A: T.Buffer((4096, 1024), "float32"), B: T.Buffer((4, 4096), "float32")):
+    for r, i in T.grid(4, 4096):
+        with T.block("B"):
+            vr, vi = T.axis.remap("SS", [r, i])
+            B[vr, vi] = A[vi, vr]
+""")
+    found = kernels(Reader(column, ONE, {}).body, ONE)
+    first, _ = page_levels(ONE)
+    pages = {s.name: n for (_, s), n in traffic(found, first, again=False).items()}
+    assert pages["A"] == pytest.approx(4 * 4096, rel=1e-3)
+
+
+def test_symbolic_sizes_are_given_by_name() -> None:
+    func = program("""
+@T.prim_func
+def double(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in range(n):
+        with T.block("B"):
+            vi = T.axis.spatial(n, i)
+            B[vi] = A[vi] * T.float32(2)
+""")
+    assert fetched(func, 1, n=1 << 18)["A"] == pytest.approx((1 << 18) / 16)
+    assert not estimate(func, ONE, {"n": 64}).notes
+    assert "n is taken as 128" in estimate(func, ONE).notes[0]
+
+
+@pytest.mark.parametrize("size", [64, 128, 256, 512])
+def test_more_work_takes_longer(size: int) -> None:
+    small, large = (estimate(matmul(n, n, n), ONE).seconds for n in (size, 2 * size))
+    assert large > 4 * small
+
+
+def test_a_faster_machine_is_faster() -> None:
+    sch = Schedule(copy(1 << 22))
+    sch.vectorize(sch.split(sch.get_loops("B")[0], [None, 8])[1])
+    func = sch.func
+    core = msgspec.structs.replace(ONE.core, level_bytes=(64.0, 32.0, 32.0), memory_bytes=32.0)
+    slow, fast = (estimate(func, t, again=False) for t in (ONE, Target(ONE, core=core)))
+    assert slow.limits == "memory"
+    assert fast.seconds < slow.seconds
+
+
+def test_causes_add_up() -> None:
+    found = estimate(matmul(300, 300, 300), TWO)
+    assert sum(found.causes.values()) == pytest.approx(found.seconds)
+    assert found.limits in found.causes

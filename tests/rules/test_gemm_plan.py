@@ -1,0 +1,103 @@
+"""Plans of matrix products: what the cost model makes the GEMM rule choose."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from blockwright import ir
+from blockwright.cost import estimate
+from blockwright.rules import CONSTANT_PARAMS, apply_rules
+from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile, plan_seconds
+from blockwright.script.compute import Program
+from blockwright.target import Target
+from blockwright.testing import assert_same_meaning
+
+ONE, TWO = (Target("x86-64-v3", num_threads=n) for n in (1, 2))
+SHAPES = [(1024, 1024, 1024), (512, 1024, 4096), (300, 500, 700), (128, 3072, 768), (49, 512, 4608)]
+
+
+def product(m: int, n: int, k: int) -> Product:
+    return Product(1, m, n, k, 4 * k, 4)
+
+
+def program(m: int, n: int, k: int) -> ir.PrimFunc:
+    p = Program("product")
+    rows, columns, depth = (ir.const(extent, "int64") for extent in (m, n, k))
+    a, w = p.param("A", (rows, depth), "float32"), p.param("W", (depth, columns), "float32")
+
+    def term(i: ir.Expr, j: ir.Expr, k: ir.Expr) -> ir.Expr:
+        return a[i, k] * w[k, j]
+
+    func = p.finish([p.reduce("C", (rows, columns), (depth,), term)])
+    return func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,)})
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_plan_gives_every_thread_its_share(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    tile = gemm_tile(TWO, product(m, n, k))
+    plan = gemm_plan(TWO, product(m, n, k), tile)
+    tasks = math.ceil(m / tile.rows / plan.row_tiles) * math.ceil(n / tile.columns / plan.panels)
+    assert tasks >= 2
+    one = plan_seconds(ONE, product(m, n, k), tile, gemm_plan(ONE, product(m, n, k), tile))
+    assert plan_seconds(TWO, product(m, n, k), tile, plan) < 0.6 * one
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pieces_of_the_reduction_are_equal(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    plan = gemm_plan(TWO, product(m, n, k), gemm_tile(TWO, product(m, n, k)))
+    assert plan.depth is None or k % plan.depth == 0
+
+
+def test_a_prime_reduction_is_not_cut() -> None:
+    """Pieces of one step each would add a tile in memory for every product."""
+    plan = gemm_plan(TWO, product(512, 512, 4099), gemm_tile(TWO, product(512, 512, 4099)))
+    assert plan.depth is None
+
+
+@pytest.mark.parametrize("shape", SHAPES[:4])
+def test_the_plan_costs_what_its_program_costs(shape: tuple[int, int, int]) -> None:
+    """The nest that is written down to compare plans, and the one read from the rule's program."""
+    tile = gemm_tile(ONE, product(*shape))
+    planned = plan_seconds(ONE, product(*shape), tile, gemm_plan(ONE, product(*shape), tile))
+    func = apply_rules(program(*shape), ONE).func
+    packing = func.root.body
+    assert isinstance(packing, ir.SeqStmt)
+    kernel = func.body.replace(block=func.root.replace(body=packing.seq[1]))
+    assert estimate(func.replace(body=kernel), ONE).seconds == pytest.approx(planned, rel=0.1)
+
+
+def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:
+    """Rows of 1024 floats lie a multiple of the first cache's ways apart: more of them than it has
+    ways drive each other out at every step."""
+    wide = Target("x86-64-v4", num_threads=1)
+    assert gemm_tile(wide, product(1024, 1024, 1024)).rows <= wide.cache(1).ways
+    assert gemm_tile(wide, product(1024, 1024, 1040)).rows > wide.cache(1).ways
+
+
+@pytest.mark.parametrize("plan", [GemmPlan(2, 2), GemmPlan(2, 2, None, True), GemmPlan(2, 2, 16)])
+def test_tasks_may_be_cut_unevenly(
+    plan: GemmPlan, monkeypatch: pytest.MonkeyPatch, checks: Any
+) -> None:
+    """Rows and panels that tasks do not divide leave conditions on whole tiles, nothing more."""
+
+    def fixed(*_: object) -> GemmPlan:
+        return plan
+
+    monkeypatch.setattr("blockwright.rules.gemm.gemm_plan", fixed)
+    func = program(5 * 6 + 1, 5 * 16 + 3, 32)
+    result = checks.taken_by("gemm", func)
+    assert "outer_product" in str(result.trace.as_python())
+    assert_same_meaning(func, result.func)
+
+
+def test_the_choice_is_the_same_every_time() -> None:
+    traces: list[str] = []
+    for _ in range(2):
+        gemm_plan.cache_clear()
+        traces.append(apply_rules(program(200, 300, 400), TWO).trace.as_python())
+    assert traces[0] == traces[1]
