@@ -1,0 +1,160 @@
+"""The proof: both programs as statements, every result compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from blockwright import ir
+from blockwright.verify.affine import affine, condition
+from blockwright.verify.frame import Space
+from blockwright.verify.match import least_sizes, require_equal
+from blockwright.verify.program import LAST, Program
+from blockwright.verify.safety import Safety
+from blockwright.verify.values import Values
+from blockwright.verify.verdict import Mismatch, Unknown
+
+OPERATIONS = 20_000_000
+"""How many operations isl may spend on one verdict: a bound that is the same on every machine."""
+
+Names = dict[ir.Var, str]
+
+
+class Claim:
+    """That two functions mean the same; `prove` returns, or raises `Mismatch` or `Unknown`.
+
+    Attributes:
+        symbols: name of each isl parameter → the variable of the program before.
+    """
+
+    def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
+        self.before, self.after = before, after
+        self.symbols: dict[str, ir.Var] = {}
+        self.sizes: set[str] = set()
+
+    def prove(self) -> None:
+        try:
+            self._prove()
+        except isl.Error as error:
+            text = str(error).splitlines()[0] if str(error) else "no reason given"
+            if "operations" in str(error):
+                raise Unknown(f"the proof takes more than {OPERATIONS} operations") from None
+            raise Unknown(f"isl refused a query: {text}") from None
+        except RecursionError:
+            raise Unknown("an expression nested too deeply") from None
+
+    def _prove(self) -> None:
+        first, second = self._names()
+        context = isl.Context()
+        context.set_max_operations(OPERATIONS)
+        parameters = tuple(self.symbols)
+        space = Space(context, parameters, self._known(context, first, second))
+        try:
+            before = Program(self.before, space, "b_", first)
+            values = Values(before)
+            safety = Safety(before, values)
+            safety.check()
+        except Mismatch as problem:
+            raise Unknown(f"the program before: {problem}") from None
+        after = Program(self.after, space, "a_", second)
+        others = Values(after)
+        checked = Safety(after, others)
+        checked.check()
+        self._positions(safety, checked)
+        for k, (mine, other) in enumerate(zip(self.before.buffers, self.after.buffers,
+                                              strict=True)):  # fmt: skip
+            if mine in before.written or other in after.written:
+                frames = [p.whole(b, f"O{k}", LAST) for p, b in ((before, mine), (after, other))]
+                found = [v.read(f, b, f.coordinates, f.domain) for v, f, b in
+                         zip((values, others), frames, (mine, other), strict=True)]  # fmt: skip
+                require_equal(frames[0].domain, *found, mine.name)
+
+    # ------------------------------------------------------------------ arguments
+    def _names(self) -> tuple[Names, Names]:
+        """Symbolic sizes and integer scalars as parameters of isl, the same in both programs."""
+        before, after = self.before, self.after
+        if len(before.params) != len(after.params) or len(before.buffers) != len(after.buffers):
+            raise Unknown("the programs take different numbers of arguments")
+        first: Names = {}
+        second: Names = {}
+
+        def bind(mine: ir.Var, other: ir.Var, size: bool) -> None:
+            if mine not in first:
+                name = f"p{len(self.symbols)}"
+                self.symbols[name] = mine
+                first[mine] = name
+                if size:
+                    self.sizes.add(name)
+            second.setdefault(other, first[mine])
+
+        handles = {v for v, _ in before.buffer_map}
+        for mine, other in zip(before.params, after.params, strict=True):
+            if mine.dtype is not other.dtype:
+                raise Unknown(f"argument {mine.name} has another type afterwards")
+            if mine not in handles and mine.dtype.is_int:
+                bind(mine, other, size=False)
+        pairs = list(zip(before.buffers, after.buffers, strict=True))
+        for a, b in pairs:
+            if a.dtype is not b.dtype or a.ndim != b.ndim:
+                raise Unknown(f"argument {a.name} has another type or rank afterwards")
+            for m, n in zip(a.shape, b.shape, strict=True):
+                if isinstance(m, ir.Var) and isinstance(n, ir.Var):
+                    bind(m, n, size=True)
+        for a, b in pairs:
+            for m, n in zip(a.shape, b.shape, strict=True):
+                x, y = affine(m, first), affine(n, second)
+                if x is None or x != y:
+                    raise Unknown(f"argument {a.name} has another shape afterwards, or one that "
+                                  "is no linear form")  # fmt: skip
+        return first, second
+
+    def _known(self, context: isl.Context, first: Names, second: Names) -> isl.Set:
+        """What holds of sizes: they are at least 1, in the declared bounds, and as asserted."""
+        bounds = [_bounds(self.before), _bounds(self.after)]
+        if bounds[0] != bounds[1]:
+            raise Unknown("the programs declare different bounds of sizes")
+        facts = [f"{name} >= 1" for name in sorted(self.sizes)]
+        low, high = bounds[0]
+        for name, variable in self.symbols.items():
+            if variable.name in low:
+                facts.append(f"{name} >= {low[variable.name]}")
+            if variable.name in high:
+                facts.append(f"{name} <= {high[variable.name]}")
+        mine, other = _asserted(self.before, first), _asserted(self.after, second)
+        if mine != other:
+            raise Unknown("the programs assert different things of sizes")
+        facts += sorted(mine)
+        text = f"[{', '.join(self.symbols)}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
+        return isl.Set(text, context)
+
+    @staticmethod
+    def _positions(before: Safety, after: Safety) -> None:
+        """Positions that are values and that `after` reads at are positions `before` reads at."""
+        for key, reads in after.positions.items():
+            known = before.positions.get(key)
+            lost = reads if known is None else reads.subtract(known)
+            if not lost.is_empty():
+                raise Mismatch("a position that is a value is used for the first time",
+                               least_sizes(lost))  # fmt: skip
+
+
+def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    low: Mapping[str, int] = func.attrs.get("tir_var_lower_bound", {})
+    high: Mapping[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    return low, high
+
+
+def _asserted(func: ir.PrimFunc, names: Names) -> set[str]:
+    """Assertions at the head of a program."""
+    stmt = func.root.body
+    head = stmt.seq if isinstance(stmt, ir.SeqStmt) else (stmt,)
+    found: set[str] = set()
+    for one in head:
+        if not isinstance(one, ir.AssertStmt):
+            break
+        text = condition(one.condition, names)
+        if text is None:
+            raise Unknown(f"the assertion of {one.condition!r} is not one on sizes")
+        found.add(text)
+    return found
