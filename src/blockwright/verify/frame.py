@@ -16,7 +16,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify.affine import affine, condition
-from blockwright.verify.verdict import Unknown
+from blockwright.verify.verdict import Mismatch, Unknown
 
 Step = int | str
 """A place in written order, or the loop that runs there."""
@@ -141,12 +141,15 @@ class Frame:
     def _domain(self, beta: isl.Map) -> isl.Set:
         """The instances: the declared box itself where it is that, which has no divisions."""
         found = beta.range()
-        if len(self.coordinates) != len(self.place.iters):
+        if not self.place.iters:
             return found.coalesce()
         box = " and ".join(f"{it.low} <= {it.name} < {it.low} + {it.extent}"
-                           for it in self.place.iters) or "0 = 0"  # fmt: skip
+                           for it in self.place.iters)  # fmt: skip
         whole = self.space.set(f"{self.tuple} : {box}").intersect_params(self.space.known)
-        return whole if whole.is_subset(found) and found.is_subset(whole) else found.coalesce()
+        if not found.is_subset(whole):
+            outside = found.subtract(whole)
+            raise Mismatch("an iterator has a value outside of its domain", least_sizes(outside))
+        return whole if whole.is_subset(found) else found.coalesce()
 
     @property
     def tuple(self) -> str:
@@ -212,6 +215,19 @@ class Extended(Frame):
 
     def _time(self, steps: tuple[Step, ...]) -> isl.Map:
         return self.shrink.apply_range(self.base.time(steps))
+
+
+def least_sizes(where: isl.Set | isl.UnionSet) -> dict[str, int]:
+    """The smallest sizes for which a set has elements, by the name of the parameter."""
+    sizes = where.params()
+    if sizes.is_empty():
+        return {}
+    point = sizes.lexmin().sample_point()
+    kind = isl.dim_type.param
+    return {
+        sizes.get_dim_name(kind, k): int(point.get_coordinate_val(kind, k).to_python())
+        for k in range(sizes.dim(kind))
+    }
 
 
 def size_text(expr: ir.Expr, names: Mapping[ir.Var, str]) -> str:

@@ -16,6 +16,7 @@ from functools import reduce
 import islpy as isl
 
 from blockwright.verify.flow import maps_of
+from blockwright.verify.frame import least_sizes
 from blockwright.verify.value import (
     IDEMPOTENT,
     Alternative,
@@ -241,15 +242,3 @@ def _shown(skeleton: Skeleton) -> str:
 def _mismatch(why: str, where: isl.Set | isl.UnionSet) -> Mismatch:
     return Mismatch(why, least_sizes(where))
 
-
-def least_sizes(where: isl.Set | isl.UnionSet) -> dict[str, int]:
-    """The smallest sizes for which a set has elements, by the name of the parameter."""
-    sizes = where.params()
-    if sizes.is_empty():
-        return {}
-    point = sizes.lexmin().sample_point()
-    kind = isl.dim_type.param
-    return {
-        sizes.get_dim_name(kind, k): int(point.get_coordinate_val(kind, k).to_python())
-        for k in range(sizes.dim(kind))
-    }

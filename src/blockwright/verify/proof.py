@@ -8,8 +8,8 @@ import islpy as isl
 
 from blockwright import ir
 from blockwright.verify.affine import affine, condition
-from blockwright.verify.frame import Space
-from blockwright.verify.match import least_sizes, require_equal
+from blockwright.verify.frame import Space, least_sizes
+from blockwright.verify.match import require_equal
 from blockwright.verify.program import LAST, Program
 from blockwright.verify.safety import Safety
 from blockwright.verify.values import Values

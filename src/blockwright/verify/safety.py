@@ -9,8 +9,7 @@ import islpy as isl
 import msgspec
 
 from blockwright import ir
-from blockwright.verify.frame import Frame, size_text
-from blockwright.verify.match import least_sizes
+from blockwright.verify.frame import Frame, least_sizes, size_text
 from blockwright.verify.program import Program, Statement
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Mismatch, Unknown
@@ -52,6 +51,7 @@ class Safety:
             self.touches.append(Touch(statement, statement.buffer, statement.write, True))
             self._inside(statement, statement.buffer, statement.indices, where)
             self._expression(statement, statement.value, where)
+            self.values.stored(statement)  # whether or not a result depends on it
         self._races()
 
     # ------------------------------------------------------------------ bounds

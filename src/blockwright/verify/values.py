@@ -11,7 +11,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.verify.affine import constant
 from blockwright.verify.flow import Flow
-from blockwright.verify.frame import Extended, Frame, size_text
+from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
 from blockwright.verify.program import COMBINERS, Program, Statement
 from blockwright.verify.value import (
     Alternative,
@@ -24,7 +24,7 @@ from blockwright.verify.value import (
     pulled,
     terms_of,
 )
-from blockwright.verify.verdict import Unknown
+from blockwright.verify.verdict import Mismatch, Unknown
 
 MOST_ALTERNATIVES = 64
 MOST_LEAVES = 400
@@ -76,6 +76,9 @@ class Values:
         for writer, pairs in seen.plain:
             first += pulled(self.stored(writer), pairs)
         if not seen.nothing.is_empty():
+            if not isinstance(frame, Extended):
+                raise Mismatch(f"an element of {buffer.name} is read that nobody has written",
+                               least_sizes(seen.nothing))  # fmt: skip
             first.append(Alternative(seen.nothing, ("undefined", next(self._undefined))))
         if not seen.updates:
             return first
