@@ -1,8 +1,8 @@
 """A tensor program as statements with instances: what the proofs look at.
 
 `Program` walks a function once. Every store is a `Statement`; so is what holds at entry in a
-parameter that the program writes, and each value bound by a `T.let` is substituted where it is
-used. A store that combines an element with a value (`C[i] = C[i] + e`) is an *update*, whose order
+parameter that the program writes, and values bound to variables are substituted where they
+are used. A store that combines an element with a value (`C[i] = C[i] + e`) is an *update*, whose order
 among other updates of the element is free.
 """
 
@@ -19,6 +19,7 @@ from blockwright.verify.affine import affine, condition
 from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, Step, size_text
 from blockwright.verify.lanes import scalar_store
 from blockwright.verify.owners import Owners
+from blockwright.verify.tuples import Combination, Joint, joint_update
 from blockwright.verify.verdict import Unknown
 
 FIRST, LAST = -1, 1 << 30
@@ -32,6 +33,14 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     source: ir.Buffer
     origin: tuple[ir.Expr, ...]
+
+
+class Group(msgspec.Struct, frozen=True, eq=False):
+    """The updates of the components of one step on a tuple."""
+
+    step: Joint
+    combination: Combination
+    statements: list[Statement]
 
 
 class Statement:
@@ -60,6 +69,7 @@ class Statement:
         self.init = init
         self.plain: tuple[ir.Expr, ...] | None = None
         self.indices: tuple[ir.Expr, ...] = ()
+        self.group: Group | None = None
 
 
 class Program:
@@ -276,14 +286,42 @@ class Program:
             names = {**place.names, stmt.var: text}
             self._visit(stmt.body, msgspec.structs.replace(place, names=names))
             return
-        read = {self.resolve(n.buffer, n.indices)[0] for n in ir.collect(stmt.value, ir.BufferLoad)}
-        stores = {self.resolve(n.buffer, n.indices)[0]
-                  for n in ir.collect(stmt.body, ir.BufferStore)}  # fmt: skip
-        if read & stores and not isinstance(stmt.body, ir.BufferStore):
-            raise Unknown(f"{stmt.var.name} keeps a value of a buffer that is written meanwhile")
         value = ir.substitute(stmt.value, dict(place.values))
-        self._visit(stmt.body, msgspec.structs.replace(
-            place, values={**place.values, stmt.var: value}))  # fmt: skip
+        inside = msgspec.structs.replace(place, values={**place.values, stmt.var: value})
+        if isinstance(stmt.body, ir.LetStmt):
+            self._visit(stmt.body, inside)
+        else:
+            self._after_lets(stmt.body, inside)
+
+    def _after_lets(self, body: ir.Stmt, place: Place) -> None:
+        """Statements that use values of memory as it was before them."""
+        stores = body.seq if isinstance(body, ir.SeqStmt) else (body,)
+        plain = [s for s in stores if isinstance(s, ir.BufferStore)]
+        read = {self.resolve(n.buffer, n.indices)[0] for value in place.values.values()
+                for n in ir.collect(value, ir.BufferLoad)}  # fmt: skip
+        written: set[ir.Buffer] = set()
+        meet = False
+        for store in ir.collect(body, ir.BufferStore):
+            value = ir.substitute(store.value, dict(place.values))
+            late = {self.resolve(n.buffer, n.indices)[0] for n in ir.collect(value, ir.BufferLoad)}
+            meet = meet or bool(late & written)
+            written.add(self.resolve(store.buffer, store.indices)[0])
+        if not (read & written) or (len(plain) == len(stores) and not meet):
+            self._visit(body, place)
+            return
+        values = [ir.substitute(s.value, dict(place.values)) for s in plain]
+        joint = joint_update(plain, values) if len(plain) == len(stores) else None
+        if joint is None:
+            raise Unknown("a value of a buffer is kept while the buffer is written")
+        self._joint(*joint, msgspec.structs.replace(place, values={}))
+
+    def _joint(self, step: Joint, combination: Combination, place: Place) -> None:
+        """One update per component; each brings the whole tuple of terms."""
+        group = Group(step, combination, [])
+        for k, buffer in enumerate(step.buffers):
+            made = self._written(buffer, step.indices, place.at(k), step.terms[k], step.key)
+            made.group = group
+            group.statements.append(made)
 
     def _assert(self, stmt: ir.AssertStmt, place: Place) -> None:
         text = condition(stmt.condition, place.names)

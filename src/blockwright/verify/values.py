@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import islpy as isl
 import numpy as np
 
 from blockwright import ir
 from blockwright.verify.affine import constant
-from blockwright.verify.flow import Flow
+from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
-from blockwright.verify.program import COMBINERS, Program, Statement
+from blockwright.verify.program import COMBINERS, Group, Program, Statement
 from blockwright.verify.value import (
     Alternative,
     Leaf,
@@ -24,6 +25,7 @@ from blockwright.verify.value import (
     pulled,
     terms_of,
 )
+from blockwright.verify.tuples import require_laws
 from blockwright.verify.verdict import Mismatch, Unknown
 
 MOST_ALTERNATIVES = 64
@@ -42,6 +44,7 @@ class Values:
         self._stored: dict[Statement, Value] = {}
         self._open: set[Statement] = set()
         self._undefined = itertools.count()
+        self._tuples: dict[tuple[Any, ...], Leaf] = {}
         self._writers: dict[ir.Buffer, list[Statement]] = {}
         for statement in program.statements:
             self._writers.setdefault(statement.buffer, []).append(statement)
@@ -58,10 +61,19 @@ class Values:
                 name = self.program.element_name(statement.buffer)
                 found = [Alternative(frame.domain, ("in", name), (Leaf(statement.write),))]
             else:
-                found = self.value(statement.value, frame, frame.domain)
+                found = self._brought(statement, frame)
             self._open.discard(statement)
             self._stored[statement] = found
         return found
+
+    def _brought(self, statement: Statement, frame: Frame) -> Value:
+        """What a store stores, an update combines; of a step on a tuple, all terms together."""
+        assert statement.value is not None
+        if statement.group is None:
+            return self.value(statement.value, frame, frame.domain)
+        step = statement.group.step
+        parts = [self.value(t, frame, frame.domain) for t in step.terms]
+        return [_whole(a, step.key) for a in self.apply(("tuple",), parts, frame.domain)]
 
     # ------------------------------------------------------------------ reads
     def read(self, frame: Frame, buffer: ir.Buffer, texts: Sequence[str], where: isl.Set) -> Value:
@@ -86,6 +98,9 @@ class Values:
         if len(combiners) > 1:
             raise Unknown(f"updates of {buffer.name} by several operations")
         combiner = combiners.pop()
+        group = seen.updates[0][0].group
+        if group is not None:
+            return self._component(frame, buffer, texts, where, seen, group)
         terms: list[Term] = []
         reached = isl.Set.empty(where.get_space())
         for writer, pairs in seen.updates:
@@ -99,6 +114,27 @@ class Values:
             return [total]
         rest = [_restricted(a, a.where.subtract(reached)) for a in first]
         return [total, *(a for a in rest if not a.where.is_empty())]
+
+    def _component(self, frame: Frame, buffer: ir.Buffer, texts: Sequence[str], where: isl.Set,
+                   seen: Seen, group: Group) -> Value:  # fmt: skip
+        """One component of a tuple: all of them start from the identity and see the same steps."""
+        position = group.step.buffers.index(buffer)
+        key = (frame.name, group.step.key, tuple(texts), str(where))
+        if key not in self._tuples:
+            starts: list[ir.Expr | None] = []
+            for k, other in enumerate(group.step.buffers):
+                element = self.program.access(frame, other, texts).intersect_domain(where)
+                found = self.flow.seen(frame, element, self._writers.get(other, []))
+                starts.append(_start(found))
+                if not _same_steps(seen, found, position, k) or not found.nothing.is_empty():
+                    raise Unknown(f"{buffer.name} and {other.name} are not always updated together")
+            require_laws(group.step.key, group.combination, starts)
+            terms: list[Term] = []
+            for writer, pairs in seen.updates:
+                terms += terms_of(self.stored(writer), pairs, group.step.key, _hint(writer))
+            self._tuples[key] = Leaf(total=_sum(group.step.key, terms))
+        return [Alternative(where, ("part", position, ("sum", group.step.key)),
+                            (self._tuples[key],))]  # fmt: skip
 
     def _load(self, load: ir.BufferLoad, frame: Frame, where: isl.Set) -> Value:
         if load.predicate is not None:
@@ -286,6 +322,40 @@ def _parted(where: isl.Set, held: isl.Set) -> Value:
     if yes.is_empty():
         return [Alternative(where, FALSE)]
     return [Alternative(yes, TRUE), Alternative(no, FALSE)]
+
+
+def _whole(one: Alternative, key: str) -> Alternative:
+    """A tuple of all parts of one tuple is that tuple."""
+    _, *parts = one.skeleton
+    if parts == [("part", k, ("sum", key)) for k in range(len(parts))]:
+        if all(leaf is one.leaves[0] for leaf in one.leaves):
+            return Alternative(one.where, ("sum", key), one.leaves[:1])
+    return one
+
+
+def _start(seen: Seen) -> ir.Expr | None:
+    """The constant that a component starts from; None where there is none, or no single one."""
+    found = {repr(w.value): w.value for w, _ in seen.plain}
+    value = next(iter(found.values())) if len(found) == 1 else None
+    return value if isinstance(value, (ir.IntImm, ir.FloatImm)) else None
+
+
+def _same_steps(seen: Seen, other: Seen, mine: int, its: int) -> bool:
+    """Whether two components see updates of the same steps."""
+    if len(seen.updates) != len(other.updates):
+        return False
+    theirs = {w: pairs for w, pairs in other.updates}
+    for writer, pairs in seen.updates:
+        if writer.group is None:
+            return False
+        twin = writer.group.statements[its]
+        found = theirs.get(twin)
+        if found is None:
+            return False
+        renamed = found.set_tuple_name(isl.dim_type.out, writer.frame.name)
+        if writer is not writer.group.statements[mine] or not renamed.is_equal(pairs):
+            return False
+    return True
 
 
 def _hint(writer: Statement) -> isl.Map | None:
