@@ -135,8 +135,12 @@ class Program:
 
     def access(self, frame: Frame, buffer: ir.Buffer, texts: Iterable[str]) -> isl.Map:
         """Instance → element, with the copy of the buffer in front where there are several."""
+        return self.element(frame, buffer, frame.relation(texts))
+
+    def element(self, frame: Frame, buffer: ir.Buffer, position: isl.Map) -> isl.Map:
+        """Instance → element of a buffer, from instance → position in it."""
         name = self.element_name(buffer)
-        element = frame.relation(texts, name)
+        element = position.set_tuple_name(isl.dim_type.out, name)
         copies = self.owners.copies(buffer, frame.place.loops)
         if not copies:
             return element

@@ -66,7 +66,7 @@ class Claim:
                                               strict=True)):  # fmt: skip
             if mine in before.written or other in after.written:
                 frames = [p.whole(b, f"O{k}", LAST) for p, b in ((before, mine), (after, other))]
-                found = [v.read(f, b, f.coordinates, f.domain) for v, f, b in
+                found = [v.read(f, b, f.relation(f.coordinates), f.domain) for v, f, b in
                          zip((values, others), frames, (mine, other), strict=True)]  # fmt: skip
                 require_equal(frames[0].domain, *found, mine.name)
 

@@ -11,6 +11,7 @@ import msgspec
 from blockwright import ir
 from blockwright.verify.frame import Frame, least_sizes, size_text
 from blockwright.verify.program import Program, Statement
+from blockwright.verify.value import Alternative
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Mismatch, Unknown
 
@@ -83,15 +84,9 @@ class Safety:
             element = self.program.access(statement.frame, buffer, known).intersect_domain(where)
         else:
             self._positions(statement, buffer, indices, texts, where)
-            everything = statement.frame.relation([], "").intersect_domain(where)
             box = self.program.box(buffer, statement.frame)
-            box = box.set_tuple_name(self.program.element_name(buffer))
-            element = isl.Map.from_domain_and_range(everything.domain(), box)
-            if buffer in self.program.owners.allocated and buffer in self.program.written:
-                names = self.program.owners.copies(buffer, statement.frame.place.loops)
-                if names:
-                    raise Unknown(f"{buffer.name} is read at positions that are values, and its "
-                                  "copies belong to iterations")  # fmt: skip
+            anywhere = isl.Map.from_domain_and_range(where, box)
+            element = self.program.element(statement.frame, buffer, anywhere)
         self.touches.append(Touch(statement, buffer, element, False))
 
     def _inside(self, statement: Statement, buffer: ir.Buffer, indices: Iterable[ir.Expr],
@@ -116,6 +111,9 @@ class Safety:
                 continue
             self._expression(statement, index, where)
             for one in self.values.value(index, frame, where):
+                if one.skeleton == ("int",):
+                    self._known_position(buffer, one, extent)
+                    continue
                 if any(leaf.at is None for leaf in one.leaves):
                     raise Unknown(f"{buffer.name} is read at a position that is a sum")
                 read = reduce(lambda a, b: a.range_product(b),
@@ -124,6 +122,15 @@ class Safety:
                 read_here = read.intersect_domain(one.where).range().to_union_set()
                 known = self.positions.get(key)
                 self.positions[key] = read_here if known is None else known.union(read_here)
+
+    def _known_position(self, buffer: ir.Buffer, one: Alternative, extent: ir.Expr) -> None:
+        at, size = one.leaves[0].at, size_text(extent, self.program.sizes)
+        assert at is not None
+        reached = at.intersect_domain(one.where)
+        inside = self.program.space.set(f"[x] : 0 <= x < {size}")
+        outside = reached.subtract_range(inside).domain()
+        if not outside.is_empty():
+            raise Mismatch(f"an access outside of {buffer.name}", least_sizes(outside))
 
     # ------------------------------------------------------------------ races
     def _races(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from functools import reduce
 
 import islpy as isl
 import numpy as np
@@ -44,7 +44,7 @@ class Values:
         self._stored: dict[Statement, Value] = {}
         self._open: set[Statement] = set()
         self._undefined = itertools.count()
-        self._tuples: dict[tuple[Any, ...], Leaf] = {}
+        self._tuples: dict[tuple[str, ...], Leaf] = {}
         self._writers: dict[ir.Buffer, list[Statement]] = {}
         for statement in program.statements:
             self._writers.setdefault(statement.buffer, []).append(statement)
@@ -76,9 +76,9 @@ class Values:
         return [_whole(a, step.key) for a in self.apply(("tuple",), parts, frame.domain)]
 
     # ------------------------------------------------------------------ reads
-    def read(self, frame: Frame, buffer: ir.Buffer, texts: Sequence[str], where: isl.Set) -> Value:
-        """What a read gives at some instances."""
-        element = self.program.access(frame, buffer, texts)
+    def read(self, frame: Frame, buffer: ir.Buffer, position: isl.Map, where: isl.Set) -> Value:
+        """What a read at a position of each instance gives."""
+        element = self.program.element(frame, buffer, position)
         writers = self._writers.get(buffer, [])
         if not writers and buffer in self.program.params:
             name = self.program.element_name(buffer)
@@ -100,7 +100,7 @@ class Values:
         combiner = combiners.pop()
         group = seen.updates[0][0].group
         if group is not None:
-            return self._component(frame, buffer, texts, where, seen, group)
+            return self._component(frame, buffer, position, where, seen, group)
         terms: list[Term] = []
         reached = isl.Set.empty(where.get_space())
         for writer, pairs in seen.updates:
@@ -115,15 +115,15 @@ class Values:
         rest = [_restricted(a, a.where.subtract(reached)) for a in first]
         return [total, *(a for a in rest if not a.where.is_empty())]
 
-    def _component(self, frame: Frame, buffer: ir.Buffer, texts: Sequence[str], where: isl.Set,
+    def _component(self, frame: Frame, buffer: ir.Buffer, at: isl.Map, where: isl.Set,
                    seen: Seen, group: Group) -> Value:  # fmt: skip
         """One component of a tuple: all of them start from the identity and see the same steps."""
         position = group.step.buffers.index(buffer)
-        key = (frame.name, group.step.key, tuple(texts), str(where))
+        key = (frame.name, group.step.key, str(at), str(where))
         if key not in self._tuples:
             starts: list[ir.Expr | None] = []
             for k, other in enumerate(group.step.buffers):
-                element = self.program.access(frame, other, texts).intersect_domain(where)
+                element = self.program.element(frame, other, at).intersect_domain(where)
                 found = self.flow.seen(frame, element, self._writers.get(other, []))
                 starts.append(_start(found))
                 if not _same_steps(seen, found, position, k) or not found.nothing.is_empty():
@@ -145,25 +145,37 @@ class Values:
         texts = [frame.index(i) for i in indices]
         known = [t for t in texts if t is not None]
         if len(known) == len(texts):
-            return self.read(frame, buffer, known, where)
+            return self.read(frame, buffer, frame.relation(known), where)
         return self._gather(buffer, indices, texts, frame, where)
 
     def _gather(self, buffer: ir.Buffer, indices: Sequence[ir.Expr], texts: Sequence[str | None],
                 frame: Frame, where: isl.Set) -> Value:  # fmt: skip
-        """A read at positions that are values: the element of every position, chosen by them."""
+        """A read at positions that are values: the element of every position, chosen by them.
+
+        Positions that come to integers of the instance, as from a table of indices that the program
+        itself computes, are known after all.
+        """
         hidden = [k for k, t in enumerate(texts) if t is None]
+        positions = [self.value(indices[k], frame, where) for k in hidden]
+        if all(one.skeleton == ("int",) for value in positions for one in value):
+            found: Value = []
+            for chosen in itertools.product(*positions):
+                part = reduce(lambda a, b: a.intersect(b), (one.where for one in chosen), where)
+                if not part.is_empty():
+                    known = dict(zip(hidden, chosen, strict=True))
+                    found += self.read(frame, buffer, _position(frame, texts, known), part)
+            return found
         names = {**self.program.sizes, **frame.names}
         extents = [size_text(buffer.shape[k], names) for k in hidden]
         wide = Extended(frame, self.program.fresh("G"), extents)
         places = dict(zip(hidden, wide.added, strict=True))
         at = [t if t is not None else places[k] for k, t in enumerate(texts)]
         everywhere = wide.shrink.intersect_range(where)
-        value = self.read(wide, buffer, at, everywhere.domain())
+        value = self.read(wide, buffer, wide.relation(at), everywhere.domain())
         chosen = Leaf(wide.relation(wide.added))
         terms = [Term(everywhere.reverse().intersect_range(a.where), a.skeleton,
                       (chosen, *a.leaves)) for a in value]  # fmt: skip
         table = [Alternative(where, ("sum", "gather"), (Leaf(total=Sum("gather", tuple(terms))),))]
-        positions = [self.value(indices[k], frame, where) for k in hidden]
         return self.apply(("gather",), [*positions, table], where)
 
     # ------------------------------------------------------------------ expressions
@@ -322,6 +334,15 @@ def _parted(where: isl.Set, held: isl.Set) -> Value:
     if yes.is_empty():
         return [Alternative(where, FALSE)]
     return [Alternative(yes, TRUE), Alternative(no, FALSE)]
+
+
+def _position(
+    frame: Frame, texts: Sequence[str | None], known: dict[int, Alternative]
+) -> isl.Map:
+    """Instance → position, some of whose parts are values."""
+    parts = [frame.relation([text]) if text is not None else known[k].leaves[0].at
+             for k, text in enumerate(texts)]  # fmt: skip
+    return reduce(lambda a, b: a.flat_range_product(b), [p for p in parts if p is not None])
 
 
 def _whole(one: Alternative, key: str) -> Alternative:
