@@ -242,8 +242,6 @@ class Program:
         names = {v: t for v, t in place.names.items() if t not in place.inner}
         found: list[Iterator] = []
         for it, value in zip(block.iter_vars, stmt.iter_values, strict=True):
-            if it.iter_type not in (ir.IterType.SPATIAL, ir.IterType.REDUCE):
-                raise Unknown(f"{it.var.name} of block {block.name} is an iterator of another kind")
             binding = affine(value, place.names)
             low, extent = affine(it.dom.min, names), affine(it.dom.extent, names)
             if binding is None or low is None or extent is None:

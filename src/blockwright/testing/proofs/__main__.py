@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--sizes", choices=("any", "static", "symbolic"), default="any")
     parser.add_argument("--mutants", action="store_true", help="put an error into each result")
+    parser.add_argument("--open", action="store_true", help="list every unknown verdict")
     parser.add_argument("--often", action="append", default=[], choices=sorted(MOVES))
     options = parser.parse_args()
     settings = Settings(options.length, tuple(options.often), options.sizes, options.mutants)
@@ -32,6 +33,8 @@ def main() -> int:
             for part in pool.imap(partial(judge, settings=settings), chunks):
                 found.add(part)
     sys.stdout.write(f"{found.table()}\n{found.steps} verdicts, {len(found.wrong)} wrong\n")
+    for text in found.open if options.open else ():
+        sys.stdout.write(f"{text}\n")
     for text in found.wrong:
         sys.stdout.write(f"\n{text}\n")
     return 1 if found.wrong else 0

@@ -32,11 +32,15 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Verdicts(msgspec.Struct):
-    """What became of steps: verdicts by primitive (or error), reasons, seconds, and findings."""
+    """What became of steps: verdicts by primitive (or error), reasons, seconds, and findings.
+
+    `open` says where to find each verdict that is neither a proof nor wrong, with its reason.
+    """
 
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     seconds: list[float] = []
+    open: list[str] = []
     wrong: list[str] = []
 
     def note(self, name: str, verdict: str, why: str, seconds: float) -> None:
@@ -50,6 +54,7 @@ class Verdicts(msgspec.Struct):
             for name, counter in theirs.items():
                 mine.setdefault(name, Counter()).update(counter)
         self.seconds += other.seconds
+        self.open += other.open
         self.wrong += other.wrong
 
     @property
@@ -107,6 +112,8 @@ def _judge(found: Verdicts, name: str, before: ir.PrimFunc, after: ir.PrimFunc, 
     found.note(name, verdict.verdict, verdict.why, seconds)
     if seconds > 2:
         found.reasons.setdefault("(slow)", Counter())[f"{where}: {name} {seconds:.1f} s"] += 1
+    if verdict.verdict == "unknown":
+        found.open.append(f"{where}: {name}: {verdict.why}")
     missed = wrong and verdict.verdict == "proved" and differ(before, after, range(4))
     if missed or (not wrong and verdict.verdict == "refuted"):
         found.wrong.append(f"{where}: {name}: {verdict.verdict}: {verdict.why}\n"
