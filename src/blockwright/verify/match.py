@@ -140,7 +140,29 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
             if nested:
                 _compare_inner(a.apply_range(b.reverse()), first, second, what)
             return
+        chosen = _term_by_term(known[0], known[1])
+        if chosen is not None:
+            for at, other in enumerate(chosen if nested else ()):
+                pairing = known[0][at].apply_range(known[1][other].reverse())
+                _compare_inner(pairing.to_union_map(), [first[at]], [second[other]], what)
+            return
     raise Unknown(f"how the terms of {what} correspond: what they read does not tell them apart")
+
+
+def _term_by_term(first: list[isl.Map], second: list[isl.Map]) -> list[int] | None:
+    """A partner for each family of terms, when whole families correspond: `a + sum(a, …)`."""
+    if len(first) != len(second) or not all(m.is_injective() for m in (*first, *second)):
+        return None
+    free = list(range(len(second)))
+    chosen: list[int] = []
+    for mine in first:
+        reached = mine.range()
+        other = next((k for k in free if reached.is_equal(second[k].range())), None)
+        if other is None:
+            return None
+        free.remove(other)
+        chosen.append(other)
+    return chosen
 
 
 def _once(side: Side) -> bool:

@@ -321,7 +321,7 @@ class Program:
         """One update per component; each brings the whole tuple of terms."""
         group = Group(step, combination, [])
         for k, buffer in enumerate(step.buffers):
-            made = self._written(buffer, step.indices, place.at(k), step.terms[k], step.key)
+            made = self._written(buffer, step.indices[k], place.at(k), step.terms[k], step.key)
             made.group = group
             group.statements.append(made)
 

@@ -34,13 +34,13 @@ class Joint(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         key: the combination as text, equal for equal ones: the combiner of its sums.
         buffers: the components.
-        indices: the element of each.
+        indices: the element of each component.
         terms: the values that a step brings, one per component.
     """
 
     key: str
     buffers: tuple[ir.Buffer, ...]
-    indices: tuple[ir.Expr, ...]
+    indices: tuple[tuple[ir.Expr, ...], ...]
     terms: tuple[ir.Expr, ...]
 
 
@@ -50,16 +50,14 @@ def joint_update(
     """The step that stores make together, when they are one.
 
     Args:
-        stores: of one element of different buffers, at the same indices.
+        stores: of elements of different buffers.
         values: what each stores, let variables replaced.
     """
-    first = stores[0]
-    same = all(s.predicate is None and len(s.indices) == len(first.indices)
-               and all(map(ir.structural_equal, s.indices, first.indices)) for s in stores)
     buffers = tuple(s.buffer for s in stores)
-    if not same or len(set(buffers)) != len(buffers):
+    indices = tuple(s.indices for s in stores)
+    if any(s.predicate is not None for s in stores) or len(set(buffers)) != len(buffers):
         return None
-    split = _Split(buffers, first.indices)
+    split = _Split(buffers, indices)
     results = tuple(split(v) for v in values)
     if len(split.terms) != len(buffers):
         return None
@@ -69,7 +67,7 @@ def joint_update(
             return None
     key = "joint " + "; ".join(f"{v.type} {' '.join(repr(r).split())}"
                                for v, r in zip(found.held, results, strict=True))  # fmt: skip
-    return Joint(key, buffers, first.indices, tuple(split.terms)), found
+    return Joint(key, buffers, indices, tuple(split.terms)), found
 
 
 class Combination(msgspec.Struct, frozen=True, eq=False):
@@ -83,7 +81,9 @@ class Combination(msgspec.Struct, frozen=True, eq=False):
 class _Split(ir.Mutator):
     """Takes a step apart: what elements hold becomes a0, a1, …; what the step brings x0, x1, …"""
 
-    def __init__(self, buffers: tuple[ir.Buffer, ...], indices: tuple[ir.Expr, ...]) -> None:
+    def __init__(
+        self, buffers: tuple[ir.Buffer, ...], indices: tuple[tuple[ir.Expr, ...], ...]
+    ) -> None:
         super().__init__()
         self.buffers, self.indices = buffers, indices
         self.held = [ir.Var(f"a{k}", b.dtype) for k, b in enumerate(buffers)]
@@ -94,9 +94,10 @@ class _Split(ir.Mutator):
         if not isinstance(node, ir.Expr):
             raise Unknown("a step on several elements of a form that is not analysed")
         if isinstance(node, ir.BufferLoad) and node.buffer in self.buffers:
-            if not all(map(ir.structural_equal, node.indices, self.indices)):
+            component = self.buffers.index(node.buffer)
+            if not all(map(ir.structural_equal, node.indices, self.indices[component])):
                 raise Unknown(f"a step on several elements reads another one of {node.buffer.name}")
-            return self.held[self.buffers.index(node.buffer)]
+            return self.held[component]
         logic = isinstance(node, (ir.CompareOp, ir.And, ir.Or, ir.Not, ir.Select, ir.IntImm,
                                   ir.FloatImm))  # fmt: skip
         reads = any(n.buffer in self.buffers for n in ir.collect(node, ir.BufferLoad))

@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.verify.affine import constant
 from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
-from blockwright.verify.program import COMBINERS, Group, Program, Statement
+from blockwright.verify.program import COMBINERS, Program, Statement
 from blockwright.verify.value import (
     Alternative,
     Leaf,
@@ -98,9 +98,8 @@ class Values:
         if len(combiners) > 1:
             raise Unknown(f"updates of {buffer.name} by several operations")
         combiner = combiners.pop()
-        group = seen.updates[0][0].group
-        if group is not None:
-            return self._component(frame, buffer, position, where, seen, group)
+        if seen.updates[0][0].group is not None:
+            return self._component(frame, where, seen, first, combiner)
         terms: list[Term] = []
         reached = isl.Set.empty(where.get_space())
         for writer, pairs in seen.updates:
@@ -112,29 +111,53 @@ class Values:
         total = Alternative(reached, ("sum", combiner), (Leaf(total=_sum(combiner, terms)),))
         if where.is_subset(reached):
             return [total]
-        rest = [_restricted(a, a.where.subtract(reached)) for a in first]
-        return [total, *(a for a in rest if not a.where.is_empty())]
+        return [total, *_outside(first, reached)]
 
-    def _component(self, frame: Frame, buffer: ir.Buffer, at: isl.Map, where: isl.Set,
-                   seen: Seen, group: Group) -> Value:  # fmt: skip
-        """One component of a tuple: all of them start from the identity and see the same steps."""
-        position = group.step.buffers.index(buffer)
-        key = (frame.name, group.step.key, str(at), str(where))
-        if key not in self._tuples:
-            starts: list[ir.Expr | None] = []
+    def _component(self, frame: Frame, where: isl.Set, seen: Seen, first: Value,
+                   key: str) -> Value:  # fmt: skip
+        """One component of a tuple: all components start from the identity of the combination and
+        see the same steps, so each is a part of one sum of tuples."""
+        group = seen.updates[0][0].group
+        assert group is not None
+        position = group.statements.index(seen.updates[0][0])
+        reached = reduce(lambda a, b: a.union(b), (p.domain() for _, p in seen.updates)).coalesce()
+        memo = (frame.name, key, *sorted(_steps_seen(seen)))
+        if memo not in self._tuples:
+            starts = [_constant(first, reached, group.step.buffers[position].dtype)]
             for k, other in enumerate(group.step.buffers):
-                element = self.program.element(frame, other, at).intersect_domain(where)
-                found = self.flow.seen(frame, element, self._writers.get(other, []))
-                starts.append(_start(found))
-                if not _same_steps(seen, found, position, k) or not found.nothing.is_empty():
-                    raise Unknown(f"{buffer.name} and {other.name} are not always updated together")
-            require_laws(group.step.key, group.combination, starts)
+                if k == position:
+                    continue
+                found = self._companion(frame, seen, position, k, other)
+                begun: Value = []
+                for writer, pairs in found.plain:
+                    begun += pulled(self.stored(writer), pairs)
+                starts.insert(k, _constant(begun, reached, other.dtype))
+            require_laws(key, group.combination, starts)
             terms: list[Term] = []
             for writer, pairs in seen.updates:
-                terms += terms_of(self.stored(writer), pairs, group.step.key, _hint(writer))
-            self._tuples[key] = Leaf(total=_sum(group.step.key, terms))
-        return [Alternative(where, ("part", position, ("sum", group.step.key)),
-                            (self._tuples[key],))]  # fmt: skip
+                terms += terms_of(self.stored(writer), pairs, key, _hint(writer))
+            self._tuples[memo] = Leaf(total=_sum(key, terms))
+        part = Alternative(reached, ("part", position, ("sum", key)), (self._tuples[memo],))
+        return [part, *([] if where.is_subset(reached) else _outside(first, reached))]
+
+    def _companion(self, frame: Frame, seen: Seen, mine: int, its: int, buffer: ir.Buffer) -> Seen:
+        """What an instance would see of another component of the tuple that it reads."""
+        expected: dict[Statement, isl.Map] = {}
+        parts: list[isl.Map] = []
+        for writer, pairs in seen.updates:
+            group = writer.group
+            if group is None or writer is not group.statements[mine]:
+                raise Unknown(f"{buffer.name} is updated together with something else at times")
+            twin = group.statements[its]
+            expected[twin] = pairs.set_tuple_name(isl.dim_type.out, twin.frame.name)
+            parts.append(expected[twin].apply_range(twin.write))
+        element = reduce(lambda a, b: a.union(b), parts)
+        found = self.flow.seen(frame, element, self._writers.get(buffer, []))
+        same = len(found.updates) == len(expected) and all(
+            w in expected and pairs.is_equal(expected[w]) for w, pairs in found.updates)
+        if not (same and element.is_single_valued() and found.nothing.is_empty()):
+            raise Unknown(f"{buffer.name} is not always updated together with another buffer")
+        return found
 
     def _load(self, load: ir.BufferLoad, frame: Frame, where: isl.Set) -> Value:
         if load.predicate is not None:
@@ -354,29 +377,30 @@ def _whole(one: Alternative, key: str) -> Alternative:
     return one
 
 
-def _start(seen: Seen) -> ir.Expr | None:
-    """The constant that a component starts from; None where there is none, or no single one."""
-    found = {repr(w.value): w.value for w, _ in seen.plain}
-    value = next(iter(found.values())) if len(found) == 1 else None
-    return value if isinstance(value, (ir.IntImm, ir.FloatImm)) else None
+def _steps_seen(seen: Seen) -> list[str]:
+    """Which steps an instance sees, as text: the same for all components of a tuple."""
+    return [str(pairs.set_tuple_name(isl.dim_type.out, w.group.statements[0].frame.name))
+            for w, pairs in seen.updates if w.group is not None]  # fmt: skip
 
 
-def _same_steps(seen: Seen, other: Seen, mine: int, its: int) -> bool:
-    """Whether two components see updates of the same steps."""
-    if len(seen.updates) != len(other.updates):
-        return False
-    theirs = {w: pairs for w, pairs in other.updates}
-    for writer, pairs in seen.updates:
-        if writer.group is None:
-            return False
-        twin = writer.group.statements[its]
-        found = theirs.get(twin)
-        if found is None:
-            return False
-        renamed = found.set_tuple_name(isl.dim_type.out, writer.frame.name)
-        if writer is not writer.group.statements[mine] or not renamed.is_equal(pairs):
-            return False
-    return True
+def _outside(value: Value, reached: isl.Set) -> Value:
+    """A value where something does not reach."""
+    rest = [_restricted(one, one.where.subtract(reached)) for one in value]
+    return [one for one in rest if not one.where.is_empty()]
+
+
+def _constant(value: Value, where: isl.Set, dtype: ir.DType) -> ir.Expr | None:
+    """The one constant that a value is at some instances; None when it is none, or several."""
+    found: set[float] = set()
+    for one in value:
+        if one.where.is_disjoint(where):
+            continue
+        number = one.leaves[0].number if one.skeleton == ("int",) else (
+            float(one.skeleton[2]) if one.skeleton[0] == "c" else None)  # fmt: skip
+        if number is None:
+            return None
+        found.add(number)
+    return ir.const(found.pop(), dtype) if len(found) == 1 else None
 
 
 def _hint(writer: Statement) -> isl.Map | None:
