@@ -403,7 +403,6 @@ def _constant(value: Value, where: isl.Set, dtype: ir.DType) -> ir.Expr | None:
     return ir.const(found.pop(), dtype) if len(found) == 1 else None
 
 
-def _hint(writer: Statement) -> isl.Map | None:
+def _hint(writer: Statement) -> isl.Map:
     """Reduction iterators of an update: where reads do not tell terms apart, these may."""
-    names = [it.name for it in writer.frame.place.iters if it.reduces]
-    return writer.frame.relation(names) if names else None
+    return writer.frame.relation([it.name for it in writer.frame.place.iters if it.reduces])
