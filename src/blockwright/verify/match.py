@@ -149,6 +149,29 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
     raise Unknown(f"how the terms of {what} correspond: what they read does not tell them apart")
 
 
+def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> None:
+    """Every term asked for is equal to one of those known."""
+    by_kind: dict[Kind, Side] = {}
+    for term in known:
+        by_kind.setdefault(_kind(term), []).append(term)
+    groups: dict[Kind, Side] = {}
+    for term in asked:
+        groups.setdefault(_kind(term), []).append(term)
+    for kind, terms in groups.items():
+        others = by_kind.get(kind, [])
+        if not others:
+            raise _mismatch(f"{what} is used for the first time", terms[0].pairs.range())
+        nested = any(leaf.total is not None for leaf in terms[0].leaves)
+        more = _least_reads if nested else (lambda _: [])
+        sides = [[_key(t, more(t)) for t in side] for side in (terms, others)]
+        a, b = (_union([m for m in side if m is not None]) for side in sides)
+        lost = a.range().subtract(b.range())
+        if not lost.is_empty():
+            raise _mismatch(f"{what} is used for the first time", lost)
+        if nested:
+            _compare_inner(a.apply_range(b.reverse()), terms, others, what)
+
+
 def _term_by_term(first: list[isl.Map], second: list[isl.Map]) -> list[int] | None:
     """A partner for each family of terms, when whole families correspond: `a + sum(a, …)`."""
     if len(first) != len(second) or not all(m.is_injective() for m in (*first, *second)):

@@ -8,17 +8,16 @@ import islpy as isl
 
 from blockwright import ir
 from blockwright.verify.affine import affine, condition
-from blockwright.verify.frame import Space, least_sizes
+from blockwright.verify.frame import Space
 from blockwright.verify.match import require_equal
+from blockwright.verify.products import Names, Pair, forms
 from blockwright.verify.program import LAST, Program
-from blockwright.verify.safety import Safety
+from blockwright.verify.safety import Safety, require_positions
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Mismatch, Unknown
 
 OPERATIONS = 20_000_000
 """How many operations isl may spend on one verdict: a bound that is the same on every machine."""
-
-Names = dict[ir.Var, str]
 
 
 class Claim:
@@ -34,8 +33,26 @@ class Claim:
         self.sizes: set[str] = set()
 
     def prove(self) -> None:
+        """Try the forms of the programs one after the other; the first problem counts."""
+        first, second = self._names()
+        problem: Mismatch | Unknown | None = None
+        attempts = forms(self.before, self.after, first, second)
+        while True:
+            try:
+                pair = next(attempts, None)
+                if pair is None:
+                    break
+                self._attempt(pair)
+            except (Mismatch, Unknown) as found:
+                problem = problem or found
+            else:
+                return
+        assert problem is not None
+        raise problem
+
+    def _attempt(self, pair: Pair) -> None:
         try:
-            self._prove()
+            self._compare(pair)
         except isl.Error as error:
             text = str(error).splitlines()[0] if str(error) else "no reason given"
             if "operations" in str(error):
@@ -44,26 +61,26 @@ class Claim:
         except RecursionError:
             raise Unknown("an expression nested too deeply") from None
 
-    def _prove(self) -> None:
-        first, second = self._names()
+    def _compare(self, pair: Pair) -> None:
+        _require_shapes(pair)
         context = isl.Context()
         context.set_max_operations(OPERATIONS)
-        parameters = tuple(self.symbols)
-        space = Space(context, parameters, self._known(context, first, second))
+        parameters = (*self.symbols, *pair.sizes.factors)
+        space = Space(context, parameters, self._known(context, pair))
         try:
-            before = Program(self.before, space, "b_", first)
+            before = Program(pair.before, space, "b_", pair.first)
             values = Values(before)
             safety = Safety(before, values)
             safety.check()
         except Mismatch as problem:
             raise Unknown(f"the program before: {problem}") from None
-        after = Program(self.after, space, "a_", second)
+        after = Program(pair.after, space, "a_", pair.second)
         others = Values(after)
         checked = Safety(after, others)
         checked.check()
-        self._positions(safety, checked)
-        for k, (mine, other) in enumerate(zip(self.before.buffers, self.after.buffers,
-                                              strict=True)):  # fmt: skip
+        require_positions(safety, checked)
+        both = zip(pair.before.buffers, pair.after.buffers, strict=True)
+        for k, (mine, other) in enumerate(both):
             if mine in before.written or other in after.written:
                 frames = [p.whole(b, f"O{k}", LAST) for p, b in ((before, mine), (after, other))]
                 found = [v.read(f, b, f.relation(f.coordinates), f.domain) for v, f, b in
@@ -101,15 +118,9 @@ class Claim:
             for m, n in zip(a.shape, b.shape, strict=True):
                 if isinstance(m, ir.Var) and isinstance(n, ir.Var):
                     bind(m, n, size=True)
-        for a, b in pairs:
-            for m, n in zip(a.shape, b.shape, strict=True):
-                x, y = affine(m, first), affine(n, second)
-                if x is None or x != y:
-                    raise Unknown(f"argument {a.name} has another shape afterwards, or one that "
-                                  "is no linear form")  # fmt: skip
         return first, second
 
-    def _known(self, context: isl.Context, first: Names, second: Names) -> isl.Set:
+    def _known(self, context: isl.Context, pair: Pair) -> isl.Set:
         """What holds of sizes: they are at least 1, in the declared bounds, and as asserted."""
         bounds = [_bounds(self.before), _bounds(self.after)]
         if bounds[0] != bounds[1]:
@@ -121,22 +132,25 @@ class Claim:
                 facts.append(f"{name} >= {low[variable.name]}")
             if variable.name in high:
                 facts.append(f"{name} <= {high[variable.name]}")
-        mine, other = _asserted(self.before, first), _asserted(self.after, second)
+        for name, factors in pair.sizes.factors.items():
+            facts += [f"{name} >= {factor}" for factor in factors if set(factors) <= self.sizes]
+        mine, other = _asserted(pair.before, pair.first), _asserted(pair.after, pair.second)
         if mine != other:
             raise Unknown("the programs assert different things of sizes")
         facts += sorted(mine)
-        text = f"[{', '.join(self.symbols)}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
+        names = ', '.join([*self.symbols, *pair.sizes.factors])
+        text = f"[{names}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
         return isl.Set(text, context)
 
-    @staticmethod
-    def _positions(before: Safety, after: Safety) -> None:
-        """Positions that are values and that `after` reads at are positions `before` reads at."""
-        for key, reads in after.positions.items():
-            known = before.positions.get(key)
-            lost = reads if known is None else reads.subtract(known)
-            if not lost.is_empty():
-                raise Mismatch("a position that is a value is used for the first time",
-                               least_sizes(lost))  # fmt: skip
+
+def _require_shapes(pair: Pair) -> None:
+    """Buffer parameters have the same shapes."""
+    for a, b in zip(pair.before.buffers, pair.after.buffers, strict=True):
+        for m, n in zip(a.shape, b.shape, strict=True):
+            x, y = affine(m, pair.first), affine(n, pair.second)
+            if x is None or x != y:
+                raise Unknown(f"argument {a.name} has another shape afterwards, or one that is no "
+                              "linear form")  # fmt: skip
 
 
 def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:

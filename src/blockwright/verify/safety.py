@@ -10,8 +10,9 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify.frame import Frame, least_sizes, size_text
+from blockwright.verify.match import require_covered
 from blockwright.verify.program import Program, Statement
-from blockwright.verify.value import Alternative
+from blockwright.verify.value import Alternative, Term
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Mismatch, Unknown
 
@@ -33,15 +34,14 @@ class Safety:
     """Checks one program; `touches` and `positions` are what it found on its way.
 
     Attributes:
-        positions: of reads at positions that are values: the elements that hold these positions,
-            by what is read and the extent that bounds it.
+        positions: the positions of reads that are values, by the extent that bounds them.
     """
 
     def __init__(self, program: Program, values: Values) -> None:
         self.program = program
         self.values = values
         self.touches: list[Touch] = []
-        self.positions: dict[tuple[object, ...], isl.UnionSet] = {}
+        self.positions: dict[str, list[Term]] = {}
 
     def check(self) -> None:
         """Every access lies inside its buffer; iterations that run together do not meet."""
@@ -114,14 +114,10 @@ class Safety:
                 if one.skeleton == ("int",):
                     self._known_position(buffer, one, extent)
                     continue
-                if any(leaf.at is None for leaf in one.leaves):
-                    raise Unknown(f"{buffer.name} is read at a position that is a sum")
-                read = reduce(lambda a, b: a.range_product(b),
-                              [leaf.at for leaf in one.leaves if leaf.at is not None])  # fmt: skip
-                key = (one.skeleton, size_text(extent, self.program.sizes))
-                read_here = read.intersect_domain(one.where).range().to_union_set()
-                known = self.positions.get(key)
-                self.positions[key] = read_here if known is None else known.union(read_here)
+                nothing = isl.Map.from_range(one.where)
+                key = size_text(extent, self.program.sizes)
+                term = Term(nothing, one.skeleton, one.leaves)
+                self.positions.setdefault(key, []).append(term)
 
     def _known_position(self, buffer: ir.Buffer, one: Alternative, extent: ir.Expr) -> None:
         at, size = one.leaves[0].at, size_text(extent, self.program.sizes)
@@ -160,6 +156,13 @@ class Safety:
             if not writes.union(met).is_single_valued():
                 raise Unknown(f"an iteration may read what another one that runs at the same time "
                               f"writes to {buffer.name}")  # fmt: skip
+
+
+def require_positions(before: Safety, after: Safety) -> None:
+    """Positions that are values and that `after` reads at are positions `before` reads at: who
+    calls the one with positions that lie inside may call the other."""
+    for extent, terms in after.positions.items():
+        require_covered(before.positions.get(extent, []), terms, "a position that is a value")
 
 
 def _combine(touches: list[Touch], kind: ir.ForKind) -> bool:
