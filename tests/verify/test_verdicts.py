@@ -9,14 +9,13 @@ import pytest
 
 pytest.importorskip("islpy")
 
-from tests.verify.pairs import matmul, program, tiled
-
 import blockwright as bw
 from blockwright import ir
 from blockwright.support import OptionError, ScheduleError
 from blockwright.testing.proofs.chunk import Settings, judge
 from blockwright.verify import proof, verify
 from blockwright.verify.replay import differs
+from tests.verify.pairs import matmul, program, tiled
 
 
 def test_public_name_and_truth_value() -> None:

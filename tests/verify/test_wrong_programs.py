@@ -6,12 +6,11 @@ import pytest
 
 pytest.importorskip("islpy")
 
-from tests.verify.pairs import matmul, program, tiled
-
 from blockwright import ir
 from blockwright.testing.check import assert_same_meaning
 from blockwright.verify import verify
 from blockwright.verify.replay import differs
+from tests.verify.pairs import matmul, program, tiled
 
 
 def require_refuted(before: ir.PrimFunc, after: ir.PrimFunc) -> None:
@@ -147,11 +146,15 @@ def test_iterations_that_run_together_may_not_meet() -> None:
 
 def test_a_sum_over_a_parallel_loop_needs_atomic_updates() -> None:
     start = "for i in range(1):\n    with T.block('Z'):\n        S[0] = T.float32(0)\n"
-    body = start + """for k in {kind}(12):
+    body = (
+        start
+        + """for k in {kind}(12):
     with T.block("S"):
         vk = T.axis.reduce(12, k)
         {update}
 """
+    )
+
     def made(kind: str, update: str = "S[0] = S[0] + A[vk]") -> ir.PrimFunc:
         return program("A[12]; S[1]", body.format(kind=kind, update=update))
 
@@ -190,7 +193,9 @@ def test_a_gather_at_other_rows() -> None:
                 vi, vj = T.axis.remap("SS", [i, j])
                 C[vi, vj] = A[rows[{row}], vj]
     """
-    pair = [program("A[9, 4]; rows:int64[6]; C[6, 4]", text.format(row=r)) for r in ("vi", "5 - vi")]
+    pair = [
+        program("A[9, 4]; rows:int64[6]; C[6, 4]", text.format(row=r)) for r in ("vi", "5 - vi")
+    ]
     require_refuted(*pair)
     copied = """
         G = T.alloc_buffer((9, 4), "float32")

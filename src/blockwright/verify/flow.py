@@ -87,7 +87,6 @@ class Flow:
     def _starts(self, init: Statement, update: Statement) -> bool:
         """Whether an initial value that is stored once comes before all updates of its element."""
         if init not in self._ordered:
-            steps = init.frame.path[:-1] if init.frame.path[-1] == 0 else init.frame.path
             depth = part(init.frame.path, update.frame.path)
             steps = init.frame.path[:depth]
             pairs = update.write.apply_range(init.write.reverse())  # update → init of the element
@@ -155,7 +154,8 @@ def _position(statement: Statement) -> tuple[int, ...]:
 
 def _before(a: tuple[Step, ...], b: tuple[Step, ...], at: int) -> bool:
     x, y = a[at], b[at]
-    assert isinstance(x, int) and isinstance(y, int)
+    assert isinstance(x, int)
+    assert isinstance(y, int)
     return x < y
 
 

@@ -122,10 +122,10 @@ class Frame:
         iters, loops = [it.name for it in place.iters], [loop.name for loop in place.loops]
         coordinates = [*iters, *place.inner]
         beta = self._beta(coordinates)
-        if not set(loops) <= {*place.inner, *(it.binding for it in place.iters)}:
-            if not beta.is_injective():
-                coordinates = [*iters, *loops]
-                beta = self._beta(coordinates)
+        bound = {*place.inner, *(it.binding for it in place.iters)}
+        if not (set(loops) <= bound or beta.is_injective()):
+            coordinates = [*iters, *loops]
+            beta = self._beta(coordinates)
         self.coordinates = tuple(coordinates)
         self.beta = beta
         self.domain = self._domain(beta)

@@ -62,7 +62,8 @@ def _require_same(where: isl.Set, a: Alternative, b: Alternative, what: str) -> 
         if x.total is not None and y.total is not None:
             _require_sums(where, x.total, y.total, what)
             continue
-        assert x.at is not None and y.at is not None
+        assert x.at is not None
+        assert y.at is not None
         first, second = x.at.intersect_domain(where), y.at.intersect_domain(where)
         if not first.is_equal(second):
             differ = where.subtract(first.intersect(second).domain())
@@ -286,4 +287,3 @@ def _shown(skeleton: Skeleton) -> str:
 
 def _mismatch(why: str, where: isl.Set | isl.UnionSet) -> Mismatch:
     return Mismatch(why, least_sizes(where))
-

@@ -79,9 +79,7 @@ class Form:
         return made
 
 
-def forms(
-    before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names
-) -> Iterator[Pair]:
+def forms(before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names) -> Iterator[Pair]:
     """Forms of two programs to try in turn; none other than their own without products."""
     sizes = Sizes()
     for func, names in ((before, first), (after, second)):
@@ -176,8 +174,15 @@ class _Digits(ir.Mutator):
         return self._parted(outer.replace(kind=kind), [outer.loop_var, inner.loop_var], inner.body,
                             product, base, guard)  # fmt: skip
 
-    def _parted(self, loop: ir.For, variables: list[ir.Var], body: ir.Stmt, product: ir.Var,
-                base: ir.Expr | None = None, guard: ir.Expr | None = None) -> ir.Stmt | None:
+    def _parted(
+        self,
+        loop: ir.For,
+        variables: list[ir.Var],
+        body: ir.Stmt,
+        product: ir.Var,
+        base: ir.Expr | None = None,
+        guard: ir.Expr | None = None,
+    ) -> ir.Stmt | None:
         """Loops over both factors, when nothing but digits of `base` is used."""
         for low, high in (self.pairs[product], self.pairs[product][::-1]):
             digits = [ir.Var(f"{loop.loop_var.name}_{k}", loop.loop_var.type) for k in range(2)]
@@ -365,7 +370,7 @@ def _line(high: ir.Expr, low: ir.Expr, count: ir.Expr) -> ir.Expr:
     """`high * count + low`, undone where these are the digits of one number."""
     count = _size(count)
     a, b = _size(high), _size(low)
-    if isinstance(a, ir.FloorDiv) and isinstance(b, ir.FloorMod):
-        if _size(a.b) is count and _size(b.b) is count and ir.structural_equal(a.a, b.a):
-            return a.a
+    digits = isinstance(a, ir.FloorDiv) and isinstance(b, ir.FloorMod)
+    if digits and _size(a.b) is count is _size(b.b) and ir.structural_equal(a.a, b.a):
+        return a.a
     raise Unknown(f"{high!r}, {low!r} are not the digits of one number")

@@ -1,9 +1,9 @@
 """A tensor program as statements with instances: what the proofs look at.
 
 `Program` walks a function once. Every store is a `Statement`; so is what holds at entry in a
-parameter that the program writes, and values bound to variables are substituted where they
-are used. A store that combines an element with a value (`C[i] = C[i] + e`) is an *update*, whose order
-among other updates of the element is free.
+parameter that the program writes. Values bound to variables are substituted where they are used. A
+store that combines an element with a value (`C[i] = C[i] + e`) is an *update*, whose order among
+other updates of the element is free.
 """
 
 from __future__ import annotations
@@ -255,9 +255,9 @@ class Program:
             raise Unknown(f"the predicate of block {block.name} is not one on indices")
         conditions = place.conditions if ir.is_const_int(stmt.predicate, 1) else (
             *place.conditions, runs)  # fmt: skip
-        values = {v: e for v, e in place.values.items()}
-        inside = msgspec.structs.replace(place, iters=(*place.iters, *found), inner=(),
-                                         conditions=conditions, names=names, values=values)  # fmt: skip
+        inside = msgspec.structs.replace(
+            place, iters=(*place.iters, *found), inner=(), conditions=conditions, names=names
+        )
         for view in block.match_buffers:
             self._view(view)
         if block.init is not None:

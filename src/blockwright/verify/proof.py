@@ -138,7 +138,7 @@ class Claim:
         if mine != other:
             raise Unknown("the programs assert different things of sizes")
         facts += sorted(mine)
-        names = ', '.join([*self.symbols, *pair.sizes.factors])
+        names = ", ".join([*self.symbols, *pair.sizes.factors])
         text = f"[{names}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
         return isl.Set(text, context)
 

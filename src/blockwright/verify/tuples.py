@@ -5,8 +5,8 @@
     best[i] = v
     at[i] = p
 
-Each step combines what the elements hold with values of its own, `a := f(a, x)`. In which order does
-not matter if `f(f(a, x), y) = f(f(a, y), x)`, and partial results combine like terms if `f` is
+Each step combines what the elements hold with values of its own, `a := f(a, x)`. The order does not
+matter if `f(f(a, x), y) = f(f(a, y), x)`, and partial results combine like terms if `f` is
 associative and starts from an identity. These laws are proved by z3, over numbers without NaN, as
 docs/semantics.md states them; a step for which they do not hold is outside of the decidable class.
 """
@@ -46,7 +46,7 @@ class Joint(msgspec.Struct, frozen=True, eq=False):
 
 def joint_update(
     stores: Sequence[ir.BufferStore], values: Sequence[ir.Expr]
-) -> tuple[Joint, "Combination"] | None:
+) -> tuple[Joint, Combination] | None:
     """The step that stores make together, when they are one.
 
     Args:

@@ -93,7 +93,9 @@ def pulled(value: Value, by: isl.Map) -> Value:
     return found
 
 
-def terms_of(value: Value, pairs: isl.Map, combiner: str, hint: isl.Map | None = None) -> list[Term]:
+def terms_of(
+    value: Value, pairs: isl.Map, combiner: str, hint: isl.Map | None = None
+) -> list[Term]:
     """The summands that a value of other instances gives; sums of the same kind are taken apart,
     one term for each pair of an instance and a term of its sum."""
     found: list[Term] = []

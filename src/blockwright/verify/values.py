@@ -14,6 +14,7 @@ from blockwright.verify.affine import constant
 from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
 from blockwright.verify.program import COMBINERS, Program, Statement
+from blockwright.verify.tuples import require_laws
 from blockwright.verify.value import (
     Alternative,
     Leaf,
@@ -25,7 +26,6 @@ from blockwright.verify.value import (
     pulled,
     terms_of,
 )
-from blockwright.verify.tuples import require_laws
 from blockwright.verify.verdict import Mismatch, Unknown
 
 MOST_ALTERNATIVES = 64
@@ -154,7 +154,8 @@ class Values:
         element = reduce(lambda a, b: a.union(b), parts)
         found = self.flow.seen(frame, element, self._writers.get(buffer, []))
         same = len(found.updates) == len(expected) and all(
-            w in expected and pairs.is_equal(expected[w]) for w, pairs in found.updates)
+            w in expected and pairs.is_equal(expected[w]) for w, pairs in found.updates
+        )
         if not (same and element.is_single_valued() and found.nothing.is_empty()):
             raise Unknown(f"{buffer.name} is not always updated together with another buffer")
         return found
@@ -359,9 +360,7 @@ def _parted(where: isl.Set, held: isl.Set) -> Value:
     return [Alternative(yes, TRUE), Alternative(no, FALSE)]
 
 
-def _position(
-    frame: Frame, texts: Sequence[str | None], known: dict[int, Alternative]
-) -> isl.Map:
+def _position(frame: Frame, texts: Sequence[str | None], known: dict[int, Alternative]) -> isl.Map:
     """Instance → position, some of whose parts are values."""
     parts = [frame.relation([text]) if text is not None else known[k].leaves[0].at
              for k, text in enumerate(texts)]  # fmt: skip
@@ -371,9 +370,9 @@ def _position(
 def _whole(one: Alternative, key: str) -> Alternative:
     """A tuple of all parts of one tuple is that tuple."""
     _, *parts = one.skeleton
-    if parts == [("part", k, ("sum", key)) for k in range(len(parts))]:
-        if all(leaf is one.leaves[0] for leaf in one.leaves):
-            return Alternative(one.where, ("sum", key), one.leaves[:1])
+    whole = parts == [("part", k, ("sum", key)) for k in range(len(parts))]
+    if whole and all(leaf is one.leaves[0] for leaf in one.leaves):
+        return Alternative(one.where, ("sum", key), one.leaves[:1])
     return one
 
 
