@@ -192,7 +192,13 @@ class Frame:
             return made.intersect_domain(self.domain)
         loops = ", ".join(loop.name for loop in self.place.loops)
         when = self.space.map(f"L[{loops}] -> [{', '.join(map(str, steps))}]")
-        return self.beta.reverse().apply_range(when).intersect_domain(self.domain)
+        return self.loops_of.apply_range(when).intersect_domain(self.domain)
+
+    @cached_property
+    def loops_of(self) -> isl.Map:
+        """Each instance to the loops that run it, by formulas: what isl derives from bounds alone
+        stays with every relation made of it."""
+        return self.beta.reverse().as_pw_multi_aff().as_map()
 
 
 class Extended(Frame):
