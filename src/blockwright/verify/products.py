@@ -186,7 +186,7 @@ class _Digits(ir.Mutator):
         """Loops over both factors, when nothing but digits of `base` is used."""
         for low, high in (self.pairs[product], self.pairs[product][::-1]):
             digits = [ir.Var(f"{loop.loop_var.name}_{k}", loop.loop_var.type) for k in range(2)]
-            change = _TakeDigits(base or loop.loop_var, low, digits, guard)
+            change = _TakeDigits(loop.loop_var if base is None else base, low, digits, guard)
             made = change(body)
             if not ir.uses_var(_without_regions(made), set(variables)):
                 inner = ir.For(digits[1], loop.min, low, _plain(loop.kind), made)
