@@ -106,8 +106,12 @@ def _truncating(expr: ir.Div | ir.Mod, names: Names) -> str | None:
 
 
 def _choice(test: ir.Expr, yes: ir.Expr, no: ir.Expr, names: Names) -> str | None:
+    """A selection by one comparison, which is what isl's notation takes."""
     c, a, b = condition(test, names), affine(yes, names), affine(no, names)
-    return None if c is None or a is None or b is None else f"({c} ? {a} : {b})"
+    plain = isinstance(test, ir.CompareOp) and not test.a.dtype.is_bool
+    if c is None or a is None or b is None or not plain or isinstance(test, ir.NE):
+        return None
+    return f"({c[1:-1]} ? {a} : {b})"
 
 
 def condition(expr: ir.Expr, names: Names) -> str | None:

@@ -21,7 +21,8 @@ def decide(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
         claim.prove()
     except Mismatch as problem:
         why = str(problem)
-        sizes = {claim.symbols[name].name: value for name, value in problem.sizes.items()}
+        sizes = {claim.symbols[name].name: value for name, value in problem.sizes.items()
+                 if name in claim.symbols}  # fmt: skip
     except Unknown as problem:
         why = str(problem)
     else:

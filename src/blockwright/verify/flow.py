@@ -2,7 +2,8 @@
 
 Order is decided at the first place where two statements part. So only the loops that a reader and
 its writers share take part in a query, often none: then the writers are gone through from the last
-to the first. Where they share loops, isl's dataflow analysis decides.
+to the first. Where they share loops, isl's
+dataflow analysis decides, or the proof that all stores of an element come before its reads.
 """
 
 from __future__ import annotations
@@ -41,10 +42,16 @@ def part(a: tuple[Step, ...], b: tuple[Step, ...]) -> int | None:
 
 
 class Flow:
-    """Answers for one program, each writer's facts found once."""
+    """Answers for one program, each writer's facts found once.
 
-    def __init__(self, program: Program) -> None:
+    Attributes:
+        ahead: whether to look first if all stores of an element come before its reads, which gives
+            simpler relations for some programs and costs more for others.
+    """
+
+    def __init__(self, program: Program, ahead: bool) -> None:
         self.program = program
+        self.ahead = ahead
         self.by_name = {s.frame.name: s for s in program.statements}
         self._ordered: dict[Statement, bool] = {}
         self._injective: dict[Statement, bool] = {}
@@ -57,7 +64,8 @@ class Flow:
         static = self._static(frame, writers)
         if static is not None:
             return self._in_order(read, static)
-        return self._analysed(frame, read, writers)
+        found = self._before(frame, read, writers) if self.ahead else None
+        return found or self._analysed(frame, read, writers)
 
     # ------------------------------------------------------------------ written order alone
     def _static(self, frame: Frame, writers: list[Statement]) -> list[Statement] | None:
@@ -108,6 +116,42 @@ class Flow:
                 plain.append((writer, pairs))
                 open_reads = open_reads.subtract_domain(pairs.domain())
         return Seen(plain, updates, open_reads.domain())
+
+    # ------------------------------------------------------------------ all stores come first
+    def _before(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen | None:
+        """What is seen where every store of an element comes before its reads, and its one plain
+        store before its updates; None when that does not hold."""
+        plain = [w for w in writers if not w.combiner]
+        if not all(self._once(w) for w in plain):
+            return None
+        seen = Seen([], [], read.domain())
+        nothing = read.domain()
+        for writer in writers:
+            pairs = read.apply_range(writer.write.reverse())
+            if not self._earlier(writer.frame, frame, pairs.reverse()):
+                return None
+            if writer.combiner:
+                seen.updates.append((writer, pairs))
+            elif not pairs.is_empty():
+                if not pairs.domain().is_subset(nothing):
+                    return None  # several plain stores of one element
+                nothing = nothing.subtract(pairs.domain())
+                seen.plain.append((writer, pairs))
+        for first, (later, _) in itertools.product(plain, seen.updates):
+            pairs = first.write.apply_range(later.write.reverse())
+            if not self._earlier(first.frame, later.frame, pairs):
+                return None
+        updates = [(w, pairs) for w, pairs in seen.updates if not pairs.is_empty()]
+        return Seen(seen.plain, updates, nothing)
+
+    def _earlier(self, first: Frame, second: Frame, pairs: isl.Map) -> bool:
+        """Whether of all pairs of instances the first one runs earlier."""
+        at = part(first.path, second.path)
+        if at is None:
+            return False
+        a, b = first.path[: at + 1], second.path[: at + 1]
+        late = first.time(a).lex_ge_map(second.time(b))
+        return bool(late.is_disjoint(pairs))
 
     # ------------------------------------------------------------------ isl's dataflow analysis
     def _analysed(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:

@@ -14,9 +14,9 @@ from blockwright.verify.products import Names, Pair, forms
 from blockwright.verify.program import LAST, Program
 from blockwright.verify.safety import Safety, require_positions
 from blockwright.verify.values import Values
-from blockwright.verify.verdict import Mismatch, Unknown
+from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
 
-OPERATIONS = 20_000_000
+OPERATIONS = 6_000_000
 """How many operations isl may spend on one verdict: a bound that is the same on every machine."""
 
 
@@ -33,35 +33,43 @@ class Claim:
         self.sizes: set[str] = set()
 
     def prove(self) -> None:
-        """Try the forms of the programs one after the other; the first problem counts."""
+        """Try the forms of the programs one after the other."""
         first, second = self._names()
-        problem: Mismatch | Unknown | None = None
+        reasons: list[str] = []
+        mismatch: Mismatch | None = None
         attempts = forms(self.before, self.after, first, second)
         while True:
             try:
                 pair = next(attempts, None)
                 if pair is None:
                     break
-                self._attempt(pair)
-            except (Mismatch, Unknown) as found:
-                problem = problem or found
+                try:
+                    self._attempt(pair, ahead=False)
+                except Exhausted:
+                    self._attempt(pair, ahead=True)
+            except Mismatch as found:
+                mismatch = mismatch or found
+            except Unknown as found:
+                reasons.append(str(found))
             else:
                 return
-        assert problem is not None
-        raise problem
+        if mismatch is not None:
+            raise mismatch
+        raise Unknown("; in another form: ".join(dict.fromkeys(reasons)))
 
-    def _attempt(self, pair: Pair) -> None:
+    def _attempt(self, pair: Pair, ahead: bool) -> None:
         try:
-            self._compare(pair)
+            self._compare(pair, ahead)
         except isl.Error as error:
+            # Text is well formed when it is written: reading it fails where operations end.
             text = str(error).splitlines()[0] if str(error) else "no reason given"
-            if "operations" in str(error):
-                raise Unknown(f"the proof takes more than {OPERATIONS} operations") from None
+            if "operations" in str(error) or "read_from_str" in str(error):
+                raise Exhausted(f"the proof takes more than {OPERATIONS} operations") from None
             raise Unknown(f"isl refused a query: {text}") from None
         except RecursionError:
             raise Unknown("an expression nested too deeply") from None
 
-    def _compare(self, pair: Pair) -> None:
+    def _compare(self, pair: Pair, ahead: bool) -> None:
         _require_shapes(pair)
         context = isl.Context()
         context.set_max_operations(OPERATIONS)
@@ -69,13 +77,13 @@ class Claim:
         space = Space(context, parameters, self._known(context, pair))
         try:
             before = Program(pair.before, space, "b_", pair.first)
-            values = Values(before)
+            values = Values(before, ahead)
             safety = Safety(before, values)
             safety.check()
         except Mismatch as problem:
             raise Unknown(f"the program before: {problem}") from None
         after = Program(pair.after, space, "a_", pair.second)
-        others = Values(after)
+        others = Values(after, ahead)
         checked = Safety(after, others)
         checked.check()
         require_positions(safety, checked)

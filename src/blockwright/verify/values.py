@@ -38,9 +38,9 @@ FALSE: Skeleton = ("false",)
 class Values:
     """Values of one program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, ahead: bool = False) -> None:
         self.program = program
-        self.flow = Flow(program)
+        self.flow = Flow(program, ahead)
         self._stored: dict[Statement, Value] = {}
         self._open: set[Statement] = set()
         self._undefined = itertools.count()

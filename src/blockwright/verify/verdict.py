@@ -46,6 +46,10 @@ class Unknown(Exception):
     """Something is outside of what can be decided: the proof attempt ends."""
 
 
+class Exhausted(Unknown):
+    """The proof attempt used up its operations: another road may be shorter."""
+
+
 class Mismatch(Exception):
     """A query failed: the programs may differ.
 
