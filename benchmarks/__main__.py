@@ -14,10 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import gemm, harness, minilm, tools, versus
+from benchmarks import gemm, harness, minilm, symbolic, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools", "operators", "models")
+CASES = ("gemm", "minilm", "tools", "operators", "models", "symbolic")
 
 
 def main() -> int:
@@ -31,6 +31,8 @@ def main() -> int:
             reached &= gemm.main(options.threads, settings)
         elif name == "minilm":
             minilm.main(options.artefact or _compiled(), options.threads, settings)
+        elif name == "symbolic":
+            reached &= symbolic.main(options.only, options.shapes, options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
         else:
@@ -55,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what passes, or what the peer's threads use: the latter compares the work done, with "
         "--threads 1, even beside busy programs",
     )
+    parser.add_argument("--shapes", type=int, default=5, help="of each model in symbolic (5)")
     others = parser.add_argument_group("operators and models")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",

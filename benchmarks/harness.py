@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import platform
 import select
@@ -271,16 +272,29 @@ def _time_point(
 
 
 def take_turns(
-    workers: Sequence[WorkerProcess], settings: Settings
+    workers: Sequence[WorkerProcess],
+    settings: Settings,
+    beaten: float = math.inf,
+    probes: Sequence[WorkerProcess] = (),
 ) -> tuple[dict[str, Timing], float]:
-    """Time prepared peers; by title, and the cores that other programs kept busy meanwhile."""
+    """Time prepared peers; by title, and the cores that other programs kept busy meanwhile.
+
+    A peer that takes ``beaten`` times as long as the fastest gets no turn but its first. ``probes``
+    take turns too and race with nobody.
+    """
+    racing = workers
+    workers = [*probes, *workers]
     rounds: dict[str, list[float]] = {worker.peer.title: [] for worker in workers}
     calls = dict.fromkeys(rounds, 0)
     idle = dict.fromkeys(rounds, 0.0)
     waited = dict.fromkeys(rounds, 0.0)
     began, foreign = time.perf_counter(), _foreign_seconds(workers)
     for _ in range(settings.rounds):
+        fastest = min((min(rounds[w.peer.title], default=math.inf) for w in racing), default=0)
         for worker in workers:
+            mine = rounds[worker.peer.title]
+            if worker in racing and mine and min(mine) > beaten * fastest:
+                continue
             time.sleep(settings.pause_s)
             resting = {other: other.cpu_seconds() for other in workers if other is not worker}
             start = time.perf_counter()
@@ -293,7 +307,7 @@ def take_turns(
                 flush=settings.flush,
             )["seconds"]
             took = time.perf_counter() - start
-            rounds[worker.peer.title].append(statistics.median(seconds))
+            mine.append(statistics.median(seconds))
             calls[worker.peer.title] += len(seconds)
             for other, before in resting.items():
                 idle[other.peer.title] += other.cpu_seconds() - before

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).resolve().parent / "results"
 MEAN, WORST = 1.0, 1.2
 """Bounds of the score: of its geometric mean, and of every case."""
+FALLBACK_WORST = 5.0
+"""Bound of the fallback's time, in times of the best peer."""
 
 
 def header(width: int) -> str:
@@ -33,7 +35,8 @@ def header(width: int) -> str:
 def row(result: Result, width: int) -> str:
     """One line of the table; a case that we cannot do says why."""
     ours, best = result.ours, result.best
-    peers = "  ".join(f"{c.title} {_peer(c.seconds, c.status)}" for c in result.columns[1:])
+    shown = [column for column in result.columns if column is not result.ours]
+    peers = "  ".join(f"{c.title} {_peer(c.seconds, c.status)}" for c in shown)
     fastest = f"{best.seconds * 1e3:>7.3f} ms" if best else f"{'none':>10}"
     if ours.timing is None:
         missing = ours.status.partition(":")[0]
@@ -74,6 +77,12 @@ def missed(results: Sequence[Result]) -> list[str]:
             found.append(f"{name}: no peer to compare with")
         elif score > WORST:
             found.append(f"{name}: score {score:.2f} is above {WORST}")
+        fallback, best = result.fallback, result.best
+        if fallback is not None and best is not None:
+            times = fallback.seconds / best.seconds
+            if not times <= FALLBACK_WORST:
+                reason = fallback.status or f"{times:.1f} times the best peer's time"
+                found.append(f"{name}: the fallback: {' '.join(reason.split())[:300]}")
         if limit is not None and ratio is not None and ratio > limit:
             found.append(f"{name}: {ratio:.2f} of the best peer's time is above {limit}")
     scores = [result.score for result in results if result.score is not None]

@@ -32,8 +32,11 @@ class Engine:
 
 
 OURS = "blockwright"
+FALLBACK = "fallback"
+"""Us again, without the rules for patterns; no peer, and only when named."""
 ENGINES: dict[str, Engine] = {
-    OURS: Engine("own", "ours.Compiled"),
+    OURS: Engine("own", "ours.Compiled", formats=True),
+    FALLBACK: Engine("own", "ours.Compiled", {"fallback": True}),
     "torch": Engine("torch", "pytorch.Eager", formats=True),
     "inductor": Engine("torch", "pytorch.Inductor", {"mode": "default"}, formats=True),
     "inductor-max": Engine(

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 
 
 class Compiled:
-    """Compiled without a search; says which rule scheduled each kernel."""
+    """Compiled without a search; says which rule scheduled each kernel.
+
+    With the option `fallback`, all rules but the last are left out: what a program gets that no
+    rule knows.
+    """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         bw.set_num_threads(options["threads"])
+        self._disabled = _all_but_last() if options.get("fallback") else ()
         self._rules: dict[str, str] = {}
 
     def about(self) -> dict[str, Any]:
@@ -27,8 +32,22 @@ class Compiled:
     def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
         case = find(point["family"], point["case"])
         arrays = case.arrays()
-        exe = bw.compile(build(case), [torch.from_numpy(array) for array in arrays])
+        examples = [torch.from_numpy(array) for array in arrays]
+        if point.get("format") == "channels_last":
+            examples = [_channels_last(one) for one in examples]
+        exe = bw.compile(build(case), examples, options={"disabled_rules": self._disabled})
         scheduled = exe.stages["schedule_programs"]
         for name in exe.context.traces:
             self._rules[name] = str(scheduled[name].attrs.get("schedule_rule"))
-        return lambda: exe(*arrays)
+        return lambda: exe(*examples)
+
+
+def _channels_last(value: torch.Tensor) -> torch.Tensor:
+    orders = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return value.contiguous(memory_format=orders[value.ndim]) if value.ndim in orders else value
+
+
+def _all_but_last() -> tuple[str, ...]:
+    from blockwright.rules import RULES
+
+    return tuple(rule.name for rule in RULES[:-1])

@@ -117,8 +117,11 @@ def test_random_tilings_of_two_stages(run: Run, fuzz_factor: int) -> None:
             func = pass_(func, context)
             got = run(func, *arrays)[1]
             np.testing.assert_allclose(got, want, rtol=1e-5, err_msg=f"seed {seed}, after {name}")
-        sizes = {ir.const_int(a.buffer.shape[0]) for a in ir.collect(func.body, S.Allocate)}
-        assert sizes == {tile + halo}
+        for allocate in ir.collect(func.body, S.Allocate):
+            lanes, needed = Target("x86-64-v3").lanes("float32"), tile + halo
+            if allocate.buffer.scope == "local" and needed > lanes // 2:
+                needed = -(-needed // lanes) * lanes  # whole vectors, which may be registers
+            assert ir.const_int(allocate.buffer.shape[0]) == needed
 
 
 def two_stages(tile: int, halo: int, pick: random.Random) -> PrimFunc:

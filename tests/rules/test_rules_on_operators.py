@@ -14,7 +14,7 @@ import pytest
 from blockwright import ir
 from blockwright.build import build
 from blockwright.ops.table import OPERATORS
-from blockwright.rules import apply_rules
+from blockwright.rules import RULES, apply_rules
 from blockwright.target import Target
 
 
@@ -34,12 +34,17 @@ SAMPLES = _samples()
 ROWS = [row for row in OPERATORS.values() if row.samples and row.lower is not None]
 
 
+OTHERS = [rule.name for rule in RULES if rule.name != "fallback"]
+
+
+@pytest.mark.parametrize("disabled", [[], OTHERS], ids=["rules", "fallback"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_scheduled_operator_matches_its_oracle(row: Any) -> None:
+def test_scheduled_operator_matches_its_oracle(row: Any, disabled: list[str]) -> None:
+    """By the rule for its pattern, and by the fallback alone."""
     cases = [SAMPLES.Case(row, sample, f"s{k}") for k, sample in enumerate(row.samples)]
     scheduled: dict[str, ir.Node] = {}
     for case in cases:
-        result = apply_rules(case.func, Target("native"))
+        result = apply_rules(case.func, Target("native"), disabled)
         assert "gave up" not in result.note, result.note
         scheduled[case.func.name] = result.func
     module = build(ir.IRModule(scheduled))

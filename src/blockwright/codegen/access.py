@@ -177,9 +177,12 @@ def _contiguous(
     pointer, align = _place(c, buffer, base)
     if mask is None:
         found = e.load(type_, pointer, align)
+    elif _in_register(buffer, ramp):
+        mask = _reverse(e, mask) if reverse else mask
+        whole = e.load(type_, pointer, align)
+        found = e.select(mask, whole, Value(type_, "zeroinitializer"))
     else:
-        if reverse:
-            mask = _reverse(e, mask)
+        mask = _reverse(e, mask) if reverse else mask
         name = f"masked.load.{suffix(type_)}.p0"
         e.module.declare_intrinsic(f"llvm.{name}", type_, f"ptr, {mask.type}, {type_}")
         found = e.emit(
@@ -192,6 +195,19 @@ def _contiguous(
     if lanes != ramp.lanes:
         _whole_elements(buffer)
     return _reverse(e, found)
+
+
+def _in_register(buffer: Buffer, ramp: E.Ramp) -> bool:
+    """Whether a vector is one of the whole vectors that a private array consists of.
+
+    Such an array becomes registers when all its accesses are whole vectors. Under a mask the other
+    lanes are read and written back as they are, which no other thread can see.
+    """
+    base, size = integers.constant_of(ramp.base), integers.constant_of(buffer.shape[0])
+    if buffer.scope != "local" or len(buffer.shape) != 1 or base is None or size is None:
+        return False
+    at = base if integers.constant_of(ramp.stride) == 1 else base - ramp.lanes + 1
+    return at % ramp.lanes == 0 and size % ramp.lanes == 0 and at + ramp.lanes <= size
 
 
 def _lowest(ramp: E.Ramp) -> Expr:
@@ -277,6 +293,8 @@ def _store_contiguous(
         value = _reverse(e, value)
         mask = None if mask is None else _reverse(e, mask)
     pointer, align = _place(c, buffer, _lowest(ramp) if reverse else ramp.base)
+    if mask is not None and _in_register(buffer, ramp):
+        value, mask = e.select(mask, value, e.load(value.type, pointer, align)), None
     if mask is None:
         e.store(value, pointer, align)
         return

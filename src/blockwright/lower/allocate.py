@@ -57,6 +57,7 @@ from blockwright.lower.rewrite import (
     stable,
     vector_binary,
 )
+from blockwright.target import Target
 
 # ---------------------------------------------------------------------------------------- placing
 
@@ -130,10 +131,14 @@ _MOST_PADDED = 1 << 14
 
 def compact_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Each allocated buffer with the extents its accesses need where it is allocated."""
-    return func.replace(body=_Compact(function_analyzer(func))(func.body))
+    return func.replace(body=_Compact(function_analyzer(func), context.target)(func.body))
 
 
 class _Compact(Analysed):
+    def __init__(self, analyzer: Analyzer, target: Target) -> None:
+        super().__init__(analyzer)
+        self.target = target
+
     def rewrite_For(self, node: For) -> Stmt:
         with self.inside(node.loop_var, Range(node.min, node.extent)):
             return self.descend(node)
@@ -156,8 +161,10 @@ class _Compact(Analysed):
         box = touched_box(accesses, buffer, self.analyzer)
         local = _locals(accesses)
         most = _MOST_PADDED if buffer.scope == "global" else None
-        ranges = tuple(_useful(rng, extent, self.analyzer, local, most)
-                       for rng, extent in zip(box, buffer.shape, strict=True))  # fmt: skip
+        ranges = [_useful(rng, extent, self.analyzer, local, most)
+                  for rng, extent in zip(box, buffer.shape, strict=True)]  # fmt: skip
+        if ranges and buffer.scope == "local":
+            ranges[-1] = _whole_vectors(ranges[-1], self.target.lanes(buffer.dtype))
         same = (is_const_int(r.min, 0) and r.extent is n
                 for r, n in zip(ranges, buffer.shape, strict=True))  # fmt: skip
         if all(same):
@@ -194,6 +201,14 @@ def _useful(
     if full is not None and bound >= full:
         return whole
     return Range(rng.min, const(bound, extent.dtype))
+
+
+def _whole_vectors(rng: Range, lanes: int) -> Range:
+    """The range, rounded up to vectors: then a vector that is cut off is a register too."""
+    size = const_int(rng.extent)
+    if size is None or size <= lanes // 2 or size % lanes == 0:
+        return rng
+    return Range(rng.min, const(-(-size // lanes) * lanes, rng.extent.dtype))
 
 
 class _Rebase(Scoped):

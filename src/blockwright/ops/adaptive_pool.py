@@ -20,8 +20,6 @@ from blockwright.ops.common import (
     as_dim,
     finish_rounded,
     inputs,
-    result,
-    unknown,
     wide,
 )
 from blockwright.ops.convolution import channels_first
@@ -31,7 +29,7 @@ from blockwright.ops.pool import (
     lowest,
     mean_case,
     pool_case,
-    pool_input,
+    pool_info,
     pool_layouts,
 )
 from blockwright.ops.row import REQUIRED, Array, Attrs, OpContext, OpRow, Sample, known_dtype
@@ -87,16 +85,6 @@ def _wanted(ctx: OpContext, attrs: Attrs, x: Letters) -> Letters:
         raise ctx.error(f"output_size={given!r} must be {len(space)} positive numbers or None")
     found = {k: x[k] if v is None else as_dim(v) for k, v in zip(space, each, strict=True)}
     return {**x, **found}
-
-
-def _deduce(
-    ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int, average: bool
-) -> ir.Info:
-    x = pool_input(ctx, infos, rank, average)
-    data, out = pool_layouts(ctx, attrs, rank)
-    if x.shape is None:
-        return unknown([x], x.dtype, rank + 2)
-    return result([x], in_order(out, _wanted(ctx, attrs, by_letter(data, x.shape))), x.dtype)
 
 
 def _lower(
@@ -181,7 +169,7 @@ def _row(rank: int, average: bool) -> OpRow:
     return OpRow(
         f"nn.adaptive_{word}_pool{rank}d",
         ("data",),
-        lambda ctx, infos, attrs: _deduce(ctx, infos, attrs, rank, average),
+        lambda ctx, infos, attrs: pool_info(ctx, infos, attrs, rank, average, _wanted),
         lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank, average),
         oracle,
         {"output_size": REQUIRED, "layout": "NC" + letters_of(rank), "out_layout": None},

@@ -103,20 +103,22 @@ class Steps(msgspec.Struct, frozen=True):
                     lambda *i: term(*self.place(i)), combiner, dtype, axes)  # fmt: skip
 
 
-# --------------------------------------------------------------------------------- fixed windows
-def _shape(ctx: OpContext, attrs: Attrs, x: Letters) -> Letters:
-    windows = _windows(ctx, attrs, len(x) - 2)
-    return {**x, **{k: w.steps(ctx, x[k], attrs["ceil_mode"]) for k, w in windows.items()}}
-
-
-def _deduce(
-    ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int, average: bool
-) -> ir.Info:
+def pool_info(
+    ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int, average: bool,
+    shape: Callable[[OpContext, Attrs, Letters], Letters],
+) -> ir.Info:  # fmt: skip
+    """What a pool gives; `shape` tells the result's dimensions by letter from the input's."""
     x = pool_input(ctx, infos, rank, average)
     data, out = pool_layouts(ctx, attrs, rank)
     if x.shape is None:
         return unknown([x], x.dtype, rank + 2)
-    return result([x], in_order(out, _shape(ctx, attrs, by_letter(data, x.shape))), x.dtype)
+    return result([x], in_order(out, shape(ctx, attrs, by_letter(data, x.shape))), x.dtype)
+
+
+# --------------------------------------------------------------------------------- fixed windows
+def _shape(ctx: OpContext, attrs: Attrs, x: Letters) -> Letters:
+    windows = _windows(ctx, attrs, len(x) - 2)
+    return {**x, **{k: w.steps(ctx, x[k], attrs["ceil_mode"]) for k, w in windows.items()}}
 
 
 def _lower(
@@ -265,7 +267,7 @@ def _row(rank: int, average: bool) -> OpRow:
     return OpRow(
         f"nn.{word}_pool{rank}d",
         ("data",),
-        lambda ctx, infos, attrs: _deduce(ctx, infos, attrs, rank, average),
+        lambda ctx, infos, attrs: pool_info(ctx, infos, attrs, rank, average, _shape),
         lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank, average),
         oracle,
         {

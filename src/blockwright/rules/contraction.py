@@ -94,10 +94,10 @@ def canonicalize(
         align(sch, block, tail)
     batch = [(p,) for p in facts.batch]
     outer = [*batch, *((p,) for p in facts.m[:apart])]
-    _regroup(sch, block, extents, [*outer, inner, facts.n, *depth])
-    _fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
-    _fuse_copy(sch, b, b, extents, [*batch, facts.n, *depth])
-    _fuse_copy(sch, block, tail, extents, [*outer, inner, facts.n])
+    regroup(sch, block, extents, [*outer, inner, facts.n, *depth])
+    fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
+    fuse_copy(sch, b, b, extents, [*batch, facts.n, *depth])
+    fuse_copy(sch, block, tail, extents, [*outer, inner, facts.n])
     padding = [1] * len(outer) + [tile.rows if pad_rows else 1, tile.columns] + [1] * len(depth)
     a, b = _pad(sch, block, a, b, padding)
     _panels(sch, b, len(batch), tile)
@@ -144,7 +144,7 @@ def _grouping(extents: list[ir.Expr], roles: list[tuple[int, ...]]) -> IndexMap 
     return fusing_map([extents[p] for p in order], groups)
 
 
-def _regroup(
+def regroup(
     sch: Schedule, block: BlockRV, extents: list[ir.Expr], roles: list[tuple[int, ...]]
 ) -> None:
     mapping = _grouping(extents, roles)
@@ -152,7 +152,7 @@ def _regroup(
         sch.transform_block_layout(block, mapping)
 
 
-def _fuse_copy(
+def fuse_copy(
     sch: Schedule, writer: BlockRV, copy: BlockRV, extents: list[ir.Expr],
     roles: list[tuple[int, ...]],
 ) -> None:  # fmt: skip

@@ -1,0 +1,168 @@
+"""Models compiled once for all sizes, beside the same models compiled for each size alone.
+
+Sizes are drawn at random from ranges that the models are used at. Both sides are ours and do the
+same arithmetic; what is compared is the cost of not knowing a size: vectors and tiles that may be
+cut off, loops whose length is read, tasks counted when the call comes.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.cases import Case, Input
+from benchmarks.models import BASE, BERT_WORDS, GPT2_WORDS, MINILM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+RESULTS = Path(__file__).resolve().parent / "results"
+MEDIAN, WORST = 1.05, 1.15
+"""Bounds of a model's time with symbolic sizes, in times of that with known ones."""
+TOLERANCE = 1e-3
+"""Largest difference of the two answers, which are the same sums in another order: logits of up to
+a thousand products of random weights, each rounded to 6e-8."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, its inputs with axes by name where they are symbolic, and the range of each."""
+
+    name: str
+    build: str
+    inputs: tuple[tuple[int | str, ...], ...]
+    ranges: Mapping[str, tuple[int, int]]
+    settings: Mapping[str, Any]
+    below: int = 0
+    mask: bool = False
+
+    def case(self, sizes: Mapping[str, int]) -> Case:
+        """The case of given sizes."""
+        shapes = [tuple(sizes.get(str(axis), axis) for axis in shape) for shape in self.inputs]
+        arguments = [Input(tuple(map(int, shape))) for shape in shapes]
+        if self.below:
+            arguments[0] = replace(arguments[0], below=self.below)
+        if self.mask:
+            arguments[1] = replace(arguments[1], ones=True)
+        return Case(self.name, self.build, tuple(arguments), self.settings, constant=True)
+
+    def draw(self, count: int, seed: int) -> list[dict[str, int]]:
+        """Random sizes, the same for the same seed."""
+        random = np.random.default_rng(seed)
+        return [
+            {axis: int(random.integers(low, high, endpoint=True))
+             for axis, (low, high) in self.ranges.items()}
+            for _ in range(count)
+        ]  # fmt: skip
+
+
+TEXT = {"batch": (1, 8), "length": (8, 256)}
+MODELS: tuple[Model, ...] = (
+    Model("MiniLM", "transformer.bert", (("batch", "length"),) * 2, TEXT,
+          {**MINILM, "pooled": True}, BERT_WORDS, mask=True),
+    Model("BERT-base", "transformer.bert", (("batch", "length"),) * 2,
+          {"batch": (1, 4), "length": (16, 192)}, BASE, BERT_WORDS, mask=True),
+    Model("ViT-B/16", "transformer.vit", (("batch", 3, 224, 224),), {"batch": (1, 4)}, {}),
+    Model("GPT-2 prefill", "transformer.gpt2", ((1, "length"),), {"length": (8, 256)}, BASE,
+          GPT2_WORDS),
+    Model("GPT-2 decode", "transformer.gpt2_step", ((1, 1), (12, 2, 1, 12, "past", 64)),
+          {"past": (16, 768)}, BASE, GPT2_WORDS),
+    Model("ResNet-50", "convnets.resnet50", (("batch", 3, 224, 224),), {"batch": (1, 8)}, {}),
+    Model("MobileNetV2", "convnets.mobilenet_v2", (("batch", 3, 224, 224),), {"batch": (1, 8)}, {}),
+)  # fmt: skip
+
+
+class Compiled:
+    """Ours, compiled for all sizes at once or anew for every point."""
+
+    def __init__(self, options: Mapping[str, Any], symbolic: bool) -> None:
+        import blockwright as bw
+
+        bw.set_num_threads(options["threads"])
+        self._symbolic = symbolic
+        self._made: dict[str, Any] = {}
+
+    def about(self) -> dict[str, Any]:
+        return {"symbolic": self._symbolic}
+
+    def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
+        model = next(model for model in MODELS if model.name == point["model"])
+        case = model.case(point["sizes"])
+        arrays = case.arrays()
+        if not self._symbolic:
+            exe = _compiled(case, None)
+        else:
+            if model.name not in self._made:
+                sizes = {axis: min(low + 3, high) for axis, (low, high) in model.ranges.items()}
+                self._made = {model.name: _compiled(model.case(sizes), model)}
+            exe = self._made[model.name]
+        return lambda: exe(*arrays)
+
+
+def _compiled(case: Case, model: Model | None) -> Any:
+    """The case's module, compiled; with a model, for all sizes in its ranges."""
+    import torch
+
+    import blockwright as bw
+    from benchmarks.modules import build
+
+    dynamic = None
+    if model is not None:
+        dims = {axis: torch.export.Dim(axis, min=low, max=high)
+                for axis, (low, high) in model.ranges.items()}  # fmt: skip
+        dynamic = tuple(
+            {place: dims[axis] for place, axis in enumerate(shape) if isinstance(axis, str)}
+            for shape in model.inputs
+        )
+    examples = [torch.from_numpy(array) for array in case.arrays()]
+    return bw.compile(build(case), examples, dynamic_shapes=dynamic)
+
+
+PEERS = {
+    "static": partial(Compiled, symbolic=False),
+    "symbolic": partial(Compiled, symbolic=True),
+}
+
+
+def main(only: Sequence[str], shapes: int, threads: int, settings: harness.Settings) -> bool:
+    """Time the models at random sizes, print a line for each; whether the bounds hold."""
+    peers = [harness.Peer(name, {"threads": threads}, sys.executable) for name in PEERS]
+    timing = replace(settings, rounds=3, budget_s=0.3)
+    record: list[dict[str, Any]] = []
+    reached = True
+    for model in MODELS:
+        if only and not any(part.lower() in model.name.lower() for part in only):
+            continue
+        points = [{"model": model.name, "sizes": sizes} for sizes in model.draw(shapes, seed=0)]
+        results, _ = harness.compare(
+            "symbolic", peers, points, threads=threads, tolerance=TOLERANCE, settings=timing,
+            on_point=_show,
+        )  # fmt: skip
+        ratios = sorted(result.ratio("symbolic", "static") for result in results)
+        middle, worst = statistics.median(ratios), ratios[-1]
+        holds = middle <= MEDIAN and worst <= WORST
+        reached &= holds
+        print(f"{model.name}: median {middle:.3f} (bound {MEDIAN}), worst {worst:.3f} "
+              f"(bound {WORST}) over {len(ratios)} sizes{'' if holds else ': missed'}",
+              flush=True)  # fmt: skip
+        record += [result.as_json() for result in results]
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"machine": harness.machine(), "points": record}, indent=1) + "\n"
+    (RESULTS / "symbolic.json").write_text(text, encoding="utf-8")
+    return reached
+
+
+def _show(result: harness.PointResult) -> None:
+    sizes = ", ".join(f"{axis} {size}" for axis, size in result.point["sizes"].items())
+    times = ", ".join(f"{name} {timing.median * 1e3:.3f} ms ±{timing.spread:.0%}"
+                      for name, timing in result.timings.items())  # fmt: skip
+    print(f"  {result.point['model']}, {sizes}: {times}, ratio "
+          f"{result.ratio('symbolic', 'static'):.3f}", flush=True)  # fmt: skip
