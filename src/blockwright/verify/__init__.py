@@ -45,9 +45,10 @@ def verify(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
         if not isinstance(program, ir.PrimFunc):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"cannot verify a {type(program).__name__}", code="BW902",
                               help="pass two tensor programs")  # fmt: skip
-    if importlib.util.find_spec("islpy") is None:
-        raise OptionError("proofs need islpy, which is not installed", code="BW926",
-                          help='pip install "blockwright[prove]"')  # fmt: skip
+    for name, package in (("islpy", "islpy"), ("z3", "z3-solver")):
+        if importlib.util.find_spec(name) is None:
+            raise OptionError(f"proofs need {package}, which is not installed", code="BW926",
+                              help='pip install "blockwright[prove]"')  # fmt: skip
     from blockwright.verify.decide import decide
 
     return decide(before, after)

@@ -81,7 +81,8 @@ def affine(expr: ir.Expr, names: Names) -> str | None:
             return _choice(expr.condition, expr.true_value, expr.false_value, names)
         case ir.Call():
             if expr.op == "if_then_else":
-                return _choice(*expr.args, names)
+                test, yes, no = expr.args
+                return _choice(test, yes, no, names)
             return affine(expr.args[0], names) if expr.op == "likely" else None
         case _:
             return None
@@ -137,7 +138,8 @@ def condition(expr: ir.Expr, names: Names) -> str | None:
         case ir.Select():
             return _either(expr.condition, expr.true_value, expr.false_value, names)
         case ir.Call() if expr.op == "if_then_else":
-            return _either(*expr.args, names)
+            test, yes, no = expr.args
+            return _either(test, yes, no, names)
         case _:
             return None
 

@@ -231,7 +231,7 @@ def least_sizes(where: isl.Set | isl.UnionSet) -> dict[str, int]:
     point = sizes.lexmin().sample_point()
     kind = isl.dim_type.param
     return {
-        sizes.get_dim_name(kind, k): int(point.get_coordinate_val(kind, k).to_python())
+        str(sizes.get_dim_name(kind, k)): int(point.get_coordinate_val(kind, k).to_python())
         for k in range(sizes.dim(kind))
     }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import cast
 
 import islpy as isl
 
@@ -117,7 +118,7 @@ Keys = tuple[list[isl.Map], list[isl.Map]]
 def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
     """Pair the terms of both sides, and compare the inner sums of each pair."""
     nested = any(leaf.total is not None for leaf in first[0].leaves)
-    proposals: list[Callable[[Term], list[isl.Map] | None]] = [lambda _: []]
+    proposals: list[Callable[[Term], list[isl.Map] | None]] = [_nothing_more]
     if nested:
         proposals.append(_least_reads)
     proposals.append(_hinted)
@@ -163,7 +164,7 @@ def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> 
         if not others:
             raise _mismatch(f"{what} is used for the first time", terms[0].pairs.range())
         nested = any(leaf.total is not None for leaf in terms[0].leaves)
-        more = _least_reads if nested else (lambda _: [])
+        more: Callable[[Term], list[isl.Map] | None] = _least_reads if nested else _nothing_more
         sides = [[_key(t, more(t)) for t in side] for side in (terms, others)]
         a, b = (_union([m for m in side if m is not None]) for side in sides)
         lost = a.range().subtract(b.range())
@@ -214,6 +215,10 @@ def _key(term: Term, more: list[isl.Map] | None) -> isl.Map | None:
     for extra in more:
         made = made.range_product(right.apply_range(extra))
     return made
+
+
+def _nothing_more(_: Term) -> list[isl.Map] | None:
+    return []
 
 
 def _hinted(term: Term) -> list[isl.Map] | None:
@@ -280,7 +285,7 @@ def _shown(skeleton: Skeleton) -> str:
         return str(rest[0])
     if head == "c":
         return str(rest[1])
-    parts = [_shown(r) if isinstance(r, tuple) else str(r) for r in rest]
+    parts = [_shown(cast(Skeleton, r)) if isinstance(r, tuple) else str(r) for r in rest]
     text = f"{head}({', '.join(parts)})" if parts else str(head)
     return text if len(text) <= 120 else text[:117] + "..."
 

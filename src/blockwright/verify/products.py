@@ -370,7 +370,8 @@ def _line(high: ir.Expr, low: ir.Expr, count: ir.Expr) -> ir.Expr:
     """`high * count + low`, undone where these are the digits of one number."""
     count = _size(count)
     a, b = _size(high), _size(low)
-    digits = isinstance(a, ir.FloorDiv) and isinstance(b, ir.FloorMod)
-    if digits and _size(a.b) is count is _size(b.b) and ir.structural_equal(a.a, b.a):
+    if not (isinstance(a, ir.FloorDiv) and isinstance(b, ir.FloorMod)):
+        raise Unknown(f"{high!r}, {low!r} are not the digits of one number")
+    if _size(a.b) is count is _size(b.b) and ir.structural_equal(a.a, b.a):
         return a.a
     raise Unknown(f"{high!r}, {low!r} are not the digits of one number")

@@ -93,7 +93,7 @@ class Claim:
                 frames = [p.whole(b, f"O{k}", LAST) for p, b in ((before, mine), (after, other))]
                 found = [v.read(f, b, f.relation(f.coordinates), f.domain) for v, f, b in
                          zip((values, others), frames, (mine, other), strict=True)]  # fmt: skip
-                require_equal(frames[0].domain, *found, mine.name)
+                require_equal(frames[0].domain, found[0], found[1], mine.name)
 
     # ------------------------------------------------------------------ arguments
     def _names(self) -> tuple[Names, Names]:

@@ -13,17 +13,19 @@ docs/semantics.md states them; a step for which they do not hold is outside of t
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import msgspec
-import z3
 
 from blockwright import ir
 from blockwright.verify.verdict import Unknown
 
+z3: Any = importlib.import_module("z3")  # comes without types
 RESOURCES = 2_000_000
 """How much z3 may spend on one law; the same on every machine."""
 
@@ -204,11 +206,18 @@ class _Laws:
 
 
 @cache
-def _operations() -> dict[type[ir.Expr], Any]:
+def _operations() -> dict[type[ir.Expr], Callable[[Any, Any], Any]]:
     return {
-        ir.Add: lambda a, b: a + b, ir.Sub: lambda a, b: a - b, ir.Mul: lambda a, b: a * b,
-        ir.Min: lambda a, b: z3.If(a <= b, a, b), ir.Max: lambda a, b: z3.If(a >= b, a, b),
-        ir.LT: lambda a, b: a < b, ir.LE: lambda a, b: a <= b, ir.GT: lambda a, b: a > b,
-        ir.GE: lambda a, b: a >= b, ir.EQ: lambda a, b: a == b, ir.NE: lambda a, b: a != b,
+        ir.Add: operator.add, ir.Sub: operator.sub, ir.Mul: operator.mul,
+        ir.Min: _least, ir.Max: _greatest, ir.LT: operator.lt, ir.LE: operator.le,
+        ir.GT: operator.gt, ir.GE: operator.ge, ir.EQ: operator.eq, ir.NE: operator.ne,
         ir.And: z3.And, ir.Or: z3.Or,
     }  # fmt: skip
+
+
+def _least(a: Any, b: Any) -> Any:
+    return z3.If(a <= b, a, b)
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    return z3.If(a >= b, a, b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import islpy as isl
 import numpy as np
@@ -247,7 +248,8 @@ class Values:
 
     def _call(self, call: ir.Call, frame: Frame, where: isl.Set) -> Value:
         if call.op == "if_then_else":
-            return self._choice(*call.args, frame, where)
+            test, yes, no = call.args
+            return self._choice(test, yes, no, frame, where)
         if call.op == "likely":
             return self.value(call.args[0], frame, where)
         if call.op == "undef":
@@ -335,7 +337,8 @@ def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
     dtype = ir.dtype_of(operator[1])
     if not dtype.is_float:
         return None
-    a, b = (dtype.numpy().type(float(one.skeleton[2])) for one in args)
+    numbers: list[Any] = [dtype.numpy().type(float(one.skeleton[2])) for one in args]
+    a, b = numbers
     with np.errstate(all="ignore"):
         result = a + b if operator[0] == "+" else a * b if operator[0] == "*" else a - b
     return ("c", operator[1], repr(float(result)))
