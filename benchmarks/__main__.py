@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-from benchmarks import gemm, harness, minilm, symbolic, tools, versus
+from benchmarks import busy, gemm, harness, minilm, streams, symbolic, tools, versus
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
-CASES = ("gemm", "minilm", "tools", "operators", "models", "symbolic")
+CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
 
 
 def main() -> int:
@@ -35,10 +36,13 @@ def main() -> int:
             reached &= symbolic.main(options.only, options.shapes, options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
+        elif name == "streams":
+            reached &= streams.main(options.threads, settings, options.only)
         else:
             plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
                                options.cache == "cold")  # fmt: skip
-            reached &= versus.main(name, plan, settings)
+            compare = busy.main if name == "busy" else partial(versus.main, name)
+            reached &= compare(plan, settings)
     return 0 if reached else 1
 
 
@@ -58,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         "--threads 1, even beside busy programs",
     )
     parser.add_argument("--shapes", type=int, default=5, help="of each model in symbolic (5)")
-    others = parser.add_argument_group("operators and models")
+    others = parser.add_argument_group("streams, operators, models and busy")
     others.add_argument(
         "--only", action="append", default=[], metavar="NAME",
         help="cases whose names contain NAME; may be given several times",

@@ -19,7 +19,8 @@ from benchmarks import environments, harness
 from benchmarks.peers import ENGINES, FALLBACK, HELPERS, OURS, Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
@@ -137,11 +138,17 @@ class Result:
 
 
 class Comparison:
-    """The processes that serve all cases of a run; a context manager that ends them."""
+    """The processes that serve all cases of a run; a context manager that ends them.
+
+    Cases are timed inside the context that `beside` gives, up to `attempts` times.
+    """
 
     def __init__(
-        self, family: str, peers: Sequence[str], threads: int, settings: harness.Settings
-    ) -> None:
+        self, family: str, peers: Sequence[str], threads: int, settings: harness.Settings, *,
+        attempts: int = ATTEMPTS,
+        beside: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> None:  # fmt: skip
+        self._attempts, self._beside = attempts, beside
         self._family = family
         self._threads = threads
         self._settings = settings
@@ -242,7 +249,8 @@ class Comparison:
         point = {"moved": max(moved, 2 * self._settings.flush)}
         operations = self._prepare(self._helper("fma"), point)["about"]["operations"]
         read = self._prepare(self._helper("bandwidth"), point)["about"]["bytes"]
-        drift, timings, others = self._steady([*ready])
+        with self._beside():
+            drift, timings, others = self._steady([*ready])
         for column, _ in ready:
             if not column.status:
                 column.timing = timings[column.title]
@@ -259,7 +267,7 @@ class Comparison:
         """
         best: tuple[float, dict[str, harness.Timing], float] | None = None
         attempts = 0
-        while attempts < ATTEMPTS:
+        while attempts < self._attempts:
             helpers = [self._helper("fma"), self._helper("bandwidth")]
             try:
                 workers = [worker for _, worker in ready]

@@ -84,7 +84,7 @@ class PeakPeer:
     """No matrix product: what the machine's multipliers do at best. Its answer is the library's."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        from benchmarks.peak import peak_call
+        from blockwright.measure import peak_call
 
         self._run, self._operations = peak_call(options["threads"])
 

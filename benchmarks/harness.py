@@ -94,15 +94,21 @@ class Peer:
 
 @dataclass(frozen=True)
 class Timing:
-    """One peer at one point: the figure of every round in seconds."""
+    """One peer at one point: the median of every round's calls in seconds, and their means."""
 
     rounds: tuple[float, ...]
     calls: int
     idle_share: float  # processor time used while the other peers were timed, per second
+    means: tuple[float, ...] = ()
 
     @property
     def median(self) -> float:
         return statistics.median(self.rounds)
+
+    @property
+    def mean(self) -> float:
+        """The median of the rounds' means: calls that something delayed count as well."""
+        return statistics.median(self.means or self.rounds)
 
     @property
     def spread(self) -> float:
@@ -285,6 +291,7 @@ def take_turns(
     racing = workers
     workers = [*probes, *workers]
     rounds: dict[str, list[float]] = {worker.peer.title: [] for worker in workers}
+    means: dict[str, list[float]] = {title: [] for title in rounds}
     calls = dict.fromkeys(rounds, 0)
     idle = dict.fromkeys(rounds, 0.0)
     waited = dict.fromkeys(rounds, 0.0)
@@ -308,12 +315,15 @@ def take_turns(
             )["seconds"]
             took = time.perf_counter() - start
             mine.append(statistics.median(seconds))
+            means[worker.peer.title].append(statistics.fmean(seconds))
             calls[worker.peer.title] += len(seconds)
             for other, before in resting.items():
                 idle[other.peer.title] += other.cpu_seconds() - before
                 waited[other.peer.title] += took
     timings = {
-        name: Timing(tuple(values), calls[name], idle[name] / max(waited[name], 1e-9))
+        name: Timing(
+            tuple(values), calls[name], idle[name] / max(waited[name], 1e-9), tuple(means[name])
+        )
         for name, values in rounds.items()
     }
     others = (_foreign_seconds(workers) - foreign) / (time.perf_counter() - began)

@@ -108,7 +108,7 @@ def summary(results: Sequence[Result]) -> str:
 def write(
     name: str, results: Sequence[Result], settings: Mapping[str, Any], before: Mapping[str, Any]
 ) -> None:
-    """Write ``results/NAME.json`` and ``results/NAME.svg``."""
+    """Write ``results/NAME`` as ``.json``, ``.svg`` and ``.md``."""
     record = {
         "case": name,
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
@@ -122,6 +122,24 @@ def write(
     text = json.dumps(record, indent=1) + "\n"
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
     (RESULTS / f"{name}.svg").write_text(plot(name, results), encoding="utf-8")
+    (RESULTS / f"{name}.md").write_text(markdown(results), encoding="utf-8")
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """The table for a page: our time, the best peer's, and what the machine allows."""
+    lines = ["| case | ours, ms | best peer, ms | ratio | of the limit | score |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for result in results:
+        ours, best = result.ours, result.best
+        if ours.timing is None or best is None:
+            lines.append(f"| {result.case.name} | {ours.status.partition(':')[0] or '-'} | | | | |")
+            continue
+        lines.append(
+            f"| {result.case.name} | {ours.seconds * 1e3:.3f} ±{ours.timing.spread:.0%}"
+            f" | {best.seconds * 1e3:.3f} ({best.title}) | {_number(result.ratio).strip()}"
+            f" | {result.roofline / ours.seconds:.0%} | {_number(result.score).strip()} |"
+        )
+    return "\n".join([*lines, "", summary(results), ""])
 
 
 SMALLEST, LARGEST = 1 / 8, 8.0

@@ -73,3 +73,25 @@ def softmax(columns: int) -> nn.Module:
 
 def layer_norm(columns: int) -> nn.Module:
     return nn.LayerNorm(columns)
+
+
+class _Sum(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a + b
+
+
+def relu() -> nn.Module:
+    return nn.ReLU()
+
+
+def add() -> nn.Module:
+    return _Sum()
+
+
+class _RowSums(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum(dim=-1)
+
+
+def row_sums() -> nn.Module:
+    return _RowSums()

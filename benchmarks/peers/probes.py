@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.peak import peak_call, read_call
+from blockwright.measure import peak_call, read_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

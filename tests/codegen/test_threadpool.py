@@ -198,6 +198,26 @@ def test_several_callers_at_once(mark: Any) -> None:
     assert not failures
 
 
+def test_beside_busy_programs_no_task_is_lost_and_threads_may_run_where_they_might(
+    mark: Any,
+) -> None:
+    """A worker that lost its processor is moved to the caller's for a while, and back."""
+    allowed = os.sched_getaffinity(0)
+    endless = [sys.executable, "-c", "while True: pass"]
+    set_num_threads(3)
+    others = [subprocess.Popen(endless) for _ in allowed]
+    try:
+        for _ in range(300):
+            assert (mark(60, spins=20_000) == 1).all()
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    for task in os.listdir("/proc/self/task"):
+        if Path(f"/proc/self/task/{task}/comm").read_text() == "bw-worker\n":
+            assert os.sched_getaffinity(int(task)) == allowed
+
+
 def test_idle_threads_stop_spinning(mark: Any) -> None:
     mark(100, spins=1000)
     time.sleep(0.05)

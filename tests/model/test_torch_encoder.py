@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 import blockwright as bw
+from blockwright.runtime.profile import AFTER, BEFORE
 
 SIZES = [(1, 2), (1, 64), (64, 2), (3, 17), (8, 33)]
 
@@ -137,10 +139,34 @@ def test_the_profile_is_a_table_and_a_trace(
     assert "GFLOP" in text
     profile.save_trace(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    spans = [e for e in events if e["ph"] == "X"]
+    spans = [e for e in events if e.get("cat") == "kernel"]
     assert len(spans) == profile.kernel_calls
     ends = [e["ts"] + e["dur"] for e in spans]
     assert all(b["ts"] >= end - 1e-3 for end, b in zip(ends, spans[1:], strict=False))
+
+
+def test_the_profile_leaves_nothing_of_a_call_out(encoder_exe: Any, make_tokens: Any) -> None:
+    """Parts follow one another without gaps, and their sum is as long as the timed calls were."""
+    profile = encoder_exe.profile(*make_tokens(4, 20), repeat=9)
+    parts = sorted((*profile.calls, *profile.overhead), key=lambda part: part.start)
+    assert parts[0].start == 0
+    for part, later in itertools.pairwise(parts):
+        assert part.start + part.duration == pytest.approx(later.start, abs=1e-3)
+    assert {part.name for part in profile.overhead} == {*BEFORE, AFTER}
+    assert profile.latency > 0
+    assert "of a call's" in str(profile)
+    # Calls without clocks are no longer than timed ones, unless something else delayed them.
+    assert any(encoder_exe.profile(*make_tokens(4, 20)).cover >= 0.95 for _ in range(10))
+
+
+def test_a_profile_takes_the_machine_as_it_is_told(encoder_exe: Any, make_tokens: Any) -> None:
+    slow = bw.Roofline(1, 1.0, ((1, 1.0), (2, 1.0)), 1.0)
+    inputs = make_tokens(4, 20)
+    profile = encoder_exe.profile(*inputs, repeat=1, roofline=slow)
+    assert all(kernel.limit == pytest.approx(max(kernel.gflops * 1e9, kernel.megabytes * 1e6))
+               for kernel in profile.kernels() if kernel.calls == 1)  # fmt: skip
+    measured = encoder_exe.profile(*inputs, repeat=1).roofline
+    assert measured is encoder_exe.profile(*inputs, repeat=1).roofline  # once per process
 
 
 def test_the_profile_shows_copies(encoder_exe: Any, make_tokens: Any) -> None:

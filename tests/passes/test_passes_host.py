@@ -243,8 +243,24 @@ def main(x: R.Tensor(("n", 4), "float32")):
     x = np.random.default_rng(1).random((5, 4), dtype="f4")
     result, ticks = library["main"](x)
     np.testing.assert_array_equal(result, exe(x))
-    assert len(ticks) == len(host_calls(host)) + 1
+    assert len(ticks) == len(host_calls(host)) + 4  # three of the entry, one before the first
     assert (np.diff(ticks) >= 0).all()
+
+
+def test_work_is_counted_for_symbols_inside_sizes(parse: Any) -> None:
+    text = """
+@R.function
+def main(x: R.Tensor(("2 * n + 2", 4), "float32"), z: R.Tensor(("n", 3), "float32")):
+    n = T.int64()
+    y = R.exp(x)
+    return (R.sum(R.reshape(y, R.shape([8 * n + 8])), axes=(0,)), z)
+"""
+    exe = bw.compile(parse(text))
+    x, z = (np.random.default_rng(0).random(shape, dtype="f4") for shape in ((6, 4), (2, 3)))
+    np.testing.assert_allclose(exe(x, z)[0], np.exp(x).sum(), rtol=1e-5)
+    calls = exe.profile(x, z, repeat=1).calls
+    assert sum(call.flops for call in calls) == 2 * 24  # an exponential and a sum for each
+    assert sum(call.written for call in calls) == 4 * (1 + 6)
 
 
 def test_looking_for_signals_costs_next_to_nothing(parse: Any) -> None:

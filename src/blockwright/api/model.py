@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from blockwright import __version__, ir
 from blockwright.arith import simplify
 from blockwright.build import Module, build
 from blockwright.codegen.signature import signature
+from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
 from blockwright.passes.instrument_host import host_calls, instrument_host
 from blockwright.passes.plan_memory import MemoryPlan
@@ -20,7 +22,16 @@ from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Parameter, Signature
 from blockwright.runtime.executable import Executable
-from blockwright.runtime.profile import KernelCall, Profile, median_calls
+from blockwright.runtime.profile import (
+    KernelCall,
+    Profile,
+    TimedRun,
+    middle_half,
+    timed_parts,
+)
+from blockwright.runtime.roofline import Roofline
+from blockwright.runtime.sizes import bind_symbols
+from blockwright.runtime.threads import num_threads
 from blockwright.support import OptionError
 
 # What `show` calls a stage → the pass after which the module is shown.
@@ -90,16 +101,43 @@ class CompiledModel(Executable):
             raise OptionError(f"no kernel {kernel!r}", code="BW905", help=f"kernels: {known}")
         return "\n".join(parts)
 
-    def profile(self, *inputs: Any, repeat: int = 5) -> Profile:
-        """Times every kernel of a call: the medians of `repeat` calls after one to warm up.
+    def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
+        """Times every part of a call, `repeat` times after one call to warm up.
 
         `print(profile)` shows a table; `profile.save_trace(path)` writes a trace for viewers. The
         first profile builds a second host program, which reads the clock between kernels; all
-        kernels come from the object cache.
+        kernels come from the object cache. Calls of the model itself take turns with the timed
+        ones: their time is the latency that the parts are held against.
+
+        Kernels are held against `roofline`. Without one this process measures the machine, once
+        for each number of threads; where the machine drifts, hand in `bw.measure_roofline()`.
         Raises: ArgumentError like a call; OptionError (BW906) for a `repeat` below 1.
         """
         if repeat < 1:
             raise OptionError(f"repeat must be at least 1, got {repeat}", code="BW906")
+        self(*inputs)
+        timed = self._timed_function()
+        before = timed.copies
+        self._timed_call(timed, inputs)
+        copies = timed.copies - before
+        runs: list[TimedRun] = []
+        whole: list[float] = []
+        for _ in range(repeat):
+            start = perf_counter_ns()
+            self(*inputs)
+            whole.append(perf_counter_ns() - start)
+            runs.append(self._timed_call(timed, inputs))
+        latencies = middle_half(whole, float)
+        shapes = [tuple(int(d) for d in x.shape) for x in self._orders.stored(inputs)]
+        calls, overhead = timed_parts(self._calls(shapes), runs)
+        return Profile(
+            calls, tuple("×".join(map(str, s)) for s in shapes), repeat, copies, overhead,
+            latency=sum(latencies) / len(latencies) * 1e-9,
+            roofline=roofline or known_roofline(num_threads()),
+        )  # fmt: skip
+
+    def _timed_function(self) -> NativeFunction:
+        """The model with clocks inside; built when it is first asked for."""
         if self._timed is None:
             functions = dict(self.lowered.functions)
             functions["main"] = instrument_host(self.lowered["main"])
@@ -108,23 +146,24 @@ class CompiledModel(Executable):
             library = build(timed_module, self.context.target, sanitize=checks)
             names = [p.name for p in self.signature.parameters]
             self._timed = NativeFunction(library.entry("main"), "main", names, written=())
-        timed, inputs = self._timed, self._orders.stored(inputs)
-        before = timed.copies
-        timed(*inputs)
-        copies = timed.copies - before
-        runs = [np.asarray(timed(*inputs)[-1]).tolist() for _ in range(repeat)]
-        shapes = [tuple(int(d) for d in x.shape) for x in inputs]
-        calls = median_calls(self._calls(shapes), runs)
-        return Profile(tuple(calls), tuple("×".join(map(str, s)) for s in shapes), repeat, copies)
+        return self._timed
+
+    def _timed_call(self, timed: NativeFunction, inputs: tuple[Any, ...]) -> TimedRun:
+        """One call, done like those of users, with its readings."""
+        start = perf_counter_ns()
+        *results, ticks = timed(*(inputs if self._usual else self._orders.stored(inputs)))
+        if not self._usual:
+            self._orders.counted(results[0] if len(results) == 1 else results)
+        end = perf_counter_ns()
+        return TimedRun(start, np.asarray(ticks).tolist(), end)
 
     def _calls(self, shapes: Sequence[tuple[int, ...]]) -> list[KernelCall]:
         """The kernel calls for arguments of these shapes, with their work but without times."""
         host: ir.PrimFunc = self.lowered["main"]
-        sizes: dict[ir.Var, ir.Expr] = {}
-        for buffer, shape in zip(host.buffers, shapes, strict=False):
-            for dim, size in zip(buffer.shape, shape, strict=True):
-                if isinstance(dim, ir.Var):
-                    sizes[dim] = ir.const(size, dim.dtype)
+        declared = [tuple(size_text(d) for d in buffer.shape) for buffer in host.buffers]
+        values = bind_symbols(list(zip(declared, shapes, strict=False)))
+        symbols = {v for buffer in host.buffers for d in buffer.shape for v in ir.free_vars(d)}
+        sizes = {v: ir.const(values[v.name], v.dtype) for v in symbols if v.name in values}
         known: dict[tuple[Any, ...], KernelCall] = {}
         out: list[KernelCall] = []
         for call in host_calls(host):
@@ -153,7 +192,7 @@ class CompiledModel(Executable):
                  and not f.attrs.get("tir.is_scheduled")]  # fmt: skip
         work = work_of(plain[-1] if plain else func, sizes)
         operators = tuple(str(func.attrs.get("op", "copy")).split("+"))
-        return KernelCall(name, operators, 0, 0, work.flops, work.bytes)
+        return KernelCall(name, operators, 0, 0, work.flops, work.bytes, work.written)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the artefact: one shared library with code, weights and description.

@@ -18,6 +18,12 @@ from blockwright.codegen.signature import Signature, signature
 from blockwright.codegen.values import Value, int_const
 from blockwright.ir import Buffer, DType, PrimFunc, Var
 
+ENTRY_TICKS = "tir.entry_ticks"
+"""Attribute of a function whose entry reads the clock: the first elements of the last result are
+the times when it was entered, when the arguments were checked, and when the results were there."""
+
+ENTRY_READINGS = 3
+
 
 def emit_entry(
     module: ModuleEmitter, func: PrimFunc, name: str, symbol: str, written: Sequence[int]
@@ -46,6 +52,7 @@ class _Entry:
         self.scalars: dict[Var, Value] = {}
 
     def emit(self) -> None:
+        ticks = [self._clock()]
         self.check.count(self.e.params[2], [_label(p) for p in self.inputs])
         mapped = dict(self.sign.buffers)
         # Scalars first: an extent may be one of them.
@@ -60,7 +67,9 @@ class _Entry:
         self.symbols.check_expressions()
         self.symbols.check_bounds(self.func.attrs, self.sign.symbols)
         self._overlap()
+        ticks.append(self._clock())
         objects = self._allocate_outputs()
+        self._keep([*ticks, self._clock()])
         values = [self.data[p] for p, _ in self.sign.buffers]
         values += [self.scalars[v] for v in self.sign.scalars]
         values += [self.symbols.value(v) for v in self.sign.symbols]
@@ -71,6 +80,18 @@ class _Entry:
                 self.e.call("i32", "TVMFFIObjectDecRef", made)
             self.e.ret(int_const(-1, "i32"))
         self._return(objects)
+
+    # ---------------------------------------------------------------- clock
+    def _clock(self) -> Value | None:
+        wanted = self.func.attrs.get(ENTRY_TICKS, False)
+        return self.e.call("i64", "bw_clock") if wanted else None
+
+    def _keep(self, ticks: Sequence[Value | None]) -> None:
+        """Stores readings at the beginning of the last result."""
+        for place, tick in enumerate(ticks):
+            if tick is not None:
+                start = self.data[self.sign.outputs[-1][0]]
+                self.e.store(tick, self.e.offset(start, 8 * place), 8)
 
     # ---------------------------------------------------------------- arguments
     def _tensor(self, slot: Value, param: Var, buffer: Buffer) -> None:

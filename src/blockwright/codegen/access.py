@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blockwright.codegen import integers, types
+from blockwright.codegen import integers, streams, types
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.values import Value, int_const, lanes_of, suffix, vector
 from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build
@@ -175,6 +175,10 @@ def _contiguous(
     e, lanes = c.e, lanes_of(type_)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
+    later = streams.fetch_ahead(c.context, buffer, base)
+    if later is not None:
+        nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
+        e.prefetch(c.context.memory(buffer).pointer, c.index(later), nbytes)
     if mask is None:
         found = e.load(type_, pointer, align)
     elif _in_register(buffer, ramp):
@@ -296,7 +300,8 @@ def _store_contiguous(
     if mask is not None and _in_register(buffer, ramp):
         value, mask = e.select(mask, value, e.load(value.type, pointer, align)), None
     if mask is None:
-        e.store(value, pointer, align)
+        past = buffer in c.context.streamed and streams.whole(value, align)
+        e.store(value, pointer, align, past_caches=past)
         return
     name = f"masked.store.{suffix(value.type)}.p0"
     e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, ptr, {mask.type}")

@@ -43,6 +43,14 @@ class Options(msgspec.Struct, frozen=True):
     vector_bits: int = 0
 
 
+class Ahead(msgspec.Struct):
+    """Loads that are repeated for a later value of a loop variable; `fetched` are those done."""
+
+    var: Var
+    distance: int
+    fetched: list[tuple[Buffer, Expr]] = []
+
+
 @dataclasses.dataclass
 class Context:
     """State of the function being written; a parallel loop's body gets its own.
@@ -54,6 +62,8 @@ class Context:
         callees: symbol of each function of the program, by name.
         parallel_count: numbers the bodies of parallel loops.
         poll: in a host program, where it keeps the time of the next look for signals.
+        streamed: buffers whose lines are written past the caches (`codegen.streams`).
+        loops: variables of the loops around; ahead: what loads fetch for later iterations.
     """
 
     e: FunctionEmitter
@@ -67,6 +77,9 @@ class Context:
     parallel_count: list[int] = dataclasses.field(default_factory=lambda: [0])
     inside_parallel: bool = False
     poll: Value | None = None
+    streamed: frozenset[Buffer] = frozenset()
+    loops: list[Var] = dataclasses.field(default_factory=list[Var])
+    ahead: Ahead | None = None
 
     @property
     def module(self) -> ModuleEmitter:

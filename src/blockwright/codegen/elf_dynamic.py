@@ -17,8 +17,8 @@ _LIBC = """
 __register_atfork abort bcmp calloc clock_gettime fclose fflush fgets fopen free fscanf getenv
 madvise malloc memcmp memcpy memmove memset posix_memalign printf pthread_attr_destroy
 pthread_attr_init pthread_attr_setstacksize pthread_create pthread_detach pthread_self
-pthread_setname_np pthread_sigmask puts snprintf sscanf stpcpy strcmp strlen strrchr strstr strtol
-syscall write
+pthread_setname_np pthread_sigmask puts sched_getcpu snprintf sscanf stpcpy strcmp strlen strrchr
+strstr strtol syscall write
 """.split()
 _LIBM = """
 acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1

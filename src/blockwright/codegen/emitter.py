@@ -41,7 +41,7 @@ class ModuleEmitter:
         self._functions: list[str] = []
         self._metadata: list[str] = []
         self._attributes: dict[str, int] = {}
-        self._weights: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
 
     def declare(self, name: str, result: str, params: str, attributes: str = "nonlazybind") -> None:
         """Declares an external function once."""
@@ -89,10 +89,18 @@ class ModuleEmitter:
         """Odds of a branch that is hardly ever, or nearly always, taken."""
         text = '!{!"branch_weights", i32 2000, i32 1}' if likely else (
             '!{!"branch_weights", i32 1, i32 2000}')  # fmt: skip
-        if text not in self._weights:
-            self._weights[text] = f"!{len(self._metadata)}"
-            self._metadata.append(f"{self._weights[text]} = {text}")
-        return self._weights[text]
+        return self._node(text)
+
+    def past_caches(self) -> str:
+        """The mark of an access to what is not used again soon."""
+        return self._node("!{i32 1}")
+
+    def _node(self, text: str) -> str:
+        """The metadata node that holds `text`."""
+        if text not in self._nodes:
+            self._nodes[text] = f"!{len(self._metadata)}"
+            self._metadata.append(f"{self._nodes[text]} = {text}")
+        return self._nodes[text]
 
     def attributes(self, text: str) -> str:
         """The attribute group holding `text`."""
@@ -352,5 +360,12 @@ class FunctionEmitter:
     def load(self, type_: str, pointer: Value, align: int) -> Value:
         return self.emit(type_, f"load {type_}, {pointer.typed}, align {align}")
 
-    def store(self, value: Value, pointer: Value, align: int) -> None:
-        self.line(f"store {value.typed}, {pointer.typed}, align {align}")
+    def prefetch(self, pointer: Value, index: Value, nbytes: int) -> None:
+        """Fetches a line into the second-level cache; there may be nothing at its address."""
+        at = self.emit("ptr", f"getelementptr [{nbytes} x i8], {pointer.typed}, {index.typed}")
+        self.module.declare_intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+        self.line(f"call void @llvm.prefetch.p0({at.typed}, i32 0, i32 2, i32 1)")
+
+    def store(self, value: Value, pointer: Value, align: int, *, past_caches: bool = False) -> None:
+        mark = f", !nontemporal {self.module.past_caches()}" if past_caches else ""
+        self.line(f"store {value.typed}, {pointer.typed}, align {align}{mark}")

@@ -172,9 +172,12 @@ def runtime_ir() -> str:
       run. `due` holds 0 at first. Returns 0, or -1 when a handler raised; that exception stays
       where the caller's interpreter keeps it, and the kind of ours says so.
     """
-    return _RUNTIME_IR.replace("{HUGE_FROM}", str(_HUGE_FROM))
+    text = _RUNTIME_IR.replace("{HUGE_FROM}", str(_HUGE_FROM))
+    return text.replace("{SPREAD_FROM}", str(_SPREAD_FROM)).replace("{PLACE}", str(_PLACE))
 
 
+_SPREAD_FROM = 1 << 16  # bytes of a result that has a place of its own in a page
+_PLACE = 2112  # about the middle; temporary memory begins at a quarter (`codegen.scratch`)
 _HUGE_FROM = 32 << 20  # bytes; below, glibc keeps what was freed for the next call
 
 _RUNTIME_IR = r"""
@@ -330,7 +333,10 @@ plain:
   ret i32 -1
 }
 
-; A DLManagedTensor (64 bytes), its shape and strides, and its data share one allocation.
+; A DLManagedTensor (64 bytes), its shape and strides, and its data share one allocation. Large data
+; begins at {PLACE} in a page. A load waits for an earlier store whose address agrees in the last
+; twelve bits, and large arrays mostly begin with a page: a result that lay there too, a little
+; behind an argument, would make each read of the argument wait for a write of the result.
 define internal void @bw.rt.delete(ptr %managed) {
   %sizep = getelementptr i8, ptr %managed, i64 48
   %need = load i64, ptr %sizep, align 8
@@ -369,7 +375,10 @@ allocate:
   %tables = mul i64 %n, 16
   %head0 = add i64 %tables, 127
   %head = and i64 %head0, -64
-  %need = add i64 %head, %bytes
+  %spread = icmp uge i64 %bytes, {SPREAD_FROM}
+  %room = select i1 %spread, i64 4096, i64 0
+  %both = add i64 %head, %bytes
+  %need = add i64 %both, %room
   %huge = icmp ugt i64 %bytes, 4611686018427387904
   %refuse = or i1 %over, %huge
   br i1 %refuse, label %fail, label %get
@@ -382,7 +391,12 @@ fail:
   ret i32 %rf
 fill:
   %m = load ptr, ptr %slot, align 8
-  %data = getelementptr i8, ptr %m, i64 %head
+  %first = getelementptr i8, ptr %m, i64 %head
+  %at = ptrtoint ptr %first to i64
+  %away = sub i64 {PLACE}, %at
+  %inside = and i64 %away, 4032
+  %shift = select i1 %spread, i64 %inside, i64 0
+  %data = getelementptr i8, ptr %first, i64 %shift
   %sizes = getelementptr i8, ptr %m, i64 64
   %strides = getelementptr i64, ptr %sizes, i64 %n
   store ptr %data, ptr %m, align 8

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockwright.codegen import integers, types
+from blockwright.codegen import integers, streams, types
 from blockwright.codegen.context import Context, Memory
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.function_attributes import function_attributes
@@ -65,7 +65,7 @@ def _emit_body(
     )  # fmt: skip
     inner = Context(
         e, context.options, callees=context.callees, parallel_count=context.parallel_count,
-        nonnegative=set(context.nonnegative), inside_parallel=True,
+        nonnegative=set(context.nonnegative), inside_parallel=True, streamed=context.streamed,
     )  # fmt: skip
     for buffer, param in zip(buffers, e.params, strict=False):
         known = context.buffers[buffer]
@@ -75,6 +75,9 @@ def _emit_body(
     compiler = StmtCompiler(inner, emit_parallel)
     if integers.nonnegative(loop.min, inner.nonnegative):
         inner.nonnegative.add(loop.loop_var)
+
+    if context.streamed:
+        streams.fence_at_exit(inner)
 
     def tasks() -> None:
         type_ = types.value_type(loop.loop_var.dtype)
@@ -86,7 +89,8 @@ def _emit_body(
             inner.variables[loop.loop_var] = index
             inner.loop_depths.append(len(inner.cleanups))
             jumps = e.loops.pop()  # a task cannot leave the loop it belongs to
-            compiler.run(loop.body)
+            with streams.reading_ahead(inner, loop):
+                compiler.run(loop.body)
             e.loops.append(jumps)
             inner.loop_depths.pop()
 

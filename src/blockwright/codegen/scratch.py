@@ -27,13 +27,19 @@ from blockwright.ir import (
 )
 
 ALIGNMENT = 64
+_SPREAD_CLASS = 16
+"""Blocks beyond 2 to this power begin at `_PLACE` in a page: neither where arguments mostly begin,
+nor where results do (`bw_tensor_alloc` says why)."""
+
+_PLACE = 1088
 _SMALL_GLOBAL = 4096
 """A buffer of global scope up to this size lives on the stack."""
 
 
 def scratch_ir() -> str:
     """The free list as one LLVM module."""
-    return _SCRATCH_IR
+    text = _SCRATCH_IR.replace("{SPREAD_FROM}", str(1 << _SPREAD_CLASS))
+    return text.replace("{SPREAD_CLASS}", str(_SPREAD_CLASS + 1)).replace("{PLACE}", str(_PLACE))
 
 
 class Slot(msgspec.Struct):
@@ -129,7 +135,11 @@ declare i64 @llvm.umax.i64(i64, i64)
 define hidden ptr @bw_scratch_acquire(i64 %bytes) {
 entry:
   %out = alloca ptr, align 8
-  %need = add i64 %bytes, 63
+  %least = add i64 %bytes, 63
+  %large = icmp uge i64 %least, {SPREAD_FROM}
+  %head = select i1 %large, i64 {PLACE}, i64 64
+  %behind = sub i64 %head, 1
+  %need = add i64 %bytes, %behind
   %zeros = call i64 @llvm.ctlz.i64(i64 %need, i1 false)
   %exact = sub i64 64, %zeros
   %class = call i64 @llvm.umax.i64(i64 %exact, i64 12)
@@ -146,7 +156,7 @@ take:
   %lost = icmp eq ptr %got, null
   br i1 %lost, label %next, label %found
 found:
-  %fdata = getelementptr i8, ptr %got, i64 64
+  %fdata = getelementptr i8, ptr %got, i64 %head
   ret ptr %fdata
 next:
   %i1 = add i64 %i, 1
@@ -154,13 +164,15 @@ next:
   br i1 %more, label %look, label %fresh
 fresh:
   %size = shl i64 1, %class
-  %rc = call i32 @posix_memalign(ptr %out, i64 64, i64 %size)
+  %align = select i1 %large, i64 4096, i64 64
+  %rc = call i32 @posix_memalign(ptr %out, i64 %align, i64 %size)
   %ok = icmp eq i32 %rc, 0
   br i1 %ok, label %mark, label %none
 mark:
   %base = load ptr, ptr %out, align 8
-  store i64 %class, ptr %base, align 8
-  %data = getelementptr i8, ptr %base, i64 64
+  %data = getelementptr i8, ptr %base, i64 %head
+  %classp = getelementptr i8, ptr %data, i64 -64
+  store i64 %class, ptr %classp, align 8
   ret ptr %data
 none:
   ret ptr null
@@ -168,8 +180,11 @@ none:
 
 define hidden void @bw_scratch_release(ptr %data) {
 entry:
-  %base = getelementptr i8, ptr %data, i64 -64
-  %class = load i64, ptr %base, align 8
+  %classp = getelementptr i8, ptr %data, i64 -64
+  %class = load i64, ptr %classp, align 8
+  %large = icmp uge i64 %class, {SPREAD_CLASS}
+  %back = select i1 %large, i64 -{PLACE}, i64 -64
+  %base = getelementptr i8, ptr %data, i64 %back
   br label %look
 look:
   %i = phi i64 [ 0, %entry ], [ %i1, %next ]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from blockwright.codegen import access, ffi_ir, integers, scratch
+from blockwright.codegen import access, ffi_ir, integers, scratch, streams
 from blockwright.codegen.context import Context, Memory
 from blockwright.codegen.emitter import Loop
 from blockwright.codegen.expr import ExprCompiler
@@ -162,6 +162,9 @@ class StmtCompiler:
 
     # ---------------------------------------------------------------- loops
     def on_For(self, stmt: For) -> None:
+        if streams.STREAMING in stmt.annotations:
+            streams.choose(self, stmt)
+            return
         if stmt.kind is ForKind.PARALLEL and not self.context.inside_parallel:
             self.parallel(self, stmt)
             return
@@ -184,7 +187,8 @@ class StmtCompiler:
         with self.e.counted(low, high, nonempty=count is not None, unroll=times) as index:
             self.context.variables[stmt.loop_var] = index
             self.context.loop_depths.append(len(self.context.cleanups))
-            self.run(stmt.body)
+            with streams.reading_ahead(self.context, stmt):
+                self.run(stmt.body)
             self.context.loop_depths.pop()
 
     def on_While(self, stmt: While) -> None:

@@ -7,7 +7,8 @@ through the FFI moves to the calling thread), after which remaining tasks are sk
 
 - Each thread owns a contiguous share of the tasks, in up to four chunks; a thread that has
   finished its share takes chunks of others. The caller takes part and waits only for threads that
-  have joined, so one that the system has not scheduled yet delays nobody.
+  have joined, so one that the system has not scheduled yet delays nobody. One that has joined and
+  lost its processor to another program is moved to the caller's, which the caller has no use for.
 - A call with one task, within a parallel region, or while another thread's region is running, runs
   in the calling thread. Nobody queues: concurrent callers already keep the processors busy.
 - Idle threads spin for a bounded time (50 us unless set), then sleep on a futex.
@@ -27,11 +28,14 @@ import msgspec
 
 from blockwright.codegen.threadpool_core import CORE_IR
 from blockwright.codegen.threadpool_limits import LIMITS_IR
+from blockwright.codegen.threadpool_pull import PULL_IR
 from blockwright.codegen.threadpool_setup import SETUP_IR
 
 POOL_NAME = "blockwright.thread_pool.v1"
 MAX_THREADS = 512
 DEFAULT_SPIN_US = 50
+LOOK_AGAIN_US = 500
+"""How long a caller sleeps before it looks again whether the system runs those it waits for."""
 
 
 class PoolTarget(msgspec.Struct, frozen=True):
@@ -39,16 +43,28 @@ class PoolTarget(msgspec.Struct, frozen=True):
 
     futex: int
     getaffinity: int
+    setaffinity: int
+    gettid: int
     pause: str
     pause_declaration: str
 
 
 TARGETS = {
     "x86-64": PoolTarget(
-        202, 204, "call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"
+        202,
+        204,
+        203,
+        186,
+        "call void @llvm.x86.sse2.pause()",
+        "declare void @llvm.x86.sse2.pause()",
     ),
     "aarch64": PoolTarget(
-        98, 123, "call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"
+        98,
+        123,
+        122,
+        178,
+        "call void @llvm.aarch64.hint(i32 1)",
+        "declare void @llvm.aarch64.hint(i32)",
     ),
 }
 
@@ -59,16 +75,19 @@ def threadpool_ir(architecture: str = "x86-64") -> str:
     Arguments: `architecture` is "x86-64" or "aarch64".
     """
     target = TARGETS[architecture]
-    text = CORE_IR + LIMITS_IR + SETUP_IR
+    text = CORE_IR + PULL_IR + LIMITS_IR + SETUP_IR
     for mark, value in (
         ("{PAUSE}", target.pause),
         ("{PAUSE_DECLARATION}", target.pause_declaration),
         ("{FUTEX}", str(target.futex)),
         ("{GETAFFINITY}", str(target.getaffinity)),
+        ("{SETAFFINITY}", str(target.setaffinity)),
+        ("{GETTID}", str(target.gettid)),
         ("{MAX_THREADS}", str(MAX_THREADS)),
         ("{SPIN_NS}", str(DEFAULT_SPIN_US * 1000)),
         ("{NAME_SIZE}", str(len(POOL_NAME))),
         ("{NAME}", POOL_NAME),
+        ("{AGAIN_NS}", str(LOOK_AGAIN_US * 1000)),
     ):
         text = text.replace(mark, value)
     return text

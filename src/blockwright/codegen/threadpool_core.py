@@ -10,6 +10,8 @@ CORE_IR = r"""
 ; more, 32 number of shares (i32), 36 first failure (i32), 40 its error object.
 @bw.tp.gate = internal global [16 x i64] zeroinitializer, align 128
 @bw.tp.job = internal global [16 x i64] zeroinitializer, align 128
+; A line per thread: 0 chunks taken of its share; of workers also 8 the system's number (i32), 12
+; the processor where it joined (i32), 16 whether it is inside (i32).
 @bw.tp.next = internal global [{MAX_THREADS} x [8 x i64]] zeroinitializer, align 128
 @bw.tp.sleepers = internal global [32 x i32] zeroinitializer, align 128
 @bw.tp.busy = internal global [32 x i32] zeroinitializer, align 128
@@ -65,6 +67,16 @@ define internal i64 @bw.tp.now() {
 ; private futex wait: returns when woken, or at once when the word no longer holds %value
 define internal void @bw.tp.wait(ptr %word, i32 %value) {
   %r = call i64 (i64, ...) @syscall(i64 {FUTEX}, ptr %word, i64 128, i32 %value, ptr null)
+  ret void
+}
+
+; the same for %ns nanoseconds at most
+define internal void @bw.tp.wait_for(ptr %word, i32 %value, i64 %ns) {
+  %ts = alloca [2 x i64], align 8
+  store i64 0, ptr %ts, align 8
+  %np = getelementptr i8, ptr %ts, i64 8
+  store i64 %ns, ptr %np, align 8
+  %r = call i64 (i64, ...) @syscall(i64 {FUTEX}, ptr %word, i64 128, i32 %value, ptr %ts)
   ret void
 }
 
@@ -210,6 +222,13 @@ entry:
   %self = call i64 @pthread_self()
   %named = call i32 @pthread_setname_np(i64 %self, ptr @bw.tp.worker_name)
   %epochp = getelementptr i8, ptr @bw.tp.gate, i64 4
+  %line = getelementptr [8 x i64], ptr @bw.tp.next, i64 %thread
+  %numberp = getelementptr i8, ptr %line, i64 8
+  %cpup = getelementptr i8, ptr %line, i64 12
+  %insidep = getelementptr i8, ptr %line, i64 16
+  %number64 = call i64 (i64, ...) @syscall(i64 {GETTID})
+  %number = trunc i64 %number64 to i32
+  store atomic i32 %number, ptr %numberp monotonic, align 8
   br label %loop
 loop:
   %seen = phi i32 [ %birth, %entry ], [ %seen, %surplus ], [ %seen, %sleep ], [ %e, %leave ],
@@ -247,7 +266,11 @@ enter:
   %in = extractvalue { i64, i1 } %swap, 1
   br i1 %in, label %run, label %join
 run:
+  %cpu = call i32 @sched_getcpu()
+  store atomic i32 %cpu, ptr %cpup monotonic, align 4
+  store atomic i32 1, ptr %insidep release, align 8
   call void @bw.tp.work(i64 %thread)
+  store atomic i32 0, ptr %insidep release, align 8
   %old = atomicrmw sub ptr @bw.tp.gate, i64 1 acq_rel, align 8
   %tail = and i64 %old, 2147483647
   %last = icmp eq i64 %tail, 1073741825
@@ -370,20 +393,34 @@ entry:
 loop:
   %left = call i32 @bw.tp.drained()
   %done = icmp eq i32 %left, 0
-  br i1 %done, label %out, label %sleep
+  br i1 %done, label %out, label %late
+late:
+  %pulled = phi i32 [ 0, %loop ], [ %helped, %block ]
+  %already = icmp ne i32 %pulled, 0
+  br i1 %already, label %sleep, label %try
+try:
+  %found = call i32 @bw.tp.pull()
+  br label %sleep
 sleep:
+  %helped = phi i32 [ %pulled, %late ], [ %found, %try ]
   %old = atomicrmw or ptr @bw.tp.gate, i64 1073741824 acq_rel, align 8
   %low = trunc i64 %old to i32
   %value = or i32 %low, 1073741824
   %active = and i32 %value, 1073741823
   %none = icmp eq i32 %active, 0
-  br i1 %none, label %out, label %block
+  br i1 %none, label %over, label %block
 block:
-  call void @bw.tp.wait(ptr @bw.tp.gate, i32 %value)
+  call void @bw.tp.wait_for(ptr @bw.tp.gate, i32 %value, i64 {AGAIN_NS})
   %gate = load atomic i64, ptr @bw.tp.gate acquire, align 8
   %now = and i64 %gate, 1073741823
   %gone = icmp eq i64 %now, 0
-  br i1 %gone, label %out, label %sleep
+  br i1 %gone, label %over, label %late
+over:
+  %some = icmp ne i32 %helped, 0
+  br i1 %some, label %back, label %out
+back:
+  call void @bw.tp.put_back(i32 %helped)
+  br label %out
 out:
   ret void
 }

@@ -32,6 +32,14 @@ def lanes_of(type_: str) -> int:
     return int(type_[1:].split(" x ", 1)[0]) if type_.startswith("<") else 1
 
 
+def nbytes_of(type_: str) -> int:
+    """Bytes of a number or a vector of numbers; 0 for elements that are no whole bytes."""
+    element = element_of(type_)
+    sizes = {"float": 4, "double": 8, "half": 2, "bfloat": 2, "ptr": 8}
+    size = sizes.get(element) or int(element.removeprefix("i")) // 8
+    return size * lanes_of(type_)
+
+
 def suffix(type_: str) -> str:
     """The overload suffix of intrinsic names: v8f32 for <8 x float>."""
     short = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}

@@ -26,7 +26,8 @@ from blockwright.passes.rewrite import (
     tir_symbols,
 )
 
-_MAX_BYTES = 1 << 28  # a folded value larger than this stays a computation (a big `full`, say)
+_MAX_BYTES = 1 << 28  # a folded value larger than this stays a computation (a big `full`, say),
+_MOST_TIMES = 2  # unless it is made of constants that are not much smaller, as packed weights are
 
 
 def _static_shape(info: ir.Info | None) -> tuple[int, ...] | None:
@@ -67,10 +68,18 @@ def _foldable(function: ir.GraphFunction) -> list[ir.VarBinding]:
             continue
         info = binding.var.tensor_info
         size = int(np.prod(shape, dtype=np.int64)) * (info.dtype.nbytes if info.dtype else 8)
-        if size <= _MAX_BYTES and all(isinstance(a, ir.Constant) or a in known for a in args):
+        most = max(_MAX_BYTES, _MOST_TIMES * sum(_constant_bytes(a) for a in args))
+        if size <= most and all(isinstance(a, ir.Constant) or a in known for a in args):
             known.add(binding.var)
             found.append(binding)
     return found
+
+
+def _constant_bytes(value: ir.GraphExpr) -> int:
+    shape = _static_shape(value.info)
+    if shape is None or not isinstance(value.info, ir.TensorInfo) or value.info.dtype is None:
+        return 0
+    return int(np.prod(shape, dtype=np.int64)) * value.info.dtype.nbytes
 
 
 def _fold(function: ir.GraphFunction, library: Any) -> ir.GraphFunction:

@@ -1,14 +1,16 @@
 """InstrumentHost: a host program that reads the clock between its calls.
 
 Before:  call_global("f", …); call_global("g", …)
-After:   ticks[0] = clock(); call_global("f", …); ticks[1] = clock(); call_global("g", …); …
+After:   ticks[3] = clock(); call_global("f", …); ticks[4] = clock(); call_global("g", …); …
 
-`ticks` becomes one more result. Kernels are not touched, so all of them come from the object cache.
+`ticks` becomes one more result; its first elements are filled by the entry (`codegen.abi`). Kernels
+are not touched, so all of them come from the object cache.
 """
 
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.codegen.abi import ENTRY_READINGS, ENTRY_TICKS
 
 _CALLS = frozenset({"call_global", "call_packed"})
 
@@ -19,18 +21,19 @@ class _Timed(ir.Mutator):
     def __init__(self, ticks: ir.Buffer) -> None:
         super().__init__()
         self.ticks = ticks
-        self.done = 0
+        self.done = ENTRY_READINGS
 
-    def _reading(self) -> ir.Stmt:
+    def reading(self) -> ir.Stmt:
+        """The statement that reads the clock into the next element."""
         clock = ir.Call("call_extern", (ir.StringImm("bw_clock"),), ir.dtype_of("int64"))
         return ir.BufferStore(self.ticks, clock, (ir.const(self.done, "int64"),))
 
     def rewrite_Evaluate(self, node: ir.Evaluate) -> ir.Stmt:
         if not isinstance(node.value, ir.Call) or node.value.op not in _CALLS:
             return node
-        before = [] if self.done else [self._reading()]
+        before = [] if self.done > ENTRY_READINGS else [self.reading()]
         self.done += 1
-        return ir.seq([*before, node, self._reading()])
+        return ir.seq([*before, node, self.reading()])
 
 
 def host_calls(host: ir.PrimFunc) -> list[ir.Call]:
@@ -39,13 +42,17 @@ def host_calls(host: ir.PrimFunc) -> list[ir.Call]:
 
 
 def instrument_host(host: ir.PrimFunc) -> ir.PrimFunc:
-    """The host program with the further result `ticks`: int64, one more than there are calls.
+    """The host program with the further result `ticks`: int64 readings of the entry, one before the
+    first call, and one after each.
 
     Arguments: `host` is what `lower_host` made: its calls stand in one sequence, without loops.
     """
-    size = ir.const(len(host_calls(host)) + 1, "int64")
+    calls = host_calls(host)
+    size = ir.const(ENTRY_READINGS + 1 + len(calls), "int64")
     ticks = ir.Buffer("ticks", ir.dtype_of("int64"), (size,))
     handle = ir.Var("ticks_handle", ir.dtype_of("handle"))
-    attrs = {**host.attrs, "num_outputs": int(host.attrs["num_outputs"]) + 1}
+    attrs = {**host.attrs, "num_outputs": int(host.attrs["num_outputs"]) + 1, ENTRY_TICKS: True}
     buffers = (*host.buffer_map, (handle, ticks))
-    return ir.PrimFunc((*host.params, handle), buffers, _Timed(ticks)(host.body), attrs)
+    timed = _Timed(ticks)
+    body = timed(host.body) if calls else ir.seq([timed.reading(), host.body])
+    return ir.PrimFunc((*host.params, handle), buffers, body, attrs)

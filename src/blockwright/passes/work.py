@@ -17,23 +17,25 @@ _OPERATIONS = (ir.Add, ir.Sub, ir.Mul, ir.Div, ir.Min, ir.Max)
 
 
 class Work(msgspec.Struct, frozen=True):
-    """Floating-point operations, and bytes of parameters read and written."""
+    """Floating-point operations, and bytes of parameters read or written; `written`: the latter."""
 
     flops: int
     bytes: int
+    written: int = 0
 
 
 def work_of(func: ir.PrimFunc, sizes: Mapping[ir.Var, ir.Expr]) -> Work:
     """The work of one call; `sizes` gives numbers for symbols. What they leave open counts as 0."""
     counter = _Counter(sizes)
     counter.visit(func.body, 1)
-    touched = 0
+    touched = written = 0
     for buffer in func.buffers:
         whole = 1
         for dim in buffer.shape:
             whole *= counter.number(dim)
         touched += min(whole, counter.accesses.get(buffer, 0)) * buffer.dtype.nbytes
-    return Work(counter.flops, touched)
+        written += min(whole, counter.stores.get(buffer, 0)) * buffer.dtype.nbytes
+    return Work(counter.flops, touched, written)
 
 
 class _Counter:
@@ -41,6 +43,7 @@ class _Counter:
         self.sizes = sizes
         self.flops = 0
         self.accesses: dict[ir.Buffer, int] = {}
+        self.stores: dict[ir.Buffer, int] = {}
 
     def number(self, size: ir.Expr) -> int:
         return ir.const_int(simplify(ir.substitute(size, self.sizes))) or 0
@@ -63,6 +66,7 @@ class _Counter:
 
     def _statement(self, store: ir.BufferStore, times: int) -> None:
         self.accesses[store.buffer] = self.accesses.get(store.buffer, 0) + times
+        self.stores[store.buffer] = self.stores.get(store.buffer, 0) + times
         for node in ir.walk(store):
             if isinstance(node, ir.BufferLoad):
                 self.accesses[node.buffer] = self.accesses.get(node.buffer, 0) + times

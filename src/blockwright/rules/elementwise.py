@@ -6,10 +6,13 @@ along the last axis are made in one pass.
 
 from __future__ import annotations
 
+import math
+
 from blockwright import ir
 from blockwright.rules.facts import is_spatial, leaf_blocks
 from blockwright.rules.inline import block_of, extent, inline_where, push_into_parts
 from blockwright.rules.rule import Rule
+from blockwright.rules.streaming import stream
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -99,13 +102,27 @@ def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
     if not outer:
         return
     loop = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    _parallel(sch, loop, inner or _TYPICAL)
+    flat = len(handles) == 1 and len(sch.get_loops(handles[0])) == 2
+    loop = _parallel(sch, loop, inner or _TYPICAL)
+    if flat and _ragged(sch, handles[0]):
+        sch.annotate(loop, "loop_partition", True)  # masks in the last task alone
+    stream(sch, loop, handles[0], target)
+
+
+def _ragged(sch: Schedule, handle: BlockRV) -> bool:
+    """Whether the loops of a block run beyond its elements, as far as that is known."""
+    block = block_of(sch, handle)
+    needed = [ir.const_int(it.dom.extent) for it in block.iter_vars]
+    run = [extent(sch, loop) for loop in sch.get_loops(handle)]
+    if any(size is None for size in (*needed, *run)):
+        return True
+    return math.prod(n or 0 for n in run) != math.prod(n or 0 for n in needed)
 
 
 def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopRV], int | None]:
     """Vectors along the last loop; the loops left for tasks, and the elements below them."""
     block = block_of(sch, handle)
-    loops = sch.get_loops(handle)
+    loops = _as_one(sch, handle)
     if not loops:
         return [], None
     bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes) or block.writes)
@@ -122,7 +139,31 @@ def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopR
     return (loops[:-1], last) if len(loops) > 1 else (loops, lanes)
 
 
-def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> None:
+def _as_one(sch: Schedule, handle: BlockRV) -> list[LoopRV]:
+    """The loops of a block; one, where all that it touches lies as the loops run.
+
+    Vectors then run on from one row to the next, and begin at lines of memory in all of them.
+    """
+    block, loops = block_of(sch, handle), sch.get_loops(handle)
+    if len(loops) < 2 or len(loops) != len(block.iter_vars):
+        return loops
+    return [sch.fuse(*loops)] if _lies_as_it_runs(block) else loops
+
+
+def _lies_as_it_runs(block: ir.Block) -> bool:
+    """Whether every access is at all iterators in order, in buffers of just these extents."""
+    accesses = [*ir.collect(block.body, ir.BufferLoad), *ir.collect(block.body, ir.BufferStore)]
+    return all(
+        len(access.indices) == len(block.iter_vars)
+        and not access.buffer.strides
+        and all(index is it.var and ir.structural_equal(size, it.dom.extent)
+                for index, it, size in zip(access.indices, block.iter_vars, access.buffer.shape,
+                                           strict=True))
+        for access in accesses
+    )  # fmt: skip
+
+
+def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> LoopRV:
     """Group iterations of `inner` elements into tasks that are worth a fork.
 
     A loop of unknown length gets small groups: a large one would leave other threads without work.
@@ -130,11 +171,12 @@ def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> None:
     group = max(1, _MIN_TASK // max(1, inner))
     size = extent(sch, loop)
     if size is not None and size <= group:
-        return
+        return loop
     group = group if size is not None else min(group, 8)
     if group > 1:
         loop, _ = sch.split(loop, [None, group])
     sch.parallel(loop)
+    return loop
 
 
 RULE = Rule("elementwise", refuses, apply)

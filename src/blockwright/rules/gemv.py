@@ -14,6 +14,8 @@ by its layout:
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from blockwright import ir
@@ -204,7 +206,7 @@ def _updates(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target:
     dtype = node(sch, block).writes[0].buffer.dtype
     height = extent_of(node(sch, block), roles.few) or 1
     batch, few, (many,), (k,) = _axes(sch, block, roles)
-    stretch = update_stretch(target, height, extent(sch, many), dtype.bits)
+    stretch = _stretch(target, height, extent(sch, many), dtype.bits)
     task, vectors, lane = sch.split(
         many, [None, stretch // target.lanes(dtype), target.lanes(dtype)]
     )
@@ -221,6 +223,22 @@ def _updates(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target:
     task = sch.fuse(*batch, task) if batch else task
     sch.annotate(task, "loop_partition", True)
     return task
+
+
+def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
+    """Columns of one task: as many as leave half of the first-level cache to what is read.
+
+    Memory is fetched ahead along a row, and anew at the beginning of each piece: the fewer pieces,
+    the better.
+    """
+    lanes = max(1, target.vector_bits // bits)
+    most = max(1, target.cache(1).size // 2 // (rows * bits // 8) // lanes)
+    if many is None:
+        return update_stretch(target, rows, many, bits)
+    vectors = math.ceil(many / lanes)
+    tasks = math.ceil(vectors / most)
+    tasks = math.ceil(tasks / target.num_threads) * target.num_threads
+    return lanes * math.ceil(vectors / tasks)
 
 
 RULE = Rule("gemv", refuses, apply)

@@ -9,12 +9,14 @@ first-level cache.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride, windowed
 from blockwright.rules.inline import block_of, extent, inline_where, longest
 from blockwright.rules.rule import Rule
+from blockwright.rules.streaming import read_next_row, stream
 from blockwright.rules.tiles import steps_at_once
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
@@ -61,10 +63,15 @@ def apply(sch: Schedule, target: Target) -> None:
     row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
     for handle in reversed(handles[:-1]):
         sch.compute_at(handle, row)
-    for handle in handles:
-        schedule_inner(sch, handle, row, target)
+    feeding = [_feeds(sch, *pair) for pair in pairwise(handles)]
+    for maker, fed, feeds, handle in zip([None, *handles], [False, *feeding], [*feeding, False],
+                                         handles, strict=False):  # fmt: skip
+        if not feeds:
+            schedule_inner(sch, handle, row, target, maker if fed else None)
     if extent(sch, row) != 1:
         sch.parallel(row)
+        stream(sch, row, last, target)
+        read_next_row(sch, handles, row, target)
 
 
 def _share(sch: Schedule, handle: BlockRV, target: Target) -> None:
@@ -93,10 +100,16 @@ def inner_loops(sch: Schedule, handle: BlockRV, row: LoopRV | None) -> list[Loop
     return loops[position + 1 :]
 
 
-def schedule_inner(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
-    """Vectorise a block inside a row: spatial ones along their last loop, reductions by lanes."""
+def schedule_inner(
+    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target, maker: BlockRV | None = None
+) -> None:
+    """Vectorise a block inside a row: spatial ones along their last loop, reductions by lanes.
+
+    A reduction takes what `maker` makes in the pass that makes it.
+    """
     if not is_spatial(block_of(sch, handle)):
-        reduce_lanes(sch, handle, row, target)
+        if not reduce_lanes(sch, handle, row, target, maker) and maker is not None:
+            schedule_inner(sch, maker, row, target)
         return
     loops = inner_loops(sch, handle, row)
     if loops:
@@ -130,18 +143,49 @@ def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target)
     return lanes
 
 
-def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
+def _feeds(sch: Schedule, maker: BlockRV, handle: BlockRV) -> bool:
+    """Whether a reduction takes, element by element, what the block before it makes along a row."""
+    made, taker = block_of(sch, maker), block_of(sch, handle)
+    store, update = made.body, taker.body
+    if not is_spatial(made) or is_spatial(taker):
+        return False
+    if not isinstance(store, ir.BufferStore) or not isinstance(update, ir.BufferStore):
+        return False
+    *outer, last = taker.iter_vars
+    if last.iter_type is not ir.IterType.REDUCE or any(it.iter_type is last.iter_type
+                                                       for it in outer):  # fmt: skip
+        return False
+    loads = [load for load in ir.collect(update, ir.BufferLoad) if load.buffer is store.buffer]
+    return bool(loads) and all(
+        len(indices) == len(block.iter_vars)
+        and all(index is it.var for index, it in zip(indices, block.iter_vars, strict=True))
+        for indices, block in ((store.indices, made), *((load.indices, taker) for load in loads))
+    )
+
+
+def _one_pass(
+    sch: Schedule, maker: BlockRV, chunk: LoopRV, lanes: int, row: LoopRV | None
+) -> LoopRV:
+    """Make what a reduction takes vector by vector, just before it is taken."""
+    made, lane = sch.split(inner_loops(sch, maker, row)[-1], [None, lanes])
+    sch.vectorize(lane)
+    return sch.merge(made, chunk)
+
+
+def reduce_lanes(
+    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target, maker: BlockRV | None = None
+) -> bool:
     """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
 
     A spatial loop below the row (column sums) is the vector axis as it stands, unless neighbours
     in memory are reduced (dot products). Otherwise the reduction loops become one, cut into
     vectors; `rfactor` gives each lane a partial result. At the end the lanes are combined, as one
-    vector operation or by halves.
+    vector operation or by halves. Whether what `maker` makes is taken in the pass that makes it.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
     if not loops:
-        return
+        return False
     reducing = [loop for loop in loops if reduces(sch, block, loop)]
     spatial = [loop for loop in loops if all(loop != r for r in reducing)]
     found = find_reduction(block)
@@ -149,14 +193,14 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     along = not spatial or extent(sch, spatial[-1]) == 1 or _neighbours_are_reduced(block)
     if not along and len(found.elements) == 1:
         accumulate(sch, handle, row, target)
-        return
+        return False
     if not along:
         others = [loop for loop in loops if loop != spatial[-1]]
         sch.reorder(*others, spatial[-1])
         vectorize_last(sch, handle, spatial[-1], target)
-        return
+        return False
     if not found.may_restart:
-        return  # the initial value counts once; it cannot start every partial result
+        return False  # the initial value counts once; it cannot start every partial result
     inner = extent(sch, reducing[-1])
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size, most = extent(sch, fused), longest(sch, fused)
@@ -169,10 +213,12 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     if size is not None and size % lanes and inner and 1 < inner < lanes and lanes % inner == 0:
         lanes = inner  # whole rows of a chunk beyond the end would have no iterator map
     if lanes < 2 or (most is not None and most < 2 * lanes):
-        return
+        return False
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
     *_, chunk, lane = inner_loops(sch, partial, row)
+    if maker is not None:
+        chunk = _one_pass(sch, maker, chunk, lanes, row)
     init = sch.decompose_reduction(partial, chunk)
     sch.vectorize(lane)
     if not found.lanes and size is not None and size <= _FEW * lanes:
@@ -186,6 +232,7 @@ def reduce_lanes(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Tar
     combine = inner_loops(sch, handle, row)[-1]
     sch.decompose_reduction(handle, combine)
     sch.vectorize(combine)
+    return maker is not None
 
 
 def _neighbours_are_reduced(block: ir.Block) -> bool:

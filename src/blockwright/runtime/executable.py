@@ -12,6 +12,7 @@ from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Signature, load_artefact
 from blockwright.runtime.memory_order import MemoryOrders
 from blockwright.runtime.profile import Profile
+from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.support import ArgumentError, OptionError
 
@@ -107,7 +108,7 @@ class Executable:
                                 help="pass them by position or by name")  # fmt: skip
         return tuple(values[n] for n in names)
 
-    def profile(self, *inputs: Any, repeat: int = 5) -> Profile:
+    def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
         """Times every kernel of a call; a model compiled in this process can do it.
 
         Raises: OptionError (BW907) on a loaded artefact, which holds no programs to instrument.

@@ -1,17 +1,33 @@
-"""What a profiled call of a model took, kernel by kernel: as a table, and as a trace for viewers.
+"""What a profiled call of a model took, part by part: as a table, and as a trace for viewers.
 
-Times are read between kernels inside the compiled host program, so nothing of Python is in them.
+Times are read between kernels inside the compiled host program, so nothing of Python is in them;
+what comes before the first kernel and after the last one has names of its own. Nothing of a timed
+call is left out, so that kernels and overhead together are as long as the call.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
+
+from blockwright.runtime.roofline import Roofline
+
+_T = TypeVar("_T")
+
+BEFORE = ("arguments", "checks", "results", "arena")
+"""What a call does before its first kernel: arguments are looked at, and copied where their layout
+is another; the compiled code checks them, makes the results, and takes memory for what lies between
+kernels."""
+
+AFTER = "return"
+"""What it does after the last kernel: memory is given back, results are handed over."""
 
 
 class KernelCall(msgspec.Struct, frozen=True):
@@ -21,18 +37,23 @@ class KernelCall(msgspec.Struct, frozen=True):
         kernel: its name; operators: the graph operators it computes.
         start, duration: nanoseconds, from the start of the call.
         flops: floating-point operations; bytes: memory it reads and writes at least once.
+        written: those of the bytes that it writes.
     """
 
     kernel: str
     operators: tuple[str, ...]
-    start: int
-    duration: int
+    start: float
+    duration: float
     flops: int = 0
     bytes: int = 0
+    written: int = 0
 
 
 class KernelSummary(msgspec.Struct, frozen=True):
-    """All calls of one kernel: seconds together, share of the call, operations and bytes."""
+    """All calls of one kernel: seconds together, share of the kernels' time, operations and bytes.
+
+    `limit` is the least time that the machine allows for them; None where it was not asked for.
+    """
 
     kernel: str
     operators: tuple[str, ...]
@@ -41,21 +62,38 @@ class KernelSummary(msgspec.Struct, frozen=True):
     share: float
     gflops: float
     megabytes: float
+    limit: float | None = None
+
+
+class Overhead(msgspec.Struct, frozen=True):
+    """A named part of a call outside of kernels; nanoseconds, as for kernels."""
+
+    name: str
+    start: float
+    duration: float
 
 
 class Profile(msgspec.Struct, frozen=True):
     """A profile of one model on inputs of one shape.
 
     Attributes:
-        calls: every kernel call in order; durations are medians over `repeats` runs.
+        calls: every kernel call in order.
         shapes: of the arguments, for the heading.
+        repeats: runs that were timed. Times are means over those in the middle half by their
+            length, so that they add up, and an interrupted run does not count.
         copies: arguments that one call had to copy because of their layout.
+        overhead: the other parts of a call, by name.
+        latency: seconds of a call as users make it, measured in turns with the timed ones.
+        roofline: what the machine does at most, to hold kernels against.
     """
 
     calls: tuple[KernelCall, ...]
     shapes: tuple[str, ...] = ()
     repeats: int = 1
     copies: int = 0
+    overhead: tuple[Overhead, ...] = ()
+    latency: float = 0.0
+    roofline: Roofline | None = None
 
     @property
     def kernel_calls(self) -> int:
@@ -66,6 +104,16 @@ class Profile(msgspec.Struct, frozen=True):
     def seconds(self) -> float:
         """Time in kernels of one call."""
         return sum(c.duration for c in self.calls) * 1e-9
+
+    @property
+    def overhead_seconds(self) -> float:
+        """Time outside of kernels of one call."""
+        return sum(part.duration for part in self.overhead) * 1e-9
+
+    @property
+    def cover(self) -> float:
+        """Kernels and overhead over the latency. More than 1 is what reading clocks costs."""
+        return (self.seconds + self.overhead_seconds) / self.latency if self.latency else 0.0
 
     def kernels(self) -> list[KernelSummary]:
         """One row per kernel, the most expensive first."""
@@ -79,8 +127,15 @@ class Profile(msgspec.Struct, frozen=True):
             rows.append(KernelSummary(
                 name, calls[0].operators, len(calls), spent, spent / whole,
                 sum(c.flops for c in calls) * 1e-9, sum(c.bytes for c in calls) * 1e-6,
+                self._limit(calls),
             ))  # fmt: skip
         return sorted(rows, key=lambda row: -row.seconds)
+
+    def _limit(self, calls: Iterable[KernelCall]) -> float | None:
+        line = self.roofline
+        if line is None:
+            return None
+        return sum(line.seconds(c.flops, c.bytes - c.written, c.written) for c in calls)
 
     def text(self, width: int = 120) -> str:
         """The table as text."""
@@ -93,52 +148,116 @@ class Profile(msgspec.Struct, frozen=True):
     __str__ = text
 
     def table(self) -> object:
-        """A `rich` table of the kernels."""
+        """A `rich` table of the kernels, then of the rest of a call."""
         from rich.table import Table
 
         title = (f"{self.kernel_calls} kernel calls, {self.seconds * 1e3:.3f} ms"
-                 f" ({', '.join(self.shapes)}; median of {self.repeats})")  # fmt: skip
-        caption = f"{self.copies} arguments copied for their layout" if self.copies else None
-        table = Table(title=title, caption=caption)
+                 f" ({', '.join(self.shapes)}; {self.repeats} runs)")  # fmt: skip
+        table = Table(title=title, caption="\n".join(self._notes()))
         for heading in ("kernel", "operators"):
             table.add_column(heading, overflow="fold")
-        for heading in ("calls", "ms", "share", "GFLOP", "GFLOP/s", "MB", "GB/s"):
+        for heading in _COLUMNS:
             table.add_column(heading, justify="right")
         for row in self.kernels():
-            busy = max(row.seconds, 1e-12)
-            table.add_row(
-                row.kernel, " ".join(row.operators), str(row.calls), f"{row.seconds * 1e3:.3f}",
-                f"{row.share:.1%}", f"{row.gflops:.4f}", f"{row.gflops / busy:.1f}",
-                f"{row.megabytes:.2f}", f"{row.megabytes * 1e-3 / busy:.1f}",
-            )  # fmt: skip
+            cells = (cell(row) for cell in _COLUMNS.values())
+            table.add_row(row.kernel, " ".join(row.operators), *cells)
+        table.add_section()
+        for part in self.overhead:
+            table.add_row(part.name, "overhead", "", f"{part.duration * 1e-6:.3f}")
         return table
 
+    def _notes(self) -> list[str]:
+        notes: list[str] = []
+        if self.latency:
+            notes.append(f"kernels {self.seconds / self.latency:.1%} and overhead "
+                         f"{self.overhead_seconds / self.latency:.1%} of a call's "
+                         f"{self.latency * 1e3:.3f} ms")  # fmt: skip
+        line = self.roofline
+        if line is not None:
+            notes.append(f"roofline: {line.flops * 1e-9:.0f} GFLOP/s, "
+                         f"{line.reads[-1][1] * 1e-9:.1f} GB/s read from memory by "
+                         f"{line.threads} threads")  # fmt: skip
+        if self.copies:
+            notes.append(f"{self.copies} arguments copied for their layout")
+        return notes
+
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the calls as trace events, which Perfetto and Chrome's tracing page show."""
+        """Writes the parts as trace events, which Perfetto and Chrome's tracing page show."""
         events: list[dict[str, object]] = [
             {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "host"}}
         ]
-        for call in self.calls:
-            events.append({
-                "name": call.kernel, "cat": "kernel", "ph": "X", "pid": 1, "tid": 1,
-                "ts": call.start * 1e-3, "dur": call.duration * 1e-3,
-                "args": {"operators": "+".join(call.operators), "flops": call.flops,
-                         "bytes": call.bytes},
-            })  # fmt: skip
+        parts = sorted((*self.overhead, *self.calls), key=lambda part: part.start)
+        events += [_event(part) for part in parts]
         document = {"traceEvents": events, "displayTimeUnit": "ns"}
         Path(path).write_text(json.dumps(document), encoding="utf-8")
 
 
-def median_calls(calls: Sequence[KernelCall], runs: Sequence[Sequence[int]]) -> list[KernelCall]:
-    """The calls with the median duration of each over several runs of clock readings.
+def _event(part: KernelCall | Overhead) -> dict[str, object]:
+    if isinstance(part, Overhead):
+        name, kind, about = part.name, "overhead", dict[str, object]()
+    else:
+        name, kind = part.kernel, "kernel"
+        about = {"operators": "+".join(part.operators), "flops": part.flops, "bytes": part.bytes}
+    return {"name": name, "cat": kind, "ph": "X", "pid": 1, "tid": 1, "ts": part.start * 1e-3,
+            "dur": part.duration * 1e-3, "args": about}  # fmt: skip
 
-    `runs` holds, per run, one reading before the first call and one after each.
+
+def _speed(amount: float, row: KernelSummary) -> str:
+    return f"{amount / max(row.seconds, 1e-12):.1f}"
+
+
+# Columns of numbers, in order: heading → cell of a kernel.
+_COLUMNS: dict[str, Callable[[KernelSummary], str]] = {
+    "calls": lambda row: str(row.calls),
+    "ms": lambda row: f"{row.seconds * 1e3:.3f}",
+    "share": lambda row: f"{row.share:.1%}",
+    "GFLOP": lambda row: f"{row.gflops:.4f}",
+    "GFLOP/s": lambda row: _speed(row.gflops, row),
+    "MB": lambda row: f"{row.megabytes:.2f}",
+    "GB/s": lambda row: _speed(row.megabytes * 1e-3, row),
+    "roofline": lambda row: (
+        "" if row.limit is None else f"{row.limit / max(row.seconds, 1e-12):.0%}"
+    ),
+}
+
+
+class TimedRun(msgspec.Struct, frozen=True):
+    """Clock readings of one timed call, nanoseconds: before it, inside it in order, after it."""
+
+    begin: int
+    ticks: Sequence[int]
+    end: int
+
+
+def timed_parts(
+    calls: Sequence[KernelCall], runs: Sequence[TimedRun]
+) -> tuple[tuple[KernelCall, ...], tuple[Overhead, ...]]:
+    """The calls with their times, and the overhead around them, from several timed runs.
+
+    The ticks of a run are: the compiled code is entered, arguments are checked, results are there;
+    one before the first kernel; one after each.
     """
-    out: list[KernelCall] = []
-    start = 0
-    for index, call in enumerate(calls):
-        taken = sorted(run[index + 1] - run[index] for run in runs)
-        duration = taken[len(taken) // 2]
-        out.append(msgspec.structs.replace(call, start=start, duration=duration))
-        start += duration
-    return out
+    lengths = [_steps(run) for run in runs]
+    middle = middle_half(lengths, sum)
+    steps = [sum(column) / len(middle) for column in zip(*middle, strict=True)]
+    starts = [sum(steps[:place]) for place in range(len(steps))]
+    first, last = len(BEFORE), len(steps) - 1
+    overhead = [Overhead(BEFORE[k], starts[k], steps[k]) for k in range(first)]
+    overhead.append(Overhead(AFTER, starts[last], steps[last]))
+    timed = (
+        msgspec.structs.replace(call, start=starts[k], duration=steps[k])
+        for k, call in enumerate(calls, first)
+    )
+    return tuple(timed), tuple(overhead)
+
+
+def _steps(run: TimedRun) -> list[int]:
+    readings = [run.begin, *run.ticks, run.end]
+    return [after - before for before, after in itertools.pairwise(readings)]
+
+
+def middle_half(values: Sequence[_T], key: Callable[[_T], float]) -> list[_T]:
+    """The values of middle size: a quarter is left out at either end."""
+    ordered = sorted(values, key=key)
+    cut = len(ordered) // 4
+    return ordered[cut : len(ordered) - cut]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
 from blockwright.support import ArtefactError
 
@@ -47,11 +48,42 @@ def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
     raise KeyError(ast.dump(node))
 
 
-def bind_symbols(shapes: list[tuple[tuple[int | str, ...], tuple[int, ...]]]) -> dict[str, int]:
-    """Symbol values from (declared shape, actual shape) pairs; the first occurrence binds."""
+def bind_symbols(shapes: Sequence[tuple[Sequence[int | str], Sequence[int]]]) -> dict[str, int]:
+    """Symbol values from (declared shape, actual shape) pairs; the first occurrence binds.
+
+    A symbol that stands alone nowhere is solved for where it is the only unknown of a size that is
+    linear in it, such as `2*n + 1`.
+    """
     values: dict[str, int] = {}
+    open_: list[tuple[str, int]] = []
     for declared, actual in shapes:
         for size, number in zip(declared, actual, strict=False):
             if isinstance(size, str) and size.isidentifier():
                 values.setdefault(size, int(number))
+            elif isinstance(size, str):
+                open_.append((size, int(number)))
+    while any(_solve(size, number, values) for size, number in open_):
+        pass
     return values
+
+
+def _solve(size: str, number: int, values: dict[str, int]) -> bool:
+    """Binds the only unknown symbol of a size to what makes it that number, if there is such."""
+    names = {node.id for node in ast.walk(ast.parse(size, mode="eval")) if _is_symbol(node)}
+    unknown = names - values.keys()
+    if len(unknown) != 1:
+        return False
+    (name,) = unknown
+    at_zero, at_one = (evaluate_size(size, {**values, name: n}) for n in (0, 1))
+    step = at_one - at_zero
+    if step == 0 or (number - at_zero) % step:
+        return False
+    found = (number - at_zero) // step
+    if evaluate_size(size, {**values, name: found}) != number:
+        return False
+    values[name] = found
+    return True
+
+
+def _is_symbol(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and node.id not in _CALLS

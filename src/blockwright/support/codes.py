@@ -206,6 +206,7 @@ CODES: dict[str, str] = {
     "BW632": "A vectorized loop updates one element in every iteration.",
     "BW633": "An unrolled loop would give too many copies.",
     "BW634": "A vector of indices cannot be checked at once.",
+    "BW636": "An annotation does not fit its loop.",
     "BW640": "The generated code is not valid.",
     "BW641": "The process that compiles ended before its work was done.",
     "BW650": "There is no target of that name.",

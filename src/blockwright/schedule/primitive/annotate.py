@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from blockwright import ir
+from blockwright.analysis.streaming import READ_AHEAD, STREAMING, streaming_problem
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.prefetch import asked_plan
@@ -23,6 +24,10 @@ class Annotate(Primitive, frozen=True, eq=False):
 
     Requires:
     - the key is not there yet;
+    - `streaming_stores` is a number of bytes, on a serial or parallel loop (BW304): results of at
+      least that size, written below the loop and not read there, are stored past the caches;
+      so is `read_ahead` a number of iterations of the loop around, for which reads are fetched
+      before they are due;
     - stages and orders of a software pipeline, once both are there, are those of a legal one (see
       `software_pipeline`; BW304, BW312, BW313, BW370, BW371).
 
@@ -62,6 +67,12 @@ class Annotate(Primitive, frozen=True, eq=False):
             state.fail(f"{self.ann_key!r} is annotated already", code="BW319", guilty=[node],
                        help=f'unannotate(…, "{self.ann_key}") first, or take '
                        "another key")  # fmt: skip
+        if self.ann_key in (STREAMING, READ_AHEAD):
+            problem = streaming_problem(node, self.ann_key, self.ann_val)
+            if problem:
+                state.fail(problem, code="BW304", guilty=[node],
+                           help=f'annotate(loop, "{self.ann_key}", number) on a serial or '
+                           "parallel loop")  # fmt: skip
         values = {**node.annotations, self.ann_key: self.ann_val}
         if isinstance(node, ir.For) and {STAGE, ORDER} <= values.keys():
             asked_plan(state, node, values)

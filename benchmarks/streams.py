@@ -1,0 +1,294 @@
+"""Operators whose data is in no cache, against the speed of memory in the same run.
+
+A kernel that only reads is held against reading. One that writes as well is held against a program
+that reads and writes in the same proportion and does nothing else, with whichever stores are faster
+in the run: plain ones, which read each line before they replace it, or such as pass the caches by.
+(What processors can write is less than what they can read, and differs from one to the next.) The
+share of the speed of reading stands beside it.
+
+Bytes are those of inputs, weights and results, each once. Every case moves at least four times what
+the last-level cache holds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.cases import Case, Input, selected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from benchmarks.worker import Subject
+
+RESULTS = Path(__file__).resolve().parent / "results"
+WANTED = 0.85
+"""Share of the memory's speed that every case must reach."""
+
+OURS = "blockwright"
+TOLERANCE = 1e-3
+"""Largest difference of the samples. Sums of 16384 products of numbers around one, in single
+precision: about 128 in size, 6e-6 for each rounding of 1e-4 of them at most that go one way."""
+
+SAMPLES = 4097
+"""One of so many elements is compared: the answers themselves are hundreds of megabytes."""
+
+MEBI = 1 << 20
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A case, and the bytes that it reads and writes."""
+
+    case: Case
+    read: int
+    written: int
+
+    @property
+    def moved(self) -> int:
+        return self.read + self.written
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether what is written does not count beside what is read."""
+        return 8 * self.written < self.read
+
+
+def _stream(
+    name: str, operator: str, shapes: Sequence[tuple[int, ...]], out: tuple[int, ...],
+    settings: Mapping[str, Any] | None = None, weights: int = 0,
+) -> Stream:  # fmt: skip
+    inputs = tuple(Input(shape) for shape in shapes)
+    read = 4 * (sum(int(np.prod(shape)) for shape in shapes) + weights)
+    return Stream(Case(name, f"operators.{operator}", inputs, settings or {}), read,
+                  4 * int(np.prod(out)))  # fmt: skip
+
+
+def _map(operator: str, *shape: int, inputs: int = 1, **settings: Any) -> Stream:
+    """An operator whose result has the shape of its inputs."""
+    name = f"{operator} {'x'.join(map(str, shape))}"
+    return _stream(name, operator, [shape] * inputs, shape, settings)
+
+
+def _gemv(rows: int, columns: int, *, constant: bool) -> Stream:
+    name = f"GEMV {rows}x{columns}" + (" constant" if constant else "")
+    if constant:
+        settings = {"inner": rows, "columns": columns}
+        return _stream(name, "weight_product", [(1, rows)], (1, columns), settings, rows * columns)
+    return _stream(name, "product", [(1, rows), (rows, columns)], (1, columns))
+
+
+STREAMS: tuple[Stream, ...] = (
+    _map("relu", 32 * MEBI),
+    _map("relu", 4097, 8191),
+    _map("add", 32 * MEBI, inputs=2),
+    _map("add", 8192, 4096, inputs=2),
+    _map("softmax", 32768, 1024, columns=1024),
+    _map("softmax", 2048, 16384, columns=16384),
+    _map("softmax", 512, 50257, columns=50257),
+    _map("layer_norm", 32768, 1024, columns=1024),
+    _map("layer_norm", 8192, 4096, columns=4096),
+    _stream("row_sums 32768x1024", "row_sums", [(32768, 1024)], (32768,)),
+    _gemv(4096, 8192, constant=True),
+    _gemv(8192, 8192, constant=True),
+    _gemv(4096, 8192, constant=False),
+    _gemv(8192, 8192, constant=False),
+)
+
+
+def find(name: str) -> Stream:
+    """A case by its name."""
+    return next(stream for stream in STREAMS if stream.case.name == name)
+
+
+def sample(result: Any) -> NDArray[np.float32]:
+    """Some elements of a result."""
+    return np.asarray(result).reshape(-1)[::SAMPLES]
+
+
+class Compiled:
+    """The operator as users compile it; what it returns is given back before the next call."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        import blockwright as bw
+
+        bw.set_num_threads(options["threads"])
+        self._about: dict[str, Any] = {"version": bw.__version__}
+
+    def about(self) -> dict[str, Any]:
+        return self._about
+
+    def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
+        import torch
+
+        import blockwright as bw
+        from benchmarks.modules import build
+
+        case = find(point["case"]).case
+        inputs = [torch.from_numpy(array) for array in case.arrays()]
+        run = bw.compile(build(case), inputs)
+
+        def call() -> Any:
+            return sample(run(*inputs))
+
+        return call
+
+
+class Eager:
+    """PyTorch's own kernels, which also give the answer to compare with."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        import torch
+
+        torch.set_num_threads(options["threads"])
+
+    def about(self) -> dict[str, Any]:
+        import torch
+
+        return {"version": torch.__version__}
+
+    def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
+        import torch
+
+        from benchmarks.modules import build
+
+        case = find(point["case"]).case
+        module = build(case)
+        inputs = [torch.from_numpy(array) for array in case.arrays()]
+
+        def call() -> Any:
+            with torch.inference_mode():
+                return sample(module(*inputs))
+
+        return call
+
+
+class Probe:
+    """The machine, moving as many bytes as a case; its answer is PyTorch's."""
+
+    def __init__(self, kind: str, options: Mapping[str, Any]) -> None:
+        self._kind, self._options = kind, options
+
+    def about(self) -> dict[str, Any]:
+        return {"kind": self._kind}
+
+    def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
+        from blockwright.measure import read_call, stream_call
+
+        answer = Eager(self._options).prepare(point)()
+        stream, threads = find(point["case"]), self._options["threads"]
+        if self._kind == "read" or stream.reads_only:
+            run, _ = read_call(threads, stream.moved)
+        else:
+            past = self._kind == "past caches"
+            run, _ = stream_call(threads, stream.read, stream.written, past_caches=past)
+
+        def call() -> Any:
+            run()
+            return answer
+
+        return call
+
+
+PROBES = ("read", "plain", "past caches")
+PEERS: dict[str, Callable[[Mapping[str, Any]], Subject]] = {
+    OURS: Compiled,
+    "torch": Eager,
+    **{kind: partial(Probe, kind) for kind in PROBES},
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table; speeds in bytes per second."""
+
+    name: str
+    moved: int
+    ours: float
+    torch: float
+    read: float
+    plain: float
+    past_caches: float
+    spread: float
+    others: float
+
+    @property
+    def limit(self) -> float:
+        """What a program that only moves as many bytes, in the same proportion, reaches."""
+        return max(self.plain, self.past_caches)
+
+    @property
+    def share(self) -> float:
+        return self.ours / self.limit
+
+    def __str__(self) -> str:
+        speeds = (self.ours, self.torch, self.read, self.plain, self.past_caches)
+        return (
+            f"{self.name:>26} {self.moved / 2**20:>6.0f} "
+            + " ".join(f"{speed / 1e9:>8.1f}" for speed in speeds)
+            + f" {self.share:>8.1%} {self.ours / self.read:>8.1%} {self.spread:>7.1%}"
+            f" {self.others:>6.2f}"
+        )
+
+
+HEADER = (
+    f"{'case':>26} {'MiB':>6} {'ours':>8} {'torch':>8} {'read':>8} {'plain':>8} {'past':>8}"
+    f" {'of limit':>8} {'of read':>8} {'spread':>7} {'others':>6}   (speeds in GB/s)"
+)
+
+
+def _line(result: harness.PointResult) -> Line:
+    stream = find(result.point["case"])
+    speeds = {name: stream.moved / timing.median for name, timing in result.timings.items()}
+    ours = result.timings[OURS]
+    return Line(stream.case.name, stream.moved, speeds[OURS], speeds["torch"], speeds["read"],
+                speeds["plain"], speeds["past caches"], ours.spread, result.others)  # fmt: skip
+
+
+def main(threads: int, settings: harness.Settings, only: Sequence[str] = ()) -> bool:
+    """Measure and print the table; whether every case came near enough to the memory's speed."""
+    chosen = selected([stream.case for stream in STREAMS], only)
+    if not chosen:
+        print(f"No case of streams has a name that contains {' or '.join(only)}.")
+        return False
+    before = harness.machine()
+    print(HEADER)
+    lines: list[Line] = []
+
+    def report(result: harness.PointResult) -> None:
+        lines.append(_line(result))
+        print(lines[-1], flush=True)
+
+    peers = [harness.Peer(name, {"threads": threads}) for name in PEERS]
+    quick = replace(settings, rounds=5, min_calls=3, budget_s=0.3, pause_s=0.05, warmup_s=0.1)
+    _, about = harness.compare(
+        "streams", peers, [{"case": case.name} for case in chosen], threads=threads,
+        tolerance=TOLERANCE, settings=quick, on_point=report,
+    )  # fmt: skip
+    record = {
+        "case": "streams",
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
+        "machine": before,
+        "threads": threads,
+        "peers": about,
+        "lines": [{**asdict(line), "share": line.share} for line in lines],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(record, indent=1) + "\n"
+    (RESULTS / f"streams-{threads}-threads.json").write_text(text, encoding="utf-8")
+    missed = [line for line in lines if line.share < WANTED]
+    for line in missed:
+        print(f"missed: {line.name}: {line.share:.0%} of the memory's speed; {WANTED:.0%} wanted")
+    if any(line.others > harness.QUIET for line in lines):
+        print("Other programs kept the machine busy (column others: cores); measure again later.")
+    return not missed

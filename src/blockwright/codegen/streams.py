@@ -1,0 +1,180 @@
+"""Stores past the caches: loops annotated `streaming_stores` get a second form.
+
+    if B is at a line of memory, and is large enough:
+        for i in …: B[i] = …          # whole vectors stored past the caches
+        fence                         # at the end of each thread's part
+    else:
+        for i in …: B[i] = …
+
+Such stores are not ordered among others: each thread waits for its own before it reports that its
+part is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from blockwright.analysis.streaming import (
+    READ_AHEAD,
+    STREAMING,
+    streamed_buffers,
+    streaming_problem,
+)
+from blockwright.codegen import scratch
+from blockwright.codegen.context import Ahead, Context
+from blockwright.codegen.values import Value, int_const, nbytes_of
+from blockwright.ir import (
+    Buffer,
+    Expr,
+    For,
+    ForKind,
+    build,
+    const,
+    structural_equal,
+    substitute,
+    uses_var,
+)
+from blockwright.support import BuildError
+
+if TYPE_CHECKING:
+    from blockwright.codegen.stmt import StmtCompiler
+
+LINE = 64
+"""Bytes that a processor writes to memory at once."""
+
+_LEAST = 16
+"""Bytes of the smallest vector that has such a store."""
+
+
+def choose(compiler: StmtCompiler, loop: For) -> None:
+    """Emits an annotated loop: both forms, with the test that chooses between them."""
+    least = _number(loop, STREAMING)
+    rest = {key: value for key, value in loop.annotations.items() if key != STREAMING}
+    plain, context = loop.replace(annotations=rest), compiler.context
+    streamed = [b for b in streamed_buffers(loop) if b in context.buffers and _large(b, least)]
+    if not streamed:
+        compiler.on_For(plain)
+        return
+    fits = _fits(compiler, streamed, least)
+    if fits is None:
+        _streaming(compiler, plain, streamed)
+        return
+    e = compiler.e
+    yes, no, join = (e.fresh(n) for n in ("past", "plain", "done"))
+    e.branch_if(fits, yes, no)
+    e.label(yes)
+    _streaming(compiler, plain, streamed)
+    e.branch(join)
+    e.label(no)
+    compiler.expressions.forget()
+    compiler.on_For(plain)
+    e.branch(join)
+    e.label(join)
+
+
+def _number(loop: For, key: str) -> int:
+    value = loop.annotations[key]
+    problem = streaming_problem(loop, key, value)
+    if problem:
+        raise BuildError(f"loop {loop.loop_var.name}: {problem}", code="BW636",
+                         help="take the annotation off, or annotate a serial or parallel loop with "
+                         "a number")  # fmt: skip
+    return int(value)
+
+
+@contextmanager
+def reading_ahead(context: Context, loop: For) -> Generator[None]:
+    """The body of a loop, which fetches for later iterations of the loop around if it is asked to.
+
+    Loops around are known by their variables, outermost first.
+    """
+    outer, context.ahead = context.ahead, None
+    if READ_AHEAD in loop.annotations and context.loops:
+        context.ahead = Ahead(context.loops[-1], _number(loop, READ_AHEAD))
+    context.loops.append(loop.loop_var)
+    yield
+    context.loops.pop()
+    context.ahead = outer
+
+
+def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Expr | None:
+    """The index of what is to be fetched beside a load; None for nothing, or nothing new."""
+    ahead = context.ahead
+    if ahead is None or not ahead.distance or buffer.scope not in ("", "global"):
+        return None
+    if not uses_var(index, ahead.var):
+        return None
+    step = const(ahead.distance, ahead.var.dtype)
+    later = substitute(index, {ahead.var: build.add(ahead.var, step)})
+    if any(b is buffer and structural_equal(i, later) for b, i in ahead.fetched):
+        return None
+    ahead.fetched.append((buffer, later))
+    return later
+
+
+def _large(buffer: Buffer, least: int) -> bool:
+    """Whether a buffer is large enough, or may be."""
+    size = scratch.constant_bytes(buffer)
+    return size is None or size >= least
+
+
+def _fits(compiler: StmtCompiler, buffers: list[Buffer], least: int) -> Value | None:
+    """Whether all buffers begin at a line and are large enough; None when that is known."""
+    e, context = compiler.e, compiler.context
+    tests: list[Value] = []
+    for buffer in buffers:
+        memory = context.memory(buffer)
+        if memory.align % LINE:
+            place = e.convert("ptrtoint", memory.pointer, "i64")
+            rest = e.binary("and", place, int_const(LINE - 1))
+            tests.append(e.compare("eq", rest, int_const(0)))
+        if scratch.constant_bytes(buffer) is None:
+            size = compiler.expressions.value(scratch.byte_count(buffer))
+            tests.append(e.compare("sge", size, int_const(least)))
+    result: Value | None = None
+    for test in tests:
+        result = test if result is None else e.binary("and", result, test)
+    return result
+
+
+def _streaming(compiler: StmtCompiler, loop: For, buffers: list[Buffer]) -> None:
+    context = compiler.context
+    before = {buffer: context.memory(buffer) for buffer in buffers}
+    outer = context.streamed
+    for buffer, memory in before.items():
+        aligned = max(memory.align, LINE)
+        context.buffers[buffer] = msgspec.structs.replace(memory, align=aligned)
+    context.streamed = outer.union(buffers)
+    apart = loop.kind is ForKind.PARALLEL and not context.inside_parallel
+    if not apart:  # a parallel loop has a function of its own, which fences itself
+        fence_at_exit(context)
+    compiler.on_For(loop)
+    if not apart:
+        cleanup = context.cleanups.pop()
+        if not context.e.terminated:
+            cleanup()
+    context.streamed = outer
+    context.buffers.update(before)
+
+
+def fence_at_exit(context: Context) -> None:
+    """Every way out waits until what was stored past the caches is in memory."""
+    if not context.module.triple.startswith("x86_64"):
+        context.cleanups.append(lambda: None)  # elsewhere such stores are ordered like others
+        return
+
+    def fence() -> None:
+        context.module.declare_intrinsic("llvm.x86.sse.sfence", "void", "")
+        context.e.line("call void @llvm.x86.sse.sfence()")
+
+    context.cleanups.append(fence)
+
+
+def whole(value: Value, align: int) -> bool:
+    """Whether a vector fills lines, or even parts of one, so that it can pass the caches by."""
+    size = nbytes_of(value.type)
+    return size >= _LEAST and size & (size - 1) == 0 and align % min(size, LINE) == 0

@@ -1,0 +1,173 @@
+"""Programs that measure the machine, compiled like every other: vector width and instructions are
+those that our kernels use.
+
+Arithmetic: as many independent FMA chains as hide the latency of one, nothing loaded or stored
+inside the loop. Memory: sums over an array of a given size, read over and over, each task its own
+part; a small array stays in the caches, and the figure is then theirs. Streams: what is read goes
+to another array, with plain stores or with such as pass the caches by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blockwright.build import build
+from blockwright.runtime.threads import set_num_threads
+from blockwright.script.ir import from_source
+from blockwright.target import Target
+
+_CHAINS = 12
+_ROUNDS = 1 << 15  # about a millisecond: no longer than what it is compared with
+_TASKS = 8  # per thread, so that threads finish together
+
+_PEAK = """
+@T.prim_func
+def peak(x: T.Buffer((LANES,), "float32"), out: T.Buffer((TASKS, LANES), "float32")):
+    for task in T.parallel(TASKS):
+        with T.block("task"):
+            t = T.axis.spatial(TASKS, task)
+            acc = T.alloc_buffer((CHAINS, LANES), "float32", scope="local")
+            for c in T.unroll(CHAINS):
+                for lane in T.vectorized(LANES):
+                    with T.block("start"):
+                        vc, vl = T.axis.remap("SS", [c, lane])
+                        acc[vc, vl] = x[vl]
+            for r in range(ROUNDS):
+                for c in T.unroll(CHAINS):
+                    for lane in T.vectorized(LANES):
+                        with T.block("step"):
+                            vr = T.axis.opaque(ROUNDS, r)
+                            vc, vl = T.axis.remap("SS", [c, lane])
+                            acc[vc, vl] = T.fma(acc[vc, vl], x[vl], x[vl])
+            for lane in T.vectorized(LANES):
+                with T.block("clear"):
+                    vl = T.axis.spatial(LANES, lane)
+                    out[t, vl] = T.float32(0)
+            for c in T.unroll(CHAINS):
+                for lane in T.vectorized(LANES):
+                    with T.block("keep"):
+                        vc = T.axis.reduce(CHAINS, c)
+                        vl = T.axis.spatial(LANES, lane)
+                        out[t, vl] = out[t, vl] + acc[vc, vl]
+"""
+
+_READ_BYTES = 1 << 26  # read by one call at least, so that starting the threads does not count
+
+_READ = """
+@T.prim_func
+def read(x_: T.handle, out: T.Buffer((TASKS, LANES), "float32"), passes: T.int64):
+    steps = T.int64()
+    x = T.match_buffer(x_, (TASKS, steps, CHAINS, LANES), "float32")
+    for task in T.parallel(TASKS):
+        with T.block("task"):
+            t = T.axis.spatial(TASKS, task)
+            acc = T.alloc_buffer((CHAINS, LANES), "float32", scope="local")
+            for c in T.unroll(CHAINS):
+                for lane in T.vectorized(LANES):
+                    with T.block("start"):
+                        vc, vl = T.axis.remap("SS", [c, lane])
+                        acc[vc, vl] = T.float32(0)
+            for p in range(passes):
+                for s in range(steps):
+                    for c in T.unroll(CHAINS):
+                        for lane in T.vectorized(LANES):
+                            with T.block("step"):
+                                vp = T.axis.opaque(passes, p)
+                                vs = T.axis.opaque(steps, s)
+                                vc, vl = T.axis.remap("SS", [c, lane])
+                                acc[vc, vl] = acc[vc, vl] + x[t, vs, vc, vl]
+            for lane in T.vectorized(LANES):
+                with T.block("clear"):
+                    vl = T.axis.spatial(LANES, lane)
+                    out[t, vl] = T.float32(0)
+            for c in T.unroll(CHAINS):
+                for lane in T.vectorized(LANES):
+                    with T.block("keep"):
+                        vc = T.axis.reduce(CHAINS, c)
+                        vl = T.axis.spatial(LANES, lane)
+                        out[t, vl] = out[t, vl] + acc[vc, vl]
+"""
+
+_STREAM = """
+@T.prim_func
+def stream(x_: T.handle, y_: T.handle):
+    steps = T.int64()
+    x = T.match_buffer(x_, (READS, TASKS, steps, LANES), "float32")
+    y = T.match_buffer(y_, (TASKS, steps, LANES), "float32")
+    for task in T.parallel(TASKS, annotations=NOTES):
+        for s in range(steps):
+            for lane in T.vectorized(LANES):
+                with T.block("step"):
+                    vt, vs, vl = T.axis.remap("SSS", [task, s, lane])
+                    y[vt, vs, vl] = VALUE
+"""
+
+
+def peak_call(threads: int) -> tuple[Callable[[], Any], float]:
+    """A call that runs the chains on `threads` threads, and the operations it does."""
+    lanes = _lanes()
+    tasks = threads * _TASKS
+    words = {"LANES": lanes, "TASKS": tasks, "CHAINS": _CHAINS, "ROUNDS": _ROUNDS}
+    run = _built(_PEAK, words, "peak", threads)
+    x = np.full(lanes, 0.5, "float32")
+    out = np.zeros((tasks, lanes), "float32")
+    return (lambda: run(x, out)), 2.0 * lanes * tasks * _CHAINS * _ROUNDS
+
+
+def read_call(threads: int, size: int) -> tuple[Callable[[], Any], float]:
+    """A call that reads about `size` bytes again and again, and the bytes it reads in all."""
+    lanes = _lanes()
+    steps = max(1, round(size / (4 * lanes * _CHAINS * threads)))
+    once = 4 * lanes * _CHAINS * steps * threads
+    passes = max(1, round(_READ_BYTES / once))
+    words = {"LANES": lanes, "TASKS": threads, "CHAINS": _CHAINS}
+    run = _built(_READ, words, "read", threads)
+    x = np.ones((threads, steps, _CHAINS, lanes), "float32")
+    out = np.zeros((threads, lanes), "float32")
+    return (lambda: run(x, out, passes)), float(once * passes)
+
+
+def stream_call(
+    threads: int, read: int, written: int, *, past_caches: bool
+) -> tuple[Callable[[], Any], float]:
+    """A call that reads and writes so many bytes once, and the bytes it moves.
+
+    Arguments: `read` is a multiple of `written`, or 0; with `past_caches` the stores leave the
+    caches alone.
+    """
+    lanes, reads = _lanes(), read // written
+    tasks = threads * _TASKS
+    steps = max(1, round(written / (4 * lanes * tasks)))
+    value = " + ".join(f"x[{k}, vt, vs, vl]" for k in range(reads)) or "T.float32(1)"
+    words = {"LANES": lanes, "TASKS": tasks, "READS": max(reads, 1), "VALUE": value,
+             "NOTES": '{"streaming_stores": 0}' if past_caches else "{}"}  # fmt: skip
+    run = _built(_STREAM, words, "stream", threads)
+    x = np.ones((max(reads, 1), tasks, steps, lanes), "float32")
+    y = _lines(tasks, steps, lanes)
+    return (lambda: run(x, y)), 4.0 * lanes * tasks * steps * (reads + 1)
+
+
+def _lines(*shape: int) -> np.ndarray:
+    """Zeros that begin at a line of memory, in the middle of a page.
+
+    Stores and later loads whose addresses agree in the last twelve bits wait for each other. NumPy
+    places large arrays at the beginning of a page.
+    """
+    count = int(np.prod(shape))
+    room = np.zeros(count + 2048, "float32")
+    start = (2048 - room.ctypes.data) % 4096 // 4
+    return room[start : start + count].reshape(shape)
+
+
+def _lanes() -> int:
+    return Target("native").vector_bits // 32
+
+
+def _built(text: str, words: dict[str, Any], name: str, threads: int) -> Callable[..., Any]:
+    for word, value in words.items():
+        text = text.replace(word, str(value))
+    set_num_threads(threads)
+    return build(from_source(text))[name]

@@ -1,0 +1,201 @@
+"""Stores past the caches: which results they are taken for, that all values arrive, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright.codegen.function import emit_function
+from blockwright.ir import structural_equal
+from blockwright.lower import lower
+from blockwright.support import BuildError, ScheduleError
+
+N = 1 << 14
+COPY = """
+@T.prim_func
+def main(A: T.Buffer((SIZE,), "float32"), B: T.Buffer((SIZE,), "float32")):
+    for i in range(SIZE):
+        with T.block("B"):
+            vi = T.axis.spatial(SIZE, i)
+            B[vi] = A[vi] * T.float32(2)
+"""
+SYMBOLIC = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in range(n):
+        with T.block("B"):
+            vi = T.axis.spatial(n, i)
+            B[vi] = A[vi] * T.float32(2)
+"""
+PLAIN_STORE, STREAMED_STORE = "vmovups", "vmovntps"
+
+
+def scheduled(text: str, least: int, *, parallel: bool = True, lanes: int = 8) -> bw.Schedule:
+    sch = bw.Schedule(bw.from_source(text))
+    (i,) = sch.get_loops(sch.get_block("B"))
+    i, _, lane = sch.split(i, [None, 16, lanes])
+    sch.vectorize(lane)
+    if parallel:
+        sch.parallel(i)
+    sch.annotate(i, "streaming_stores", least)
+    return sch
+
+
+def assembly(sch: bw.Schedule, target: str = "x86-64-v3") -> str:
+    return bw.build(sch.func, target).source("asm")
+
+
+def at(offset: int, count: int) -> np.ndarray:
+    """Zeros that begin `offset` bytes behind a line of memory."""
+    room = np.zeros(count + 64, "float32")
+    start = (offset - room.ctypes.data) % 64 // 4
+    return room[start : start + count]
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("size", [N, N + 3])
+def test_values_arrive_wherever_the_result_lies(size: int, parallel: bool) -> None:
+    """At the beginning of a line or not; from any thread, many times over."""
+    run = bw.build(scheduled(COPY.replace("SIZE", str(size)), 0, parallel=parallel).func)["main"]
+    a = np.arange(size, dtype="float32")
+    for offset in (0, 4, 16, 32, 60):
+        for _ in range(20):
+            b = at(offset, size)
+            run(a, b)
+            np.testing.assert_array_equal(b, 2 * a)
+
+
+def test_the_size_of_a_symbolic_result_decides_at_the_call() -> None:
+    module = bw.build(scheduled(SYMBOLIC, 4 * N).func)
+    for size in (0, 1, 100, N - 1, N, N + 5):
+        a, b = np.arange(size, dtype="float32"), at(0, size)
+        module["main"](a, b)
+        np.testing.assert_array_equal(b, 2 * a)
+
+
+def test_only_results_of_that_size_pass_the_caches_by() -> None:
+    text = COPY.replace("SIZE", str(N))
+    assert STREAMED_STORE in assembly(scheduled(text, 4 * N))
+    assert STREAMED_STORE not in assembly(scheduled(text, 4 * N + 1))
+
+
+def test_each_thread_waits_for_its_stores() -> None:
+    assert "sfence" in assembly(scheduled(COPY.replace("SIZE", str(N)), 0))
+
+
+def test_what_is_read_again_stays_in_the_caches() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((16384,), "float32"), B: T.Buffer((16384,), "float32")):
+    for i in range(16384):
+        with T.block("B"):
+            vi = T.axis.spatial(16384, i)
+            B[vi] = B[vi] + A[vi]
+"""
+    assert STREAMED_STORE not in assembly(scheduled(text, 0, parallel=False))
+
+
+def test_rows_that_begin_anywhere_are_stored_plainly() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((64, 1001), "float32"), B: T.Buffer((64, 1001), "float32")):
+    for i, j in T.grid(64, 1001):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * T.float32(2)
+"""
+    sch = bw.Schedule(bw.from_source(text))
+    i, j = sch.get_loops(sch.get_block("B"))
+    j, lane = sch.split(j, [None, 8])
+    sch.vectorize(lane)
+    sch.annotate(i, "streaming_stores", 0)
+    assert STREAMED_STORE not in assembly(sch)
+    a, b = np.random.rand(64, 1001).astype("float32"), at(0, 64 * 1001).reshape(64, 1001)
+    bw.build(sch.func)["main"](a, b)
+    np.testing.assert_array_equal(b, 2 * a)
+
+
+def test_the_interpreter_and_the_trace_know_the_annotation() -> None:
+    sch = scheduled(COPY.replace("SIZE", "64"), 0)
+    assert '"streaming_stores": 0' in sch.func.script()
+    a, b = np.arange(64, dtype="float32"), np.zeros(64, "float32")
+    bw.interpret(sch.func, a, b)
+    np.testing.assert_array_equal(b, 2 * a)
+    program = bw.from_source(COPY.replace("SIZE", "64"))
+    again = sch.trace.apply_to(program)
+    assert structural_equal(sch.func, again)
+
+
+ROWS = """
+@T.prim_func
+def main(A: T.Buffer((5, 64), "float32"), B: T.Buffer((5, 64), "float32")):
+    for i, j in T.grid(5, 64):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * A[vi, vj]
+"""
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_reads_are_fetched_for_later_rows(parallel: bool) -> None:
+    """One fetch for both reads of an element; rows beyond the last one are never read."""
+    sch = bw.Schedule(bw.from_source(ROWS))
+    i, j = sch.get_loops(sch.get_block("B"))
+    j, lane = sch.split(j, [None, 8])
+    sch.vectorize(lane)
+    sch.annotate(j, "read_ahead", 2)
+    if parallel:
+        sch.parallel(i)
+    assert bw.build(sch.func).source("llvm").count("call void @llvm.prefetch") == 1
+    a = np.random.default_rng(0).random((5, 64), dtype="f4")
+    b = np.zeros_like(a)
+    bw.build(sch.func)["main"](a, b)
+    np.testing.assert_array_equal(b, a * a)
+
+
+def test_an_outermost_loop_has_nothing_to_fetch_for() -> None:
+    sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
+    (i,) = sch.get_loops(sch.get_block("B"))
+    sch.annotate(i, "read_ahead", 1)
+    assert "prefetch" not in assembly(sch)
+
+
+@pytest.mark.parametrize("value", [-1, "all", True, 1.5])
+def test_a_number_of_bytes_is_wanted(value: object) -> None:
+    sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
+    (i,) = sch.get_loops(sch.get_block("B"))
+    with pytest.raises(ScheduleError, match="number of bytes") as caught:
+        sch.annotate(i, "streaming_stores", value)
+    assert caught.value.code == "BW304"
+
+
+def test_a_block_or_an_unrolled_loop_is_refused() -> None:
+    sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
+    block = sch.get_block("B")
+    with pytest.raises(ScheduleError, match="belongs on a loop"):
+        sch.annotate(block, "streaming_stores", 0)
+    (i,) = sch.get_loops(block)
+    sch.unroll(i)
+    with pytest.raises(ScheduleError, match="this one is unrolled"):
+        sch.annotate(i, "streaming_stores", 0)
+
+
+def test_a_build_refuses_what_no_step_has_checked() -> None:
+    text = COPY.replace("SIZE", "64").replace(
+        "range(64)", 'T.serial(64, annotations={"streaming_stores": -5})'
+    )
+    with pytest.raises(BuildError) as caught:
+        bw.build(bw.from_source(text))
+    assert caught.value.code == "BW636"
+
+
+def test_another_architecture_has_no_fence() -> None:
+    target = bw.Target("aarch64")
+    func = lower(scheduled(COPY.replace("SIZE", str(N)), 0, lanes=4).func, target)
+    text = emit_function(func, "main", target).text
+    assert "!nontemporal" in text
+    assert "sfence" not in text
