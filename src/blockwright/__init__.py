@@ -40,6 +40,7 @@ _EXPORTS: dict[str, str] = {
     "num_threads": "blockwright.runtime.threads",
     "set_num_threads": "blockwright.runtime.threads",
     "validate": "blockwright.api.validate",
+    "verify": "blockwright.verify",
 }
 _MODULES = frozenset({"ir", "tir", "script", "testing"})
 

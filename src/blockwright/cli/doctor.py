@@ -26,7 +26,7 @@ from blockwright.cli.session import output, size
 from blockwright.support import BlockwrightError
 
 REQUIRED = ("apache-tvm-ffi", "llvmlite", "ml_dtypes", "msgspec", "numpy", "rich", "typer")
-OPTIONAL = {"torch": "torch", "onnx": "onnx", "z3-solver": "prove"}
+OPTIONAL = {"torch": "torch", "onnx": "onnx", "islpy": "prove", "z3-solver": "prove"}
 _MODULES = {"apache-tvm-ffi": "tvm_ffi"}
 _MINIMUM = (3, 11)
 _MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "broken": ("FAIL", "bold red")}

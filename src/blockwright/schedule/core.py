@@ -25,8 +25,9 @@ from blockwright.schedule.state import Place, State, Step, Target, explained, sc
 from blockwright.schedule.substitute import resolved, translated, used_handles
 from blockwright.schedule.trace_text import call_text, short_value
 from blockwright.support import ScheduleError
+from blockwright.verify import verify
 
-Verify = Literal["check", "full"]
+Verify = Literal["check", "full", "prove"]
 
 
 class Dead(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class Core:
 
     Args:
         functions: tensor programs by name; the first one is worked on.
-        verify: "check" or "full"; see `Schedule`.
+        verify: "check", "full" or "prove"; see `Schedule`.
         seed: of the draws; None for another one each time.
     """
 
@@ -226,11 +227,13 @@ class Core:
         old = self.functions[function]
         replaced: dict[Handle, Entry] = {}
         if step.func is not old:
-            if self.verify == "full":
+            if self.verify != "check":
                 from_check = _well_formed(step.func)
                 if from_check:
                     raise schedule_error(record.path(), from_check, "BW309", step.func, help="the "
                                          "step is at fault, not its use: report it")  # fmt: skip
+            if self.verify == "prove":
+                _require_proof(record.path(), old, step.func)
             self.functions[function] = step.func
             replaced = self._forward(function, record.path(), step)
         outputs: list[Handle] = []
@@ -355,6 +358,19 @@ class Core:
         target = self.resolve(handle)
         assert isinstance(target, int)
         return target
+
+
+def _require_proof(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
+    """The program after a step is proved to mean what the one before meant."""
+    verdict = verify(before, after)
+    if verdict.verdict == "refuted":
+        raise schedule_error(name, f"the step changes what the program computes: {verdict.why}",
+                             "BW390", after, help="the step is at fault, unless it is one of "
+                             "sch.unsafe: report it")  # fmt: skip
+    if verdict.verdict == "unknown":
+        raise schedule_error(name, f"the step cannot be proved: {verdict.why}", "BW391", after,
+                             help='take another road to the same program, or verify="full" to do '
+                             "without proofs")  # fmt: skip
 
 
 def _well_formed(func: ir.PrimFunc) -> str:

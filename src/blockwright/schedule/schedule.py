@@ -21,7 +21,6 @@ from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 from blockwright.support import ScheduleError
 
 _LEVELS = {
-    "prove": "proofs of whole schedules are not there yet",
     "off": "no level skips the checks; steps that may change meaning stand in sch.unsafe",
 }
 
@@ -31,8 +30,10 @@ class Schedule(Compose, Shown):
 
     Args:
         program: a tensor program, or a module of which every tensor program can be scheduled.
-        verify: "check" proves the requirements of every step; "full" also checks after every step
-            that the program is well formed.
+        verify: "check" checks the requirements of every step; "full" also checks after every step
+            that the program is well formed; "prove" also proves, by `bw.verify`, that it computes
+            what it did before the step. A step that is refuted (BW390) or cannot be decided
+            (BW391) is refused, also one of `sch.unsafe`.
         seed: of what the schedule draws; None for something else on every run.
 
     Raises:
@@ -46,10 +47,10 @@ class Schedule(Compose, Shown):
         verify: Verify | str = "check",
         seed: int | None = 0,
     ) -> None:
-        if verify not in ("check", "full"):
+        if verify not in ("check", "full", "prove"):
             why = _LEVELS.get(verify)
             raise ScheduleError(f"verify={verify!r} is not a level" + (f": {why}" if why else ""),
-                                code="BW304", help='use "check" or "full"')  # fmt: skip
+                                code="BW304", help='use "check", "full" or "prove"')  # fmt: skip
         if not isinstance(program, (ir.PrimFunc, ir.IRModule)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ScheduleError(f"cannot schedule a {type(program).__name__}", code="BW304",
                                 help="pass a tensor program or a module of them")  # fmt: skip

@@ -153,6 +153,8 @@ CODES: dict[str, str] = {
     "BW373": "Operands do not have the type, scope, alignment or layout the intrinsic demands.",
     "BW380": "Loops of one kernel would be bound to one thread axis with different extents.",
     "BW381": "Nested loops bound to one thread axis would separate what belongs together.",
+    "BW390": "A step that is to be proved was refuted: the program would compute something else.",
+    "BW391": "A step that is to be proved could be neither proved nor refuted.",
     # ------------------------------------------------------------------------ graph and operators
     "BW400": "A graph function is not valid, in a way that no other code names.",
     "BW401": "An operator does not take these arguments.",
@@ -281,5 +283,6 @@ CODES: dict[str, str] = {
     "BW923": "Arguments of the model are missing on the command line.",
     "BW924": "An argument on the command line is none of the model's, or is given twice.",
     "BW925": "There is no such error code.",
+    "BW926": "Proofs need a solver that is not installed.",
 }
 """The rule that each code stands for, in the order of the codes."""

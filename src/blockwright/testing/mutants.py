@@ -1,0 +1,149 @@
+"""Wrong programs made from right ones: one small error, as a faulty schedule step would make it.
+
+What comes out may still be right (a condition that always holds can be left out), so whoever counts
+errors that were missed runs the mutant first.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from blockwright import ir
+
+
+class _Replace(ir.Mutator):
+    """Puts a node in the place of one node object."""
+
+    def __init__(self, old: ir.Node, new: ir.Node) -> None:
+        super().__init__()
+        self._memo[old] = new
+
+
+def _replaced(func: ir.PrimFunc, old: ir.Node, new: ir.Node) -> ir.PrimFunc:
+    return func.replace(body=_Replace(old, new)(func.body))
+
+
+def _drop_init(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    found = [b for b in ir.blocks(func.body) if b.init is not None]
+    if not found:
+        return None
+    block = chance.choice(found)
+    return _replaced(func, block, block.replace(init=None))
+
+
+def _shift_index(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    found = [a for a in ir.accesses(func.body) if a.indices]
+    if not found:
+        return None
+    access: Any = chance.choice(found)
+    k = chance.randrange(len(access.indices))
+    index = access.indices[k]
+    if index.dtype.lanes != 1:
+        return None
+    moved = ir.add(index, chance.choice((-1, 1)))
+    indices = (*access.indices[:k], moved, *access.indices[k + 1 :])
+    return _replaced(func, access, access.replace(indices=indices))
+
+
+def _swap_bindings(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    found = [r for r in ir.collect(func.body, ir.BlockRealize) if len(r.iter_values) > 1]
+    if not found:
+        return None
+    realize = chance.choice(found)
+    values = list(realize.iter_values)
+    i, j = chance.sample(range(len(values)), 2)
+    if values[i].dtype is not values[j].dtype:
+        return None
+    values[i], values[j] = values[j], values[i]
+    return _replaced(func, realize, realize.replace(iter_values=tuple(values)))
+
+
+def _drop_predicate(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    found = [r for r in ir.collect(func.body, ir.BlockRealize)
+             if not ir.is_const_int(r.predicate, 1)]  # fmt: skip
+    if not found:
+        return None
+    realize = chance.choice(found)
+    return _replaced(func, realize, realize.replace(predicate=ir.const(True, "bool")))
+
+
+def _change_extent(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    found = ir.loops(func.body)
+    if not found:
+        return None
+    loop = chance.choice(found)
+    extent = ir.add(loop.extent, chance.choice((-1, 1)))
+    return _replaced(func, loop, loop.replace(extent=extent))
+
+
+def _change_binding(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    found = [r for r in ir.collect(func.body, ir.BlockRealize) if r.iter_values]
+    if not found:
+        return None
+    realize = chance.choice(found)
+    k = chance.randrange(len(realize.iter_values))
+    values = list(realize.iter_values)
+    numbers = [n for n in ir.collect(values[k], ir.IntImm) if n.value > 1]
+    if numbers and chance.random() < 0.7:
+        number = chance.choice(numbers)
+        changed = number.replace(value=number.value + chance.choice((-1, 1)))
+        values[k] = _Replace(number, changed)(values[k])
+    else:
+        values[k] = ir.add(values[k], 1)
+    return _replaced(func, realize, realize.replace(iter_values=tuple(values)))
+
+
+def _swap_statements(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    found = ir.collect(func.body, ir.SeqStmt)
+    if not found:
+        return None
+    stmt = chance.choice(found)
+    k = chance.randrange(len(stmt.seq) - 1)
+    parts = [*stmt.seq[:k], stmt.seq[k + 1], stmt.seq[k], *stmt.seq[k + 2 :]]
+    return _replaced(func, stmt, stmt.replace(seq=tuple(parts)))
+
+
+def _drop_statement(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    found = ir.collect(func.body, ir.SeqStmt)
+    if not found:
+        return None
+    stmt = chance.choice(found)
+    k = chance.randrange(len(stmt.seq))
+    return _replaced(func, stmt, ir.seq([*stmt.seq[:k], *stmt.seq[k + 1 :]]))
+
+
+def _other_buffer(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
+    loads = ir.collect(func.body, ir.BufferLoad)
+    pairs = [(a, b.buffer) for a in loads for b in loads if a.buffer is not b.buffer
+             and a.buffer.dtype is b.buffer.dtype and a.buffer.ndim == b.buffer.ndim
+             and all(map(ir.structural_equal, a.buffer.shape, b.buffer.shape))]  # fmt: skip
+    if not pairs:
+        return None
+    load, buffer = chance.choice(pairs)
+    return _replaced(func, load, load.replace(buffer=buffer))
+
+
+Mutation = Callable[[ir.PrimFunc, random.Random], ir.PrimFunc | None]
+MUTATIONS: dict[str, Mutation] = {
+    "drop an initial value": _drop_init,
+    "shift an index": _shift_index,
+    "swap bindings": _swap_bindings,
+    "drop a predicate": _drop_predicate,
+    "change an extent": _change_extent,
+    "change a binding": _change_binding,
+    "swap statements": _swap_statements,
+    "drop a statement": _drop_statement,
+    "read another buffer": _other_buffer,
+}
+
+
+def mutant(func: ir.PrimFunc, chance: random.Random) -> tuple[str, ir.PrimFunc] | None:
+    """A program with one error, and what the error is; None when none was found in a few draws."""
+    for _ in range(8):
+        name = chance.choice(list(MUTATIONS))
+        made = MUTATIONS[name](func, chance)
+        if made is not None and not ir.structural_equal(made, func):
+            return name, made
+    return None

@@ -1,0 +1,130 @@
+"""The verdicts on a few random schedules, in a process of their own."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.support import BlockwrightError
+from blockwright.testing.check import assert_same_meaning
+from blockwright.testing.generators import random_program
+from blockwright.testing.moves import MOVES, Player
+from blockwright.testing.mutants import mutant
+from blockwright.verify import verify
+
+CHUNK = 5
+HINTS = frozenset("annotate annotate_buffer_access unannotate unroll".split())
+"""Steps that leave every instance, element and order as it was."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What is drawn, and whether errors are put in."""
+
+    length: int = 12
+    often: tuple[str, ...] = ()
+    sizes: str = "any"
+    mutants: bool = False
+
+
+class Verdicts(msgspec.Struct):
+    """What became of steps: verdicts by primitive (or error), reasons, seconds, and findings.
+
+    `open` says where to find each verdict that is neither a proof nor wrong, with its reason.
+    """
+
+    counts: dict[str, Counter[str]] = {}
+    reasons: dict[str, Counter[str]] = {}
+    seconds: list[float] = []
+    open: list[str] = []
+    wrong: list[str] = []
+
+    def note(self, name: str, verdict: str, why: str, seconds: float) -> None:
+        self.counts.setdefault(name, Counter())[verdict] += 1
+        if verdict != "proved":
+            self.reasons.setdefault(name, Counter())[f"{verdict}: {why[:110]}"] += 1
+        self.seconds.append(seconds)
+
+    def add(self, other: Verdicts) -> None:
+        for mine, theirs in ((self.counts, other.counts), (self.reasons, other.reasons)):
+            for name, counter in theirs.items():
+                mine.setdefault(name, Counter()).update(counter)
+        self.seconds += other.seconds
+        self.open += other.open
+        self.wrong += other.wrong
+
+    @property
+    def steps(self) -> int:
+        return len(self.seconds)
+
+    def table(self) -> str:
+        """One line per primitive, and the commonest reasons."""
+        lines = [f"{'step':26}{'proved':>8}{'unknown':>9}{'refuted':>9}{'share':>8}  why not"]
+        for name in sorted(self.counts):
+            found = self.counts[name]
+            share = found["proved"] / found.total()
+            why = "; ".join(f"{n}× {text}" for text, n in
+                            self.reasons.get(name, Counter[str]()).most_common(2))  # fmt: skip
+            lines.append(f"{name:26}{found['proved']:>8}{found['unknown']:>9}"
+                         f"{found['refuted']:>9}{share:>8.1%}  {why}")  # fmt: skip
+        times = sorted(self.seconds)
+        if times:
+            quantiles = [times[int(q * (len(times) - 1))] * 1e3 for q in (0.5, 0.95, 0.99, 1)]
+            lines.append("milliseconds: median {:.0f}, 95 % {:.0f}, 99 % {:.0f}, worst {:.0f}"
+                         .format(*quantiles))  # fmt: skip
+        return "\n".join(lines)
+
+
+def judge(first: int, settings: Settings) -> Verdicts:
+    """The verdicts on the steps of a few seeds from `first` on."""
+    found = Verdicts()
+    symbolic = {"static": False, "symbolic": True}.get(settings.sizes)
+    for seed in range(first, first + CHUNK):
+        player = Player(random_program(seed, symbolic=symbolic), MOVES, seed, settings.often)
+        chance = random.Random(seed)
+        for _ in range(settings.length):
+            before, taken = player.sch.func, len(player.taken)
+            player.play(1)
+            if len(player.taken) == taken or player.sch.func is before:
+                continue
+            name, after = player.taken[-1], player.sch.func
+            if settings.mutants:
+                made = mutant(after, chance)
+                if made is None:
+                    continue
+                name, after = made
+            elif name in HINTS:
+                continue
+            where = f"seed {seed}, step {len(player.taken)}"
+            _judge(found, name, before, after, where, settings.mutants)
+    return found
+
+
+def _judge(found: Verdicts, name: str, before: ir.PrimFunc, after: ir.PrimFunc, where: str,
+           wrong: bool) -> None:  # fmt: skip
+    start = time.process_time()
+    verdict = verify(before, after)
+    seconds = time.process_time() - start
+    found.note(name, verdict.verdict, verdict.why, seconds)
+    if seconds > 2:
+        found.reasons.setdefault("(slow)", Counter())[f"{where}: {name} {seconds:.1f} s"] += 1
+    if verdict.verdict == "unknown":
+        found.open.append(f"{where}: {name}: {verdict.why}")
+    missed = wrong and verdict.verdict == "proved" and differ(before, after, range(4))
+    if missed or (not wrong and verdict.verdict == "refuted"):
+        found.wrong.append(f"{where}: {name}: {verdict.verdict}: {verdict.why}\n"
+                           f"--- before\n{before!r}\n--- after\n{after!r}")  # fmt: skip
+
+
+def differ(before: ir.PrimFunc, after: ir.PrimFunc, seeds: Sequence[int]) -> bool:
+    """Whether two programs are seen to differ on the interpreter."""
+    for seed in seeds:
+        try:
+            assert_same_meaning(before, after, seed=seed)
+        except (AssertionError, BlockwrightError):
+            return True
+    return False

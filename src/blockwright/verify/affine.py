@@ -1,0 +1,159 @@
+"""Index expressions as text for isl: quasi-affine forms, conditions on them, or nothing.
+
+What comes back stands for the same mathematical integer as the expression; None says that it is no
+quasi-affine form in the names given (a product of variables, a division by a variable, a load).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from blockwright import ir
+
+Names = Mapping[ir.Var, str]
+
+_COMPARISONS: dict[type[ir.Expr], str] = {
+    ir.EQ: "=", ir.NE: "!=", ir.LT: "<", ir.LE: "<=", ir.GT: ">", ir.GE: ">=",
+}  # fmt: skip
+TRUE, FALSE = "(0 = 0)", "(0 = 1)"
+
+
+def constant(expr: ir.Expr) -> int | None:
+    """The value of an integer expression without variables; None for any other."""
+    match expr:
+        case ir.IntImm():
+            return expr.value
+        case ir.Cast() if expr.type.is_int and expr.type.bits >= 32:
+            return constant(expr.value)
+        case ir.Add() | ir.Sub() | ir.Mul() | ir.FloorDiv() | ir.FloorMod() | ir.Min() | ir.Max():
+            a, b = constant(expr.a), constant(expr.b)
+            if a is None or b is None:
+                return None
+            if isinstance(expr, (ir.FloorDiv, ir.FloorMod)) and b == 0:
+                return None
+            return _FOLDS[type(expr)](a, b)
+        case _:
+            return None
+
+
+_FOLDS: dict[type[ir.Expr], Callable[[int, int], int]] = {
+    ir.Add: lambda a, b: a + b, ir.Sub: lambda a, b: a - b, ir.Mul: lambda a, b: a * b,
+    ir.FloorDiv: lambda a, b: a // b, ir.FloorMod: lambda a, b: a % b, ir.Min: min, ir.Max: max,
+}  # fmt: skip
+
+
+def is_index_type(dtype: ir.DType) -> bool:
+    """Whether values of a type can be mathematical integers of the program."""
+    return dtype.is_int and dtype.lanes == 1
+
+
+def affine(expr: ir.Expr, names: Names) -> str | None:
+    """An integer index expression in isl's notation."""
+    if not is_index_type(expr.dtype):
+        return None
+    match expr:
+        case ir.IntImm():
+            return f"({expr.value})"
+        case ir.Var():
+            return names.get(expr)
+        case ir.Cast():
+            if expr.type.bits < 32 or not is_index_type(expr.value.dtype):
+                return None
+            return affine(expr.value, names) if expr.value.dtype.bits >= 32 else None
+        case ir.Add() | ir.Sub():
+            a, b = affine(expr.a, names), affine(expr.b, names)
+            sign = "+" if isinstance(expr, ir.Add) else "-"
+            return None if a is None or b is None else f"({a} {sign} {b})"
+        case ir.Mul():
+            return _product(expr, names)
+        case ir.FloorDiv() | ir.FloorMod():
+            by, a = constant(expr.b), affine(expr.a, names)
+            if by is None or by <= 0 or a is None:
+                return None
+            return f"floor({a}/{by})" if isinstance(expr, ir.FloorDiv) else f"({a} mod {by})"
+        case ir.Min() | ir.Max():
+            a, b = affine(expr.a, names), affine(expr.b, names)
+            name = "min" if isinstance(expr, ir.Min) else "max"
+            return None if a is None or b is None else f"{name}({a}, {b})"
+        case ir.Div() | ir.Mod():
+            return _truncating(expr, names)
+        case ir.Select():
+            return _choice(expr.condition, expr.true_value, expr.false_value, names)
+        case ir.Call():
+            if expr.op == "if_then_else":
+                test, yes, no = expr.args
+                return _choice(test, yes, no, names)
+            return affine(expr.args[0], names) if expr.op == "likely" else None
+        case _:
+            return None
+
+
+def _product(expr: ir.Mul, names: Names) -> str | None:
+    for factor, other in ((expr.a, expr.b), (expr.b, expr.a)):
+        value = constant(factor)
+        if value is not None:
+            text = affine(other, names)
+            return None if text is None else f"({value} * {text})"
+    return None
+
+
+def _truncating(expr: ir.Div | ir.Mod, names: Names) -> str | None:
+    """Division towards zero by a positive constant, by the sign of what is divided."""
+    by, a = constant(expr.b), affine(expr.a, names)
+    if by is None or by <= 0 or a is None:
+        return None
+    quotient = f"({a} >= 0 ? floor({a}/{by}) : -floor((-{a})/{by}))"
+    return quotient if isinstance(expr, ir.Div) else f"({a} - {by} * {quotient})"
+
+
+def _choice(test: ir.Expr, yes: ir.Expr, no: ir.Expr, names: Names) -> str | None:
+    """A selection by one comparison, which is what isl's notation takes."""
+    c, a, b = condition(test, names), affine(yes, names), affine(no, names)
+    plain = isinstance(test, ir.CompareOp) and not test.a.dtype.is_bool
+    if c is None or a is None or b is None or not plain or isinstance(test, ir.NE):
+        return None
+    return f"({c[1:-1]} ? {a} : {b})"
+
+
+def condition(expr: ir.Expr, names: Names) -> str | None:
+    """A condition on index expressions in isl's notation."""
+    match expr:
+        case ir.IntImm() if expr.dtype.is_bool:
+            return TRUE if expr.value else FALSE
+        case ir.Not():
+            a = condition(expr.a, names)
+            return None if a is None else f"(not {a})"
+        case ir.And() | ir.Or():
+            a, b = condition(expr.a, names), condition(expr.b, names)
+            word = "and" if isinstance(expr, ir.And) else "or"
+            return None if a is None or b is None else f"({a} {word} {b})"
+        case ir.CompareOp():
+            if expr.a.dtype.is_bool:
+                return _same_truth(expr, names)
+            a, b = affine(expr.a, names), affine(expr.b, names)
+            sign = _COMPARISONS[type(expr)]
+            return None if a is None or b is None else f"({a} {sign} {b})"
+        case ir.Call() if expr.op == "likely":
+            return condition(expr.args[0], names)
+        case ir.Select():
+            return _either(expr.condition, expr.true_value, expr.false_value, names)
+        case ir.Call() if expr.op == "if_then_else":
+            test, yes, no = expr.args
+            return _either(test, yes, no, names)
+        case _:
+            return None
+
+
+def _same_truth(expr: ir.CompareOp, names: Names) -> str | None:
+    a, b = condition(expr.a, names), condition(expr.b, names)
+    if a is None or b is None or not isinstance(expr, (ir.EQ, ir.NE)):
+        return None
+    same = f"(({a} and {b}) or ((not {a}) and (not {b})))"
+    return same if isinstance(expr, ir.EQ) else f"(not {same})"
+
+
+def _either(test: ir.Expr, yes: ir.Expr, no: ir.Expr, names: Names) -> str | None:
+    c, a, b = condition(test, names), condition(yes, names), condition(no, names)
+    if c is None or a is None or b is None:
+        return None
+    return f"(({c} and {a}) or ((not {c}) and {b}))"

@@ -1,0 +1,44 @@
+"""From a proof attempt to a verdict: what failed is tried on the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from blockwright import ir
+from blockwright.support import BlockwrightError
+from blockwright.verify.proof import Claim
+from blockwright.verify.replay import counterexample, default_sizes
+from blockwright.verify.verdict import Counterexample, Mismatch, Unknown, Verdict
+
+
+def decide(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
+    """Prove, else refute, else say what is not known."""
+    if ir.structural_equal(before, after):
+        return Verdict("proved")
+    claim = Claim(before, after)
+    sizes: dict[str, int] = {}
+    try:
+        claim.prove()
+    except Mismatch as problem:
+        why = str(problem)
+        sizes = {claim.symbols[name].name: value for name, value in problem.sizes.items()
+                 if name in claim.symbols}  # fmt: skip
+    except Unknown as problem:
+        why = str(problem)
+    else:
+        return Verdict("proved")
+    for known in (sizes, {}) if sizes else ({},):
+        found = _run(before, after, known)
+        if found is not None:
+            return Verdict("refuted", f"{found.difference} ({why})", found)
+    return Verdict("unknown", why)
+
+
+def _run(
+    before: ir.PrimFunc, after: ir.PrimFunc, sizes: Mapping[str, int]
+) -> Counterexample | None:
+    """Run both programs; a program that cannot be run leaves the question open."""
+    try:
+        return counterexample(before, after, default_sizes(before, sizes))
+    except BlockwrightError:
+        return None

@@ -1,0 +1,226 @@
+"""Which stores a read sees: the last plain store of the element, and the updates since then.
+
+Order is decided at the first place where two statements part. So only the loops that a reader and
+its writers share take part in a query, often none: then the writers are gone through from the last
+to the first. Where they share loops, isl's
+dataflow analysis decides, or the proof that all stores of an element come before its reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import reduce
+
+import islpy as isl
+import msgspec
+
+from blockwright.verify.frame import Frame, Step
+from blockwright.verify.program import Program, Statement
+from blockwright.verify.verdict import Unknown
+
+
+class Seen(msgspec.Struct, frozen=True, eq=False):
+    """What reads see.
+
+    Attributes:
+        plain: last stores, and for each the map reader instance → its instance.
+        updates: updates since then, likewise; an instance may see many.
+        nothing: reader instances that see no store.
+    """
+
+    plain: list[tuple[Statement, isl.Map]]
+    updates: list[tuple[Statement, isl.Map]]
+    nothing: isl.Set
+
+
+def part(a: tuple[Step, ...], b: tuple[Step, ...]) -> int | None:
+    """The first place in written order at which two paths differ; None when one is the other."""
+    for k, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return k
+    return None
+
+
+class Flow:
+    """Answers for one program, each writer's facts found once.
+
+    Attributes:
+        ahead: whether to look first if all stores of an element come before its reads, which gives
+            simpler relations for some programs and costs more for others.
+    """
+
+    def __init__(self, program: Program, ahead: bool) -> None:
+        self.program = program
+        self.ahead = ahead
+        self.by_name = {s.frame.name: s for s in program.statements}
+        self._ordered: dict[Statement, bool] = {}
+        self._injective: dict[Statement, bool] = {}
+
+    def seen(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
+        """What instances of a frame see that read elements of a buffer."""
+        nothing = read.domain()
+        if not writers:
+            return Seen([], [], nothing)
+        static = self._static(frame, writers)
+        if static is not None:
+            return self._in_order(read, static)
+        found = self._before(frame, read, writers) if self.ahead else None
+        return found or self._analysed(frame, read, writers)
+
+    # ------------------------------------------------------------------ written order alone
+    def _static(self, frame: Frame, writers: list[Statement]) -> list[Statement] | None:
+        """The writers before a reader, in order; None when loops decide the order too."""
+        found: list[Statement] = []
+        for writer in writers:
+            at = part(frame.path, writer.frame.path)
+            if at is None or any(isinstance(s, str) for s in frame.path[:at]):
+                return None
+            if _before(writer.frame.path, frame.path, at):
+                found.append(writer)
+        found.sort(key=_position)
+        for first, second in itertools.pairwise(found):
+            at = part(first.frame.path, second.frame.path)
+            if at is None or any(isinstance(s, str) for s in first.frame.path[:at]):
+                same = first.block is second.block and first.init and not second.init
+                if not (same and second.combiner and self._starts(first, second)):
+                    return None
+        return found if all(w.combiner or self._once(w) for w in found) else None
+
+    def _once(self, writer: Statement) -> bool:
+        """Whether a statement stores each element once."""
+        if writer not in self._injective:
+            self._injective[writer] = bool(writer.write.is_injective())
+        return self._injective[writer]
+
+    def _starts(self, init: Statement, update: Statement) -> bool:
+        """Whether an initial value that is stored once comes before all updates of its element."""
+        if init not in self._ordered:
+            depth = part(init.frame.path, update.frame.path)
+            steps = init.frame.path[:depth]
+            pairs = update.write.apply_range(init.write.reverse())  # update → init of the element
+            late = update.frame.time(steps).lex_lt_map(init.frame.time(steps))
+            self._ordered[init] = self._once(init) and bool(late.intersect(pairs).is_empty())
+        return self._ordered[init]
+
+    def _in_order(self, read: isl.Map, writers: list[Statement]) -> Seen:
+        plain: list[tuple[Statement, isl.Map]] = []
+        updates: list[tuple[Statement, isl.Map]] = []
+        open_reads = read
+        for writer in reversed(writers):
+            pairs = open_reads.apply_range(writer.write.reverse())
+            if pairs.is_empty():
+                continue
+            if writer.combiner:
+                updates.append((writer, pairs))
+            else:
+                plain.append((writer, pairs))
+                open_reads = open_reads.subtract_domain(pairs.domain())
+        return Seen(plain, updates, open_reads.domain())
+
+    # ------------------------------------------------------------------ all stores come first
+    def _before(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen | None:
+        """What is seen where every store of an element comes before its reads, and its one plain
+        store before its updates; None when that does not hold."""
+        plain = [w for w in writers if not w.combiner]
+        if not all(self._once(w) for w in plain):
+            return None
+        seen = Seen([], [], read.domain())
+        nothing = read.domain()
+        for writer in writers:
+            pairs = read.apply_range(writer.write.reverse())
+            if not self._earlier(writer.frame, frame, pairs.reverse()):
+                return None
+            if writer.combiner:
+                seen.updates.append((writer, pairs))
+            elif not pairs.is_empty():
+                if not pairs.domain().is_subset(nothing):
+                    return None  # several plain stores of one element
+                nothing = nothing.subtract(pairs.domain())
+                seen.plain.append((writer, pairs))
+        for first, (later, _) in itertools.product(plain, seen.updates):
+            pairs = first.write.apply_range(later.write.reverse())
+            if not self._earlier(first.frame, later.frame, pairs):
+                return None
+        updates = [(w, pairs) for w, pairs in seen.updates if not pairs.is_empty()]
+        return Seen(seen.plain, updates, nothing)
+
+    def _earlier(self, first: Frame, second: Frame, pairs: isl.Map) -> bool:
+        """Whether of all pairs of instances the first one runs earlier."""
+        at = part(first.path, second.path)
+        if at is None:
+            return False
+        a, b = first.path[: at + 1], second.path[: at + 1]
+        late = first.time(a).lex_ge_map(second.time(b))
+        return bool(late.is_disjoint(pairs))
+
+    # ------------------------------------------------------------------ isl's dataflow analysis
+    def _analysed(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
+        paths = [frame.path, *(w.frame.path for w in writers)]
+        steps = _deciding(paths)
+        plain = [w for w in writers if not w.combiner]
+        updates = [w for w in writers if w.combiner]
+        if not all(self._told_apart(w, steps) for w in plain):
+            steps = max(map(len, paths))
+        info = isl.UnionAccessInfo.from_sink(read.to_union_map())
+        if plain:
+            info = info.set_must_source(_union([w.write for w in plain]))
+        if updates:
+            info = info.set_may_source(_union([w.write for w in updates]))
+        frames = {f.name: f for f in (frame, *(w.frame for w in writers))}
+        when = _union([f.time(_padded(f.path, steps)) for f in frames.values()])
+        flow = info.set_schedule_map(when).compute_flow()
+        found = flow.get_may_dependence().reverse()
+        seen = Seen([], [], read.domain())
+        covered = isl.Set.empty(read.domain().get_space())
+        for pairs in maps_of(found):
+            writer = self.by_name[pairs.get_tuple_name(isl.dim_type.out)]
+            if writer.combiner:
+                seen.updates.append((writer, pairs))
+                continue
+            if not pairs.is_single_valued() or not covered.is_disjoint(pairs.domain()):
+                raise Unknown(f"which store of {writer.buffer.name} is the last one")
+            covered = covered.union(pairs.domain())
+            seen.plain.append((writer, pairs))
+        return Seen(seen.plain, seen.updates, seen.nothing.subtract(covered))
+
+    def _told_apart(self, writer: Statement, steps: int) -> bool:
+        """Whether the deciding steps tell the stores of one element by a statement apart."""
+        if self._once(writer):
+            return True
+        when = writer.frame.time(_padded(writer.frame.path, steps))
+        return bool(writer.write.range_product(when).is_injective())
+
+
+def _position(statement: Statement) -> tuple[int, ...]:
+    """Places in written order, loops left out: sorts statements that loops do not order."""
+    return tuple(s for s in statement.frame.path if isinstance(s, int))
+
+
+def _before(a: tuple[Step, ...], b: tuple[Step, ...], at: int) -> bool:
+    x, y = a[at], b[at]
+    assert isinstance(x, int)
+    assert isinstance(y, int)
+    return x < y
+
+
+def _deciding(paths: list[tuple[Step, ...]]) -> int:
+    """How many steps decide the order of all pairs of statements."""
+    needed = 0
+    for a, b in itertools.combinations(paths, 2):
+        at = part(a, b)
+        needed = max(needed, max(len(a), len(b)) if at is None else at + 1)
+    return needed
+
+
+def _padded(path: tuple[Step, ...], count: int) -> tuple[Step, ...]:
+    return (*path[:count], *(0 for _ in range(count - len(path))))
+
+
+def _union(parts: list[isl.Map]) -> isl.UnionMap:
+    return reduce(lambda a, b: a.union(b), [m.to_union_map() for m in parts])
+
+
+def maps_of(union: isl.UnionMap) -> list[isl.Map]:
+    """The maps of a union, one per pair of spaces."""
+    found = union.get_map_list()
+    return [found.get_at(k) for k in range(found.n_map())]

@@ -1,0 +1,65 @@
+"""Vector code as scalar code: a store of n lanes is one store in a vectorized loop of n steps."""
+
+from __future__ import annotations
+
+import msgspec
+
+from blockwright import ir
+from blockwright.verify.verdict import Unknown
+
+
+class Lanes(msgspec.Struct, frozen=True, eq=False):
+    """The loop over the lanes of a store."""
+
+    var: ir.Var
+    count: int
+
+
+def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, Lanes | None]:
+    """The store of one lane, and the loop over lanes; a scalar store stays as it is."""
+    count = store.indices[-1].dtype.lanes if store.indices else 1
+    if count == 1 and store.value.dtype.lanes == 1:
+        return store, None
+    if store.value.dtype.lanes != count:
+        raise Unknown("a store of vectors whose lanes are no elements")
+    lane = ir.Var("lane", ir.dtype_of("int64"))
+    to_lane = _Lane(lane)
+    predicate = None if store.predicate is None else to_lane(store.predicate)
+    made = ir.BufferStore(store.buffer, to_lane(store.value), tuple(map(to_lane, store.indices)),
+                          predicate)  # fmt: skip
+    return made, Lanes(lane, count)
+
+
+class _Lane(ir.Mutator):
+    """One lane of vector expressions."""
+
+    def __init__(self, lane: ir.Var) -> None:
+        super().__init__()
+        self.lane = lane
+
+    def rewrite_Ramp(self, node: ir.Ramp) -> ir.Expr:
+        lane = ir.cast_to(self.lane, node.base.dtype.element)
+        return ir.Add(node.base, ir.Mul(lane, node.stride))
+
+    def rewrite_Broadcast(self, node: ir.Broadcast) -> ir.Expr:
+        return node.value
+
+    def rewrite_Shuffle(self, node: ir.Shuffle) -> ir.Expr:
+        raise Unknown("a shuffle of vector lanes")
+
+    def rewrite_Cast(self, node: ir.Cast) -> ir.Expr:
+        return ir.Cast(node.type.element, self(node.value))
+
+    def rewrite_Call(self, node: ir.Call) -> ir.Expr:
+        if node.op.startswith("vector_reduce") or ir.op_row(node.op).kind == "effect":
+            raise Unknown(f"the vector operation {node.op}")
+        return ir.Call(node.op, tuple(map(self, node.args)), node.type.element)
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
+        if node.dtype.lanes == 1:
+            return node
+        plain = ir.BufferLoad(node.buffer, tuple(map(self, node.indices)))
+        if node.predicate is None:
+            return plain
+        zero = ir.const(0, node.buffer.dtype)
+        return ir.Call("if_then_else", (self(node.predicate), plain, zero), plain.dtype)

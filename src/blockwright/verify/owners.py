@@ -1,0 +1,83 @@
+"""Copies of buffers: which iterations have one for themselves.
+
+A buffer that a block allocates is fresh at each visit of the block; one that is touched only inside
+a parallel loop is fresh in each of its iterations; on-chip memory belongs to the threads that do
+not share its scope. Such a buffer is taken as one with an axis more for each of these loops. A
+value that would cross from one copy to another is then one that nobody wrote.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.verify.frame import Loop, Step
+from blockwright.verify.verdict import Unknown
+
+Path = tuple[ir.For, ...]
+_BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+
+
+class Owners:
+    """Where the buffers of a program are allocated and used."""
+
+    def __init__(self, body: ir.Stmt) -> None:
+        self.allocated: dict[ir.Buffer, Path] = {}
+        self.used: dict[ir.Buffer, Path] = {}
+        self.tags: dict[ir.Buffer, tuple[str, ...]] = {}
+        self._visit(body, ())
+        self.loops = {b: self._owning(b) for b in self.allocated}
+
+    def copies(self, buffer: ir.Buffer, loops: tuple[Loop, ...]) -> tuple[Step, ...]:
+        """The loops whose values tell the copies of a buffer apart, at an access under `loops`."""
+        if buffer not in self.allocated:
+            return ()
+        owning = self.loops[buffer]
+        found = [loop.name for loop in loops if loop.node is not None and loop.node in owning]
+        if buffer.scope == "global":
+            return tuple(found)
+        by_tag = sorted((loop.tag, loop.name) for loop in loops
+                        if loop.tag and not shares(buffer.scope, loop.tag)
+                        and loop.name not in found)  # fmt: skip
+        tags = tuple(tag for tag, _ in by_tag)
+        if self.tags.setdefault(buffer, tags) != tags:
+            raise Unknown(f"{buffer.name} in scope {buffer.scope!r} is used under different "
+                          "thread axes")  # fmt: skip
+        return (*found, *(name for _, name in by_tag))
+
+    def _owning(self, buffer: ir.Buffer) -> set[ir.For]:
+        """Loops around the allocation, and those down to the innermost parallel one around all
+        uses."""
+        outside, around = self.allocated[buffer], self.used.get(buffer, ())
+        depth = len(outside)
+        for k in range(len(outside), len(around)):
+            if around[k].kind is ir.ForKind.PARALLEL:
+                depth = k + 1
+        return set(around[:depth]) if around else set(outside)
+
+    def _visit(self, node: ir.Node, path: Path) -> None:
+        if isinstance(node, ir.Buffer):
+            known = self.used.get(node, path)
+            common = [a for a, b in zip(known, path, strict=False) if a is b]
+            self.used[node] = tuple(common)
+        elif isinstance(node, ir.For):
+            self._visit(node.min, path)
+            self._visit(node.extent, path)
+            self._visit(node.body, (*path, node))
+        elif isinstance(node, ir.Block):
+            self.allocated.update(dict.fromkeys(node.alloc_buffers, path))
+            for view in node.match_buffers:
+                self._visit(view.source, path)
+            for part in (node.init, node.body):
+                if part is not None:
+                    self._visit(part, path)
+        else:
+            for child in node.children():
+                self._visit(child, path)
+
+
+def shares(scope: str, tag: str) -> bool:
+    """Whether the members along a thread axis see one copy of a buffer in a storage scope."""
+    if scope == "global":
+        return True
+    if scope.startswith("shared"):
+        return tag not in _BLOCK_AXES
+    return scope != "local" and tag == "threadIdx.x"

@@ -1,0 +1,420 @@
+"""A tensor program as statements with instances: what the proofs look at.
+
+`Program` walks a function once. Every store is a `Statement`; so is what holds at entry in a
+parameter that the program writes. Values bound to variables are substituted where they are used. A
+store that combines an element with a value (`C[i] = C[i] + e`) is an *update*, whose order among
+other updates of the element is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+import islpy as isl
+import msgspec
+
+from blockwright import ir
+from blockwright.verify.affine import affine, condition
+from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, Step, size_text
+from blockwright.verify.lanes import scalar_store
+from blockwright.verify.owners import Owners
+from blockwright.verify.tuples import Combination, Joint, joint_update
+from blockwright.verify.verdict import Unknown
+
+FIRST, LAST = -1, 1 << 30
+COMBINERS: dict[type[ir.Expr], str] = {
+    ir.Add: "+", ir.Mul: "*", ir.Min: "min", ir.Max: "max", ir.And: "and", ir.Or: "or",
+}  # fmt: skip
+
+
+class View(msgspec.Struct, frozen=True, eq=False):
+    """A buffer that stands for a region of another: where its element 0 lies."""
+
+    source: ir.Buffer
+    origin: tuple[ir.Expr, ...]
+
+
+class Group(msgspec.Struct, frozen=True, eq=False):
+    """The updates of the components of one step on a tuple."""
+
+    step: Joint
+    combination: Combination
+    statements: list[Statement]
+
+
+class Statement:
+    """One store, with the instances that run it.
+
+    Attributes:
+        frame: its instances.
+        buffer: what it writes.
+        write: instance → element.
+        combiner: of an update, the operation that combines; empty for a plain store.
+        value: what is stored, or combined; None for what a parameter holds at entry.
+        atomic: whether it is an atomic update.
+        block: the block that holds it; `init` when it is that block's initial value.
+    """
+
+    def __init__(self, frame: Frame, buffer: ir.Buffer, write: isl.Map, value: ir.Expr | None,
+                 combiner: str = "", atomic: bool = False, block: ir.Block | None = None,
+                 init: bool = False) -> None:  # fmt: skip
+        self.frame = frame
+        self.buffer = buffer
+        self.write = write
+        self.value = value
+        self.combiner = combiner
+        self.atomic = atomic
+        self.block = block
+        self.init = init
+        self.plain: tuple[ir.Expr, ...] | None = None
+        self.indices: tuple[ir.Expr, ...] = ()
+        self.group: Group | None = None
+
+
+class Program:
+    """A function as statements.
+
+    Args:
+        func: the function.
+        space: shared by both programs.
+        tag: set in front of the names of its instances and inner buffers.
+        names: its symbolic sizes and scalars as parameters of isl.
+    """
+
+    def __init__(
+        self, func: ir.PrimFunc, space: Space, tag: str, names: Mapping[ir.Var, str]
+    ) -> None:
+        self.func, self.space, self.tag = func, space, tag
+        self.statements: list[Statement] = []
+        self.params = {b: f"P{k}" for k, b in enumerate(func.buffers)}
+        self.inner: dict[ir.Buffer, str] = {}
+        self.views: dict[ir.Buffer, View] = {}
+        self.count = 0
+        self.assumed: list[str] = []
+        self.open: dict[str, str] = {}
+        self.owners = Owners(func.body)
+        for buffer in func.buffers:
+            self._require_plain(buffer)
+        self._visit(func.body, Place(names=dict(names)))
+        self.written = {s.buffer for s in self.statements}
+        self.sizes = dict(names)
+        for buffer in func.buffers:
+            if buffer in self.written:
+                self._at_entry(buffer)
+        self._settle_combiners()
+
+    def fresh(self, prefix: str) -> str:
+        """A name for something of this program."""
+        self.count += 1
+        return f"{self.tag}{prefix}{self.count}"
+
+    # ------------------------------------------------------------------ buffers
+    def _require_plain(self, buffer: ir.Buffer) -> None:
+        if buffer.dtype.lanes != 1:
+            raise Unknown(f"elements of {buffer.name} are vectors")
+
+    def element_name(self, buffer: ir.Buffer) -> str:
+        """Elements of a buffer in isl: parameters have one name in both programs."""
+        found = self.params.get(buffer) or self.inner.get(buffer)
+        if found is None:
+            self._require_plain(buffer)
+            found = self.inner[buffer] = self.fresh("B")
+        return found
+
+    def resolve(
+        self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+    ) -> tuple[ir.Buffer, tuple[ir.Expr, ...]]:
+        """An access of a view as one of the buffer behind it."""
+        while buffer in self.views:
+            view = self.views[buffer]
+            ahead = len(view.origin) - len(indices)
+            shifted = [low + i for low, i in zip(view.origin[ahead:], indices, strict=True)]
+            buffer, indices = view.source, (*view.origin[:ahead], *shifted)
+        return buffer, indices
+
+    def access(self, frame: Frame, buffer: ir.Buffer, texts: Iterable[str]) -> isl.Map:
+        """Instance → element, with the copy of the buffer in front where there are several."""
+        return self.element(frame, buffer, frame.relation(texts))
+
+    def element(self, frame: Frame, buffer: ir.Buffer, position: isl.Map) -> isl.Map:
+        """Instance → element of a buffer, from instance → position in it."""
+        name = self.element_name(buffer)
+        element = position.set_tuple_name(isl.dim_type.out, name)
+        copies = self.owners.copies(buffer, frame.place.loops)
+        if not copies:
+            return element
+        both = frame.time(copies).flat_range_product(element)
+        return both.set_tuple_name(isl.dim_type.out, name)
+
+    def box(self, buffer: ir.Buffer, frame: Frame) -> isl.Set:
+        """The elements that a buffer has, without copies."""
+        extents = [size_text(n, {**self.sizes, **frame.names}) for n in buffer.shape]
+        axes = [f"x{k}" for k in range(len(extents))]
+        inside = " and ".join(f"0 <= {x} < {n}" for x, n in zip(axes, extents, strict=True))
+        return self.space.set(f"[{', '.join(axes)}] : {inside or '0 = 0'}")
+
+    def _at_entry(self, buffer: ir.Buffer) -> None:
+        """What a written parameter holds at entry, as a first store of every element."""
+        frame = self.whole(buffer, self.fresh("E"), FIRST)
+        write = frame.relation(frame.coordinates, self.element_name(buffer))
+        self.statements.append(Statement(frame, buffer, write.intersect_domain(frame.domain), None))
+
+    def whole(self, buffer: ir.Buffer, name: str, position: int) -> Frame:
+        """One instance per element of a parameter, before or after everything else."""
+        extents = [size_text(n, self.sizes) for n in buffer.shape]
+        axes = tuple(f"x{k}" for k in range(len(extents)))
+        inside = tuple(f"0 <= {x} < {n}" for x, n in zip(axes, extents, strict=True))
+        loops = tuple(Loop(x, ir.ForKind.SERIAL, "") for x in axes)
+        return Frame(self.space, name, Place(loops=loops, inner=axes, conditions=inside,
+                                             path=(position,)))  # fmt: skip
+
+    def _settle_combiners(self) -> None:
+        """Where one buffer is updated by several operations, or overwritten from itself, stores
+        that reach each element once are read as what they are: a load, an operation, a store."""
+        for buffer in self.written:
+            updates = [s for s in self.statements if s.buffer is buffer and s.combiner]
+            if len({s.combiner for s in updates}) > 1:
+                for statement in updates:
+                    if statement.plain is not None and statement.write.is_injective():
+                        statement.combiner, statement.value = "", statement.plain[0]
+
+    # ------------------------------------------------------------------ statements
+    def _visit(self, stmt: ir.Stmt, place: Place) -> None:
+        match stmt:
+            case ir.SeqStmt():
+                for k, child in enumerate(stmt.seq):
+                    self._visit(child, place.at(k))
+            case ir.For():
+                self._loop(stmt, place)
+            case ir.BlockRealize():
+                self._block(stmt, place)
+            case ir.BufferStore():
+                self._store(stmt, place)
+            case ir.IfThenElse():
+                text = condition(stmt.condition, place.names)
+                if text is None:
+                    raise Unknown(f"the condition {stmt.condition!r} is not one on indices")
+                self._visit(stmt.then_case, place.at(0).given(text))
+                if stmt.else_case is not None:
+                    self._visit(stmt.else_case, place.at(1).given(f"(not {text})"))
+            case ir.LetStmt():
+                self._let(stmt, place)
+            case ir.AttrStmt() if stmt.key.startswith("pragma"):
+                self._visit(stmt.body, place)
+            case ir.Evaluate() if isinstance(stmt.value, ir.Call) and ir.is_atomic(stmt.value):
+                self._atomic(stmt.value, place)
+            case ir.Evaluate() if isinstance(stmt.value, ir.IntImm):
+                pass  # nothing
+            case ir.AssertStmt():
+                self._assert(stmt, place)
+            case _:
+                _outside(stmt)
+
+    def _loop(self, stmt: ir.For, place: Place) -> None:
+        low, extent = affine(stmt.min, place.names), affine(stmt.extent, place.names)
+        if low is None or extent is None:
+            raise Unknown(f"the extent {stmt.extent!r} of loop {stmt.loop_var.name} is no linear "
+                          "form of sizes, loops and iterators")  # fmt: skip
+        tag = stmt.thread.thread_tag if stmt.thread is not None else ""
+        if tag in self.open and not tag.startswith("vthread"):  # the same thread, no loop anew
+            outer = self.open[tag]
+            if outer not in place.inner:
+                raise Unknown(f"a loop on {tag} inside of a block inside of another such loop")
+            names = {**place.names, stmt.loop_var: outer}
+            inside = place.given(f"({low} <= {outer} < {low} + {extent})")
+            self._visit(stmt.body, msgspec.structs.replace(inside, names=names))
+            return
+        name = self.fresh("l")
+        loop = Loop(name, stmt.kind, tag, stmt)
+        if tag:
+            self.open[tag] = name
+        self._visit(stmt.body, msgspec.structs.replace(
+            place, loops=(*place.loops, loop), inner=(*place.inner, name),
+            path=(*place.path, name), names={**place.names, stmt.loop_var: name},
+            conditions=(*place.conditions, f"({low} <= {name} < {low} + {extent})"),
+        ))  # fmt: skip
+        if tag:
+            del self.open[tag]
+
+    def _block(self, stmt: ir.BlockRealize, place: Place) -> None:
+        block = stmt.block
+        names = {v: t for v, t in place.names.items() if t not in place.inner}
+        found: list[Iterator] = []
+        for it, value in zip(block.iter_vars, stmt.iter_values, strict=True):
+            binding = affine(value, place.names)
+            low, extent = affine(it.dom.min, names), affine(it.dom.extent, names)
+            if binding is None or low is None or extent is None:
+                raise Unknown(f"the binding {value!r} of {it.var.name} in block {block.name} is no "
+                              "quasi-affine form")  # fmt: skip
+            name = self.fresh("b")
+            names[it.var] = name
+            found.append(Iterator(name, low, extent, binding, it.iter_type is ir.IterType.REDUCE))
+        runs = condition(stmt.predicate, {**place.names, **names})
+        if runs is None:
+            raise Unknown(f"the predicate of block {block.name} is not one on indices")
+        conditions = place.conditions if ir.is_const_int(stmt.predicate, 1) else (
+            *place.conditions, runs)  # fmt: skip
+        inside = msgspec.structs.replace(
+            place, iters=(*place.iters, *found), inner=(), conditions=conditions, names=names
+        )
+        for view in block.match_buffers:
+            self._view(view)
+        if block.init is not None:
+            begins = [f"({it.name} = {it.low})" for it in found if it.reduces]
+            first = msgspec.structs.replace(inside.at(0),
+                                            conditions=(*conditions, *begins))  # fmt: skip
+            self._parts(block.init, first, block, init=True)
+        self._parts(block.body, inside.at(1), block, init=False)
+
+    def _parts(self, stmt: ir.Stmt, place: Place, block: ir.Block, init: bool) -> None:
+        start = len(self.statements)
+        self._visit(stmt, place)
+        for statement in self.statements[start:]:
+            if statement.block is None:
+                statement.block, statement.init = block, init
+
+    def _view(self, view: ir.MatchBufferRegion) -> None:
+        source = view.source
+        self._require_plain(view.buffer)
+        extra = len(source.region) - view.buffer.ndim
+        if extra < 0 or not all(ir.is_const_int(r.extent, 1) for r in source.region[:extra]):
+            raise Unknown(f"the view {view.buffer.name} has another shape than its region")
+        self.views[view.buffer] = View(source.buffer, tuple(r.min for r in source.region))
+
+    def _let(self, stmt: ir.LetStmt, place: Place) -> None:
+        text = affine(stmt.value, place.names)
+        if text is not None:
+            names = {**place.names, stmt.var: text}
+            self._visit(stmt.body, msgspec.structs.replace(place, names=names))
+            return
+        value = ir.substitute(stmt.value, dict(place.values))
+        inside = msgspec.structs.replace(place, values={**place.values, stmt.var: value})
+        if isinstance(stmt.body, ir.LetStmt):
+            self._visit(stmt.body, inside)
+        else:
+            self._after_lets(stmt.body, inside)
+
+    def _after_lets(self, body: ir.Stmt, place: Place) -> None:
+        """Statements that use values of memory as it was before them."""
+        stores = body.seq if isinstance(body, ir.SeqStmt) else (body,)
+        plain = [s for s in stores if isinstance(s, ir.BufferStore)]
+        read = {self.resolve(n.buffer, n.indices)[0] for value in place.values.values()
+                for n in ir.collect(value, ir.BufferLoad)}  # fmt: skip
+        written: set[ir.Buffer] = set()
+        meet = False
+        for store in ir.collect(body, ir.BufferStore):
+            value = ir.substitute(store.value, dict(place.values))
+            late = {self.resolve(n.buffer, n.indices)[0] for n in ir.collect(value, ir.BufferLoad)}
+            meet = meet or bool(late & written)
+            written.add(self.resolve(store.buffer, store.indices)[0])
+        if not (read & written) or (len(plain) == len(stores) and not meet):
+            self._visit(body, place)
+            return
+        values = [ir.substitute(s.value, dict(place.values)) for s in plain]
+        joint = joint_update(plain, values) if len(plain) == len(stores) else None
+        if joint is None:
+            raise Unknown("a value of a buffer is kept while the buffer is written")
+        self._joint(*joint, msgspec.structs.replace(place, values={}))
+
+    def _joint(self, step: Joint, combination: Combination, place: Place) -> None:
+        """One update per component; each brings the whole tuple of terms."""
+        group = Group(step, combination, [])
+        for k, buffer in enumerate(step.buffers):
+            made = self._written(buffer, step.indices[k], place.at(k), step.terms[k], step.key)
+            made.group = group
+            group.statements.append(made)
+
+    def _assert(self, stmt: ir.AssertStmt, place: Place) -> None:
+        text = condition(stmt.condition, place.names)
+        if text is None or place.loops or place.iters:
+            raise Unknown(f"the assertion of {stmt.condition!r} is not one on sizes")
+        self.assumed.append(text)
+
+    # ------------------------------------------------------------------ stores
+    def _store(self, stmt: ir.BufferStore, place: Place) -> None:
+        scalar, lanes = scalar_store(stmt)
+        if lanes is not None:
+            name = self.fresh("l")
+            loop = Loop(name, ir.ForKind.VECTORIZED, "")
+            place = msgspec.structs.replace(
+                place, loops=(*place.loops, loop), inner=(*place.inner, name),
+                path=(*place.path, name), names={**place.names, lanes.var: name},
+                conditions=(*place.conditions, f"(0 <= {name} < {lanes.count})"),
+            )  # fmt: skip
+        if scalar.predicate is not None:
+            text = condition(scalar.predicate, place.names)
+            if text is None:
+                raise Unknown("the mask of a store is not one on indices")
+            place = place.given(text)
+        values = dict(place.values)
+        value = ir.substitute(scalar.value, values) if values else scalar.value
+        if place.names and values:
+            place = msgspec.structs.replace(place, values={})
+        combiner, rest = updated(scalar, value)
+        made = self._written(scalar.buffer, scalar.indices, place, rest, combiner)
+        made.plain = (value,)
+
+    def _atomic(self, call: ir.Call, place: Place) -> None:
+        at = ir.atomic_place(call)
+        if at is None:
+            raise Unknown("an atomic update of an unknown place")
+        value = ir.atomic_value(call, at)
+        combiner = COMBINERS.get(type(value), "")
+        if not combiner:
+            raise Unknown(f"the atomic update {call.op} on bits")
+        made = self._written(at.buffer, at.indices, place, call.args[1], combiner)
+        made.atomic = True
+
+    def _written(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], place: Place,
+                 value: ir.Expr, combiner: str) -> Statement:  # fmt: skip
+        buffer, indices = self.resolve(buffer, indices)
+        frame = Frame(self.space, self.fresh("S"), place)
+        texts = [frame.index(i) for i in indices]
+        if any(t is None for t in texts):
+            raise Unknown(f"{buffer.name} is written at a position that is no quasi-affine form")
+        write = self.access(frame, buffer, [t for t in texts if t is not None])
+        made = Statement(frame, buffer, write.intersect_domain(frame.domain), value, combiner)
+        made.indices = indices
+        self.statements.append(made)
+        return made
+
+
+def _outside(stmt: ir.Stmt) -> NoReturn:
+    kind = type(stmt).__name__
+    if isinstance(stmt, ir.Evaluate) and isinstance(stmt.value, ir.Call):
+        kind = f"call of {stmt.value.op}"
+    raise Unknown(f"a statement that is not analysed: {kind}")
+
+
+def updated(store: ir.BufferStore, value: ir.Expr) -> tuple[str, ir.Expr]:
+    """The combiner of an update and what is combined; ("", value) for any other store."""
+    cls = type(value)
+    combiner = COMBINERS.get(cls)
+    if combiner is None:
+        return "", value
+    parts: list[ir.Expr] = []
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if type(node) is cls and isinstance(node, (ir.BinaryOp, ir.And, ir.Or)):
+            stack += [node.b, node.a]
+        else:
+            parts.append(node)
+    own = [k for k, part in enumerate(parts) if _is_element(part, store)]
+    if len(own) != 1:
+        return "", value
+    del parts[own[0]]
+    rest = parts[0]
+    for part in parts[1:]:
+        rest = cls(rest, part)  # pyright: ignore[reportCallIssue]
+    return combiner, rest
+
+
+def _is_element(node: ir.Expr, store: ir.BufferStore) -> bool:
+    return (isinstance(node, ir.BufferLoad) and node.buffer is store.buffer
+            and node.predicate is None and len(node.indices) == len(store.indices)
+            and all(map(ir.structural_equal, node.indices, store.indices)))  # fmt: skip
+
+
+__all__ = ["COMBINERS", "FIRST", "LAST", "Program", "Statement", "Step", "updated"]

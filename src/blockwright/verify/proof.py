@@ -1,0 +1,182 @@
+"""The proof: both programs as statements, every result compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import islpy as isl
+
+from blockwright import ir
+from blockwright.verify.affine import affine, condition
+from blockwright.verify.frame import Space
+from blockwright.verify.match import require_equal
+from blockwright.verify.products import Names, Pair, forms
+from blockwright.verify.program import LAST, Program
+from blockwright.verify.safety import Safety, require_positions
+from blockwright.verify.values import Values
+from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
+
+OPERATIONS = 6_000_000
+"""How many operations isl may spend on one verdict: a bound that is the same on every machine."""
+
+
+class Claim:
+    """That two functions mean the same; `prove` returns, or raises `Mismatch` or `Unknown`.
+
+    Attributes:
+        symbols: name of each isl parameter → the variable of the program before.
+    """
+
+    def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
+        self.before, self.after = before, after
+        self.symbols: dict[str, ir.Var] = {}
+        self.sizes: set[str] = set()
+
+    def prove(self) -> None:
+        """Try the forms of the programs one after the other."""
+        first, second = self._names()
+        reasons: list[str] = []
+        mismatch: Mismatch | None = None
+        attempts = forms(self.before, self.after, first, second)
+        while True:
+            try:
+                pair = next(attempts, None)
+                if pair is None:
+                    break
+                try:
+                    self._attempt(pair, ahead=False)
+                except Exhausted:
+                    self._attempt(pair, ahead=True)
+            except Mismatch as found:
+                mismatch = mismatch or found
+            except Unknown as found:
+                reasons.append(str(found))
+            else:
+                return
+        if mismatch is not None:
+            raise mismatch
+        raise Unknown("; in another form: ".join(dict.fromkeys(reasons)))
+
+    def _attempt(self, pair: Pair, ahead: bool) -> None:
+        try:
+            self._compare(pair, ahead)
+        except isl.Error as error:
+            # Text is well formed when it is written: reading it fails where operations end.
+            text = str(error).splitlines()[0] if str(error) else "no reason given"
+            if "operations" in str(error) or "read_from_str" in str(error):
+                raise Exhausted(f"the proof takes more than {OPERATIONS} operations") from None
+            raise Unknown(f"isl refused a query: {text}") from None
+        except RecursionError:
+            raise Unknown("an expression nested too deeply") from None
+
+    def _compare(self, pair: Pair, ahead: bool) -> None:
+        _require_shapes(pair)
+        context = isl.Context()
+        context.set_max_operations(OPERATIONS)
+        parameters = (*self.symbols, *pair.sizes.factors)
+        space = Space(context, parameters, self._known(context, pair))
+        try:
+            before = Program(pair.before, space, "b_", pair.first)
+            values = Values(before, ahead)
+            safety = Safety(before, values)
+            safety.check()
+        except Mismatch as problem:
+            raise Unknown(f"the program before: {problem}") from None
+        after = Program(pair.after, space, "a_", pair.second)
+        others = Values(after, ahead)
+        checked = Safety(after, others)
+        checked.check()
+        require_positions(safety, checked)
+        both = zip(pair.before.buffers, pair.after.buffers, strict=True)
+        for k, (mine, other) in enumerate(both):
+            if mine in before.written or other in after.written:
+                frames = [p.whole(b, f"O{k}", LAST) for p, b in ((before, mine), (after, other))]
+                found = [v.read(f, b, f.relation(f.coordinates), f.domain) for v, f, b in
+                         zip((values, others), frames, (mine, other), strict=True)]  # fmt: skip
+                require_equal(frames[0].domain, found[0], found[1], mine.name)
+
+    # ------------------------------------------------------------------ arguments
+    def _names(self) -> tuple[Names, Names]:
+        """Symbolic sizes and integer scalars as parameters of isl, the same in both programs."""
+        before, after = self.before, self.after
+        if len(before.params) != len(after.params) or len(before.buffers) != len(after.buffers):
+            raise Unknown("the programs take different numbers of arguments")
+        first: Names = {}
+        second: Names = {}
+
+        def bind(mine: ir.Var, other: ir.Var, size: bool) -> None:
+            if mine not in first:
+                name = f"p{len(self.symbols)}"
+                self.symbols[name] = mine
+                first[mine] = name
+                if size:
+                    self.sizes.add(name)
+            second.setdefault(other, first[mine])
+
+        handles = {v for v, _ in before.buffer_map}
+        for mine, other in zip(before.params, after.params, strict=True):
+            if mine.dtype is not other.dtype:
+                raise Unknown(f"argument {mine.name} has another type afterwards")
+            if mine not in handles and mine.dtype.is_int:
+                bind(mine, other, size=False)
+        pairs = list(zip(before.buffers, after.buffers, strict=True))
+        for a, b in pairs:
+            if a.dtype is not b.dtype or a.ndim != b.ndim:
+                raise Unknown(f"argument {a.name} has another type or rank afterwards")
+            for m, n in zip(a.shape, b.shape, strict=True):
+                if isinstance(m, ir.Var) and isinstance(n, ir.Var):
+                    bind(m, n, size=True)
+        return first, second
+
+    def _known(self, context: isl.Context, pair: Pair) -> isl.Set:
+        """What holds of sizes: they are at least 1, in the declared bounds, and as asserted."""
+        bounds = [_bounds(self.before), _bounds(self.after)]
+        if bounds[0] != bounds[1]:
+            raise Unknown("the programs declare different bounds of sizes")
+        facts = [f"{name} >= 1" for name in sorted(self.sizes)]
+        low, high = bounds[0]
+        for name, variable in self.symbols.items():
+            if variable.name in low:
+                facts.append(f"{name} >= {low[variable.name]}")
+            if variable.name in high:
+                facts.append(f"{name} <= {high[variable.name]}")
+        for name, factors in pair.sizes.factors.items():
+            facts += [f"{name} >= {factor}" for factor in factors if set(factors) <= self.sizes]
+        mine, other = _asserted(pair.before, pair.first), _asserted(pair.after, pair.second)
+        if mine != other:
+            raise Unknown("the programs assert different things of sizes")
+        facts += sorted(mine)
+        names = ", ".join([*self.symbols, *pair.sizes.factors])
+        text = f"[{names}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
+        return isl.Set(text, context)
+
+
+def _require_shapes(pair: Pair) -> None:
+    """Buffer parameters have the same shapes."""
+    for a, b in zip(pair.before.buffers, pair.after.buffers, strict=True):
+        for m, n in zip(a.shape, b.shape, strict=True):
+            x, y = affine(m, pair.first), affine(n, pair.second)
+            if x is None or x != y:
+                raise Unknown(f"argument {a.name} has another shape afterwards, or one that is no "
+                              "linear form")  # fmt: skip
+
+
+def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    low: Mapping[str, int] = func.attrs.get("tir_var_lower_bound", {})
+    high: Mapping[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    return low, high
+
+
+def _asserted(func: ir.PrimFunc, names: Names) -> set[str]:
+    """Assertions at the head of a program."""
+    stmt = func.root.body
+    head = stmt.seq if isinstance(stmt, ir.SeqStmt) else (stmt,)
+    found: set[str] = set()
+    for one in head:
+        if not isinstance(one, ir.AssertStmt):
+            break
+        text = condition(one.condition, names)
+        if text is None:
+            raise Unknown(f"the assertion of {one.condition!r} is not one on sizes")
+        found.add(text)
+    return found

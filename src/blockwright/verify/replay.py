@@ -1,0 +1,187 @@
+"""Running both programs: a failed query becomes a counter-example, or stays a question.
+
+Inputs are small numbers drawn from a fixed seed, so sums come out exact or nearly so, and results
+that differ by more than rounding come from different programs. Rows that serve as positions stay
+within what they index.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.interp import interpret
+from blockwright.support import InterpretError
+from blockwright.verify.verdict import Counterexample
+
+Array = np.ndarray[Any, Any]
+MOST_STEPS = 3_000_000
+"""Instances of statements that a program may have to be run."""
+TOLERANCE = 1e-2
+"""Relative to the largest magnitude of a result; half precision needs as much."""
+
+
+def counterexample(
+    before: ir.PrimFunc, after: ir.PrimFunc, sizes: Mapping[str, int], tries: int = 2
+) -> Counterexample | None:
+    """Arguments for which two programs differ; None when none of those tried does.
+
+    Args:
+        sizes: symbolic sizes and integer scalars of the program before, by name.
+        tries: how many sets of inputs are tried.
+    """
+    if max(_steps(before, sizes), _steps(after, sizes)) > MOST_STEPS:
+        return None
+    for seed in range(tries):
+        found = _try(before, after, sizes, seed)
+        if found is not None:
+            return found
+    return None
+
+
+def differs(before: ir.PrimFunc, after: ir.PrimFunc, example: Counterexample) -> str | None:
+    """What differs when both programs run on the arguments of an example; None if nothing."""
+    return _difference(before, after, example.arrays, example.scalars)
+
+
+def _try(
+    before: ir.PrimFunc, after: ir.PrimFunc, sizes: Mapping[str, int], seed: int
+) -> Counterexample | None:
+    arrays = _arrays(before, sizes, seed)
+    handles = {v for v, _ in before.buffer_map}
+    scalars = tuple(sizes.get(p.name, 1) if p.dtype.is_int else 1.5
+                    for p in before.params if p not in handles)  # fmt: skip
+    found = _difference(before, after, arrays, scalars)
+    return None if found is None else Counterexample(dict(sizes), scalars, arrays, found)
+
+
+def _difference(before: ir.PrimFunc, after: ir.PrimFunc, arrays: tuple[Array, ...],
+                scalars: tuple[int | float, ...]) -> str | None:  # fmt: skip
+    try:
+        expected = _run(before, arrays, scalars, None)
+    except InterpretError:
+        return None  # nothing to compare with
+    free = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.THREAD_BINDING)
+    orders = [None, "reverse"] if any(f.kind in free for f in ir.loops(after.body)) else [None]
+    for order in orders:
+        try:
+            actual = _run(after, arrays, scalars, order)
+        except InterpretError as error:
+            if error.code == "BW757":  # beyond the interpreter, not wrong
+                return None
+            return f"the program after fails: {error.message}"
+        for buffer, x, y in zip(before.buffers, expected, actual, strict=True):
+            at = _first_difference(x, y)
+            if at is not None:
+                return f"{buffer.name}{list(at)} is {x[at]} before and {y[at]} after"
+    return None
+
+
+def _run(func: ir.PrimFunc, arrays: tuple[Array, ...], scalars: tuple[int | float, ...],
+         order: str | None) -> list[Array]:  # fmt: skip
+    copies = [a.copy() for a in arrays]
+    handles = {v for v, _ in func.buffer_map}
+    rest, numbers = iter(copies), iter(scalars)
+    args = [next(rest) if p in handles else next(numbers) for p in func.params]
+    interpret(func, *args, order=order)
+    return copies
+
+
+def _first_difference(expected: Array, actual: Array) -> tuple[int, ...] | None:
+    if expected.dtype.kind in "iub":
+        wrong = expected != actual
+    else:
+        x, y = expected.astype(np.float64), actual.astype(np.float64)
+        scale = max(1.0, float(np.abs(x[np.isfinite(x)]).max(initial=0.0)))
+        with np.errstate(invalid="ignore"):
+            near = np.abs(x - y) <= TOLERANCE * scale
+        wrong = ~(near | (x == y) | (np.isnan(x) & np.isnan(y)))
+    return tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.any() else None
+
+
+# ------------------------------------------------------------------------------------------ inputs
+def _arrays(func: ir.PrimFunc, sizes: Mapping[str, int], seed: int) -> tuple[Array, ...]:
+    """Inputs, and outputs filled with numbers of their own: one that stays unwritten is found."""
+    rng = np.random.default_rng(seed)
+    limits = _limits(func, sizes)
+    found: list[Array] = []
+    for buffer in func.buffers:
+        shape = tuple(number(n, sizes) for n in buffer.shape)
+        if buffer.dtype.is_bool:
+            found.append(rng.integers(0, 2, shape).astype(np.bool_))
+        elif buffer.dtype.is_int:
+            low = 0 if buffer in limits or buffer.dtype.kind == "uint" else -7
+            high = limits.get(buffer, 8)
+            found.append(rng.integers(low, max(high, low + 1), shape).astype(buffer.dtype.numpy()))
+        else:
+            drawn = rng.integers(-8, 9, shape) / 4
+            found.append(drawn.astype(np.float32).astype(buffer.dtype.numpy()))
+    return tuple(found)
+
+
+def _limits(func: ir.PrimFunc, sizes: Mapping[str, int]) -> dict[ir.Buffer, int]:
+    """For parameters whose elements serve as positions: the smallest extent they index."""
+    limits: dict[ir.Buffer, int] = {}
+    for access in ir.accesses(func.body):
+        for index, extent in zip(access.indices, access.buffer.shape, strict=True):
+            for load in ir.collect(index, ir.BufferLoad):
+                if load.buffer in func.buffers:
+                    size = number(extent, sizes)
+                    limits[load.buffer] = min(size, limits.get(load.buffer, size))
+    return limits
+
+
+def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) -> dict[str, int]:
+    """Small values of all sizes and integer scalars within declared bounds, or those given."""
+    chance = random.Random(seed)
+    low: Mapping[str, int] = func.attrs.get("tir_var_lower_bound", {})
+    high: Mapping[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    found: dict[str, int] = {}
+    symbols = [v for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)]
+    scalars = [p for p in func.params if p.dtype.is_int]
+    for variable in (*symbols, *scalars):
+        name = variable.name
+        if name not in found:
+            begin = low.get(name, 1)
+            end = max(begin, min(begin + 12, high.get(name, begin + 12)))
+            found[name] = least.get(name, chance.randint(begin, end))
+    return found
+
+
+def number(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
+    """The value of a size."""
+    match expr:
+        case ir.IntImm():
+            return expr.value
+        case ir.Var():
+            return sizes[expr.name]
+        case ir.Cast():
+            return number(expr.value, sizes)
+        case ir.BinaryOp():
+            a, b = number(expr.a, sizes), number(expr.b, sizes)
+            made = ir.binary(type(expr), ir.const(a, "int64"), ir.const(b, "int64"))
+            assert isinstance(made, ir.IntImm)
+            return made.value
+        case _:
+            raise InterpretError(f"{expr!r} is no size", code="BW757")
+
+
+def _steps(func: ir.PrimFunc, sizes: Mapping[str, int]) -> int:
+    """A bound on how many stores a program makes; extents that vary count as 64."""
+
+    def count(stmt: ir.Stmt, times: int) -> int:
+        if isinstance(stmt, ir.For):
+            known = all(v.name in sizes for v in ir.free_vars(stmt.extent))
+            try:
+                extent = number(stmt.extent, sizes) if known else 64
+            except (InterpretError, AssertionError):
+                extent = 64
+            return count(stmt.body, times * max(extent, 1))
+        below = [c for c in stmt.children() if isinstance(c, ir.Stmt)]
+        return sum((count(c, times) for c in below), 0) or times
+
+    return count(func.body, 1)

@@ -1,0 +1,185 @@
+"""What must hold of a program besides its values: accesses lie inside, iterations do not meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import islpy as isl
+import msgspec
+
+from blockwright import ir
+from blockwright.verify.frame import Frame, least_sizes, size_text
+from blockwright.verify.match import require_covered
+from blockwright.verify.program import Program, Statement
+from blockwright.verify.value import Alternative, Term
+from blockwright.verify.values import Values
+from blockwright.verify.verdict import Mismatch, Unknown
+
+
+class Touch(msgspec.Struct, frozen=True, eq=False):
+    """An access of one statement.
+
+    Attributes:
+        element: instance → element, copies of buffers told apart.
+    """
+
+    statement: Statement
+    buffer: ir.Buffer
+    element: isl.Map
+    writes: bool
+
+
+class Safety:
+    """Checks one program; `touches` and `positions` are what it found on its way.
+
+    Attributes:
+        positions: the positions of reads that are values, by the extent that bounds them.
+    """
+
+    def __init__(self, program: Program, values: Values) -> None:
+        self.program = program
+        self.values = values
+        self.touches: list[Touch] = []
+        self.positions: dict[str, list[Term]] = {}
+
+    def check(self) -> None:
+        """Every access lies inside its buffer; iterations that run together do not meet."""
+        for statement in self.program.statements:
+            if statement.value is None:
+                continue
+            where = statement.frame.domain
+            self.touches.append(Touch(statement, statement.buffer, statement.write, True))
+            self._inside(statement, statement.buffer, statement.indices, where)
+            self._expression(statement, statement.value, where)
+            self.values.stored(statement)  # whether or not a result depends on it
+        self._races()
+
+    # ------------------------------------------------------------------ bounds
+    def _expression(self, statement: Statement, expr: ir.Expr, where: isl.Set) -> None:
+        if isinstance(expr, ir.Call) and expr.op == "if_then_else":
+            test, yes, no = expr.args
+            self._expression(statement, test, where)
+            held = statement.frame.condition(test)
+            self._expression(statement, yes, where if held is None else where.intersect(held))
+            self._expression(statement, no, where if held is None else where.subtract(held))
+        elif isinstance(expr, ir.BufferLoad):
+            self._read(statement, expr, where)
+        else:
+            for child in expr.children():
+                if isinstance(child, ir.Expr):
+                    self._expression(statement, child, where)
+
+    def _read(self, statement: Statement, load: ir.BufferLoad, where: isl.Set) -> None:
+        if load.predicate is not None:
+            held = statement.frame.condition(load.predicate)
+            where = where if held is None else where.intersect(held)
+        if where.is_empty():
+            return
+        buffer, indices = self.program.resolve(load.buffer, load.indices)
+        self._inside(statement, buffer, indices, where)
+        texts = [statement.frame.index(i) for i in indices]
+        known = [t for t in texts if t is not None]
+        if len(known) == len(texts):
+            element = self.program.access(statement.frame, buffer, known).intersect_domain(where)
+        else:
+            self._positions(statement, buffer, indices, texts, where)
+            box = self.program.box(buffer, statement.frame)
+            anywhere = isl.Map.from_domain_and_range(where, box)
+            element = self.program.element(statement.frame, buffer, anywhere)
+        self.touches.append(Touch(statement, buffer, element, False))
+
+    def _inside(self, statement: Statement, buffer: ir.Buffer, indices: Iterable[ir.Expr],
+                where: isl.Set) -> None:  # fmt: skip
+        """The positions that are known lie inside the buffer."""
+        frame = statement.frame
+        names = {**self.program.sizes, **frame.names}
+        known = [(t, size_text(n, names)) for i, n in zip(indices, buffer.shape, strict=True)
+                 if (t := frame.index(i)) is not None]  # fmt: skip
+        if not known:
+            return
+        inside = " and ".join(f"0 <= {t} < {n}" for t, n in known)
+        outside = where.subtract(self.program.space.set(f"{frame.tuple} : {inside}"))
+        if not outside.is_empty():
+            raise Mismatch(f"an access outside of {buffer.name}", least_sizes(outside))
+
+    def _positions(self, statement: Statement, buffer: ir.Buffer, indices: Iterable[ir.Expr],
+                   texts: list[str | None], where: isl.Set) -> None:  # fmt: skip
+        frame = statement.frame
+        for index, text, extent in zip(indices, texts, buffer.shape, strict=True):
+            if text is not None:
+                continue
+            self._expression(statement, index, where)
+            for one in self.values.value(index, frame, where):
+                if one.skeleton == ("int",):
+                    self._known_position(buffer, one, extent)
+                    continue
+                nothing = isl.Map.from_range(one.where)
+                key = size_text(extent, self.program.sizes)
+                term = Term(nothing, one.skeleton, one.leaves)
+                self.positions.setdefault(key, []).append(term)
+
+    def _known_position(self, buffer: ir.Buffer, one: Alternative, extent: ir.Expr) -> None:
+        at, size = one.leaves[0].at, size_text(extent, self.program.sizes)
+        assert at is not None
+        reached = at.intersect_domain(one.where)
+        inside = self.program.space.set(f"[x] : 0 <= x < {size}")
+        outside = reached.subtract_range(inside).domain()
+        if not outside.is_empty():
+            raise Mismatch(f"an access outside of {buffer.name}", least_sizes(outside))
+
+    # ------------------------------------------------------------------ races
+    def _races(self) -> None:
+        free = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.THREAD_BINDING)
+        loops = {loop.name: loop for t in self.touches for loop in t.statement.frame.place.loops
+                 if loop.kind in free}  # fmt: skip
+        for name, loop in loops.items():
+            inside = [t for t in self.touches if name in t.statement.frame.path]
+            by_buffer: dict[ir.Buffer, list[Touch]] = {}
+            for touch in inside:
+                by_buffer.setdefault(touch.buffer, []).append(touch)
+            for buffer, touches in by_buffer.items():
+                if any(t.writes for t in touches) and not _combine(touches, loop.kind):
+                    self._apart(buffer, touches, name)
+
+    def _apart(self, buffer: ir.Buffer, touches: list[Touch], loop: str) -> None:
+        """Iterations of a loop that write an element are the only ones that touch it."""
+        if all(t.statement.atomic for t in touches):
+            return
+        writes = _union(_iterations(t, loop) for t in touches if t.writes)
+        reads = [_iterations(t, loop) for t in touches if not t.writes]
+        if not writes.is_single_valued():
+            raise Unknown(f"iterations that run at the same time may write one element of "
+                          f"{buffer.name}")  # fmt: skip
+        if reads:
+            met = _union(reads).intersect_domain(writes.domain())
+            if not writes.union(met).is_single_valued():
+                raise Unknown(f"an iteration may read what another one that runs at the same time "
+                              f"writes to {buffer.name}")  # fmt: skip
+
+
+def require_positions(before: Safety, after: Safety) -> None:
+    """Positions that are values and that `after` reads at are positions `before` reads at: who
+    calls the one with positions that lie inside may call the other."""
+    for extent, terms in after.positions.items():
+        require_covered(before.positions.get(extent, []), terms, "a position that is a value")
+
+
+def _combine(touches: list[Touch], kind: ir.ForKind) -> bool:
+    """Whether vectorized iterations update elements together, by a commutative operation."""
+    blocks = {t.statement.block for t in touches}
+    return (kind is ir.ForKind.VECTORIZED and len(blocks) == 1 and all(
+        t.writes and (t.statement.combiner or t.statement.init) for t in touches))  # fmt: skip
+
+
+def _iterations(touch: Touch, loop: str) -> isl.UnionMap:
+    """(outer iterations, element) → iteration of a loop that touches it."""
+    frame: Frame = touch.statement.frame
+    depth = frame.path.index(loop)
+    outer, own = frame.time(frame.path[:depth]), frame.time((loop,))
+    where = outer.range_product(touch.element)
+    return where.reverse().apply_range(own).to_union_map()
+
+
+def _union(parts: Iterable[isl.UnionMap]) -> isl.UnionMap:
+    return reduce(lambda a, b: a.union(b), parts)

@@ -1,0 +1,223 @@
+"""Updates of several elements together: positions of extremes, declared reducers.
+
+    taken = x[k] < best[i] or …
+    v, p = T.Select(taken, x[k], best[i]), T.Select(taken, k, at[i])
+    best[i] = v
+    at[i] = p
+
+Each step combines what the elements hold with values of its own, `a := f(a, x)`. The order does not
+matter if `f(f(a, x), y) = f(f(a, y), x)`, and partial results combine like terms if `f` is
+associative and starts from an identity. These laws are proved by z3, over numbers without NaN, as
+docs/semantics.md states them; a step for which they do not hold is outside of the decidable class.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from blockwright import ir
+from blockwright.verify.verdict import Unknown
+
+z3: Any = importlib.import_module("z3")  # comes without types
+RESOURCES = 2_000_000
+"""How much z3 may spend on one law; the same on every machine."""
+
+
+class Joint(msgspec.Struct, frozen=True, eq=False):
+    """A step on a tuple of elements.
+
+    Attributes:
+        key: the combination as text, equal for equal ones: the combiner of its sums.
+        buffers: the components.
+        indices: the element of each component.
+        terms: the values that a step brings, one per component.
+    """
+
+    key: str
+    buffers: tuple[ir.Buffer, ...]
+    indices: tuple[tuple[ir.Expr, ...], ...]
+    terms: tuple[ir.Expr, ...]
+
+
+def joint_update(
+    stores: Sequence[ir.BufferStore], values: Sequence[ir.Expr]
+) -> tuple[Joint, Combination] | None:
+    """The step that stores make together, when they are one.
+
+    Args:
+        stores: of elements of different buffers.
+        values: what each stores, let variables replaced.
+    """
+    buffers = tuple(s.buffer for s in stores)
+    indices = tuple(s.indices for s in stores)
+    if any(s.predicate is not None for s in stores) or len(set(buffers)) != len(buffers):
+        return None
+    split = _Split(buffers, indices)
+    results = tuple(split(v) for v in values)
+    if len(split.terms) != len(buffers):
+        return None
+    found = Combination(results, tuple(split.held), tuple(split.given))
+    for held, given in zip(found.held, found.given, strict=True):
+        if held.type is not given.type:
+            return None
+    key = "joint " + "; ".join(f"{v.type} {' '.join(repr(r).split())}"
+                               for v, r in zip(found.held, results, strict=True))  # fmt: skip
+    return Joint(key, buffers, indices, tuple(split.terms)), found
+
+
+class Combination(msgspec.Struct, frozen=True, eq=False):
+    """`f(held, given)`: one result per component."""
+
+    results: tuple[ir.Expr, ...]
+    held: tuple[ir.Var, ...]
+    given: tuple[ir.Var, ...]
+
+
+class _Split(ir.Mutator):
+    """Takes a step apart: what elements hold becomes a0, a1, …; what the step brings x0, x1, …"""
+
+    def __init__(
+        self, buffers: tuple[ir.Buffer, ...], indices: tuple[tuple[ir.Expr, ...], ...]
+    ) -> None:
+        super().__init__()
+        self.buffers, self.indices = buffers, indices
+        self.held = [ir.Var(f"a{k}", b.dtype) for k, b in enumerate(buffers)]
+        self.given: list[ir.Var] = []
+        self.terms: list[ir.Expr] = []
+
+    def __call__(self, node: Any) -> Any:
+        if not isinstance(node, ir.Expr):
+            raise Unknown("a step on several elements of a form that is not analysed")
+        if isinstance(node, ir.BufferLoad) and node.buffer in self.buffers:
+            component = self.buffers.index(node.buffer)
+            if not all(map(ir.structural_equal, node.indices, self.indices[component])):
+                raise Unknown(f"a step on several elements reads another one of {node.buffer.name}")
+            return self.held[component]
+        logic = isinstance(node, (ir.CompareOp, ir.And, ir.Or, ir.Not, ir.Select, ir.IntImm,
+                                  ir.FloatImm))  # fmt: skip
+        reads = any(n.buffer in self.buffers for n in ir.collect(node, ir.BufferLoad))
+        if logic or reads:
+            return node.map_children(self)
+        for term, name in zip(self.terms, self.given, strict=True):
+            if ir.structural_equal(term, node):
+                return name
+        self.terms.append(node)
+        self.given.append(ir.Var(f"x{len(self.given)}", node.dtype))
+        return self.given[-1]
+
+
+# -------------------------------------------------------------------------------------------- laws
+_PROVED: dict[str, bool] = {}
+
+
+def require_laws(key: str, combination: Combination, identity: Sequence[ir.Expr | None]) -> None:
+    """The combination is commutative and associative, and the initial value its identity.
+
+    Raises:
+        Unknown: z3 does not prove it.
+    """
+    stated = f"{key} from {[repr(e) for e in identity]}"
+    if stated not in _PROVED:
+        _PROVED[stated] = _Laws(combination).hold(identity)
+    if not _PROVED[stated]:
+        raise Unknown("the laws of a reducer of several elements are not proved: " + stated)
+
+
+class _Laws:
+    def __init__(self, combination: Combination) -> None:
+        self.combination = combination
+        self.context = z3.Context()
+        self.solver = z3.Solver(ctx=self.context)
+        self.solver.set("rlimit", RESOURCES)
+        self.solver.set("random_seed", 0)
+        self.infinity = z3.Real("infinity", self.context)
+        self.solver.add(self.infinity > 0)
+
+    def hold(self, identity: Sequence[ir.Expr | None]) -> bool:
+        a, x, y = (self._tuple(name) for name in "axy")
+        f = self._apply
+        claims = [
+            zip(f(f(a, x), y), f(f(a, y), x), strict=True),
+            zip(f(a, f(x, y)), f(f(a, x), y), strict=True),
+        ]
+        if any(e is None for e in identity):
+            return False
+        start = [self._value(e, {}) for e in identity if e is not None]
+        claims.append(zip(f(start, x), x, strict=True))
+        return all(self._valid(z3.And(*[p == q for p, q in claim])) for claim in claims)
+
+    def _valid(self, claim: Any) -> bool:
+        self.solver.push()
+        self.solver.add(z3.Not(claim))
+        answer = self.solver.check()
+        self.solver.pop()
+        return answer == z3.unsat
+
+    def _tuple(self, name: str) -> list[Any]:
+        """Values of the types of the components, within their ranges."""
+        found: list[Any] = []
+        for k, held in enumerate(self.combination.held):
+            if held.type.is_float:
+                value = z3.Real(f"{name}{k}", self.context)
+                self.solver.add(value <= self.infinity, value >= -self.infinity)
+            elif held.type.is_bool:
+                value = z3.Bool(f"{name}{k}", self.context)
+            else:
+                value = z3.Int(f"{name}{k}", self.context)
+                self.solver.add(value <= held.type.max_value, value >= held.type.min_value)
+            found.append(value)
+        return found
+
+    def _apply(self, a: Sequence[Any], x: Sequence[Any]) -> list[Any]:
+        known = dict(zip((*self.combination.held, *self.combination.given), (*a, *x), strict=True))
+        return [self._value(result, known) for result in self.combination.results]
+
+    def _value(self, expr: ir.Expr, known: dict[ir.Var, Any]) -> Any:
+        match expr:
+            case ir.Var():
+                return known[expr]
+            case ir.FloatImm() if math.isinf(expr.value):
+                return self.infinity if expr.value > 0 else -self.infinity
+            case ir.FloatImm() if math.isfinite(expr.value):
+                return z3.RealVal(repr(expr.value), self.context)
+            case ir.IntImm():
+                if expr.type.is_bool:
+                    return z3.BoolVal(bool(expr.value), self.context)
+                return z3.IntVal(expr.value, self.context)
+            case ir.Not():
+                return z3.Not(self._value(expr.a, known))
+            case ir.Select():
+                return z3.If(*(self._value(e, known) for e in
+                               (expr.condition, expr.true_value, expr.false_value)))  # fmt: skip
+            case ir.Call() if expr.op == "if_then_else":
+                return z3.If(*(self._value(e, known) for e in expr.args))
+            case ir.BinaryOp() | ir.CompareOp() | ir.And() | ir.Or() if type(expr) in _operations():
+                a, b = self._value(expr.a, known), self._value(expr.b, known)
+                return _operations()[type(expr)](a, b)
+            case _:
+                raise Unknown(f"a reducer with {type(expr).__name__}, which the laws do not cover")
+
+
+@cache
+def _operations() -> dict[type[ir.Expr], Callable[[Any, Any], Any]]:
+    return {
+        ir.Add: operator.add, ir.Sub: operator.sub, ir.Mul: operator.mul,
+        ir.Min: _least, ir.Max: _greatest, ir.LT: operator.lt, ir.LE: operator.le,
+        ir.GT: operator.gt, ir.GE: operator.ge, ir.EQ: operator.eq, ir.NE: operator.ne,
+        ir.And: z3.And, ir.Or: z3.Or,
+    }  # fmt: skip
+
+
+def _least(a: Any, b: Any) -> Any:
+    return z3.If(a <= b, a, b)
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    return z3.If(a >= b, a, b)

@@ -1,0 +1,137 @@
+"""Values as terms: what a read gives, as a function of the reader's instance.
+
+A value is a list of *alternatives*, each where it holds: an operator tree (the skeleton, with
+operators uninterpreted) over leaves, which are maps from instances to elements of inputs or to
+integers. A reduction is one leaf: a sum of terms, `instance → terms`, whose order is free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import islpy as isl
+import msgspec
+
+Skeleton = tuple[Any, ...]
+IDEMPOTENT = ("min", "max", "and", "or")
+
+
+class Term(msgspec.Struct, frozen=True, eq=False):
+    """Summands of a reduction, one for each pair of a relation.
+
+    Attributes:
+        pairs: instance → where its summands are computed.
+        skeleton: their operators.
+        leaves: over the instances on the right.
+        hint: iterators of the right, as a proposal for matching.
+    """
+
+    pairs: isl.Map
+    skeleton: Skeleton
+    leaves: tuple[Leaf, ...]
+    hint: isl.Map | None = None
+
+
+class Sum(msgspec.Struct, frozen=True, eq=False):
+    """Terms combined by a commutative, associative operation."""
+
+    combiner: str
+    terms: tuple[Term, ...]
+
+
+class Leaf(msgspec.Struct, frozen=True, eq=False):
+    """What an operator tree ends in.
+
+    Attributes:
+        at: instance → element or integer; None for a sum.
+        total: the sum.
+        number: the integer, where it is one constant.
+    """
+
+    at: isl.Map | None = None
+    total: Sum | None = None
+    number: int | None = None
+
+
+class Alternative(msgspec.Struct, frozen=True, eq=False):
+    """A value on a part of the instances."""
+
+    where: isl.Set
+    skeleton: Skeleton
+    leaves: tuple[Leaf, ...] = ()
+
+    @property
+    def total(self) -> Sum | None:
+        """The sum, when the value is nothing but one."""
+        return self.leaves[0].total if self.skeleton[0] == "sum" else None
+
+
+Value = list[Alternative]
+
+
+def pulled_leaf(leaf: Leaf, by: isl.Map) -> Leaf:
+    """A leaf of other instances, as one of those that `by` takes there."""
+    if leaf.total is not None:
+        return Leaf(total=pulled_sum(leaf.total, by))
+    assert leaf.at is not None
+    return Leaf(by.apply_range(leaf.at), number=leaf.number)
+
+
+def pulled_sum(total: Sum, by: isl.Map) -> Sum:
+    terms = [msgspec.structs.replace(t, pairs=by.apply_range(t.pairs)) for t in total.terms]
+    return Sum(total.combiner, tuple(terms))
+
+
+def pulled(value: Value, by: isl.Map) -> Value:
+    """A value of other instances, as one of those that `by` takes there, each to one."""
+    found: Value = []
+    for one in value:
+        where = by.intersect_range(one.where).domain()
+        if not where.is_empty():
+            leaves = tuple(pulled_leaf(leaf, by) for leaf in one.leaves)
+            found.append(Alternative(where, one.skeleton, leaves))
+    return found
+
+
+def terms_of(
+    value: Value, pairs: isl.Map, combiner: str, hint: isl.Map | None = None
+) -> list[Term]:
+    """The summands that a value of other instances gives; sums of the same kind are taken apart,
+    one term for each pair of an instance and a term of its sum."""
+    found: list[Term] = []
+    for one in value:
+        reached = pairs.intersect_range(one.where)
+        if reached.is_empty():
+            continue
+        inner = one.total
+        if inner is None or inner.combiner != combiner:
+            found.append(Term(reached, one.skeleton, one.leaves, hint))
+            continue
+        for term in inner.terms:
+            both = term.pairs.range_map()
+            made = reached.apply_range(term.pairs.domain_map().reverse())
+            leaves = tuple(pulled_leaf(leaf, both) for leaf in term.leaves)
+            if not made.is_empty():
+                found.append(Term(made, term.skeleton, leaves, joined_hint(hint, term)))
+    return found
+
+
+def joined_hint(outer: isl.Map | None, term: Term) -> isl.Map | None:
+    """Iterators of both levels of a sum of sums."""
+    if outer is None or term.hint is None:
+        return None
+    first = term.pairs.domain_map().apply_range(outer)
+    second = term.pairs.range_map().apply_range(term.hint)
+    return first.flat_range_product(second)
+
+
+def is_neutral(skeleton: Skeleton, leaves: tuple[Leaf, ...], combiner: str) -> bool:
+    """Whether a summand changes nothing."""
+    if skeleton[0] == "c":
+        return skeleton[2] in _NEUTRAL_FLOATS.get(combiner, ())
+    if skeleton[0] == "int" and leaves[0].number is not None:
+        return leaves[0].number == {"+": 0, "*": 1}.get(combiner)
+    return (skeleton[0], combiner) in (("true", "and"), ("false", "or"))
+
+
+_NEUTRAL_FLOATS = {"+": ("0.0",), "*": ("1.0",), "min": ("inf",), "max": ("-inf",)}

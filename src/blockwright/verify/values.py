@@ -1,0 +1,410 @@
+"""Evaluation: the value of every read and store of a program, as terms over its inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import islpy as isl
+import numpy as np
+
+from blockwright import ir
+from blockwright.verify.affine import constant
+from blockwright.verify.flow import Flow, Seen
+from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
+from blockwright.verify.program import COMBINERS, Program, Statement
+from blockwright.verify.tuples import require_laws
+from blockwright.verify.value import (
+    Alternative,
+    Leaf,
+    Skeleton,
+    Sum,
+    Term,
+    Value,
+    is_neutral,
+    pulled,
+    terms_of,
+)
+from blockwright.verify.verdict import Mismatch, Unknown
+
+MOST_ALTERNATIVES = 64
+MOST_LEAVES = 400
+_COMMUTATIVE = ("+", "*", "min", "max", "and", "or")
+TRUE: Skeleton = ("true",)
+FALSE: Skeleton = ("false",)
+
+
+class Values:
+    """Values of one program."""
+
+    def __init__(self, program: Program, ahead: bool = False) -> None:
+        self.program = program
+        self.flow = Flow(program, ahead)
+        self._stored: dict[Statement, Value] = {}
+        self._open: set[Statement] = set()
+        self._undefined = itertools.count()
+        self._tuples: dict[tuple[str, ...], Leaf] = {}
+        self._writers: dict[ir.Buffer, list[Statement]] = {}
+        for statement in program.statements:
+            self._writers.setdefault(statement.buffer, []).append(statement)
+
+    def stored(self, statement: Statement) -> Value:
+        """What a statement stores, or combines, over its instances."""
+        found = self._stored.get(statement)
+        if found is None:
+            if statement in self._open:
+                raise Unknown(f"values of {statement.buffer.name} depend on each other in a circle")
+            self._open.add(statement)
+            frame = statement.frame
+            if statement.value is None:
+                name = self.program.element_name(statement.buffer)
+                found = [Alternative(frame.domain, ("in", name), (Leaf(statement.write),))]
+            else:
+                found = self._brought(statement, frame)
+            self._open.discard(statement)
+            self._stored[statement] = found
+        return found
+
+    def _brought(self, statement: Statement, frame: Frame) -> Value:
+        """What a store stores, an update combines; of a step on a tuple, all terms together."""
+        assert statement.value is not None
+        if statement.group is None:
+            return self.value(statement.value, frame, frame.domain)
+        step = statement.group.step
+        parts = [self.value(t, frame, frame.domain) for t in step.terms]
+        return [_whole(a, step.key) for a in self.apply(("tuple",), parts, frame.domain)]
+
+    # ------------------------------------------------------------------ reads
+    def read(self, frame: Frame, buffer: ir.Buffer, position: isl.Map, where: isl.Set) -> Value:
+        """What a read at a position of each instance gives."""
+        element = self.program.element(frame, buffer, position)
+        writers = self._writers.get(buffer, [])
+        if not writers and buffer in self.program.params:
+            name = self.program.element_name(buffer)
+            return [Alternative(where, ("in", name), (Leaf(element),))]
+        seen = self.flow.seen(frame, element.intersect_domain(where), writers)
+        first: Value = []
+        for writer, pairs in seen.plain:
+            first += pulled(self.stored(writer), pairs)
+        if not seen.nothing.is_empty():
+            if not isinstance(frame, Extended):
+                raise Mismatch(f"an element of {buffer.name} is read that nobody has written",
+                               least_sizes(seen.nothing))  # fmt: skip
+            first.append(Alternative(seen.nothing, ("undefined", next(self._undefined))))
+        if not seen.updates:
+            return first
+        combiners = {writer.combiner for writer, _ in seen.updates}
+        if len(combiners) > 1:
+            raise Unknown(f"updates of {buffer.name} by several operations")
+        combiner = combiners.pop()
+        if seen.updates[0][0].group is not None:
+            return self._component(frame, where, seen, first, combiner)
+        terms: list[Term] = []
+        reached = isl.Set.empty(where.get_space())
+        for writer, pairs in seen.updates:
+            terms += terms_of(self.stored(writer), pairs, combiner, _hint(writer))
+            reached = reached.union(pairs.domain())
+        reached = reached.coalesce()
+        identity = reached.identity()
+        terms += terms_of(first, identity, combiner)
+        total = Alternative(reached, ("sum", combiner), (Leaf(total=_sum(combiner, terms)),))
+        if where.is_subset(reached):
+            return [total]
+        return [total, *_outside(first, reached)]
+
+    def _component(self, frame: Frame, where: isl.Set, seen: Seen, first: Value,
+                   key: str) -> Value:  # fmt: skip
+        """One component of a tuple: all components start from the identity of the combination and
+        see the same steps, so each is a part of one sum of tuples."""
+        group = seen.updates[0][0].group
+        assert group is not None
+        position = group.statements.index(seen.updates[0][0])
+        reached = reduce(lambda a, b: a.union(b), (p.domain() for _, p in seen.updates)).coalesce()
+        memo = (frame.name, key, *sorted(_steps_seen(seen)))
+        if memo not in self._tuples:
+            starts = [_constant(first, reached, group.step.buffers[position].dtype)]
+            for k, other in enumerate(group.step.buffers):
+                if k == position:
+                    continue
+                found = self._companion(frame, seen, position, k, other)
+                begun: Value = []
+                for writer, pairs in found.plain:
+                    begun += pulled(self.stored(writer), pairs)
+                starts.insert(k, _constant(begun, reached, other.dtype))
+            require_laws(key, group.combination, starts)
+            terms: list[Term] = []
+            for writer, pairs in seen.updates:
+                terms += terms_of(self.stored(writer), pairs, key, _hint(writer))
+            self._tuples[memo] = Leaf(total=_sum(key, terms))
+        part = Alternative(reached, ("part", position, ("sum", key)), (self._tuples[memo],))
+        return [part, *([] if where.is_subset(reached) else _outside(first, reached))]
+
+    def _companion(self, frame: Frame, seen: Seen, mine: int, its: int, buffer: ir.Buffer) -> Seen:
+        """What an instance would see of another component of the tuple that it reads."""
+        expected: dict[Statement, isl.Map] = {}
+        parts: list[isl.Map] = []
+        for writer, pairs in seen.updates:
+            group = writer.group
+            if group is None or writer is not group.statements[mine]:
+                raise Unknown(f"{buffer.name} is updated together with something else at times")
+            twin = group.statements[its]
+            expected[twin] = pairs.set_tuple_name(isl.dim_type.out, twin.frame.name)
+            parts.append(expected[twin].apply_range(twin.write))
+        element = reduce(lambda a, b: a.union(b), parts)
+        found = self.flow.seen(frame, element, self._writers.get(buffer, []))
+        same = len(found.updates) == len(expected) and all(
+            w in expected and pairs.is_equal(expected[w]) for w, pairs in found.updates
+        )
+        if not (same and element.is_single_valued() and found.nothing.is_empty()):
+            raise Unknown(f"{buffer.name} is not always updated together with another buffer")
+        return found
+
+    def _load(self, load: ir.BufferLoad, frame: Frame, where: isl.Set) -> Value:
+        if load.predicate is not None:
+            plain = ir.BufferLoad(load.buffer, load.indices)
+            zero = ir.const(0, load.dtype)
+            return self._choice(load.predicate, plain, zero, frame, where)
+        buffer, indices = self.program.resolve(load.buffer, load.indices)
+        texts = [frame.index(i) for i in indices]
+        known = [t for t in texts if t is not None]
+        if len(known) == len(texts):
+            return self.read(frame, buffer, frame.relation(known), where)
+        return self._gather(buffer, indices, texts, frame, where)
+
+    def _gather(self, buffer: ir.Buffer, indices: Sequence[ir.Expr], texts: Sequence[str | None],
+                frame: Frame, where: isl.Set) -> Value:  # fmt: skip
+        """A read at positions that are values: the element of every position, chosen by them.
+
+        Positions that come to integers of the instance, as from a table of indices that the program
+        itself computes, are known after all.
+        """
+        hidden = [k for k, t in enumerate(texts) if t is None]
+        positions = [self.value(indices[k], frame, where) for k in hidden]
+        if all(one.skeleton == ("int",) for value in positions for one in value):
+            found: Value = []
+            for chosen in itertools.product(*positions):
+                part = reduce(lambda a, b: a.intersect(b), (one.where for one in chosen), where)
+                if not part.is_empty():
+                    known = dict(zip(hidden, chosen, strict=True))
+                    found += self.read(frame, buffer, _position(frame, texts, known), part)
+            return found
+        names = {**self.program.sizes, **frame.names}
+        extents = [size_text(buffer.shape[k], names) for k in hidden]
+        wide = Extended(frame, self.program.fresh("G"), extents)
+        places = dict(zip(hidden, wide.added, strict=True))
+        at = [t if t is not None else places[k] for k, t in enumerate(texts)]
+        everywhere = wide.shrink.intersect_range(where)
+        value = self.read(wide, buffer, wide.relation(at), everywhere.domain())
+        chosen = Leaf(wide.relation(wide.added))
+        terms = [Term(everywhere.reverse().intersect_range(a.where), a.skeleton,
+                      (chosen, *a.leaves)) for a in value]  # fmt: skip
+        table = [Alternative(where, ("sum", "gather"), (Leaf(total=Sum("gather", tuple(terms))),))]
+        return self.apply(("gather",), [*positions, table], where)
+
+    # ------------------------------------------------------------------ expressions
+    def value(self, expr: ir.Expr, frame: Frame, where: isl.Set) -> Value:
+        """The value of an expression at some instances of a frame."""
+        text = frame.index(expr)
+        if text is not None:
+            return [Alternative(where, ("int",), (Leaf(frame.relation([text]),
+                                                       number=constant(expr)),))]  # fmt: skip
+        if expr.dtype.is_bool:
+            held = frame.condition(expr)
+            if held is not None:
+                return _parted(where, held)
+        match expr:
+            case ir.FloatImm():
+                return [Alternative(where, ("c", expr.type.name, repr(expr.value)))]
+            case ir.IntImm():
+                return [Alternative(where, ("c", expr.type.name, repr(expr.value)))]
+            case ir.BufferLoad():
+                return self._load(expr, frame, where)
+            case ir.Select():
+                return self._choice(expr.condition, expr.true_value, expr.false_value, frame, where)
+            case ir.Call():
+                return self._call(expr, frame, where)
+            case ir.Cast():
+                return self.apply(("cast", expr.type.name),
+                                  [self.value(expr.value, frame, where)], where)  # fmt: skip
+            case ir.BinaryOp() | ir.And() | ir.Or():
+                name = COMBINERS.get(type(expr), type(expr).__name__)
+                args = [self.value(a, frame, where) for a in (expr.a, expr.b)]
+                return self.apply((name, expr.dtype.name), args, where)
+            case ir.CompareOp():
+                args = [self.value(a, frame, where) for a in (expr.a, expr.b)]
+                return self.apply((type(expr).__name__, expr.a.dtype.name), args, where)
+            case ir.Not():
+                return self.apply(("not",), [self.value(expr.a, frame, where)], where)
+            case ir.Let():
+                inner = ir.substitute(expr.body, {expr.var: expr.value})
+                return self.value(inner, frame, where)
+            case ir.Var() if expr in self.program.func.params:
+                number = self.program.func.params.index(expr)
+                return [Alternative(where, ("scalar", number))]
+            case _:
+                raise Unknown(f"an expression that is not analysed: {type(expr).__name__} {expr!r}")
+
+    def _call(self, call: ir.Call, frame: Frame, where: isl.Set) -> Value:
+        if call.op == "if_then_else":
+            test, yes, no = call.args
+            return self._choice(test, yes, no, frame, where)
+        if call.op == "likely":
+            return self.value(call.args[0], frame, where)
+        if call.op == "undef":
+            return [Alternative(where, ("undefined", next(self._undefined)))]
+        names = tuple(a.value for a in call.args if isinstance(a, ir.StringImm))
+        args = [a for a in call.args if not isinstance(a, ir.StringImm)]
+        if ir.op_row(call.op).kind != "pure" or call.op == "constant_data":
+            raise Unknown(f"the call of {call.op}")
+        return self.apply((call.op, call.type.name, *names),
+                          [self.value(a, frame, where) for a in args], where)  # fmt: skip
+
+    def _choice(self, test: ir.Expr, yes: ir.Expr, no: ir.Expr, frame: Frame,
+                where: isl.Set) -> Value:  # fmt: skip
+        found: Value = []
+        for one in self.value(test, frame, where):
+            if one.skeleton == TRUE:
+                found += self.value(yes, frame, one.where)
+            elif one.skeleton == FALSE:
+                found += self.value(no, frame, one.where)
+            else:
+                sides = [self.value(e, frame, one.where) for e in (yes, no)]
+                found += self.apply(("select",), [[one], *sides], one.where)
+        return found
+
+    def apply(self, operator: Skeleton, args: Sequence[Value], where: isl.Set) -> Value:
+        """An operator on values, for every combination of their alternatives."""
+        found: Value = []
+        for chosen in itertools.product(*args):
+            part = where
+            for one in chosen:
+                if one.where is not where:
+                    part = part.intersect(one.where)
+            if part is not where and part.is_empty():
+                continue
+            found.append(_applied(operator, chosen, part))
+            if len(found) > MOST_ALTERNATIVES:
+                raise Unknown(f"more than {MOST_ALTERNATIVES} cases of one value")
+            if len(found[-1].leaves) > MOST_LEAVES:
+                raise Unknown(f"a value of more than {MOST_LEAVES} operands")
+        return found
+
+
+def _applied(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Alternative:
+    name = operator[0]
+    short = _short_cut(name, args)
+    if short is not None:
+        return _restricted(short, where)
+    folded = _folded(operator, args)
+    if folded is not None:
+        return Alternative(where, folded)
+    if name in _COMMUTATIVE:
+        if any(a.total is not None and a.total.combiner == name for a in args):
+            terms = terms_of([_restricted(a, where) for a in args], where.identity(), name)
+            return Alternative(where, ("sum", name), (Leaf(total=_sum(name, terms)),))
+        args = sorted(args, key=lambda a: repr(a.skeleton))
+    leaves = tuple(leaf for a in args for leaf in a.leaves)
+    return Alternative(where, (*operator, *(a.skeleton for a in args)), leaves)
+
+
+def _short_cut(name: str, args: Sequence[Alternative]) -> Alternative | None:
+    """Logic on constants."""
+    if name == "not" and args[0].skeleton in (TRUE, FALSE):
+        return Alternative(args[0].where, FALSE if args[0].skeleton == TRUE else TRUE)
+    if name in ("and", "or"):
+        stops = FALSE if name == "and" else TRUE
+        goes = TRUE if name == "and" else FALSE
+        for one, other in (args, args[::-1]):
+            if one.skeleton == stops:
+                return one
+            if one.skeleton == goes:
+                return other
+    return None
+
+
+def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
+    """Arithmetic on floating-point constants, as the program would do it."""
+    if operator[0] == "cast" and args[0].skeleton[0] == "int":
+        number = args[0].leaves[0].number
+        dtype = ir.dtype_of(operator[1])
+        if number is None or not dtype.is_float:
+            return None
+        return ("c", operator[1], repr(float(dtype.numpy().type(number))))
+    if operator[0] not in ("+", "*", "Sub") or any(a.skeleton[0] != "c" for a in args):
+        return None
+    dtype = ir.dtype_of(operator[1])
+    if not dtype.is_float:
+        return None
+    numbers: list[Any] = [dtype.numpy().type(float(one.skeleton[2])) for one in args]
+    a, b = numbers
+    with np.errstate(all="ignore"):
+        result = a + b if operator[0] == "+" else a * b if operator[0] == "*" else a - b
+    return ("c", operator[1], repr(float(result)))
+
+
+def _sum(combiner: str, terms: list[Term]) -> Sum:
+    kept = [t for t in terms if not is_neutral(t.skeleton, t.leaves, combiner)]
+    return Sum(combiner, tuple(kept))
+
+
+def _restricted(one: Alternative, where: isl.Set) -> Alternative:
+    return Alternative(where, one.skeleton, one.leaves)
+
+
+def _parted(where: isl.Set, held: isl.Set) -> Value:
+    """A condition on indices: true here, false there."""
+    yes, no = where.intersect(held), where.subtract(held)
+    if no.is_empty():
+        return [Alternative(where, TRUE)]
+    if yes.is_empty():
+        return [Alternative(where, FALSE)]
+    return [Alternative(yes, TRUE), Alternative(no, FALSE)]
+
+
+def _position(frame: Frame, texts: Sequence[str | None], known: dict[int, Alternative]) -> isl.Map:
+    """Instance → position, some of whose parts are values."""
+    parts = [frame.relation([text]) if text is not None else known[k].leaves[0].at
+             for k, text in enumerate(texts)]  # fmt: skip
+    return reduce(lambda a, b: a.flat_range_product(b), [p for p in parts if p is not None])
+
+
+def _whole(one: Alternative, key: str) -> Alternative:
+    """A tuple of all parts of one tuple is that tuple."""
+    _, *parts = one.skeleton
+    whole = parts == [("part", k, ("sum", key)) for k in range(len(parts))]
+    if whole and all(leaf is one.leaves[0] for leaf in one.leaves):
+        return Alternative(one.where, ("sum", key), one.leaves[:1])
+    return one
+
+
+def _steps_seen(seen: Seen) -> list[str]:
+    """Which steps an instance sees, as text: the same for all components of a tuple."""
+    return [str(pairs.set_tuple_name(isl.dim_type.out, w.group.statements[0].frame.name))
+            for w, pairs in seen.updates if w.group is not None]  # fmt: skip
+
+
+def _outside(value: Value, reached: isl.Set) -> Value:
+    """A value where something does not reach."""
+    rest = [_restricted(one, one.where.subtract(reached)) for one in value]
+    return [one for one in rest if not one.where.is_empty()]
+
+
+def _constant(value: Value, where: isl.Set, dtype: ir.DType) -> ir.Expr | None:
+    """The one constant that a value is at some instances; None when it is none, or several."""
+    found: set[float] = set()
+    for one in value:
+        if one.where.is_disjoint(where):
+            continue
+        number = one.leaves[0].number if one.skeleton == ("int",) else (
+            float(one.skeleton[2]) if one.skeleton[0] == "c" else None)  # fmt: skip
+        if number is None:
+            return None
+        found.add(number)
+    return ir.const(found.pop(), dtype) if len(found) == 1 else None
+
+
+def _hint(writer: Statement) -> isl.Map:
+    """Reduction iterators of an update: where reads do not tell terms apart, these may."""
+    return writer.frame.relation([it.name for it in writer.frame.place.iters if it.reduces])

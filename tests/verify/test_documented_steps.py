@@ -1,0 +1,48 @@
+"""What the docstring of each primitive shows is proved, step by step, by other means."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+import pytest
+
+pytest.importorskip("islpy")
+
+from blockwright import ir
+from blockwright.schedule import RECORDS, Schedule
+from blockwright.script.ir import from_source
+from blockwright.verify import verify
+
+NOT_PROVED = {
+    "unsafe.assume_independent": "refuted",
+    "unsafe.drop_predicate": "refuted",
+    "unsafe.hide_buffer_access": "unknown",  # a call of external code
+    "unsafe.set_dtype": "unknown",  # rounds in between
+}
+"""Steps that promise nothing, and what is found out about their examples."""
+
+
+def parts(text: str) -> dict[str, str]:
+    """The literal blocks of a docstring by the word in front of them."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in inspect.cleandoc(text).splitlines():
+        if line.endswith("::") and not line.startswith(" "):
+            lines = found.setdefault(line[:-2], [])
+        elif line and not line.startswith(" "):
+            lines = []
+        else:
+            lines.append(line)
+    return {name: textwrap.dedent("\n".join(block)) for name, block in found.items()}
+
+
+@pytest.mark.parametrize("name", sorted(n for n in RECORDS if not n.startswith("get_")))
+def test_the_example_of_a_primitive(name: str) -> None:
+    shown = parts(RECORDS[name].__doc__ or "")
+    parsed = from_source(shown["Before"])
+    before = parsed if isinstance(parsed, ir.PrimFunc) else next(iter(parsed.functions.values()))
+    sch = Schedule(before)
+    exec(shown["Steps"], {"sch": sch})
+    verdict = verify(before, sch.func)
+    assert verdict.verdict == NOT_PROVED.get(name, "proved"), verdict.why

@@ -1,0 +1,140 @@
+"""Verdicts: what they say, that they repeat, and what a schedule makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+pytest.importorskip("islpy")
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.support import OptionError, ScheduleError
+from blockwright.testing.proofs.chunk import Settings, judge
+from blockwright.verify import proof, verify
+from blockwright.verify.replay import differs
+from tests.verify.pairs import matmul, program, tiled
+
+
+def test_public_name_and_truth_value() -> None:
+    assert bw.verify is verify
+    assert bw.verify(matmul(), tiled())
+    assert not bw.verify(matmul(), tiled(init=False))
+
+
+def test_a_refutation_names_sizes_and_inputs() -> None:
+    before, after = matmul("n"), tiled("n", guard="i0 * 8 + i1 < n and k0 * 8 + k1 < n - 9")
+    verdict = verify(before, after)
+    assert verdict.verdict == "refuted"
+    example = verdict.counterexample
+    assert example is not None
+    n = example.sizes["n"]
+    assert [a.shape for a in example.arrays] == [(n, n)] * 3
+    assert differs(before, after, example) == example.difference
+    assert differs(before, before, example) is None
+
+
+def test_the_same_verdict_on_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "OPERATIONS", 30_000)
+    found = {(v.verdict, v.why) for v in (verify(matmul(), tiled()) for _ in range(3))}
+    assert found == {("unknown", "the proof takes more than 30000 operations")}
+
+
+def test_what_is_not_decided_is_said() -> None:
+    text = "for i in range(8):\n    with T.block('C'):\n        vi = T.axis.spatial(8, i)\n" \
+           "        C[vi] = {value}"  # fmt: skip
+    a, b, c, d = (program("A[8]; C[8]", text.format(value=v)) for v in
+                  ("A[vi] * T.float32(2)", "A[vi] + A[vi]", "(A[vi] + A[7 - vi]) + A[0]",
+                   "A[vi] + (A[7 - vi] + A[0])"))  # fmt: skip
+    verdict = verify(a, b)
+    assert verdict.verdict == "unknown"
+    assert "before and" in verdict.why
+    assert verify(c, d).verdict == "unknown"  # no reduction: additions keep their order
+    effects = program("A[8]; C[8]", "T.evaluate(T.call_extern('int32', 'f', A.data))\n"
+                      "for i in range(8):\n    with T.block('C'):\n"
+                      "        vi = T.axis.spatial(8, i)\n        C[vi] = A[vi]")  # fmt: skip
+    verdict = verify(effects, a)
+    assert verdict.verdict == "unknown"
+    assert "call of call_extern" in verdict.why
+
+
+def test_other_arguments_are_not_compared() -> None:
+    assert verify(matmul("20"), matmul("16")).verdict == "refuted"  # its call fails
+    assert verify(matmul("20"), matmul("n")).verdict == "unknown"
+
+
+def test_what_is_no_program_and_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong: Any = ir.IRModule({})
+    with pytest.raises(OptionError, match="cannot verify a IRModule") as caught:
+        verify(matmul(), wrong)
+    assert caught.value.code == "BW902"
+    find = importlib.util.find_spec
+
+    def without(name: str) -> Any:
+        return None if name == "islpy" else find(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    with pytest.raises(OptionError, match="islpy") as caught:
+        verify(matmul(), tiled())
+    assert caught.value.code == "BW926"
+    assert "blockwright[prove]" in str(caught.value)
+
+
+def test_a_schedule_whose_steps_are_proved() -> None:
+    sch = bw.Schedule(matmul("n"), verify="prove")
+    i, j, k = sch.get_loops(sch.get_block("C"))
+    _, i1 = sch.split(i, [None, 8])
+    k0, _ = sch.split(k, [None, 4])
+    sch.reorder(k0, i1)
+    sch.decompose_reduction(sch.get_block("C"), k0)
+    sch.cache_read(sch.get_block("C"), 1, "local")
+    sch.parallel(j)
+    assert verify(matmul("n"), sch.func)
+
+
+def test_a_step_that_is_refuted_is_refused() -> None:
+    sch = bw.Schedule(tiled("20"), verify="prove")
+    before = sch.func
+    with pytest.raises(ScheduleError, match="changes what the program computes") as caught:
+        sch.unsafe.drop_predicate(sch.get_block("C"))
+    assert caught.value.code == "BW390"
+    assert sch.func is before
+    assert len(sch.trace) == 1  # get_block alone
+
+
+def test_a_step_that_cannot_be_proved_is_refused() -> None:
+    text = """
+        B = T.alloc_buffer((8,), "float32")
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                B[vi] = A[vi] * T.float32(2)
+        for i in range(8):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                C[vi] = B[vi]
+    """
+    sch = bw.Schedule(program("A[8]; C[8]", text), verify="prove")
+    before = sch.func
+    with pytest.raises(ScheduleError, match="cannot be proved") as caught:
+        sch.unsafe.set_dtype(sch.get_block("B"), 0, "float64")
+    assert caught.value.code == "BW391"
+    assert sch.func is before
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("first", [0, 100, 200])
+def test_random_steps_are_not_refuted(first: int) -> None:
+    found = judge(first, Settings(length=6))
+    assert found.wrong == []
+    verdicts = sum((c for c in found.counts.values()), start=type(next(iter(
+        found.counts.values())))())  # fmt: skip
+    assert verdicts["proved"] >= 0.8 * verdicts.total()
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("first", [300, 400])
+def test_errors_put_into_random_programs_are_not_proved(first: int) -> None:
+    assert judge(first, Settings(length=6, mutants=True)).wrong == []
