@@ -407,3 +407,31 @@ def test_random_merges_and_pieces_keep_the_meaning() -> None:
             continue
         assert_same_meaning(ROW_NORM, sch.func)
     assert accepted == 9
+
+
+@pytest.mark.parametrize("step", ["parallel", "bind"])
+def test_one_iteration_keeps_what_the_visit_before_left(step: str) -> None:
+    """B is the loop's own: given anew to each iteration, it would lose the element before."""
+    func = program("""
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    B = T.alloc_buffer((8,), "float32", scope="local")
+    for o in range(8):
+        for p in range(1):
+            with T.block("B"):
+                vo = T.axis.spatial(8, o + p)
+                B[vo] = A[vo] * T.float32(2)
+            with T.block("C"):
+                vo = T.axis.spatial(8, o + p)
+                C[vo] = B[vo] + B[T.max(vo - 1, 0)]
+""")
+    sch = Schedule(func)
+    loop = sch.get_loops("B")[1]
+    take = (
+        partial(sch.parallel, loop)
+        if step == "parallel"
+        else partial(sch.bind, loop, "threadIdx.x")
+    )
+    with pytest.raises(ScheduleError, match="an earlier visit of loop p wrote") as caught:
+        take()
+    assert caught.value.code == "BW316"

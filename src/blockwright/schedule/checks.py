@@ -213,8 +213,10 @@ def require_concurrent(
         atomic: whether iterations may meet in atomic updates.
         redundant: which buffers all iterations may fill with the same values.
     """
-    if ir.is_const_int(loop.extent, 1):
-        return  # a single iteration meets no other
+    if ir.is_const_int(loop.extent, 1):  # a single iteration meets no other
+        if private is not None and len(state.tree.loops_above(loop.body)) > 1:
+            _require_nothing_kept(state, loop, word, private)
+        return
     own = cache(lambda: own_slices(state, loop, require_only_blocks(state, loop)))
     blocks = require_compact_flow(state, loop, own)
     flow = state.data_flow(state.scope(loop))
@@ -244,6 +246,27 @@ def require_concurrent(
                        f"{buffer.name} in block {block.name}, so it cannot be {word}",
                        code="BW317", guilty=[loop, realize],
                        help=apart(flow, loop, block, buffer))  # fmt: skip
+
+
+def _require_nothing_kept(
+    state: State, loop: ir.For, word: str, private: Callable[[ir.Buffer], bool]
+) -> None:
+    """What every iteration is given anew holds nothing that an earlier visit of the loop left."""
+    flow = state.data_flow(state.scope(loop))
+    inside = set(state.tree.child_blocks(loop))
+    for block in sorted(inside, key=lambda b: flow.position[b]):
+        for region in block.reads:
+            buffer = region.buffer
+            if not private(buffer) or not _lives_in(flow, buffer, inside):
+                continue
+            before = [w for w in flow.writers_before(block, region) if w in inside]
+            if not before or not flow.covers(before, block, region):
+                state.fail(f"block {block.name} reads elements of {buffer.name} that an earlier "
+                           f"visit of loop {loop.loop_var.name} wrote, and every iteration of a "
+                           f"loop that is {word} has a {buffer.name} of its own", code="BW316",
+                           guilty=[loop, state.tree.realize(block)],
+                           help="take the step before rolling_buffer, or on a loop around all "
+                           "that uses the buffer")  # fmt: skip
 
 
 def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:
