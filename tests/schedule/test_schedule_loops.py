@@ -409,21 +409,22 @@ def test_random_merges_and_pieces_keep_the_meaning() -> None:
     assert accepted == 9
 
 
+@pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("step", ["parallel", "bind"])
-def test_one_iteration_keeps_what_the_visit_before_left(step: str) -> None:
+def test_a_loop_keeps_what_its_visit_before_left(step: str, count: int) -> None:
     """B is the loop's own: given anew to each iteration, it would lose the element before."""
-    func = program("""
+    func = program(f"""
 @T.prim_func
-def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
-    B = T.alloc_buffer((8,), "float32", scope="local")
+def main(A: T.Buffer(({count}, 8), "float32"), C: T.Buffer(({count}, 8), "float32")):
+    B = T.alloc_buffer(({count}, 8), "float32", scope="local")
     for o in range(8):
-        for p in range(1):
+        for p in range({count}):
             with T.block("B"):
-                vo = T.axis.spatial(8, o + p)
-                B[vo] = A[vo] * T.float32(2)
+                vp, vo = T.axis.remap("SS", [p, o])
+                B[vp, vo] = A[vp, vo] * T.float32(2)
             with T.block("C"):
-                vo = T.axis.spatial(8, o + p)
-                C[vo] = B[vo] + B[T.max(vo - 1, 0)]
+                vp, vo = T.axis.remap("SS", [p, o])
+                C[vp, vo] = B[vp, vo] + B[vp, T.max(vo - 1, 0)]
 """)
     sch = Schedule(func)
     loop = sch.get_loops("B")[1]

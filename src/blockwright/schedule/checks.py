@@ -213,10 +213,10 @@ def require_concurrent(
         atomic: whether iterations may meet in atomic updates.
         redundant: which buffers all iterations may fill with the same values.
     """
-    if ir.is_const_int(loop.extent, 1):  # a single iteration meets no other
-        if private is not None and len(state.tree.loops_above(loop.body)) > 1:
-            _require_nothing_kept(state, loop, word, private)
-        return
+    if private is not None and len(state.tree.loops_above(loop.body)) > 1:
+        _require_nothing_kept(state, loop, word, private)
+    if ir.is_const_int(loop.extent, 1):
+        return  # a single iteration meets no other
     own = cache(lambda: own_slices(state, loop, require_only_blocks(state, loop)))
     blocks = require_compact_flow(state, loop, own)
     flow = state.data_flow(state.scope(loop))
