@@ -6,6 +6,7 @@ provably touch disjoint memory run as NumPy lanes (`nest`, `lanes`); the arithme
 in `numeric` and `ops`, memory with its shadows in `memory`, arguments in `run`.
 """
 
+from blockwright.interp.report import BankRow, Report
 from blockwright.interp.run import interpret, register_packed
 
-__all__ = ["interpret", "register_packed"]
+__all__ = ["BankRow", "Report", "interpret", "register_packed"]

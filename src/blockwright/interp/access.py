@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from blockwright.interp.expr import ExprCompiler
-from blockwright.interp.lanes import Env, Fn, Site, pick, same
-from blockwright.interp.memory import Pointer, Touch, View, record
+from blockwright.analysis.kernels import shares
+from blockwright.interp.lanes import Env, Fn, Site, compress, pick, same
+from blockwright.interp.memory import Pointer, Touch, View, coordinates, record
+from blockwright.interp.threads import Launch, axis_tag
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -25,12 +27,54 @@ from blockwright.support import InterpretError
 class AccessCompiler(ExprCompiler):
     """Adds memory to expressions.
 
-    `exchanged`: buffers through which threads of a block may hand values over.
+    Attributes:
+        launch: the nest of a kernel that is being compiled.
+        opened: axes of the kernel whose loops are open.
+        coordinates: slots with the position of each lane's thread along an axis.
+        evaluated: the expression of the statement that is being compiled, when it has no other use.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.exchanged: set[Buffer] = set()
+        self.launch: Launch | None = None
+        self.opened: tuple[str, ...] = ()
+        self.coordinates: dict[str, int] = {}
+        self.evaluated: Expr | None = None
+        self.fragment_sizes: dict[Buffer, tuple[int, int]] = {}
+
+    def watched(self, buffer: Buffer) -> bool:
+        """Whether threads of a block may meet in a buffer."""
+        if self.launch is None:
+            return False
+        return buffer in self.launch.tracked or buffer.scope.startswith("shared")
+
+    def sharers(self, scope: str) -> list[int]:
+        """Coordinates along which several threads run the same statement on the same memory.
+
+        Outside the loops of an axis all threads along it run a statement; what they share is left
+        to the first.
+        """
+        if self.launch is None:
+            return []
+        return [self.coordinates[key] for key in self.launch.extents
+                if key not in self.opened and shares(scope, axis_tag(key))]  # fmt: skip
+
+    def by_one(self, scope: str, run: Fn) -> Fn:
+        """`run` by the first of the threads that would do the same to memory they share."""
+        slots = self.sharers(scope)
+        if not slots:
+            return run
+
+        def one(env: Env) -> None:
+            first: Any = True
+            for slot in slots:
+                first = first & (env[slot] == 0)
+            if np.all(first):
+                run(env)
+            elif np.any(first):
+                run(compress(env, first))
+
+        return one
 
     def position(self, buffer: Buffer, indices: tuple[Expr, ...], site: Site | None) -> Fn:
         """Where in the view's data the elements are; without a site, bounds are not checked."""
@@ -114,7 +158,7 @@ class AccessCompiler(ExprCompiler):
             return self._masked_load(expr, slot, site)
         at = self.position(buffer, expr.indices, site)
         name, lanes = buffer.name, expr.dtype.lanes
-        handed_over = buffer in self.exchanged
+        watched = self.watched(buffer)
 
         def load(env: Env) -> Any:
             view: View = env[slot]
@@ -123,11 +167,11 @@ class AccessCompiler(ExprCompiler):
             if shadow is not None:
                 seen = shadow[where]
                 if (seen.min(initial=view.ones) if type(seen) is np.ndarray else seen) < view.ones:
-                    if handed_over and any(level.threads for level in env[1].levels):
-                        raise _exchange(env, site, name, "one reads what it has not written")
-                    raise _unwritten(env, site, name, view, where, seen, lanes)
+                    raise unwritten(env, site, name, view, where, seen, lanes)
             if env[1].levels:
                 _note(env, site, name, view, where, "read")
+            if watched:
+                env[1].team.touch(env, site, name, view, where, "read")
             return view.data[where]
 
         return load
@@ -136,6 +180,7 @@ class AccessCompiler(ExprCompiler):
         assert expr.predicate is not None
         mask_of, places = self.condition(expr.predicate), self._masked_places(expr, site)
         name, lanes, kind = expr.buffer.name, expr.dtype.lanes, expr.dtype.numpy()
+        watched = self.watched(expr.buffer)
 
         def load(env: Env) -> Any:
             view: View = env[slot]
@@ -143,9 +188,11 @@ class AccessCompiler(ExprCompiler):
             if view.shadow is not None:
                 seen = view.shadow[where]
                 if seen.min(initial=view.ones) < view.ones:
-                    raise _unwritten(env, site, name, view, where, seen, lanes)
+                    raise unwritten(env, site, name, view, where, seen, lanes)
             if env[1].levels:
                 _note(env, site, name, view, where, "read")
+            if watched:
+                env[1].team.touch(env, site, name, view, where, "read", _of_mask(env, mask))
             result = np.zeros(mask.shape, kind)
             result[mask] = view.data[where]
             return result
@@ -192,6 +239,7 @@ class AccessCompiler(ExprCompiler):
         at = self.position(buffer, node.indices, site)
         scalar = node.value.dtype.lanes == 1
         wide = BufferLoad(buffer, node.indices).dtype.lanes > 1
+        watched = self.watched(buffer)
 
         def store(env: Env) -> None:
             view: View = env[slot]
@@ -203,16 +251,19 @@ class AccessCompiler(ExprCompiler):
                     new = new[-1]
             if env[1].levels:
                 _note(env, site, name, view, where, "write")
+            if watched:
+                env[1].team.touch(env, site, name, view, where, "write")
             if view.shadow is not None:
                 view.shadow[where] = view.ones
             view.data[where] = new
 
-        return store
+        return self.by_one(buffer.scope, store)
 
     def _masked_store(self, node: BufferStore, slot: int, site: Site, value: Fn) -> Fn:
         assert node.predicate is not None
         mask_of, places = self.condition(node.predicate), self._masked_places(node, site)
         name, scalar = node.buffer.name, node.value.dtype.lanes == 1
+        watched = self.watched(node.buffer)
 
         def store(env: Env) -> None:
             view: View = env[slot]
@@ -222,15 +273,17 @@ class AccessCompiler(ExprCompiler):
                 new = new[:, None]
             if env[1].levels:
                 _note(env, site, name, view, where, "write")
+            if watched:
+                env[1].team.touch(env, site, name, view, where, "write", _of_mask(env, mask))
             if view.shadow is not None:
                 view.shadow[where] = view.ones
             view.data[where] = np.broadcast_to(new, mask.shape)[mask]
 
-        return store
+        return self.by_one(node.buffer.scope, store)
 
     # ------------------------------------------------------------------------------- addresses
     def pointer(self, expr: Expr) -> Fn:
-        """A closure that gives a `Pointer`; only outside lanes."""
+        """A closure that gives a `Pointer`."""
         if not (isinstance(expr, Call) and expr.op == "address_of"):
             return self._compile(expr)
         place = expr.args[0]
@@ -241,7 +294,8 @@ class AccessCompiler(ExprCompiler):
 
         def address(env: Env) -> Pointer:
             view: View = env[slot]
-            first = int(np.asarray(at(env)).reshape(-1)[0])
+            where = at(env)
+            first = where if type(where) is np.ndarray and where.ndim == 1 else int(np.min(where))
             return Pointer(view.storage, first * view.size + view.phase)
 
         return address
@@ -254,18 +308,24 @@ class AccessCompiler(ExprCompiler):
                                  span=expr.span)  # fmt: skip
         slot, site, name = self._known(place.buffer), self.site(expr), place.buffer.name
         at = self.position(place.buffer, place.indices, site)
+        if place.dtype.lanes > 1:
+            raise InterpretError(f"{expr.op} of a vector", code="BW757", span=expr.span)
         operand = Var("operand", expr.args[1].dtype)
         value, held = self.value(expr.args[1]), self.define(operand, is_value=True)
         new = atomic_value(expr.replace(args=(expr.args[0], operand)), place)
         update = BufferStore(place.buffer, new, place.indices, span=expr.span)
+        if self.sharers(place.buffer.scope) and expr is not self.evaluated:
+            raise InterpretError(f"the result of this {expr.op} is used by threads that do not "
+                                 "each call it", code="BW757", span=expr.span,
+                                 help="bind loops around it to all axes of the kernel"
+                                 )  # fmt: skip
+        watched, launch = self.watched(place.buffer), self.launch
+        self.launch = None  # the two parts of the update are no accesses of their own
         read, write = self._load(place), self.store(update)
+        self.launch = launch
 
-        def apply(env: Env) -> Any:
-            env[held] = value(env)
-            levels = env[1].levels
-            if levels:
-                _note(env, site, name, env[slot], at(env), "atomic")
-            env[1].levels = []
+        def update_one(env: Env) -> Any:
+            levels, env[1].levels = env[1].levels, []
             try:
                 old = read(env)
                 write(env)
@@ -273,7 +333,39 @@ class AccessCompiler(ExprCompiler):
                 env[1].levels = levels
             return old
 
+        def apply(env: Env) -> Any:
+            env[held], where = value(env), at(env)
+            if env[1].levels:
+                _note(env, site, name, env[slot], where, "atomic")
+            if watched:
+                env[1].team.touch(env, site, name, env[slot], where, "atomic")
+            if env[0] is None:
+                return update_one(env)
+            return one_by_one(env, np.broadcast_to(where, env[0]), update_one)
+
         return apply
+
+
+def one_by_one(env: Env, where: Any, update: Fn) -> Any:
+    """Updates by all lanes, those of one element after each other; gives what each one returned."""
+    order = np.argsort(where, kind="stable")
+    again = np.arange(len(where)) - np.searchsorted(where[order], where[order])
+    turn = np.empty_like(again)
+    turn[order] = again
+    rounds = int(turn.max(initial=0)) + 1
+    if rounds == 1:
+        return update(env)
+    parts = [(turn == k, update(compress(env, turn == k))) for k in range(rounds)]
+    result = np.empty(len(where), np.asarray(parts[0][1]).dtype)
+    for mask, value in parts:
+        result[mask] = value
+    return result
+
+
+def _of_mask(env: Env, mask: Any) -> Any:
+    """The thread of each element that a mask lets through."""
+    me = env[2] if mask.ndim == 1 else env[2][:, None]
+    return np.broadcast_to(me, mask.shape)[mask]
 
 
 def _inside(index: Any, extent: int) -> bool:
@@ -320,14 +412,14 @@ def _outside(
                       )  # fmt: skip
 
 
-def _unwritten(
+def unwritten(
     env: Env, site: Site, name: str, view: View, where: Any, seen: Any, lanes: int
 ) -> InterpretError:
     flat, bad = np.asarray(where).reshape(-1), np.asarray(seen).reshape(-1) < view.ones
     first = int(np.argmax(bad))
     lane = first // lanes
     base = pick(env[_base_slot(env, view)], lane)
-    index = _coordinates(int(flat[first]) - int(base), view)
+    index = coordinates(int(flat[first]) - int(base), view)
     return site.error(env, "BW752", f"{name}[{index}] is read before it is written", lane,
                       "write the element first, or give the reduction an init")  # fmt: skip
 
@@ -337,28 +429,10 @@ def _base_slot(env: Env, view: View) -> int:
     return next(k for k, v in enumerate(env) if v is view) + 1
 
 
-def _coordinates(flat: int, view: View) -> str:
-    flat //= view.lanes
-    out: list[str] = []
-    for stride, extent in zip(view.strides, view.shape, strict=True):
-        out.append(str(flat // stride % max(extent, 1) if stride else 0))
-    return ", ".join(out)
-
-
-def _exchange(env: Env, site: Site, name: str, what: str) -> InterpretError:
-    return site.error(env, "BW757", f"threads exchange values through {name}: {what}; the "
-                      "interpreter runs threads one after another", help="interpret the program "
-                      "before its loops are bound; lanes and barriers are not simulated"
-                      )  # fmt: skip
-
-
 def _note(env: Env, site: Site, name: str, view: View, where: Any, how: Touch) -> None:
     level = record(env[1].levels, view, where, how)
     if level is not None:
         what = {"read": "read", "write": "written", "atomic": "updated"}[how]
-        if level.threads:
-            raise _exchange(env, site, name, f"an element of {name} is {what} by one thread of "
-                            f"loop {level.name} and touched by another")  # fmt: skip
         raise site.error(env, "BW756", f"race: an element of {name} is {what} here while another "
                          f"iteration of the parallel loop {level.name} touches it too",
                          help="make the iterations independent, run the loop serially, or use "

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from blockwright.analysis import DIM_ALIGN, AlignRow, aligned_strides
-from blockwright.interp.calls import CallCompiler, Run
+from blockwright.interp.calls import CallGlobal, Run
+from blockwright.interp.hardware import HardwareCompiler
 from blockwright.interp.lanes import Env, Fn, compress, narrowed, same
 from blockwright.interp.memory import Pointer, Storage, View, compact_strides
+from blockwright.interp.team import Team
+from blockwright.interp.threads import copies_of
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -27,17 +30,32 @@ from blockwright.ir import stmt as S
 from blockwright.support import InterpretError
 
 
-class BlockCompiler(CallCompiler):
-    """Adds storage and blocks."""
+def _one_per_lane(env: Env) -> tuple[int, Any]:
+    return (1, 0) if env[0] is None else (env[0], np.arange(env[0]))
+
+
+class BlockCompiler(HardwareCompiler):
+    """Adds storage and blocks.
+
+    `on_chip`: buffers that kernels allocate themselves, wherever the program does.
+    """
+
+    def __init__(self, call_global: CallGlobal) -> None:
+        super().__init__(call_global)
+        self.on_chip: set[Buffer] = set()
 
     # ---------------------------------------------------------------------------------- memory
     def new_buffer(self, buffer: Buffer, rows: tuple[AlignRow, ...] = ()) -> Run:
-        """Fresh storage at each visit; each lane has its own."""
+        """Fresh storage at each visit.
+
+        Each lane has its own; in a kernel, the threads that the storage scope says share one.
+        """
         align = rows or self.alignment.get(buffer, ())
         shape, strides = self._layout(buffer)
         self.defined |= {v for v in (buffer.elem_offset,) if isinstance(v, Var)}
         slot = self.slot(buffer)
         dtype, size = buffer.dtype, buffer.dtype.numpy().itemsize
+        place_copies = self._copies(buffer)
 
         def allocate(env: Env) -> None:
             sizes = tuple(max(0, fn(env)) for fn in shape)
@@ -46,18 +64,73 @@ class BlockCompiler(CallCompiler):
             reach *= (
                 0 if 0 in sizes else 1 + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
             )
-            lanes = 1 if env[0] is None else env[0]
-            storage = Storage.fresh(lanes * reach * size, size, len(env[1].levels))
+            copies, at = place_copies(env)
+            storage = self._storage(env, buffer, copies * reach * size, size)
             env[slot] = View(storage, dtype, 0, sizes, steps)
-            env[slot + 1] = 0 if env[0] is None else np.arange(lanes) * reach
+            env[slot + 1] = at * reach
 
         return allocate
+
+    def _storage(self, env: Env, buffer: Buffer, nbytes: int, size: int) -> Storage:
+        """New bytes; those that threads share are the same again within a block."""
+        fresh = Storage.fresh(nbytes, size, len(env[1].levels))
+        team: Team | None = env[1].team
+        if team is None or not buffer.scope.startswith("shared"):
+            return fresh
+        known = team.memory.setdefault(buffer, fresh)
+        if len(known.raw) != nbytes:
+            known = team.memory[buffer] = fresh
+        if known is not fresh and known.written is not None:
+            known.written[:] = 0
+        known.banked = True
+        return known
+
+    def copies_again(self, buffer: Buffer) -> Run:
+        """Memory that an earlier nest of the kernel allocated, for the threads of this one."""
+        slot, place_copies = self.slot(buffer), self._copies(buffer)
+
+        def again(env: Env) -> None:
+            env[slot + 1] = place_copies(env)[1] * env[slot].reach()
+
+        return again
+
+    def _copies(self, buffer: Buffer) -> Callable[[Env], tuple[int, Any]]:
+        """How many copies of a buffer an allocation makes here, and which one each lane uses."""
+        if self.launch is None or copies_of(buffer) == "thread":
+            return _one_per_lane
+        if copies_of(buffer) == "warp":
+            return lambda env: (env[1].team.warps, env[1].team.warp[env[2]])
+        if copies_of(buffer) == "block":
+            site = self.site(buffer)
+
+            def one(env: Env) -> tuple[int, Any]:
+                if not env[1].team.complete(env):
+                    raise site.error(env, "BW757", f"{buffer.name} is allocated for all threads of "
+                                     "a block where not all of them are",
+                                     help="allocate it outside of the condition")  # fmt: skip
+                return 1, 0
+
+            return one
+        if len(self.opened) == len(self.launch.extents):
+            return _one_per_lane
+        slots = {key: self.coordinates[key] for key in self.opened}
+
+        def one_per_member(env: Env) -> tuple[int, Any]:
+            extents = env[1].team.extents
+            count, at = 1, 0 * env[2]
+            for key, slot in slots.items():
+                at, count = at + env[slot] * count, count * extents[key]
+            return count, at
+
+        return one_per_member
 
     def _layout(self, buffer: Buffer) -> tuple[list[Fn], list[Fn]]:
         return [self.index(n) for n in buffer.shape], [self.index(s) for s in buffer.strides]
 
     def _allocate(self, node: S.Allocate) -> Run:
         rows: tuple[AlignRow, ...] = tuple(node.annotations.get(DIM_ALIGN, ()))
+        if node.buffer in self.on_chip:
+            return self.stmt(node.body)
         allocate, body = self.new_buffer(node.buffer, rows), self.stmt(node.body)
 
         def run(env: Env) -> None:
@@ -87,14 +160,20 @@ class BlockCompiler(CallCompiler):
             sizes = tuple(fn(env) for fn in shape)
             steps = tuple(fn(env) for fn in strides) if strides else compact_strides(sizes)
             storage, start = pointer.storage, pointer.byte + offset(env) * element
-            base, phase = divmod(start, element)
+            base, phases = divmod(start, element)
+            phase = int(np.min(phases))
+            if np.any(phases != phase):
+                raise site.error(env, "BW758", f"buffer {buffer.name} starts at different parts of "
+                                 "an element for different threads")  # fmt: skip
             view = View(storage, buffer.dtype, phase, sizes, steps)
             env[slot], env[slot + 1] = view, base
-            if (base + view.reach()) * element + phase > len(storage.raw):
+            if (np.max(base) + view.reach()) * element + phase > len(storage.raw):
                 text = f"buffer {buffer.name} of shape {sizes} ends outside the memory it is on"
                 raise site.error(env, "BW751", text)
-            if buffer.data_alignment > element and storage.owned and start % buffer.data_alignment:
-                text = f"buffer {buffer.name} starts at byte {start} of its storage"
+            odd = np.asarray(start % buffer.data_alignment if buffer.data_alignment else 0)
+            if buffer.data_alignment > element and storage.owned and odd.any():
+                first = int(np.asarray(start).reshape(-1)[np.argmax(odd != 0)])
+                text = f"buffer {buffer.name} starts at byte {first} of its storage"
                 raise site.error(
                     env, "BW758", f"{text}, not at a multiple of {buffer.data_alignment}"
                 )
@@ -122,6 +201,7 @@ class BlockCompiler(CallCompiler):
         predicate = None if is_const_int(node.predicate, 1) else self.condition(node.predicate)
         values = [self.kept(v, self.index(v)) for v in node.iter_values]
         outer, self.block = self.block, block.name
+        leaf = self.launch is not None and block in self.launch.leaves
         shown = len(self.visible)
         iters = [self._iterator(it) for it in block.iter_vars]
         body = self._block_body(block)
@@ -138,6 +218,8 @@ class BlockCompiler(CallCompiler):
                         env = narrowed(env, holds, block)
                 elif not holds:
                     return
+            if leaf:
+                env[1].team.ran.add(block)
             bound = [value(env) for value in values]
             for bind, value in zip(iters, bound, strict=True):
                 bind(env, value)
@@ -170,7 +252,7 @@ class BlockCompiler(CallCompiler):
         return bind
 
     def _block_body(self, block: Block) -> Run:
-        inner = {b for owned in self.privates.values() for b in owned}
+        inner = {b for owned in self.privates.values() for b in owned} | self.on_chip
         steps: list[Run] = [self.new_buffer(b) for b in block.alloc_buffers if b not in inner]
         steps += [self._match(m) for m in block.match_buffers]
         if block.init is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from blockwright.analysis import AlignRow
 from blockwright.interp.access import AccessCompiler
-from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, State, pick
+from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, Site, State, pick
 from blockwright.interp.memory import Array, Pointer, Storage, View
 from blockwright.interp.numeric import is_array
 from blockwright.interp.private import Privates
@@ -22,6 +22,7 @@ from blockwright.ir import (
     Expr,
     Stmt,
     StringImm,
+    atomic_place,
     is_atomic,
 )
 from blockwright.support import InterpretError
@@ -47,7 +48,13 @@ class CallCompiler(AccessCompiler):
         value = node.value
         if isinstance(value, Call) and value.op in ("address_of", "tensor"):
             return self.pointer(value)
-        return self._compile(value)
+        self.evaluated = value
+        run = self._compile(value)
+        self.evaluated = None
+        place = atomic_place(value) if is_atomic(value) else None
+        shown = isinstance(value, Call) and value.op == "print"
+        scope = "global" if shown else None if place is None else place.buffer.scope
+        return run if scope is None else self.by_one(scope, run)
 
     def _effect(self, expr: Call) -> Fn:
         methods: dict[str, Callable[[Call], Fn]] = {
@@ -59,11 +66,15 @@ class CallCompiler(AccessCompiler):
         method = self.atomic if is_atomic(expr) else methods.get(expr.op)
         if method is not None:
             return method(expr)
-        if expr.op in ("prefetch", "tvm_storage_sync", "undef"):  # see interp.threads for barriers
+        if expr.op in ("prefetch", "undef"):
             return lambda env: 0
         jump = {"break": Break, "continue": Continue, "ret": Return}.get(expr.op)
         if jump is None:
             return super()._effect(expr)
+
+        if expr.op == "ret" and self.launch is not None:
+            raise InterpretError("a kernel is left in the middle", code="BW757", span=self.here,
+                                 help="guard the rest of the statements with `if`")  # fmt: skip
 
         def leave(env: Env) -> None:
             raise jump
@@ -115,7 +126,10 @@ class CallCompiler(AccessCompiler):
         name, args = self._name_of(expr), [self._argument(a) for a in expr.args[1:]]
         run = self.call_global
 
+        site = self.site(expr)
+
         def call(env: Env) -> int:
+            _outside_kernels(env, site, name)
             run(env[1], name, [a(env) for a in args])
             return 0
 
@@ -129,6 +143,7 @@ class CallCompiler(AccessCompiler):
         )
 
         def call(env: Env) -> Any:
+            _outside_kernels(env, site, name)
             function = env[1].packed.get(name)
             if function is None:
                 raise site.error(env, "BW757", f"no Python function {name!r} is known to this run",
@@ -178,11 +193,20 @@ class CallCompiler(AccessCompiler):
         args = [self._argument(a) for a in expr.args]
 
         def show(env: Env) -> int:
-            texts = [_text(a(env)) for a in args]
-            sys.stdout.write(" ".join(texts) + "\n")
+            values = [a(env) for a in args]
+            for lane in range(env[0] or 1):
+                texts = [_text(v if env[0] is None else pick(v, lane)) for v in values]
+                sys.stdout.write(" ".join(texts) + "\n")
             return 0
 
         return show
+
+
+def _outside_kernels(env: Env, site: Site, name: str) -> None:
+    if env[0] is not None:
+        raise site.error(env, "BW757", f"a kernel calls {name!r}",
+                         help="a kernel calls nothing; write out what the function does"
+                         )  # fmt: skip
 
 
 def _text(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blockwright.interp import numeric, ops
-from blockwright.interp.lanes import Env, Fn, Site, compress, narrowed, per_lane, same
+from blockwright.interp.lanes import FIRST_SLOT, Env, Fn, Site, compress, narrowed, per_lane, same
 from blockwright.ir import (
     OPS,
     BinaryOp,
@@ -37,7 +37,7 @@ from blockwright.ir import (
     walk,
 )
 from blockwright.ir import expr as E
-from blockwright.support import InterpretError
+from blockwright.support import InterpretError, Span
 
 
 def _spread(value: Any) -> Any:
@@ -56,7 +56,8 @@ class ExprCompiler:
 
     def __init__(self) -> None:
         self.slots: dict[Node, int] = {}
-        self.count = 2
+        self.count = FIRST_SLOT
+        self.here: Span | None = None
         self.defined: set[Var] = set()
         self.values: set[Var] = set()  # integer variables that hold wrapping values
         self.visible: list[tuple[str, int]] = []
@@ -79,7 +80,9 @@ class ExprCompiler:
         return self.slot(var)
 
     def site(self, node: Node | None) -> Site:
-        return Site(tuple(self.visible), self.block, node.span if node is not None else None)
+        """The place of a node, or of the statement around it."""
+        span = node.span if node is not None else None
+        return Site(tuple(self.visible), self.block, span or self.here)
 
     # ----------------------------------------------------------------------------------- kinds
     def is_index(self, expr: Expr) -> bool:

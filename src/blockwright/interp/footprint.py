@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from blockwright.interp.private import Privates
 from blockwright.ir import (
+    OPS,
     AssertStmt,
     AttrStmt,
     BlockRealize,
@@ -18,6 +19,7 @@ from blockwright.ir import (
     Evaluate,
     Expr,
     For,
+    ForKind,
     IfThenElse,
     Let,
     LetStmt,
@@ -27,7 +29,6 @@ from blockwright.ir import (
     Stmt,
     Var,
     add,
-    op_row,
     walk,
 )
 from blockwright.ir import stmt as S
@@ -35,6 +36,11 @@ from blockwright.ir import stmt as S
 
 class Opaque(Exception):
     """The nest does something that the analysis does not follow."""
+
+
+def _is_pure(call: Call) -> bool:
+    row = OPS.get(call.op)
+    return row is not None and row.kind == "pure"
 
 
 class Access(NamedTuple):
@@ -96,7 +102,7 @@ class Collector:
         for node in walk(root):
             if isinstance(node, BufferLoad):
                 self.found.append(Access(node.buffer, node.indices, self._path, False))
-            elif (isinstance(node, Call) and op_row(node.op).kind != "pure") or (
+            elif (isinstance(node, Call) and not _is_pure(node)) or (
                 isinstance(node, Let)
                 and (self.bindings.setdefault(node.var, node.value) is not node.value)
             ):
@@ -112,6 +118,8 @@ class Collector:
                 parts = (node.value, *node.indices, node.predicate)
                 self._exprs(p for p in parts if p is not None)
             case For():
+                if node.kind is ForKind.THREAD_BINDING:
+                    raise Opaque
                 self._loop(node)
             case IfThenElse():
                 self.expr(node.condition)
@@ -128,6 +136,8 @@ class Collector:
             case AssertStmt():
                 self.expr(node.condition)
             case S.Allocate():
+                if node.buffer.scope not in ("global", "local"):
+                    raise Opaque
                 self.allocate(node.buffer)
                 self.stmt(node.body)
             case BlockRealize():
@@ -160,6 +170,8 @@ class Collector:
         for iter_var, value in zip(block.iter_vars, node.iter_values, strict=True):
             self.bind(iter_var.var, value)
             self._exprs((iter_var.dom.min, iter_var.dom.extent))
+        if any(b.scope not in ("global", "local") for b in block.alloc_buffers):
+            raise Opaque
         self.allocate(*block.alloc_buffers)
         for match in block.match_buffers:
             source = match.source

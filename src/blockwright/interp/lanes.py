@@ -1,7 +1,8 @@
 """Environments and lanes: one interpreter for single instances and for many instances at once.
 
 An environment is a list. Slot 0 is the number of lanes, None when one instance runs; slot 1 is the
-run's state; the others hold variables, views and positions. With lanes, a value that differs
+run's state; slot 2 is the thread of each lane inside a kernel, else None; the others hold variables,
+views and positions. With lanes, a value that differs
 between them is an array whose first axis is the lane; anything else is shared by all. Where lanes
 part (conditions, extents), the environment is compressed to the lanes concerned, so that nothing
 ever computes on an instance that does not run.
@@ -9,30 +10,38 @@ ever computes on an instance that does not run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blockwright.interp.memory import Level
+from blockwright.interp.report import Report
 from blockwright.ir import ForKind, IRModule
 from blockwright.support import InterpretError, Span
+
+if TYPE_CHECKING:
+    from blockwright.interp.team import Team
 
 Env = list[Any]
 Fn = Callable[[Env], Any]
 MAX_LANES = 1 << 18
+FIRST_SLOT = 3
 UNORDERED = (ForKind.PARALLEL, ForKind.VECTORIZED, ForKind.THREAD_BINDING)
+_numbers = itertools.count()
 
 
 class Site:
     """Where in the program something happens: for errors."""
 
-    __slots__ = ("block", "span", "visible")
+    __slots__ = ("block", "number", "span", "visible")
 
     def __init__(self, visible: tuple[tuple[str, int], ...], block: str, span: Span | None) -> None:
         self.visible = visible
         self.block = block
         self.span = span
+        self.number = next(_numbers)
 
     def error(
         self, env: Env, code: str, message: str, lane: int = 0, help: str | None = None
@@ -52,7 +61,11 @@ def pick(value: Any, lane: int) -> Any:
 
 
 class State:
-    """One run: options, open parallel loops, constants and Python functions it may call."""
+    """One run: options, open parallel loops, constants and Python functions it may call.
+
+    `team` is the threads of the block that runs, inside a kernel; `moment` is later than anything
+    that threads of kernels before have done.
+    """
 
     def __init__(
         self,
@@ -62,6 +75,7 @@ class State:
         races: bool,
         order: str | int | None,
         packed: dict[str, Callable[..., Any]],
+        report: Report | None = None,
     ) -> None:
         self.module = module
         self.vectorize = vectorize
@@ -69,7 +83,11 @@ class State:
         self.packed = packed
         self.reverse = order == "reverse"
         self.random = np.random.default_rng(order) if isinstance(order, int) else None
+        self.report = report
         self.levels: list[Level] = []
+        self.team: Team | None = None
+        self.moment = 1
+        self.sites: dict[int, Site] = {}
         self.next_id = 1
         self.failures: dict[Any, int] = {}
         self.constants: dict[str, Any] = {}
@@ -88,11 +106,11 @@ class Loop:
     `free`: iterations come in any order although they are not tracked: they combine.
     """
 
-    __slots__ = ("extent", "free", "jumps", "kind", "low", "name", "slot", "threads")
+    __slots__ = ("extent", "free", "jumps", "kind", "low", "name", "slot")
 
     def __init__(
         self, name: str, slot: int, low: Fn, extent: Fn, kind: ForKind, jumps: bool,
-        threads: bool = False, free: bool = False,
+        free: bool = False,
     ) -> None:  # fmt: skip
         self.free = free
         self.name = name
@@ -101,7 +119,6 @@ class Loop:
         self.extent = extent
         self.kind = kind
         self.jumps = jumps
-        self.threads = threads
 
 
 class Break(Exception):
@@ -184,14 +201,20 @@ def expand(env: Env, loops: Iterable[Loop], limit: int) -> Env:
 def run_loop(env: Env, loop: Loop, body: Fn) -> None:
     """The iterations of one loop in order, in lockstep over the lanes."""
     state: State = env[1]
+    if loop.jumps and env[0] is not None:
+        for lane in range(env[0]):  # each may leave the loop at another iteration
+            alone = compress(env, np.arange(env[0]) == lane)
+            _run_with_jumps(alone, loop.slot, *(pick(fn(alone), 0) for fn in (loop.low, loop.extent)),
+                            body)  # fmt: skip
+        return
     low, count = loop.low(env), loop.extent(env)
     if type(count) is np.ndarray:
         _run_ragged(env, loop, body, low, count)
         return
     unordered = loop.kind in UNORDERED
-    tracked = unordered and (state.races or loop.threads) and count > 1
+    tracked = unordered and state.races and count > 1
     if tracked:
-        level = Level(loop.name, state.next_id, loop.threads)
+        level = Level(loop.name, state.next_id)
         state.next_id += count
         state.levels.append(level)
         base = level.base
@@ -230,8 +253,8 @@ def _run_ragged(env: Env, loop: Loop, body: Fn, low: Any, count: Any) -> None:
     number as in the plain case.
     """
     state: State = env[1]
-    tracked = loop.kind in UNORDERED and (state.races or loop.threads)
-    level = Level(loop.name, state.next_id, loop.threads)
+    tracked = loop.kind in UNORDERED and state.races
+    level = Level(loop.name, state.next_id)
     top = int(count.max(initial=0))
     state.next_id += max(top, 0)
     if tracked:

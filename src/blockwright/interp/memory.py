@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from blockwright.interp.clock import ThreadShadow
 from blockwright.ir import DType
 
 Array = np.ndarray[Any, Any]
@@ -28,9 +29,13 @@ class Storage:
         written: one byte (0 or 1) per byte, or None when everything counts as initialised.
         level: number of parallel loops open when it was made; only later loops can race on it.
         owned: made by the program; the caller's arrays are not.
+        banked: memory that threads share, in banks.
+        threads: who of the threads of a block touched what; None before the first.
+        flight: per byte, how many asynchronous copies write (row 0) and read (row 1) it.
     """
 
-    __slots__ = ("_shadow_views", "_typed", "granule", "level", "owned", "races", "raw", "written")
+    __slots__ = ("_shadow_views", "_typed", "banked", "flight", "granule", "level", "owned",
+                 "races", "raw", "threads", "written")  # fmt: skip
 
     def __init__(
         self, raw: Array, written: Array | None, granule: int, level: int, owned: bool
@@ -41,6 +46,9 @@ class Storage:
         self.level = level
         self.owned = owned
         self.races: dict[int, RaceShadow] = {}
+        self.banked = False
+        self.threads: ThreadShadow | None = None
+        self.flight: Array | None = None
         self._typed: dict[tuple[str, int], Array] = {}
         self._shadow_views: dict[tuple[int, int], Array] = {}
 
@@ -82,6 +90,8 @@ class Storage:
         if size < self.granule:
             for shadow in self.races.values():
                 shadow.repeat(self.granule // size)
+            if self.threads is not None:
+                self.threads.repeat(self.granule // size)
             self.granule = size
 
 
@@ -132,15 +142,11 @@ def _others(who: Any, base: int, me: int) -> Any:
 
 
 class Level:
-    """One open parallel loop: ids from `base` on belong to it; `current` is the iteration.
+    """One open parallel loop: ids from `base` on belong to it; `current` is the iteration."""
 
-    `threads`: the iterations are threads of one block, which could meet at a barrier.
-    """
+    __slots__ = ("base", "current", "name")
 
-    __slots__ = ("base", "current", "name", "threads")
-
-    def __init__(self, name: str, base: int, threads: bool = False) -> None:
-        self.threads = threads
+    def __init__(self, name: str, base: int) -> None:
         self.name = name
         self.base = base
         self.current = base
@@ -194,6 +200,15 @@ class Pointer:
     def __init__(self, storage: Storage, byte: int) -> None:
         self.storage = storage
         self.byte = byte
+
+
+def coordinates(flat: int, view: View) -> str:
+    """The indices of the element at a distance from the first."""
+    flat //= view.lanes
+    return ", ".join(
+        str(flat // stride % max(extent, 1) if stride else 0)
+        for stride, extent in zip(view.strides, view.shape, strict=True)
+    )
 
 
 def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ from blockwright.interp.lanes import (
 )
 from blockwright.interp.memory import View
 from blockwright.interp.private import Privates
-from blockwright.ir import Buffer, BufferLoad, Expr, For, Stmt, Var, uses_var, walk
+from blockwright.ir import Buffer, BufferLoad, Expr, For, ForKind, Stmt, Var, uses_var, walk
 from blockwright.support import InterpretError
 
 _LIMIT = 1 << 22  # addresses enumerated for one check
@@ -220,7 +220,7 @@ def chain_of(node: For, privates: Privates) -> tuple[list[For], Stmt]:
     """
     loops: list[For] = []
     body: Stmt = node
-    while isinstance(body, For):
+    while isinstance(body, For) and body.kind is not ForKind.THREAD_BINDING:
         loops.append(body)
         body = body.body
         if loops[-1] in privates:

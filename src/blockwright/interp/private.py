@@ -13,12 +13,11 @@ life of the buffer, and an iteration does not begin with a write of its own, as 
 Such a buffer is shared, and the check for races sees that iterations keep to their own elements.
 Lowering proves for each loop where an allocation may stand; this rule looks at the place of the
 accesses alone, and lets the check for uninitialised reads find an iteration that relies on others.
-Loops bound to a thread axis own the buffers in scopes that the members of the axis do not share.
+What threads of a kernel have for themselves is the business of `threads` and `launch`.
 """
 
 from __future__ import annotations
 
-from blockwright.analysis.kernels import shares
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
@@ -72,12 +71,10 @@ def _owner(buffer: Buffer, around: Path, outside: int) -> For | None:
         around: the loops around all uses.
         outside: how many of them stand outside of the allocation.
     """
-    owners = [k for k in range(outside, len(around)) if owns(around[k], buffer)]
+    owners = [k for k in range(outside, len(around)) if owns(around[k])]
     for depth in reversed(owners):
         loop = around[depth]
         assert isinstance(loop, For)
-        if depth != owners[0] and single_member(loop):
-            continue  # its copy is that of the owner outside
         again = [n for n in around[outside:depth] if isinstance(n, While)
                  or (n.kind is not loop.kind and not is_const_int(n.extent, 1))]  # fmt: skip
         rounds = {n.loop_var for n in again if isinstance(n, For)}
@@ -86,18 +83,9 @@ def _owner(buffer: Buffer, around: Path, outside: int) -> For | None:
     return None
 
 
-def owns(loop: For | While, buffer: Buffer) -> bool:
+def owns(loop: For | While) -> bool:
     """Whether iterations of a loop may have the buffer for themselves."""
-    if not isinstance(loop, For):
-        return False
-    if loop.kind is ForKind.THREAD_BINDING and loop.thread is not None:
-        return not shares(buffer.scope, loop.thread.thread_tag)
-    return loop.kind is ForKind.PARALLEL
-
-
-def single_member(loop: For) -> bool:
-    """Whether a thread axis has one member, to which values of an owner outside stay known."""
-    return loop.kind is ForKind.THREAD_BINDING and is_const_int(loop.extent, 1)
+    return isinstance(loop, For) and loop.kind is ForKind.PARALLEL
 
 
 class _Finder:

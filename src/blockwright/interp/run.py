@@ -13,8 +13,9 @@ from blockwright.interp import numeric
 from blockwright.interp.lanes import Env, Fn, Return, State
 from blockwright.interp.memory import Pointer, Storage
 from blockwright.interp.private import private_buffers
+from blockwright.interp.report import Report
 from blockwright.interp.stmt import StmtCompiler
-from blockwright.interp.threads import check_owned, exchanged, in_sequence
+from blockwright.interp.threads import launches, used_outside, with_axis_loops
 from blockwright.ir import (
     Block,
     Buffer,
@@ -68,10 +69,13 @@ class Program:
             compiler.define(handle)
             self.slots[handle] = compiler.slot(handle)
             compiler.slot(buffer)
-        body = define_empty_reductions(in_sequence(func)).body
-        compiler.privates = private_buffers(body)
-        check_owned(body, compiler.privates)
-        compiler.exchanged = exchanged(body)
+        func = define_empty_reductions(with_axis_loops(func))
+        body = func.body
+        compiler.launches = launches(func)
+        owned = {b for n in compiler.launches.values() for own in n.owned.values() for b in own}
+        compiler.on_chip = owned - used_outside(func, compiler.launches)
+        compiler.privates = {loop: kept for loop, found in private_buffers(body).items()
+                             if (kept := [b for b in found if b not in owned])}  # fmt: skip
         compiler.alignment = alignments(body)
         self.body = compiler.stmt(body)
         self.count = compiler.count
@@ -162,6 +166,7 @@ def interpret(
     races: bool = True,
     order: str | int | None = None,
     packed: dict[str, Callable[..., Any]] | None = None,
+    report: Report | None = None,
     **scalars: Any,
 ) -> None:
     """Run a tensor program in place on NumPy arrays, checking every step.
@@ -176,11 +181,15 @@ def interpret(
         races: check that iterations of parallel and vectorized loops do not meet.
         order: of parallel and vectorized loops: None as written, "reverse", or a seed to shuffle.
         packed: Python functions for `call_packed`, besides registered ones.
+        report: is given the counts of the run, such as conflicts of shared memory's banks.
 
     Raises InterpretError: BW701–BW709 for arguments as in a compiled call, BW751 out of bounds,
     BW752 read of an element nobody wrote, BW753 failed assertion, BW754 division by zero,
     BW755 iterator outside its domain, BW756 race, BW757 what the interpreter cannot run,
-    BW758 view that does not fit, BW759 shift amount, BW760 an `order` that is none.
+    BW758 view that does not fit, BW759 shift amount, BW760 an `order` that is none,
+    BW761 race between threads of a block, BW762 barrier that not all threads reach, BW763 access of
+    what an asynchronous copy works on, BW764 warp operation without its lanes, BW765 wait that
+    nothing ends.
     """
     module = program if isinstance(program, IRModule) else None
     func = module[entry] if module is not None else program
@@ -195,7 +204,7 @@ def interpret(
         raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW760")
     compiled = program_of(func)
     state = State(module, vectorize=vectorize, races=races, order=order,
-                  packed={**_packed, **(packed or {})})  # fmt: skip
+                  packed={**_packed, **(packed or {})}, report=report)  # fmt: skip
     written = written_buffers(func, module)
     arrays, values = _match_arguments(compiled, args, scalars, written)
     fresh = _output_buffers(func, outputs)

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from blockwright.interp.blocks import BlockCompiler
 from blockwright.interp.calls import Run
 from blockwright.interp.combine import combines_lanes, kind_of
 from blockwright.interp.lanes import (
@@ -19,8 +18,8 @@ from blockwright.interp.lanes import (
     per_lane,
     run_loop,
 )
+from blockwright.interp.launch import LaunchCompiler
 from blockwright.interp.nest import chain_of, plan_nest
-from blockwright.interp.threads import is_thread_loop
 from blockwright.ir import (
     AssertStmt,
     AttrStmt,
@@ -30,6 +29,7 @@ from blockwright.ir import (
     DeclBuffer,
     Evaluate,
     For,
+    ForKind,
     IfThenElse,
     LetStmt,
     SeqStmt,
@@ -41,7 +41,7 @@ from blockwright.ir import stmt as S
 from blockwright.support import InterpretError
 
 
-class StmtCompiler(BlockCompiler):
+class StmtCompiler(LaunchCompiler):
     """Compiles the body of one function."""
 
     _statements: ClassVar[dict[type[Stmt], str]] = {
@@ -56,10 +56,14 @@ class StmtCompiler(BlockCompiler):
         if method is None:
             raise InterpretError(f"cannot run the statement {type(node).__name__}", code="BW757",
                                  span=node.span)  # fmt: skip
-        return getattr(self, method)(node)
+        outer = self.here
+        self.here = node.span or outer
+        run: Run = getattr(self, method)(node)
+        self.here = outer
+        return run
 
     def _seq(self, node: SeqStmt) -> Run:
-        return self._seq_of([self.stmt(part) for part in node.seq])
+        return self._seq_of(self.sequence(node))
 
     @staticmethod
     def _seq_of(parts: list[Run]) -> Run:
@@ -73,6 +77,8 @@ class StmtCompiler(BlockCompiler):
         return seq
 
     def _for(self, node: For) -> Run:
+        if node.kind is ForKind.THREAD_BINDING:
+            return self.axis_loop(node)
         loops, inner = chain_of(node, self.privates)
         headers: list[Loop] = []
         for loop in loops:
@@ -80,7 +86,7 @@ class StmtCompiler(BlockCompiler):
             slot = self.define(loop.loop_var)
             self.visible.append((loop.loop_var.name, slot))
             headers.append(Loop(loop.loop_var.name, slot, low, extent, kind_of(loop), _jumps(loop),
-                                is_thread_loop(loop), combines_lanes(loop)))  # fmt: skip
+                                combines_lanes(loop)))  # fmt: skip
         owned = [self.new_buffer(b) for b in self.privates.get(loops[-1], ())]
         body = self._seq_of([*owned, self.stmt(inner)])
         run = body
@@ -104,15 +110,28 @@ class StmtCompiler(BlockCompiler):
 
     def _while(self, node: While) -> Run:
         condition, body = self.condition(node.condition), self.stmt(node.body)
+        jumps = _jumps(node)
 
         def loop(env: Env) -> None:
-            while condition(env):
+            if jumps and env[0] is not None:
+                for lane in range(env[0]):  # each may leave the loop at another iteration
+                    alone(compress(env, np.arange(env[0]) == lane))
+            else:
+                alone(env)
+
+        def alone(env: Env) -> None:
+            while True:
+                holds = condition(env)
+                if not np.any(holds):
+                    return
+                if not np.all(holds):
+                    env = compress(env, holds)
                 try:
                     body(env)
                 except Continue:
                     continue
                 except Break:
-                    break
+                    return
 
         return loop
 
@@ -166,6 +185,6 @@ class StmtCompiler(BlockCompiler):
         return check
 
 
-def _jumps(loop: For) -> bool:
+def _jumps(loop: For | While) -> bool:
     """Whether a loop's own body may break or continue."""
     return any(isinstance(n, Call) and n.op in ("break", "continue") for n in walk(loop.body))

@@ -1,28 +1,42 @@
-"""Thread-bound loops one thread after another.
+"""Kernels before they run: their axes, the memory of their threads, and who may hand over to whom.
 
-That is exact as long as threads exchange nothing while they run: then any order gives the same, and
-a barrier does nothing. Loops on one axis of a kernel that stand inside each other are one loop: the
-inner variable is the outer one's. Every member of an axis has its own copy of a buffer in a scope
-that the axis does not share. Whether threads do exchange values is found while the program runs, by
-the check for races; such programs need lanes and barriers, and are refused with BW757.
+All threads of a block run at once, as lanes (`launch`). What that needs of a program is found here:
+
+- the loops bound to axes; `T.launch_thread` is written as a loop too;
+- on-chip buffers that are allocated outside of their kernel, which are fresh in each block;
+- blocks (of the program) that touch a buffer which the threads share, not only reading it: between
+  two of these, threads wait for each other.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-from blockwright.analysis.kernels import BLOCK_AXES, VIRTUAL_AXES, axis_of, kernels, shares
-from blockwright.interp.private import Privates, owns, single_member
+from blockwright.analysis.kernels import (
+    BLOCK_AXES,
+    THREAD_AXES,
+    VIRTUAL_AXES,
+    Kernel,
+    axis_of,
+    kernels,
+    shares,
+    statements,
+)
+from blockwright.interp.asynchronous import WRITES
 from blockwright.ir import (
     AttrStmt,
     Block,
+    BlockRealize,
     Buffer,
+    BufferLoad,
     BufferStore,
+    Call,
+    DeclBuffer,
+    Expr,
     For,
     ForKind,
-    IfThenElse,
     IterVar,
-    LetStmt,
     Mutator,
     Node,
     PrimFunc,
@@ -30,112 +44,243 @@ from blockwright.ir import (
     Stmt,
     Var,
     atomic_place,
-    cast_to,
-    compare,
+    collect,
     is_atomic,
+    maximum,
+    walk,
 )
-from blockwright.ir.expr import LT, Expr
+from blockwright.ir import stmt as S
 from blockwright.support import InterpretError
 
-
-def in_sequence(func: PrimFunc) -> PrimFunc:
-    """The function with one loop per axis and path, `T.launch_thread` written as a loop too."""
-    if not kernels(func):
-        return func
-    return func.replace(body=_Sequence()(func.body))
+EXPLICIT = "launch_thread"  # annotation: the axis spans what follows, nothing waits at its end
 
 
-class _Sequence(Mutator):
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: dict[str, Var] = {}
+@dataclasses.dataclass(eq=False)
+class Launch:
+    """One nest of a kernel.
 
-    def rewrite_For(self, node: For) -> Stmt:
-        axis = axis_of(node)
-        return self.descend(node) if axis is None else self._bound(axis.tag, node)
+    Attributes:
+        extents: members of each thread axis of the kernel, `threadIdx.x` first. Virtual threads on
+            one axis inside each other are axes of their own.
+        first: whether the nest begins its kernel, and on-chip memory with it.
+        owned: blockIdx loop, or None for the nest itself → buffers that are fresh there.
+        leaves: blocks without blocks inside.
+        rivals: leaf → other leaves that it may hand values over to, or get them from.
+        tracked: buffers and views that threads share and the kernel writes.
+    """
 
+    nest: For
+    extents: dict[str, Expr]
+    first: bool
+    owned: dict[For | None, list[Buffer]]
+    leaves: set[Block]
+    rivals: dict[Block, frozenset[Block]]
+    tracked: set[Buffer]
+
+
+def with_axis_loops(func: PrimFunc) -> PrimFunc:
+    """The function with `T.launch_thread` written as loops."""
+    return func.replace(body=_AxisLoops()(func.body)) if kernels(func) else func
+
+
+class _AxisLoops(Mutator):
     def rewrite_AttrStmt(self, node: AttrStmt) -> Stmt:
         axis = axis_of(node)
         if axis is None:
             return self.descend(node)
         thread = IterVar(Var(axis.tag, axis.var.type), Range(axis.low, axis.extent),
                          thread_tag=axis.tag)  # fmt: skip
-        loop = For(axis.var, axis.low, axis.extent, ForKind.THREAD_BINDING, node.body, thread,
-                   span=node.span)  # fmt: skip
-        return self._bound(axis.tag, loop)
-
-    def _bound(self, tag: str, node: For) -> Stmt:
-        outer = None if tag in VIRTUAL_AXES else self.open.get(tag)
-        if outer is None:
-            self.open[tag] = node.loop_var
-            new = self.descend(node)
-            del self.open[tag]
-            return new
-        body: Stmt = self(node.body)
-        member: Expr = cast_to(outer, node.loop_var.dtype)
-        body = IfThenElse(compare(LT, member, self(node.extent)), body)
-        return LetStmt(node.loop_var, member, body)
+        return For(axis.var, axis.low, axis.extent, ForKind.THREAD_BINDING, self(node.body), thread,
+                   {EXPLICIT: 1}, span=node.span)  # fmt: skip
 
 
-def is_thread_loop(loop: For) -> bool:
-    """Whether the members of a loop wait for each other at barriers: threads, not blocks."""
-    return loop.thread is not None and loop.thread.thread_tag not in BLOCK_AXES
+def launches(func: PrimFunc) -> dict[For, Launch]:
+    """Outermost thread-bound loop → what it launches."""
+    found: dict[For, Launch] = {}
+    roots = _roots(func.body)
+    allocated = {b for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers}
+    allocated |= {n.buffer for n in statements(func.body) if isinstance(n, S.Allocate)}
+    for kernel in kernels(func):
+        extents = _extents(kernel)
+        leaves = [b for nest in kernel.nests for b in _leaves(nest)]
+        touched = {leaf: _touched(leaf, roots) for leaf in leaves}
+        written = {b for nest in kernel.nests for b, how in _touched(nest, roots).items() if how}
+        apart = func.attrs.get("tir.noalias") is not False
+        tracked = {b for nest in kernel.nests for b in collect(nest, Buffer)
+                   if _shared(b) and (not apart or roots.get(b, b) in written)}  # fmt: skip
+        rivals = {x: frozenset(y for y in leaves if y is not x and _meet(touched[x], touched[y]))
+                  for x in leaves}  # fmt: skip
+        for position, nest in enumerate(kernel.nests):
+            assert isinstance(nest, For)
+            found[nest] = Launch(nest, extents, position == 0, _owned(nest, allocated),
+                                 set(leaves), rivals, tracked)  # fmt: skip
+    return found
 
 
-def check_owned(root: Stmt, privates: Privates) -> None:
-    """Refuse buffers whose copies would have to outlive the loop over their owners."""
-    settled = {b: loop for loop, buffers in privates.items() for b in buffers}
-    _Owned(settled).visit(root, ())
-
-
-class _Owned:
-    """Looks at every use of a buffer that some loop around it gives each member a copy of."""
-
-    def __init__(self, settled: dict[Buffer, For]) -> None:
-        self.settled = settled
-        self.depth: dict[Buffer, int] = {}
-
-    def visit(self, node: Node, path: Sequence[For]) -> None:
-        if isinstance(node, Buffer):
-            inside = path[self.depth.get(node, len(path)) :]
-            owners = [f for f in inside if f.kind is ForKind.THREAD_BINDING and owns(f, node)]
-            owners = owners[:1] + [f for f in owners[1:] if not single_member(f)]
-            if owners and self.settled.get(node) is not owners[-1]:
-                raise InterpretError(
-                    f"each member of loop {owners[-1].loop_var.name} has its own copy of "
-                    f"{node.name}, which outlives the loop", code="BW757", span=node.span,
-                    help="the interpreter runs threads one after another; programs whose threads "
-                    "keep values between loops need lanes")  # fmt: skip
-            return
+def used_outside(func: PrimFunc, found: dict[For, Launch]) -> set[Buffer]:
+    """Buffers that are used where no kernel runs."""
+    used: set[Buffer] = set()
+    stack: list[Node] = [func.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (BufferLoad, BufferStore)):
+            used.add(node.buffer)
+        if isinstance(node, For) and node in found:
+            continue
         if isinstance(node, Block):
-            self.depth.update(dict.fromkeys(node.alloc_buffers, len(path)))
-            for part in (*(m.source for m in node.match_buffers), node.init, node.body):
-                if part is not None:
-                    self.visit(part, path)
-            return
-        inner = (*path, node) if isinstance(node, For) else path
-        for child in node.children():
-            self.visit(child, inner)
+            stack += [n for n in (*node.match_buffers, node.init, node.body) if n is not None]
+        elif not isinstance(node, Buffer):
+            stack += node.children()
+    return used
 
 
-def exchanged(root: Stmt) -> set[Buffer]:
-    """Buffers that threads of a kernel share and write, whose elements they may hand over."""
-    found: set[Buffer] = set()
+def axis_key(tag: str, depth: int) -> str:
+    """The name of an axis: virtual threads inside each other are told apart by their depth."""
+    return f"{tag}#{depth}" if tag in VIRTUAL_AXES else tag
 
-    def visit(node: Node, tags: tuple[str, ...]) -> None:
-        buffer: Buffer | None = None
-        if isinstance(node, BufferStore):
-            buffer = node.buffer
+
+def axis_tag(key: str) -> str:
+    return key.split("#")[0]
+
+
+def _extents(kernel: Kernel) -> dict[str, Expr]:
+    found: dict[str, Expr] = {}
+
+    def visit(stmt: Stmt, depths: dict[str, int]) -> None:
+        axis = axis_of(stmt)
+        if axis is not None and axis.tag not in BLOCK_AXES:
+            key = axis_key(axis.tag, depths.get(axis.tag, 0))
+            depths = {**depths, axis.tag: depths.get(axis.tag, 0) + 1}
+            known = found.get(key)
+            found[key] = axis.extent if known is None else maximum(known, axis.extent)
+        for child in statements_below(stmt):
+            visit(child, depths)
+
+    for nest in kernel.nests:
+        visit(nest, {})
+    order = [*THREAD_AXES, *sorted(k for k in found if k not in THREAD_AXES)]
+    return {key: found[key] for key in order if key in found}
+
+
+def statements_below(stmt: Stmt) -> list[Stmt]:
+    """Statements directly inside, a block's body and initial value too."""
+    if isinstance(stmt, BlockRealize):
+        return [s for s in (stmt.block.init, stmt.block.body) if s is not None]
+    return [c for c in stmt.children() if isinstance(c, Stmt)]
+
+
+def leaves_in(stmt: Stmt, launch: Launch) -> list[Block]:
+    """Leaf blocks of a launch in a statement."""
+    return [n for n in walk(stmt) if isinstance(n, Block) and n in launch.leaves]
+
+
+def _leaves(root: Stmt) -> list[Block]:
+    found = [n for n in walk(root) if isinstance(n, Block)]
+    return [b for b in found if not any(isinstance(n, Block) for n in walk(b.body))]
+
+
+# ------------------------------------------------------------------------------------ memory
+def _shared(buffer: Buffer) -> bool:
+    """Whether threads of a block may hand values over through a buffer, at barriers."""
+    return buffer.scope == "global" or buffer.scope.startswith("shared")
+
+
+def _roots(root: Node) -> dict[Buffer, Buffer]:
+    """View → the buffer whose memory it names."""
+    direct: dict[Buffer, Buffer] = {}
+    for node in walk(root):
+        if isinstance(node, Block):
+            direct |= {m.buffer: m.source.buffer for m in node.match_buffers}
+        elif isinstance(node, DeclBuffer):
+            for load in collect(node.source, BufferLoad):
+                direct[node.buffer] = load.buffer
+    for view in direct:
+        while direct[view] in direct:
+            direct[view] = direct[direct[view]]
+    return direct
+
+
+def _touched(root: Node, roots: dict[Buffer, Buffer]) -> dict[Buffer, bool]:
+    """Buffers that a statement touches, and whether it writes them."""
+    found: dict[Buffer, bool] = {}
+    for node in walk(root):
+        writes = False
+        if isinstance(node, (BufferLoad, BufferStore)):
+            places, writes = [node.buffer], isinstance(node, BufferStore)
         elif is_atomic(node):
             place = atomic_place(node)
-            buffer = None if place is None else place.buffer
-        if buffer is not None and any(shares(buffer.scope, tag) for tag in tags):
-            found.add(buffer)
-        if isinstance(node, For) and is_thread_loop(node) and node.thread is not None:
-            tags = (*tags, node.thread.thread_tag)
-        for child in node.children():
-            if not isinstance(child, Buffer):
-                visit(child, tags)
-
-    visit(root, ())
+            places, writes = [] if place is None else [place.buffer], True
+        elif isinstance(node, Call) and node.op in WRITES:
+            places, writes = list(collect(node.args[WRITES[node.op]], Buffer)), True
+        elif isinstance(node, Call) and node.op in ("call_packed", "call_extern", "call_global"):
+            places, writes = list(collect(node, Buffer)), True
+        else:
+            continue
+        for buffer in places:
+            buffer = roots.get(buffer, buffer)
+            found[buffer] = found.get(buffer, False) or writes
     return found
+
+
+def _meet(a: dict[Buffer, bool], b: dict[Buffer, bool]) -> bool:
+    return any(_shared(buffer) and (a[buffer] or b[buffer]) for buffer in a if buffer in b)
+
+
+def _owned(nest: For, allocated: set[Buffer]) -> dict[For | None, list[Buffer]]:
+    """On-chip buffers allocated outside of a nest, by the loop in whose iterations they are fresh.
+
+    That is the innermost loop over blocks around all uses; one further inside would have to give
+    each of its blocks a copy that outlives it.
+    """
+    inside = {b for n in walk(nest) if isinstance(n, Block) for b in n.alloc_buffers}
+    inside |= {n.buffer for n in statements(nest) if isinstance(n, S.Allocate)}
+    inside |= {m.buffer for n in walk(nest) if isinstance(n, Block) for m in n.match_buffers}
+    uses: dict[Buffer, list[tuple[For, ...]]] = {}
+
+    def visit(node: Node, path: tuple[For, ...]) -> None:
+        if isinstance(node, Buffer):
+            if node in allocated and node not in inside and node.scope != "global":
+                uses.setdefault(node, []).append(path)
+            return
+        if isinstance(node, For):
+            axis = axis_of(node)
+            if axis is not None and axis.tag in BLOCK_AXES:
+                again = any(_tag(f) == axis.tag for f in path)
+                path = path if again else (*path, node)
+        for child in node.children():
+            visit(child, path)
+
+    visit(nest, ())
+    found: dict[For | None, list[Buffer]] = {}
+    for buffer, paths in uses.items():
+        common = _common(paths)
+        split = next((p[len(common)] for p in paths if len(p) > len(common)), None)
+        if split is not None:
+            raise InterpretError(
+                f"each block of loop {split.loop_var.name} has its own copy of {buffer.name}, "
+                "which outlives the loop", code="BW757", span=split.span,
+                help="let one loop over the blocks contain all uses of the buffer")  # fmt: skip
+        found.setdefault(common[-1] if common else None, []).append(buffer)
+    return found
+
+
+def _tag(loop: For) -> str:
+    return "" if loop.thread is None else loop.thread.thread_tag
+
+
+def _common(paths: Sequence[tuple[For, ...]]) -> tuple[For, ...]:
+    shared: list[For] = []
+    for loops in zip(*paths, strict=False):
+        if any(loop is not loops[0] for loop in loops):
+            break
+        shared.append(loops[0])
+    return tuple(shared)
+
+
+def copies_of(buffer: Buffer) -> str:
+    """Who has a copy of a buffer: each "thread", each "warp", the "block", or whoever allocates."""
+    if buffer.scope == "global":
+        return "visit"
+    if buffer.scope.startswith("shared"):
+        return "block"
+    return "warp" if shares(buffer.scope, "threadIdx.x") else "thread"

@@ -249,6 +249,11 @@ CODES: dict[str, str] = {
     "BW758": "The interpreter found memory without the layout or alignment that is declared.",
     "BW759": "The interpreter found a shift by an amount outside of the type's bits.",
     "BW760": "The interpreter has no such order of iterations.",
+    "BW761": "The interpreter found a race between threads of a block.",
+    "BW762": "The interpreter found a barrier that not all of its threads reach.",
+    "BW763": "The interpreter found an access of what an asynchronous copy still works on.",
+    "BW764": "The interpreter found a warp operation without all of its lanes.",
+    "BW765": "The interpreter found a wait that nothing ends.",
     "BW790": "The package through which compiled code is called cannot be imported.",
     # ---------------------------------------------------------------------------------- artefacts
     "BW800": "A file is not an artefact.",

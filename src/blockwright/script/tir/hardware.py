@@ -22,7 +22,8 @@ FIRST, SECOND = "first", "second"
 HARDWARE: dict[str, str] = {
     "tvm_storage_sync": "int32", "tvm_thread_allreduce": "handle", "tvm_thread_invariant": "int32",
     "tvm_warp_activemask": "uint32", "tvm_warp_shuffle": SECOND, "tvm_warp_shuffle_up": SECOND,
-    "tvm_warp_shuffle_down": SECOND,
+    "tvm_warp_shuffle_down": SECOND, "tvm_warp_shuffle_xor": SECOND,
+    "tvm_warp_ballot": "uint32", "tvm_warp_any": "bool", "tvm_warp_all": "bool",
     "tvm_load_matrix_sync": "handle", "tvm_store_matrix_sync": "handle", "tvm_mma_sync": "handle",
     "tvm_bmma_sync": "handle", "tvm_fill_fragment": "handle",
     "ptx_mma": FIRST, "ptx_mma_sp": FIRST, "ptx_ldmatrix": FIRST, "ptx_cp_async": FIRST,

@@ -1,0 +1,181 @@
+"""Copies that go on while their thread does other things, and barriers that threads arrive at.
+
+A copy (`T.ptx_cp_async`) is under way until its thread waits for its group, or until somebody waits
+for a barrier that the copy was made to arrive at. Meanwhile nobody may touch what is copied to, nor
+write what is copied from. Counting barriers run through phases: one ends when as many threads as
+the barrier expects have arrived and all bytes that were announced have come; waiting gives a thread
+what the others did before they arrived.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.memory import Storage, Touch, View
+
+Array = np.ndarray[Any, Any]
+
+WRITES: dict[str, int] = {
+    "ptx_cp_async": 0, "ptx_cp_async_bulk": 0, "ptx_ldmatrix": 3, "mma_fill": 1, "mma_store": 2,
+    "tvm_load_matrix_sync": 0, "tvm_store_matrix_sync": 5, "tvm_fill_fragment": 0,
+    "tvm_mma_sync": 0, "ptx_mma": 10,
+}  # fmt: skip
+"""Hardware operations that write memory: the argument that says where."""
+
+
+@dataclasses.dataclass(eq=False)
+class Copy:
+    """One copy by several threads; arrays have one entry per element, `threads` says whose.
+
+    Attributes:
+        group: how many groups the thread had committed when the copy began.
+        waiting: which elements are still under way.
+        bulk: whether only a barrier tells the end.
+    """
+
+    site: Any
+    target: View
+    to: Array
+    source: View
+    origin: Array
+    threads: Array
+    group: Array
+    waiting: Array
+    bulk: bool = False
+
+
+class Copies:
+    """The asynchronous copies of a block."""
+
+    def __init__(self) -> None:
+        self.open: list[Copy] = []
+        self.committed: dict[int, int] = {}
+
+    def groups(self, threads: Array) -> Array:
+        """How many groups each thread has committed."""
+        return np.array([self.committed.get(int(t), 0) for t in threads], np.int64)
+
+    def commit(self, threads: Array) -> None:
+        """What each thread has begun since its last group is a group."""
+        for t in threads.tolist():
+            self.committed[t] = self.committed.get(t, 0) + 1
+
+    def begin(self, copy: Copy) -> None:
+        self.open.append(copy)
+        _mark(copy, copy.waiting, 1)
+
+    def ended(self, threads: Array, most: int) -> list[tuple[Copy, Array]]:
+        """Copies that end when threads let at most `most` of their groups go on."""
+        limit = np.full(int(threads.max(initial=0)) + 1, -1)
+        limit[threads] = self.groups(threads) - 1 - most
+        return self._end(lambda copy: ~copy.bulk & _below(copy, limit))
+
+    def arriving(self, threads: Array) -> list[tuple[Copy, Array]]:
+        """What threads have begun and not waited for."""
+        return [(c, found) for c in self.open if not c.bulk
+                and (found := c.waiting & np.isin(c.threads, threads)).any()]  # fmt: skip
+
+    def end(self, parts: list[tuple[Copy, Array]]) -> list[tuple[Copy, Array]]:
+        """These elements have been copied; gives those that were still under way."""
+        chosen = {id(copy): mask for copy, mask in parts}
+        none = np.zeros(1, bool)
+        return self._end(lambda copy: chosen.get(id(copy), none))
+
+    def _end(self, which: Any) -> list[tuple[Copy, Array]]:
+        done: list[tuple[Copy, Array]] = []
+        for copy in self.open:
+            mask = copy.waiting & which(copy)
+            if mask.any():
+                _mark(copy, mask, -1)
+                copy.waiting = copy.waiting & ~mask
+                done.append((copy, mask))
+        self.open = [c for c in self.open if c.waiting.any()]
+        return done
+
+    def meeting(self, view: View, flat: Array, how: Touch) -> tuple[int, Copy, int] | None:
+        """An access that a copy forbids: its number, the copy and the thread that began it."""
+        flight = view.storage.flight
+        assert flight is not None
+        bytes_ = flat * view.size + view.phase
+        bad = flight[0][bytes_] > 0
+        if how != "read":
+            bad |= flight[1][bytes_] > 0
+        if not bad.any():
+            return None
+        at = int(np.argmax(bad))
+        for copy in self.open:
+            ends = [(copy.target, copy.to)]
+            if how != "read":
+                ends.append((copy.source, copy.origin))
+            for end, places in ends:
+                if end.storage is view.storage:
+                    start = places * end.size + end.phase
+                    hit = copy.waiting & (start <= bytes_[at]) & (bytes_[at] < start + end.size)
+                    if hit.any():
+                        return at, copy, int(copy.threads[int(np.argmax(hit))])
+        return None
+
+
+def _below(copy: Copy, limit: Array) -> Array:
+    known = copy.threads < len(limit)
+    return known & (copy.group <= limit[np.minimum(copy.threads, len(limit) - 1)])
+
+
+def _mark(copy: Copy, mask: Array, by: int) -> None:
+    """Note in the storages at both ends that elements are under way, or no longer."""
+    for row, (view, places) in enumerate(
+        ((copy.target, copy.to), (copy.source, copy.origin))
+    ):
+        storage: Storage = view.storage
+        if storage.flight is None:
+            storage.flight = np.zeros((2, len(storage.raw)), np.int16)
+        for k in range(view.size):
+            np.add.at(storage.flight[row], places[mask] * view.size + view.phase + k, by)
+
+
+@dataclasses.dataclass
+class Phase:
+    """What a barrier waits for, and what its waiters will know."""
+
+    arrived: int = 0
+    bytes: int = 0
+    known: Array | None = None
+    copies: list[tuple[Copy, Array]] = dataclasses.field(default_factory=list[tuple[Copy, Array]])
+
+
+class Barrier:
+    """A counting barrier in shared memory."""
+
+    def __init__(self, expected: int, count: int) -> None:
+        self.expected = expected
+        self.phases = [Phase()]
+        self.waited = np.zeros(count, np.int64)
+
+    @property
+    def current(self) -> Phase:
+        return self.phases[-1]
+
+    def arrive(self, known: Array) -> None:
+        """One thread has arrived."""
+        phase = self.current
+        phase.known = known if phase.known is None else np.maximum(phase.known, known)
+        phase.arrived += 1
+
+    def settle(self) -> None:
+        """Begin a new phase if the current one is over."""
+        if self.current.arrived >= self.expected and self.current.bytes == 0:
+            self.phases.append(Phase())
+
+    def over(self, threads: Array) -> Array:
+        """Whether the phase that each thread waits for next is over."""
+        return self.waited[threads] < len(self.phases) - 1
+
+
+class Waits:
+    """The counting barriers of a block, by number."""
+
+    def __init__(self) -> None:
+        self.barriers: dict[int, Barrier] = {}

@@ -1,0 +1,173 @@
+"""Kernels: all threads of a block at once, as lanes; blocks one after the other.
+
+A nest of a kernel opens one lane per thread when it begins, whatever axes its loops are bound to. A
+loop over threads then only gives its variable the position of each lane's thread, so that loops on
+one axis stand for the same threads everywhere. Statements outside the loops of an axis are run by
+all threads along it, for what each has for itself, and by the first of them for what they share.
+
+Threads run in step, one statement after the other. That is one of the orders in which they may run;
+whether another one would give something else is what `clock` finds. They wait for each other
+
+- at barriers in the program, which all of them have to reach;
+- at the beginning and end of a nest of thread loops;
+- between statements that contain blocks (of the program) which hand values over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blockwright.analysis.kernels import BLOCK_AXES, VIRTUAL_AXES
+from blockwright.interp.blocks import BlockCompiler
+from blockwright.interp.calls import Run
+from blockwright.interp.lanes import Env, Fn, Loop, State, compress, run_loop
+from blockwright.interp.team import Team
+from blockwright.interp.threads import EXPLICIT, Launch, axis_key, leaves_in
+from blockwright.ir import For, SeqStmt, Stmt
+
+
+class LaunchCompiler(BlockCompiler):
+    """Adds kernels."""
+
+    def __init__(self, call_global: Any) -> None:
+        super().__init__(call_global)
+        self.launches: dict[For, Launch] = {}
+        self.grid: dict[str, int] = {}  # blockIdx axis → slot of its position
+        self.depths: dict[str, int] = {}  # virtual axis → how many loops on it are open
+
+    def axis_loop(self, node: For) -> Run:
+        """A loop bound to an axis; the outermost one is a launch."""
+        tag = "" if node.thread is None else node.thread.thread_tag
+        if self.launch is None:
+            return self._launch(node)
+        return self._block_axis(node, tag) if tag in BLOCK_AXES else self._thread_axis(node, tag)
+
+    # ------------------------------------------------------------------------------- launches
+    def _launch(self, node: For) -> Run:
+        launch, site = self.launches[node], self.site(node)
+        sizes = {key: self.index(extent) for key, extent in launch.extents.items()}
+        self.launch, self.grid, self.depths = launch, {}, {}
+        self.coordinates = {key: self.count + k for k, key in enumerate(sizes)}
+        self.count += len(sizes)
+        coordinates = self.coordinates
+        mine = launch.owned.get(None, [])
+        slots = [self.slot(b) for b in mine]
+        memory = [self.new_buffer(b) if launch.first else self.copies_again(b) for b in mine]
+        body = self.axis_loop(node)
+        self.launch = None
+
+        def run(env: Env) -> None:
+            state: State = env[1]
+            if state.team is not None or env[0] is not None:
+                raise site.error(env, "BW757", "a kernel is launched inside another")
+            team = Team({key: max(0, int(fn(env))) for key, fn in sizes.items()}, state.moment)
+            if team.count == 0:
+                return
+            state.team, inner = team, list(env)
+            inner[0], inner[2] = team.count, np.arange(team.count)
+            for key, slot in coordinates.items():
+                inner[slot] = team.coordinates[key]
+            try:
+                for step in memory:
+                    step(inner)
+                for slot in slots:
+                    env[slot] = inner[slot]  # for later nests of the kernel
+                body(inner)
+            finally:
+                state.team, state.moment = None, team.clock.now + 1
+
+        return run
+
+    def _block_axis(self, node: For, tag: str) -> Run:
+        low, extent = self.index(node.min), self.index(node.extent)
+        known = self.grid.get(tag)
+        slot = self._variable(node)
+        if known is not None:
+            return self._same_member(node, slot, low, extent, known)
+        self.grid[tag] = slot
+        assert self.launch is not None
+        memory = [self.new_buffer(b) for b in self.launch.owned.get(node, ())]
+        body = self.stmt(node.body)
+        del self.grid[tag], self.visible[-1]
+        header = Loop(node.loop_var.name, slot, low, extent, node.kind, False)
+
+        def block(env: Env) -> None:
+            env[1].team.begin()
+            for step in memory:
+                step(env)
+            body(env)
+
+        def run(env: Env) -> None:
+            run_loop(env, header, block)
+
+        return run
+
+    def _thread_axis(self, node: For, tag: str) -> Run:
+        depth = self.depths.get(tag, 0)
+        key = axis_key(tag, depth)
+        low, extent = self.index(node.min), self.index(node.extent)
+        slot = self._variable(node)
+        opened, self.opened = self.opened, tuple(dict.fromkeys((*self.opened, key)))
+        self.depths[tag] = depth + (tag in VIRTUAL_AXES)
+        inner = self._same_member(node, slot, low, extent, self.coordinates[key])
+        self.opened, self.depths[tag] = opened, depth
+        if opened or EXPLICIT in node.annotations:
+            return inner
+
+        def nest(env: Env) -> None:
+            env[1].team.meet(env)
+            inner(env)
+            env[1].team.meet(env)
+
+        return nest
+
+    def _variable(self, node: For) -> int:
+        slot = self.define(node.loop_var)
+        self.visible.append((node.loop_var.name, slot))
+        return slot
+
+    def _same_member(self, node: For, slot: int, low: Fn, extent: Fn, at: int) -> Run:
+        """The body for the member that `at` says, if the loop has one there."""
+        body = self.stmt(node.body)
+        if self.visible[-1][1] == slot:
+            del self.visible[-1]
+
+        def member(env: Env) -> None:
+            place = env[at]
+            inside = place < extent(env)
+            if not np.all(inside):
+                if not np.any(inside):
+                    return
+                env = compress(env, inside)
+            env[slot] = low(env) + env[at]
+            body(env)
+
+        return member
+
+    # --------------------------------------------------------------------------------- waiting
+    def sequence(self, node: SeqStmt) -> list[Run]:
+        """The parts of a list, with barriers between those that hand values over."""
+        runs: list[Run] = []
+        for part in node.seq:
+            rivals = self._rivals(part)
+            if rivals:
+                runs.append(_wait_for(rivals))
+            runs.append(self.stmt(part))
+        return runs
+
+    def _rivals(self, part: Stmt) -> frozenset[Any]:
+        launch = self.launch
+        if launch is None:
+            return frozenset()
+        return frozenset().union(*(launch.rivals[leaf] for leaf in leaves_in(part, launch)))
+
+
+def _wait_for(rivals: frozenset[Any]) -> Run:
+    def wait(env: Env) -> None:
+        team: Team = env[1].team
+        if not team.ran.isdisjoint(rivals):
+            team.meet(env)
+
+    return wait

@@ -1,0 +1,229 @@
+"""The threads of one block while they run: who they are, what they wait for, what they did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.asynchronous import Copies, Copy, Phase, Waits
+from blockwright.interp.clock import Clock, ThreadShadow
+from blockwright.interp.lanes import Env, Site, State, pick
+from blockwright.interp.memory import Storage, Touch, View, coordinates, granules
+from blockwright.interp.report import WARP, bank_turns
+from blockwright.ir import Block, Buffer
+from blockwright.support import Diagnostic, InterpretError
+
+Array = np.ndarray[Any, Any]
+_DID = {"read": "read", "write": "written", "atomic": "updated atomically"}
+
+
+class Team:
+    """All threads of a block, numbered along `threadIdx.x` first.
+
+    Attributes:
+        extents: members along each axis, in the order of numbering.
+        count: all threads together.
+        coordinates: per axis, the position of each thread.
+        ran: blocks of the program that have run since the last barrier of the whole block.
+        memory: what is allocated for all threads; allocations seen again use the same bytes.
+    """
+
+    def __init__(self, extents: dict[str, int], start: int) -> None:
+        self.extents = extents
+        self.count = int(np.prod([*extents.values(), 1]))
+        number = np.arange(self.count)
+        self.coordinates: dict[str, Array] = {}
+        rest = number
+        for key, extent in extents.items():
+            self.coordinates[key] = rest % extent
+            rest = rest // extent
+        hardware = int(np.prod([n for k, n in extents.items() if "#" not in k] + [1]))
+        per_block = -(-hardware // WARP)
+        self.lane = number % hardware % WARP
+        self.warp = number // hardware * per_block + number % hardware // WARP
+        self.warps = int(self.warp.max(initial=0)) + 1
+        self.existing = np.zeros(self.warps, np.int64)
+        np.bitwise_or.at(self.existing, self.warp, 1 << self.lane)
+        self.clock = Clock(self.warp, start)
+        self.copies = Copies()
+        self.waits = Waits()
+        self.ran: set[Block] = set()
+        self.memory: dict[Buffer, Storage] = {}
+        self.due = False
+
+    def begin(self) -> None:
+        """The next block: its threads know nothing of each other, and nothing is under way."""
+        self.clock.join_all()
+        self.memory.clear()
+        self.copies, self.waits = Copies(), Waits()
+        self.ran.clear()
+
+    def name(self, thread: int) -> str:
+        """A thread by its coordinates."""
+        at = [f"{key.split('#')[0]} = {int(c[thread])}" for key, c in self.coordinates.items()]
+        return "thread " + ", ".join(at) if at else "the only thread"
+
+    # ------------------------------------------------------------------------------- waiting
+    def complete(self, env: Env) -> bool:
+        """Whether all threads are here."""
+        lanes = env[0]
+        return lanes == self.count or (
+            lanes > self.count and len(np.unique(env[2])) == self.count
+        )
+
+    def meet(self, env: Env) -> None:
+        """A place where a barrier may stand, and does if all threads come here."""
+        if self.complete(env):
+            self.due = True
+            self.ran.clear()
+
+    def barrier(self, env: Env, site: Site) -> None:
+        """A barrier in the program: all threads of the block have to reach it."""
+        if env[0] != self.count:
+            here = np.zeros(self.count, bool)
+            here[env[2]] = True
+            missing = int(np.argmin(here))
+            raise site.error(
+                env, "BW762", f"{int(here.sum())} of {self.count} threads reach this barrier; "
+                f"{self.name(missing)} does not", 0,
+                "put the barrier where the condition around it has ended: all threads of the "
+                "block wait here for each other")  # fmt: skip
+        self.meet(env)
+
+    def warp_barrier(self, env: Env, site: Site) -> None:
+        """A barrier of each warp here: all of its threads have to reach it."""
+        here = np.zeros(self.count, bool)
+        here[env[2]] = True
+        for warp in np.unique(self.warp[env[2]]).tolist():
+            members = np.flatnonzero(self.warp == warp)
+            if not here[members].all():
+                missing = int(members[np.argmin(here[members])])
+                raise site.error(
+                    env, "BW762", f"{int(here[members].sum())} of the {len(members)} threads of a "
+                    f"warp reach this barrier; {self.name(missing)} does not", 0,
+                    "put the barrier where the condition around it has ended")  # fmt: skip
+            self.settle()
+            self.clock.join(members)
+
+    def settle(self) -> None:
+        """Carry out a barrier of all that was only noted."""
+        if self.due:
+            self.clock.join_all()
+            self.due = False
+
+    def land(
+        self, env: Env, ended: list[tuple[Copy, Array]], phase: Phase | None = None
+    ) -> None:
+        """Copies have ended: only now their threads have written. `phase`: whose end told so."""
+        for copy, mask in ended:
+            threads = copy.threads[mask]
+            if env[1].races:
+                for view, places, how in ((copy.source, copy.origin, "read"),
+                                          (copy.target, copy.to, "write")):  # fmt: skip
+                    self.check(env, copy.site, "", view, places[mask], threads, how)
+            if phase is not None:
+                known = self.clock.released(np.unique(threads))
+                phase.known = known if phase.known is None else np.maximum(phase.known, known)
+
+    # -------------------------------------------------------------------------------- touching
+    def touch(
+        self, env: Env, site: Site, name: str, view: View, where: Any, how: Touch,
+        me: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Note an access of memory that the threads share; an error if it races.
+
+        `me`: the thread of each element, where that is not the thread of its lane.
+        """
+        state: State = env[1]
+        places = np.asarray(where)
+        if me is None:
+            me = env[2]
+            if places.ndim == 2:
+                me = np.broadcast_to(me[:, None], places.shape)
+            places = np.broadcast_to(places, me.shape)
+        if state.report is not None and view.storage.banked:
+            self._count(env, site, name, view, places, how, me)
+        flat, me = places.reshape(-1), me.reshape(-1)
+        if view.storage.flight is not None:
+            self._in_flight(env, site, name, view, flat, me, how)
+        if state.races:
+            self.check(env, site, name, view, flat, me, how)
+
+    def check(
+        self, env: Env, site: Site, name: str, view: View, flat: Array, me: Array, how: Touch
+    ) -> None:
+        """The check for races alone, of accesses by given threads."""
+        self.settle()
+        storage = view.storage
+        cells = granules(view, flat)
+        if len(cells) != len(flat):
+            me = np.repeat(me, len(cells) // len(flat))
+        if storage.threads is None:
+            storage.threads = ThreadShadow(len(storage.raw) // storage.granule + 1)
+        env[1].sites[site.number] = site
+        met = storage.threads.touch(self.clock, cells, me, how, site.number)
+        if met is None:
+            return
+        at = met.index * len(flat) // len(cells)
+        lane = int(np.argmax(env[2] == me[met.index]))
+        raise self._race(env, site, view_element(env, name, view, int(flat[at]), lane), how,
+                         int(me[met.index]), met.how, met.who, env[1].sites[met.site])  # fmt: skip
+
+    def _race(
+        self, env: Env, site: Site, element: str, how: Touch, me: int, first: str, other: int,
+        there: Site,
+    ) -> InterpretError:  # fmt: skip
+        lane = int(np.argmax(env[2] == me))
+        same = there is site
+        text = (f"race: {element} is {_DID[how]} here by {self.name(me)} and {_DID[first]} by "
+                f"{self.name(other)}")  # fmt: skip
+        text += ", at the same place" if same else ", and no barrier is between them"
+        help = ("let the threads touch different elements, or use an atomic operation" if same else
+                "let the threads wait for each other in between: T.tvm_storage_sync(\"shared\")")
+        error = site.error(env, "BW761", text, lane, help)
+        if same:
+            return error
+        where = f" in block {there.block!r}" if there.block else ""
+        second = Diagnostic("BW761", f"the other access: {_DID[first]} here{where} by "
+                            f"{self.name(other)}", there.span)  # fmt: skip
+        return InterpretError(text, code="BW761", help=help,
+                              diagnostics=[*error.diagnostics, second])  # fmt: skip
+
+    def _in_flight(
+        self, env: Env, site: Site, name: str, view: View, flat: Array, me: Array, how: Touch
+    ) -> None:
+        """An error where an element is still being copied to, or written while copied from."""
+        found = self.copies.meeting(view, flat, how)
+        if found is None:
+            return
+        at, copy, thread = found
+        began: Site = copy.site
+        lane = int(np.argmax(env[2] == me[at]))
+        element = view_element(env, name, view, int(flat[at]), lane)
+        text = (f"{element} is {_DID[how]} by {self.name(int(me[at]))} while the asynchronous copy "
+                f"begun by {self.name(thread)} may still be under way")  # fmt: skip
+        help = "wait for the copy (T.ptx_commit_group, T.ptx_wait_group), then for the threads"
+        error = site.error(env, "BW763", text, lane, help)
+        second = Diagnostic("BW763", "the copy begins here", began.span)
+        raise InterpretError(text, code="BW763", help=help,
+                             diagnostics=[*error.diagnostics, second])  # fmt: skip
+
+    @staticmethod
+    def _count(
+        env: Env, site: Site, name: str, view: View, places: Array, how: Touch, me: Array
+    ) -> None:
+        report = env[1].report
+        threads = me if me.ndim == 1 else me[:, 0]
+        first = places if places.ndim == 1 else places.min(axis=1)
+        width = 1 if places.ndim == 1 else places.shape[1]
+        row = report.row(site.number, name, how, site.span, site.block)
+        requests, turns = bank_turns(threads, first * view.size + view.phase, width * view.size)
+        row.requests += requests
+        row.turns += turns
+
+
+def view_element(env: Env, name: str, view: View, flat: int, lane: int) -> str:
+    """An element of a view by its coordinates, as a lane sees it."""
+    slot = next(k for k, v in enumerate(env) if v is view)
+    return f"{name}[{coordinates(flat - int(pick(env[slot + 1], lane)), view)}]"
