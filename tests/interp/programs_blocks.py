@@ -255,9 +255,7 @@ def line_stencil(A: T.Buffer((256,), "float32"), B: T.Buffer((256,), "float32"))
     S[tx + 3] = A[bx * 64 + tx]
     if tx < 3:
         S[tx] = T.if_then_else(bx * 64 + tx >= 3, A[bx * 64 + tx - 3], T.float32(0))
-        S[tx + 67] = T.if_then_else(
-            bx * 64 + tx + 64 < 256, A[bx * 64 + tx + 64], T.float32(0)
-        )
+        S[tx + 67] = T.if_then_else(bx * 64 + tx + 64 < 256, A[bx * 64 + tx + 64], T.float32(0))
     T.tvm_storage_sync("shared")
     total[0] = T.float32(0)
     for d in range(7):

@@ -43,9 +43,7 @@ def block_sum_by_warps(A: T.Buffer((2, 256), "float32"), B: T.Buffer((2,), "floa
     S = T.allocate((8,), "float32", "shared")
     x[0] = A[bx, tx]
     for step in range(5):
-        x[0] = x[0] + T.tvm_warp_shuffle_xor(
-            T.uint32(FULL), x[0], T.shift_left(1, step), 32, 32
-        )
+        x[0] = x[0] + T.tvm_warp_shuffle_xor(T.uint32(FULL), x[0], T.shift_left(1, step), 32, 32)
     if tx % 32 == 0:
         S[tx // 32] = x[0]
     T.tvm_storage_sync("shared")
@@ -296,8 +294,9 @@ def fragments_of_a_warp(
         T.tvm_load_matrix_sync(b.data, 16, 16, 16, 0,
                                T.address_of(B[k * 16, ty % 2 * 16]), 32, "row_major")  # fmt: skip
         T.tvm_mma_sync(c.data, 0, a.data, 0, b.data, 0, c.data, 0)
-    T.tvm_store_matrix_sync(c.data, 16, 16, 16, 0,
-                            T.address_of(C[ty // 2 * 16, ty % 2 * 16]), 32, "row_major")  # fmt: skip
+    T.tvm_store_matrix_sync(
+        c.data, 16, 16, 16, 0, T.address_of(C[ty // 2 * 16, ty % 2 * 16]), 32, "row_major"
+    )
 
 
 @T.prim_func
@@ -330,9 +329,9 @@ def tiled_fragments(
                 T.ptx_ldmatrix("float16", False, 4, ".b16", T.address_of(a[i, 0]), 0,
                                T.address_of(SA[ty // 2 * 32 + i * 16 + tx % 16,
                                                kk * 16 + tx // 16 * 8]), 0)  # fmt: skip
+                column: T.int32 = ty % 2 * 32 + i * 16 + tx // 16 * 8
                 T.ptx_ldmatrix("float16", True, 4, ".b16", T.address_of(b[i, 0]), 0,
-                               T.address_of(SB[kk * 16 + tx % 16,
-                                               ty % 2 * 32 + i * 16 + tx // 16 * 8]), 0)  # fmt: skip
+                               T.address_of(SB[kk * 16 + tx % 16, column]), 0)  # fmt: skip
             for i, j, half in T.grid(2, 2, 2):
                 T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32",
                           T.address_of(a[i, 0]), 0, T.address_of(b[j, 0]), half * 4,
@@ -478,9 +477,8 @@ CASES: dict[str, Case] = {
     "product with vector": Case(product_with_vector, take(floats(16, 96), floats(96)),
                                 lambda a, x: a @ x),
     "kept in order": Case(kept_in_order, take(ints(100, 64)), _kept),
-    "votes": Case(votes, take(lambda rng: np.repeat([20, 60, 0], 32).astype(np.int32)
-                              + (np.arange(96, dtype=np.int32) // 64) * (np.arange(96, dtype=np.int32) % 64)),
-                  _votes),
+    "votes": Case(votes, take(lambda rng: np.array([*[20] * 32, *[60] * 32, *range(40, 72)],
+                                                   np.int32)), _votes),
     "neighbours of a warp": Case(neighbours_of_a_warp, take(floats(128)),
                                  lambda a: np.roll(a.reshape(4, 32), -5, 1).ravel() + 1),
     "one product of depth 8": Case(one_product_of_depth_8, take(halves(16, 8), halves(8, 8)),

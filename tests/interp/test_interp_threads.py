@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import blockwright as bw
-from blockwright.interp import interpret
+from blockwright.interp import Report, interpret
+from blockwright.schedule import Schedule
 from blockwright.support import InterpretError
+from tests.schedule import programs_gemm
 
 Array = np.ndarray[Any, Any]
 
@@ -137,3 +139,161 @@ def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
     a, b = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     interpret(func, a, b)
     assert np.array_equal(b, 2 * a)
+
+
+# -------------------------------------------------------------------------- programs of blocks
+def test_threads_wait_between_blocks_that_hand_over() -> None:
+    """No barrier is written: one stands where a block reads what another one wrote."""
+    shared = 'S = T.alloc_buffer((64,), "float32", scope="shared")'
+    a, b = run("""
+for tx in T.thread_binding(64, thread="threadIdx.x"):
+    for k in range(4):
+        with T.block("S"):
+            vk, vt = T.axis.remap("SS", [k, tx])
+            S[vt] = A[vt] + T.Cast("float32", vk)
+        with T.block("B"):
+            vk, vt = T.axis.remap("SS", [k, tx])
+            B[vt] = B[vt] + S[63 - vt]
+""", shared)  # fmt: skip
+    assert np.array_equal(b, 4 * a[::-1] + 6)
+
+
+def test_no_barrier_can_stand_where_threads_part() -> None:
+    shared = 'S = T.alloc_buffer((64,), "float32", scope="shared")'
+    with pytest.raises(InterpretError) as caught:
+        run("""
+for tx in T.thread_binding(64, thread="threadIdx.x"):
+    if tx < 48:
+        with T.block("S"):
+            vt = T.axis.spatial(64, tx)
+            T.where(tx < 48)
+            S[vt] = A[vt]
+        with T.block("B"):
+            vt = T.axis.spatial(64, tx)
+            B[vt] = S[47 - vt]
+""", shared)  # fmt: skip
+    assert caught.value.code == "BW761"
+    assert "in block 'B'" in str(caught.value)
+    assert "in block 'S'" in str(caught.value)
+
+
+def test_a_block_does_not_wait_for_itself() -> None:
+    """What one block does in step k of a thread's loop races with its step k + 1 elsewhere."""
+    shared = 'S = T.alloc_buffer((64,), "float32", scope="shared")'
+    with pytest.raises(InterpretError) as caught:
+        run("""
+for tx in T.thread_binding(64, thread="threadIdx.x"):
+    for k in range(4):
+        with T.block("S"):
+            vk, vt = T.axis.remap("SS", [k, tx])
+            T.writes(S[0:64])
+            S[(vt + vk) % 64] = A[vt]
+""", shared)  # fmt: skip
+    assert caught.value.code == "BW761"
+
+
+def test_outside_the_loops_of_an_axis_all_threads_run_what_is_their_own() -> None:
+    """Only one loop is bound to y; each of its threads still has a copy of L, and S is set once."""
+    func = bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((16,), "int32"), B: T.Buffer((4, 16), "int32")):
+    L = T.alloc_buffer((1,), "int32", scope="local")
+    S = T.alloc_buffer((16,), "int32", scope="shared")
+    for tx in T.thread_binding(16, thread="threadIdx.x"):
+        with T.block("own"):
+            vt = T.axis.spatial(16, tx)
+            L[0] = A[vt]
+        with T.block("shared"):
+            vt = T.axis.spatial(16, tx)
+            T.reads(A[vt])
+            T.writes(S[vt])
+            S[vt] = 0
+            T.atomic_add(S[vt], A[vt])
+    for ty in T.thread_binding(4, thread="threadIdx.y"):
+        for tx in T.thread_binding(16, thread="threadIdx.x"):
+            with T.block("B"):
+                vy, vt = T.axis.remap("SS", [ty, tx])
+                B[vy, vt] = L[0] * 100 + S[15 - vt]
+""")
+    a, b = np.arange(16, dtype=np.int32), np.zeros((4, 16), np.int32)
+    interpret(func, a, b)
+    assert np.array_equal(b, np.tile(a * 100 + a[::-1], (4, 1)))
+
+
+def test_virtual_threads_have_registers_of_their_own() -> None:
+    local = 'S = T.alloc_buffer((1,), "float32", scope="local")'
+    a, b = run("""
+for v in T.thread_binding(4, thread="vthread.x"):
+    for tx in T.thread_binding(16, thread="threadIdx.x"):
+        with T.block("S"):
+            vi = T.axis.spatial(64, v * 16 + tx)
+            S[0] = A[vi] * T.float32(3)
+for v in T.thread_binding(4, thread="vthread.x"):
+    for tx in T.thread_binding(16, thread="threadIdx.x"):
+        with T.block("B"):
+            vi = T.axis.spatial(64, v * 16 + tx)
+            B[vi] = S[0]
+""", local)  # fmt: skip
+    assert np.array_equal(b, 3 * a)
+
+
+def test_blocks_of_a_kernel_do_not_wait_for_each_other() -> None:
+    func = bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    bx = T.launch_thread("blockIdx.x", 4)
+    tx = T.launch_thread("threadIdx.x", 16)
+    A[bx * 16 + tx] = T.float32(1)
+    T.tvm_storage_sync("shared")
+    B[bx * 16 + tx] = A[63 - bx * 16 - tx]
+""")
+    with pytest.raises(InterpretError, match="loop bx") as caught:
+        interpret(func, np.zeros(64, np.float32), np.zeros(64, np.float32))
+    assert caught.value.code == "BW756"
+
+
+@pytest.mark.parametrize("schedule", [programs_gemm.twenty_variables, programs_gemm.readable])
+def test_a_scheduled_product_runs_as_threads(schedule: Any) -> None:
+    """Tiles fetched together into shared memory, registers, and a copy back by all threads."""
+    sch = Schedule(programs_gemm.matmul)
+    schedule(sch)
+    rng = np.random.default_rng(1)
+    a, b = rng.random((32, 16), np.float32), rng.random((16, 32), np.float32)
+    c = np.zeros((32, 32), np.float32)
+    interpret(sch.func, a, b, c, outputs=1)
+    assert np.allclose(c, a @ b, rtol=1e-5)
+
+
+# --------------------------------------------------------------------------------- bank conflicts
+@pytest.mark.parametrize(("row", "conflicts"), [(32, 31), (33, 0), (34, 1), (36, 3)])
+def test_conflicts_of_a_column_by_the_length_of_its_rows(row: int, conflicts: int) -> None:
+    func = bw.from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((32,), "float32"), B: T.Buffer((32,), "float32")):
+    tx = T.launch_thread("threadIdx.x", 32)
+    S = T.allocate((32, {row}), "float32", "shared")
+    S[tx, 0] = A[tx]
+    T.tvm_storage_sync("shared")
+    B[tx] = S[0, 0] + S[tx, 0]
+""")
+    report = Report()
+    interpret(func, np.zeros(32, np.float32), np.zeros(32, np.float32), report=report)
+    assert [r.conflicts for r in report.banks] == [conflicts, 0, conflicts]
+    assert [r.how for r in report.banks] == ["write", "read", "read"]
+    assert report.conflicts == 2 * conflicts
+    spans = [r.span for r in report.banks]
+    assert [s.line for s in spans if s is not None] == [6, 8, 8]
+
+
+@pytest.mark.parametrize(("lanes", "requests"), [(1, 1), (2, 2), (4, 4)])
+def test_wide_accesses_are_made_by_parts_of_a_warp(lanes: int, requests: int) -> None:
+    func = bw.from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((32,), "float32")):
+    tx = T.launch_thread("threadIdx.x", 32)
+    S = T.allocate(({32 * lanes},), "float32", "shared")
+    S[T.ramp(tx * {lanes}, 1, {lanes})] = T.broadcast(A[tx], {lanes})
+""")
+    report = Report()
+    interpret(func, np.zeros(32, np.float32), report=report)
+    assert [(r.requests, r.conflicts) for r in report.banks] == [(requests, 0)]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from blockwright.interp.expr import ExprCompiler
 from blockwright.analysis.kernels import shares
+from blockwright.interp.expr import ExprCompiler
 from blockwright.interp.lanes import Env, Fn, Site, compress, pick, same
 from blockwright.interp.memory import Pointer, Touch, View, coordinates, record
 from blockwright.interp.threads import Launch, axis_tag
@@ -17,9 +17,6 @@ from blockwright.ir import (
     BufferStore,
     Call,
     Expr,
-    Var,
-    atomic_place,
-    atomic_value,
 )
 from blockwright.support import InterpretError
 
@@ -31,7 +28,6 @@ class AccessCompiler(ExprCompiler):
         launch: the nest of a kernel that is being compiled.
         opened: axes of the kernel whose loops are open.
         coordinates: slots with the position of each lane's thread along an axis.
-        evaluated: the expression of the statement that is being compiled, when it has no other use.
     """
 
     def __init__(self) -> None:
@@ -39,8 +35,6 @@ class AccessCompiler(ExprCompiler):
         self.launch: Launch | None = None
         self.opened: tuple[str, ...] = ()
         self.coordinates: dict[str, int] = {}
-        self.evaluated: Expr | None = None
-        self.fragment_sizes: dict[Buffer, tuple[int, int]] = {}
 
     def watched(self, buffer: Buffer) -> bool:
         """Whether threads of a block may meet in a buffer."""
@@ -169,7 +163,7 @@ class AccessCompiler(ExprCompiler):
                 if (seen.min(initial=view.ones) if type(seen) is np.ndarray else seen) < view.ones:
                     raise unwritten(env, site, name, view, where, seen, lanes)
             if env[1].levels:
-                _note(env, site, name, view, where, "read")
+                note(env, site, name, view, where, "read")
             if watched:
                 env[1].team.touch(env, site, name, view, where, "read")
             return view.data[where]
@@ -190,7 +184,7 @@ class AccessCompiler(ExprCompiler):
                 if seen.min(initial=view.ones) < view.ones:
                     raise unwritten(env, site, name, view, where, seen, lanes)
             if env[1].levels:
-                _note(env, site, name, view, where, "read")
+                note(env, site, name, view, where, "read")
             if watched:
                 env[1].team.touch(env, site, name, view, where, "read", _of_mask(env, mask))
             result = np.zeros(mask.shape, kind)
@@ -250,7 +244,7 @@ class AccessCompiler(ExprCompiler):
                 if np.ndim(where) < new.ndim:  # the same element in every lane: the last one stays
                     new = new[-1]
             if env[1].levels:
-                _note(env, site, name, view, where, "write")
+                note(env, site, name, view, where, "write")
             if watched:
                 env[1].team.touch(env, site, name, view, where, "write")
             if view.shadow is not None:
@@ -272,7 +266,7 @@ class AccessCompiler(ExprCompiler):
             if type(new) is np.ndarray and scalar:
                 new = new[:, None]
             if env[1].levels:
-                _note(env, site, name, view, where, "write")
+                note(env, site, name, view, where, "write")
             if watched:
                 env[1].team.touch(env, site, name, view, where, "write", _of_mask(env, mask))
             if view.shadow is not None:
@@ -299,67 +293,6 @@ class AccessCompiler(ExprCompiler):
             return Pointer(view.storage, first * view.size + view.phase)
 
         return address
-
-    def atomic(self, expr: Call) -> Fn:
-        """Replaces an element and gives the old value; races with accesses that are not atomic."""
-        place = atomic_place(expr)
-        if place is None:
-            raise InterpretError(f"{expr.op} takes the address of a buffer element", code="BW757",
-                                 span=expr.span)  # fmt: skip
-        slot, site, name = self._known(place.buffer), self.site(expr), place.buffer.name
-        at = self.position(place.buffer, place.indices, site)
-        if place.dtype.lanes > 1:
-            raise InterpretError(f"{expr.op} of a vector", code="BW757", span=expr.span)
-        operand = Var("operand", expr.args[1].dtype)
-        value, held = self.value(expr.args[1]), self.define(operand, is_value=True)
-        new = atomic_value(expr.replace(args=(expr.args[0], operand)), place)
-        update = BufferStore(place.buffer, new, place.indices, span=expr.span)
-        if self.sharers(place.buffer.scope) and expr is not self.evaluated:
-            raise InterpretError(f"the result of this {expr.op} is used by threads that do not "
-                                 "each call it", code="BW757", span=expr.span,
-                                 help="bind loops around it to all axes of the kernel"
-                                 )  # fmt: skip
-        watched, launch = self.watched(place.buffer), self.launch
-        self.launch = None  # the two parts of the update are no accesses of their own
-        read, write = self._load(place), self.store(update)
-        self.launch = launch
-
-        def update_one(env: Env) -> Any:
-            levels, env[1].levels = env[1].levels, []
-            try:
-                old = read(env)
-                write(env)
-            finally:
-                env[1].levels = levels
-            return old
-
-        def apply(env: Env) -> Any:
-            env[held], where = value(env), at(env)
-            if env[1].levels:
-                _note(env, site, name, env[slot], where, "atomic")
-            if watched:
-                env[1].team.touch(env, site, name, env[slot], where, "atomic")
-            if env[0] is None:
-                return update_one(env)
-            return one_by_one(env, np.broadcast_to(where, env[0]), update_one)
-
-        return apply
-
-
-def one_by_one(env: Env, where: Any, update: Fn) -> Any:
-    """Updates by all lanes, those of one element after each other; gives what each one returned."""
-    order = np.argsort(where, kind="stable")
-    again = np.arange(len(where)) - np.searchsorted(where[order], where[order])
-    turn = np.empty_like(again)
-    turn[order] = again
-    rounds = int(turn.max(initial=0)) + 1
-    if rounds == 1:
-        return update(env)
-    parts = [(turn == k, update(compress(env, turn == k))) for k in range(rounds)]
-    result = np.empty(len(where), np.asarray(parts[0][1]).dtype)
-    for mask, value in parts:
-        result[mask] = value
-    return result
 
 
 def _of_mask(env: Env, mask: Any) -> Any:
@@ -429,7 +362,7 @@ def _base_slot(env: Env, view: View) -> int:
     return next(k for k, v in enumerate(env) if v is view) + 1
 
 
-def _note(env: Env, site: Site, name: str, view: View, where: Any, how: Touch) -> None:
+def note(env: Env, site: Site, name: str, view: View, where: Any, how: Touch) -> None:
     level = record(env[1].levels, view, where, how)
     if level is not None:
         what = {"read": "read", "write": "written", "atomic": "updated"}[how]

@@ -10,6 +10,7 @@ what the others did before they arrived.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,11 @@ class Copies:
         """Copies that end when threads let at most `most` of their groups go on."""
         limit = np.full(int(threads.max(initial=0)) + 1, -1)
         limit[threads] = self.groups(threads) - 1 - most
-        return self._end(lambda copy: ~copy.bulk & _below(copy, limit))
+
+        def which(copy: Copy) -> Array:
+            return _below(copy, limit) & (not copy.bulk)
+
+        return self._end(which)
 
     def arriving(self, threads: Array) -> list[tuple[Copy, Array]]:
         """What threads have begun and not waited for."""
@@ -81,10 +86,14 @@ class Copies:
     def end(self, parts: list[tuple[Copy, Array]]) -> list[tuple[Copy, Array]]:
         """These elements have been copied; gives those that were still under way."""
         chosen = {id(copy): mask for copy, mask in parts}
-        none = np.zeros(1, bool)
-        return self._end(lambda copy: chosen.get(id(copy), none))
+        none: Array = np.zeros(1, bool)
 
-    def _end(self, which: Any) -> list[tuple[Copy, Array]]:
+        def which(copy: Copy) -> Array:
+            return chosen.get(id(copy), none)
+
+        return self._end(which)
+
+    def _end(self, which: Callable[[Copy], Array]) -> list[tuple[Copy, Array]]:
         done: list[tuple[Copy, Array]] = []
         for copy in self.open:
             mask = copy.waiting & which(copy)
@@ -126,9 +135,7 @@ def _below(copy: Copy, limit: Array) -> Array:
 
 def _mark(copy: Copy, mask: Array, by: int) -> None:
     """Note in the storages at both ends that elements are under way, or no longer."""
-    for row, (view, places) in enumerate(
-        ((copy.target, copy.to), (copy.source, copy.origin))
-    ):
+    for row, (view, places) in enumerate(((copy.target, copy.to), (copy.source, copy.origin))):
         storage: Storage = view.storage
         if storage.flight is None:
             storage.flight = np.zeros((2, len(storage.raw)), np.int16)
@@ -147,10 +154,17 @@ class Phase:
 
 
 class Barrier:
-    """A counting barrier in shared memory."""
+    """A counting barrier in shared memory.
 
-    def __init__(self, expected: int, count: int) -> None:
+    Attributes:
+        expected: how many threads have to arrive.
+        begun: the thread that set this number, when, and where in the program.
+        waited: how many phases each thread has waited for.
+    """
+
+    def __init__(self, expected: int, count: int, begun: tuple[int, int, Any]) -> None:
         self.expected = expected
+        self.begun = begun
         self.phases = [Phase()]
         self.waited = np.zeros(count, np.int64)
 

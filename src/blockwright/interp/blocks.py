@@ -31,7 +31,8 @@ from blockwright.support import InterpretError
 
 
 def _one_per_lane(env: Env) -> tuple[int, Any]:
-    return (1, 0) if env[0] is None else (env[0], np.arange(env[0]))
+    lanes: int | None = env[0]
+    return (1, 0) if lanes is None else (lanes, np.arange(lanes))
 
 
 class BlockCompiler(HardwareCompiler):

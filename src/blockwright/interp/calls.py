@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.analysis import AlignRow
-from blockwright.interp.access import AccessCompiler
+from blockwright.interp.atomic import AtomicCompiler
 from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, Site, State, pick
 from blockwright.interp.memory import Array, Pointer, Storage, View
 from blockwright.interp.numeric import is_array
@@ -31,7 +31,7 @@ Run = Callable[[Env], None]
 CallGlobal = Callable[[State, str, list[Any]], None]
 
 
-class CallCompiler(AccessCompiler):
+class CallCompiler(AtomicCompiler):
     """Adds calls to expressions. `call_global` runs another function of the module."""
 
     def __init__(self, call_global: CallGlobal) -> None:

@@ -127,13 +127,13 @@ class Meeting(NamedTuple):
     """Two accesses of one element that race.
 
     Attributes:
-        index: which of the accesses looked at is the second one.
+        at: which of the accesses looked at is the second one.
         how: what the first one did.
         who: the thread that did it.
         site: the number of its place in the program.
     """
 
-    index: int
+    at: int
     how: str
     who: int
     site: int
@@ -149,9 +149,7 @@ class ThreadShadow:
         for last in self.last.values():
             last.repeat(times)
 
-    def touch(
-        self, clock: Clock, cells: Array, me: Array, how: str, site: int
-    ) -> Meeting | None:
+    def touch(self, clock: Clock, cells: Array, me: Array, how: str, site: int) -> Meeting | None:
         """Remember the touches of one access, unless one races; then say with what."""
         against = {"read": ("write", "atomic"), "atomic": ("write", "read"),
                    "write": ("write", "read", "atomic")}[how]  # fmt: skip

@@ -56,7 +56,7 @@ class ExprCompiler:
 
     def __init__(self) -> None:
         self.slots: dict[Node, int] = {}
-        self.count = FIRST_SLOT
+        self.count: int = FIRST_SLOT
         self.here: Span | None = None
         self.defined: set[Var] = set()
         self.values: set[Var] = set()  # integer variables that hold wrapping values

@@ -1,9 +1,9 @@
 """Which lane of a warp holds which elements of a matrix.
 
-A fragment of an `mma` operand is 32-bit registers of each lane, filled with as many elements as fit.
-Lanes stand in groups of four: a group holds a row (of the left operand and the result) or a column
-(of the right one), its members neighbouring elements. Tables are arrays of rows and of columns, one
-line per lane and one entry per element.
+A fragment of an `mma` operand is 32-bit registers of each lane, filled with as many elements as
+fit. Lanes stand in groups of four: a group holds a row (of the left operand and the result) or a
+column (of the right one), its members neighbouring elements. Tables are arrays of rows and of
+columns, one line per lane and one entry per element.
 """
 
 from __future__ import annotations
@@ -77,9 +77,8 @@ def loaded(rows: Array, transposed: bool) -> Array:
     Args:
         rows: [..., 8, elements of a row].
     """
-    packed = rows.shape[-1] // 4
-    within = np.arange(packed)[None, :]
-    across = MEMBER[:, None] * packed + within
+    packed = int(rows.shape[-1]) // 4
+    across: Array = MEMBER[:, None] * packed + np.arange(packed)[None, :]
     group = np.broadcast_to(GROUP[:, None], across.shape)
     return rows[..., across, group] if transposed else rows[..., group, across]
 

@@ -1,11 +1,11 @@
 """Environments and lanes: one interpreter for single instances and for many instances at once.
 
 An environment is a list. Slot 0 is the number of lanes, None when one instance runs; slot 1 is the
-run's state; slot 2 is the thread of each lane inside a kernel, else None; the others hold variables,
-views and positions. With lanes, a value that differs
-between them is an array whose first axis is the lane; anything else is shared by all. Where lanes
-part (conditions, extents), the environment is compressed to the lanes concerned, so that nothing
-ever computes on an instance that does not run.
+run's state; slot 2 is the thread of each lane inside a kernel, else None; the others hold
+variables, views and positions. With lanes, a value that differs between them is an array whose
+first axis is the lane; anything else is shared by all. Where lanes part (conditions, extents), the
+environment is compressed to the lanes concerned, so that nothing ever computes on an instance that
+does not run.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ def run_loop(env: Env, loop: Loop, body: Fn) -> None:
     if loop.jumps and env[0] is not None:
         for lane in range(env[0]):  # each may leave the loop at another iteration
             alone = compress(env, np.arange(env[0]) == lane)
-            _run_with_jumps(alone, loop.slot, *(pick(fn(alone), 0) for fn in (loop.low, loop.extent)),
-                            body)  # fmt: skip
+            low, count = pick(loop.low(alone), 0), pick(loop.extent(alone), 0)
+            _run_with_jumps(alone, loop.slot, low, count, body)
         return
     low, count = loop.low(env), loop.extent(env)
     if type(count) is np.ndarray:

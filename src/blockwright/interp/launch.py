@@ -15,23 +15,21 @@ whether another one would give something else is what `clock` finds. They wait f
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from blockwright.analysis.kernels import BLOCK_AXES, VIRTUAL_AXES
 from blockwright.interp.blocks import BlockCompiler
-from blockwright.interp.calls import Run
+from blockwright.interp.calls import CallGlobal, Run
 from blockwright.interp.lanes import Env, Fn, Loop, State, compress, run_loop
 from blockwright.interp.team import Team
 from blockwright.interp.threads import EXPLICIT, Launch, axis_key, leaves_in
-from blockwright.ir import For, SeqStmt, Stmt
+from blockwright.ir import Block, For, SeqStmt, Stmt
 
 
 class LaunchCompiler(BlockCompiler):
     """Adds kernels."""
 
-    def __init__(self, call_global: Any) -> None:
+    def __init__(self, call_global: CallGlobal) -> None:
         super().__init__(call_global)
         self.launches: dict[For, Launch] = {}
         self.grid: dict[str, int] = {}  # blockIdx axis → slot of its position
@@ -157,14 +155,14 @@ class LaunchCompiler(BlockCompiler):
             runs.append(self.stmt(part))
         return runs
 
-    def _rivals(self, part: Stmt) -> frozenset[Any]:
+    def _rivals(self, part: Stmt) -> frozenset[Block]:
         launch = self.launch
         if launch is None:
             return frozenset()
-        return frozenset().union(*(launch.rivals[leaf] for leaf in leaves_in(part, launch)))
+        return frozenset(r for leaf in leaves_in(part, launch) for r in launch.rivals[leaf])
 
 
-def _wait_for(rivals: frozenset[Any]) -> Run:
+def _wait_for(rivals: frozenset[Block]) -> Run:
     def wait(env: Env) -> None:
         team: Team = env[1].team
         if not team.ran.isdisjoint(rivals):

@@ -193,11 +193,11 @@ class View:
 
 
 class Pointer:
-    """The address of an element: a storage and a byte offset."""
+    """The address of an element: a storage and a byte offset, which may differ between lanes."""
 
     __slots__ = ("byte", "storage")
 
-    def __init__(self, storage: Storage, byte: int) -> None:
+    def __init__(self, storage: Storage, byte: Any) -> None:
         self.storage = storage
         self.byte = byte
 

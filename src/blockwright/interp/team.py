@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from blockwright.interp.asynchronous import Copies, Copy, Phase, Waits
+from blockwright.interp.asynchronous import Barrier, Copies, Copy, Phase, Waits
 from blockwright.interp.clock import Clock, ThreadShadow
 from blockwright.interp.lanes import Env, Site, State, pick
 from blockwright.interp.memory import Storage, Touch, View, coordinates, granules
@@ -68,9 +68,7 @@ class Team:
     def complete(self, env: Env) -> bool:
         """Whether all threads are here."""
         lanes = env[0]
-        return lanes == self.count or (
-            lanes > self.count and len(np.unique(env[2])) == self.count
-        )
+        return lanes == self.count or (lanes > self.count and len(np.unique(env[2])) == self.count)
 
     def meet(self, env: Env) -> None:
         """A place where a barrier may stand, and does if all threads come here."""
@@ -112,16 +110,23 @@ class Team:
             self.clock.join_all()
             self.due = False
 
-    def land(
-        self, env: Env, ended: list[tuple[Copy, Array]], phase: Phase | None = None
-    ) -> None:
+    def check_begun(self, env: Env, site: Site, number: int, barrier: Barrier) -> None:
+        """An error unless the threads here have waited for who set the barrier up."""
+        self.settle()
+        who, when, there = barrier.begun
+        known = self.clock.before(np.array(who), np.array(when), env[2])
+        if not known.all():
+            lane = int(np.argmin(known))
+            raise self._race(env, site, f"barrier {number}", "read", int(env[2][lane]), "write",
+                             who, there)  # fmt: skip
+
+    def land(self, env: Env, ended: list[tuple[Copy, Array]], phase: Phase | None = None) -> None:
         """Copies have ended: only now their threads have written. `phase`: whose end told so."""
         for copy, mask in ended:
             threads = copy.threads[mask]
             if env[1].races:
-                for view, places, how in ((copy.source, copy.origin, "read"),
-                                          (copy.target, copy.to, "write")):  # fmt: skip
-                    self.check(env, copy.site, "", view, places[mask], threads, how)
+                self.check(env, copy.site, "", copy.source, copy.origin[mask], threads, "read")
+                self.check(env, copy.site, "", copy.target, copy.to[mask], threads, "write")
             if phase is not None:
                 known = self.clock.released(np.unique(threads))
                 phase.known = known if phase.known is None else np.maximum(phase.known, known)
@@ -137,18 +142,19 @@ class Team:
         """
         state: State = env[1]
         places = np.asarray(where)
-        if me is None:
-            me = env[2]
+        threads = me
+        if threads is None:
+            threads = np.asarray(env[2])
             if places.ndim == 2:
-                me = np.broadcast_to(me[:, None], places.shape)
-            places = np.broadcast_to(places, me.shape)
+                threads = np.broadcast_to(threads[:, None], places.shape)
+            places = np.broadcast_to(places, threads.shape)
         if state.report is not None and view.storage.banked:
-            self._count(env, site, name, view, places, how, me)
-        flat, me = places.reshape(-1), me.reshape(-1)
+            self._count(env, site, name, view, places, how, threads)
+        flat, mine = places.reshape(-1), threads.reshape(-1)
         if view.storage.flight is not None:
-            self._in_flight(env, site, name, view, flat, me, how)
+            self._in_flight(env, site, name, view, flat, mine, how)
         if state.races:
-            self.check(env, site, name, view, flat, me, how)
+            self.check(env, site, name, view, flat, mine, how)
 
     def check(
         self, env: Env, site: Site, name: str, view: View, flat: Array, me: Array, how: Touch
@@ -165,10 +171,10 @@ class Team:
         met = storage.threads.touch(self.clock, cells, me, how, site.number)
         if met is None:
             return
-        at = met.index * len(flat) // len(cells)
-        lane = int(np.argmax(env[2] == me[met.index]))
+        at = met.at * len(flat) // len(cells)
+        lane = int(np.argmax(env[2] == me[met.at]))
         raise self._race(env, site, view_element(env, name, view, int(flat[at]), lane), how,
-                         int(me[met.index]), met.how, met.who, env[1].sites[met.site])  # fmt: skip
+                         int(me[met.at]), met.how, met.who, env[1].sites[met.site])  # fmt: skip
 
     def _race(
         self, env: Env, site: Site, element: str, how: Touch, me: int, first: str, other: int,
@@ -179,8 +185,11 @@ class Team:
         text = (f"race: {element} is {_DID[how]} here by {self.name(me)} and {_DID[first]} by "
                 f"{self.name(other)}")  # fmt: skip
         text += ", at the same place" if same else ", and no barrier is between them"
-        help = ("let the threads touch different elements, or use an atomic operation" if same else
-                "let the threads wait for each other in between: T.tvm_storage_sync(\"shared\")")
+        help = (
+            "let the threads touch different elements, or use an atomic operation"
+            if same
+            else 'let the threads wait for each other in between: T.tvm_storage_sync("shared")'
+        )
         error = site.error(env, "BW761", text, lane, help)
         if same:
             return error

@@ -1,7 +1,7 @@
 """What the lanes of a warp give each other: shuffles and votes, on values of all threads at once.
 
-Numbers of threads count within the block; a warp is 32 of them in a row, fewer at the end of a block.
-The threads that a mask names have to be there, and every thread that is there has to be named.
+Numbers of threads count within the block; a warp is 32 of them in a row, fewer at the end of a
+block. The threads that a mask names have to be there, and all that are there have to be named.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Absent(Exception):
 
 
 class Lanes:
-    """The threads that run an operation: warp and lane of each, and which lanes there are at all."""
+    """The threads that run an operation: warp and lane of each, and which lanes exist at all."""
 
     def __init__(self, warp: Array, lane: Array, existing: Array) -> None:
         self.warp, self.lane = warp, lane

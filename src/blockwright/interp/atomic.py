@@ -1,0 +1,88 @@
+"""Atomic updates of elements, by one instance or by many at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.access import AccessCompiler, note
+from blockwright.interp.lanes import Env, Fn, compress
+from blockwright.interp.memory import Array
+from blockwright.ir import BufferStore, Call, Expr, Var, atomic_place, atomic_value
+from blockwright.support import InterpretError
+
+
+class AtomicCompiler(AccessCompiler):
+    """Adds atomic updates.
+
+    `evaluated`: the expression of the statement that is being compiled, when it has no other use.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.evaluated: Expr | None = None
+
+    def atomic(self, expr: Call) -> Fn:
+        """Replaces an element and gives the old value; races with accesses that are not atomic."""
+        place = atomic_place(expr)
+        if place is None:
+            raise InterpretError(f"{expr.op} takes the address of a buffer element", code="BW757",
+                                 span=expr.span)  # fmt: skip
+        slot, site, name = self._known(place.buffer), self.site(expr), place.buffer.name
+        at = self.position(place.buffer, place.indices, site)
+        if place.dtype.lanes > 1:
+            raise InterpretError(f"{expr.op} of a vector", code="BW757", span=expr.span)
+        operand = Var("operand", expr.args[1].dtype)
+        value, held = self.value(expr.args[1]), self.define(operand, is_value=True)
+        new = atomic_value(expr.replace(args=(expr.args[0], operand)), place)
+        update = BufferStore(place.buffer, new, place.indices, span=expr.span)
+        if self.sharers(place.buffer.scope) and expr is not self.evaluated:
+            raise InterpretError(f"the result of this {expr.op} is used by threads that do not "
+                                 "each call it", code="BW757", span=expr.span,
+                                 help="bind loops around it to all axes of the kernel"
+                                 )  # fmt: skip
+        watched, launch = self.watched(place.buffer), self.launch
+        self.launch = None  # the two parts of the update are no accesses of their own
+        read, write = self._load(place), self.store(update)
+        self.launch = launch
+
+        def update_one(env: Env) -> Any:
+            levels, env[1].levels = env[1].levels, []
+            try:
+                old = read(env)
+                write(env)
+            finally:
+                env[1].levels = levels
+            return old
+
+        def apply(env: Env) -> Any:
+            env[held], where = value(env), at(env)
+            if env[1].levels:
+                note(env, site, name, env[slot], where, "atomic")
+            if watched:
+                env[1].team.touch(env, site, name, env[slot], where, "atomic")
+            if env[0] is None:
+                return update_one(env)
+            return one_by_one(env, np.broadcast_to(where, env[0]), update_one)
+
+        return apply
+
+
+def one_by_one(env: Env, where: Array, update: Fn) -> Any:
+    """Updates by all lanes, those of one element after each other; gives what each one returned."""
+    order = np.argsort(where, kind="stable")
+    again = np.arange(len(where)) - np.searchsorted(where[order], where[order])
+    turn: Array = np.empty(len(where), np.int64)
+    turn[order] = again
+    rounds = int(turn.max(initial=0)) + 1
+    if rounds == 1:
+        return update(env)
+    result: Any = None
+    for number in range(rounds):
+        mask = turn == number
+        old = update(compress(env, mask))
+        if result is None:
+            result = np.empty(len(where), np.asarray(old).dtype)
+        result[mask] = old
+    return result
