@@ -58,6 +58,16 @@ def test_private_memory_stays_with_its_thread() -> None:
     assert np.array_equal(a, b)
 
 
+def test_memory_on_the_chip_does_not_outlive_its_kernel() -> None:
+    """Blocks begin two kernels here: nothing that lies on the chip goes from one to the other."""
+    shared = 'S = T.alloc_buffer((16,), "float32", scope="shared")'
+    first, second = PHASES.format(mine="vt", other="15 - vt").split("    for tx", 2)[1:]
+    kernel = 'for bx in T.thread_binding(4, thread="blockIdx.x"):\n    for tx'
+    with pytest.raises(InterpretError, match="ends with its kernel") as caught:
+        run(kernel + first + kernel + second, shared)
+    assert caught.value.code == "BW757"
+
+
 TOGETHER = """
 for tx in T.thread_binding(64, thread="threadIdx.x"):
     with T.block("S"):

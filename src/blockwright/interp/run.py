@@ -15,7 +15,7 @@ from blockwright.interp.memory import Pointer, Storage
 from blockwright.interp.private import private_buffers
 from blockwright.interp.report import Report
 from blockwright.interp.stmt import StmtCompiler
-from blockwright.interp.threads import launches, used_outside, with_axis_loops
+from blockwright.interp.threads import launches, with_axis_loops
 from blockwright.ir import (
     Block,
     Buffer,
@@ -73,7 +73,7 @@ class Program:
         body = func.body
         compiler.launches = launches(func)
         owned = {b for n in compiler.launches.values() for own in n.owned.values() for b in own}
-        compiler.on_chip = owned - used_outside(func, compiler.launches)
+        compiler.on_chip = owned
         compiler.privates = {loop: kept for loop, found in private_buffers(body).items()
                              if (kept := [b for b in found if b not in owned])}  # fmt: skip
         compiler.alignment = alignments(body)

@@ -97,6 +97,7 @@ class _AxisLoops(Mutator):
 def launches(func: PrimFunc) -> dict[For, Launch]:
     """Outermost thread-bound loop → what it launches."""
     found: dict[For, Launch] = {}
+    kernel_of: dict[For, Kernel] = {}
     roots = _roots(func.body)
     allocated = {b for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers}
     allocated |= {n.buffer for n in statements(func.body) if isinstance(n, S.Allocate)}
@@ -112,26 +113,38 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
                   for x in leaves}  # fmt: skip
         for position, nest in enumerate(kernel.nests):
             assert isinstance(nest, For)
+            kernel_of[nest] = kernel
             found[nest] = Launch(nest, extents, position == 0, _owned(nest, allocated),
                                  set(leaves), rivals, tracked)  # fmt: skip
+    _check_kept(func, found, kernel_of)
     return found
 
 
-def used_outside(func: PrimFunc, found: dict[For, Launch]) -> set[Buffer]:
-    """Buffers that are used where no kernel runs."""
-    used: set[Buffer] = set()
+def _check_kept(func: PrimFunc, found: dict[For, Launch], kernel_of: dict[For, Kernel]) -> None:
+    """Refuse on-chip memory that is used by several kernels, or where no kernel runs."""
+    users: dict[Buffer, set[Kernel | None]] = {}
+    for nest, launch in found.items():
+        for buffers in launch.owned.values():
+            for buffer in buffers:
+                users.setdefault(buffer, set()).add(kernel_of[nest])
     stack: list[Node] = [func.body]
     while stack:
         node = stack.pop()
-        if isinstance(node, (BufferLoad, BufferStore)):
-            used.add(node.buffer)
         if isinstance(node, For) and node in found:
             continue
+        if isinstance(node, (BufferLoad, BufferStore)) and node.buffer in users:
+            users[node.buffer].add(None)
         if isinstance(node, Block):
             stack += [n for n in (*node.match_buffers, node.init, node.body) if n is not None]
         elif not isinstance(node, Buffer):
             stack += node.children()
-    return used
+    kept = next((b for b, kernels_ in users.items() if len(kernels_) > 1), None)
+    if kept is not None:
+        raise InterpretError(
+            f"{kept.name} lies in {kept.scope!r}, which ends with its kernel, and is used outside "
+            "of it", code="BW757", span=kept.span,
+            help="keep the values in global memory, or let one kernel contain all uses"
+        )  # fmt: skip
 
 
 def axis_key(tag: str, depth: int) -> str:
