@@ -86,6 +86,32 @@ def transpose_in_place(A: T.Buffer((32, 32), "float32")):
         A[i, tx] = S[tx, i]
 
 
+@T.prim_func
+def shared_bytes_under_two_names(
+    A: T.Buffer((64,), "float32"), H: T.Buffer((64,), "float16"), B: T.Buffer((64,), "float32")
+):
+    """One allocation of bytes, cut up by hand, as one dynamic allocation is."""
+    tx = T.launch_thread("threadIdx.x", 64)
+    raw = T.allocate((384,), "uint8", "shared.dyn")
+    S = T.decl_buffer((64,), "float32", data=raw.data, scope="shared.dyn")
+    D = T.decl_buffer((64,), "float16", data=T.address_of(raw[256]), scope="shared.dyn")
+    S[tx] = A[tx]
+    D[tx] = H[tx]
+    T.tvm_storage_sync("shared.dyn")
+    B[tx] = S[63 - tx] + T.Cast("float32", D[(tx + 1) % 64])
+
+
+@T.prim_func
+def registers_as_a_window(A: T.Buffer((64, 8), "float32"), B: T.Buffer((64,), "float32")):
+    """A name for a part of each thread's registers that begins where the thread says."""
+    tx = T.launch_thread("threadIdx.x", 64)
+    r = T.allocate((8,), "float32", "local")
+    for i in range(8):
+        r[i] = A[tx, i]
+    half = T.decl_buffer((4,), "float32", data=T.address_of(r[tx % 5]), scope="local")
+    B[tx] = half[0] + half[3]
+
+
 # ------------------------------------------------------------------------------------- reductions
 @T.prim_func
 def tree_sum(A: T.Buffer((1024,), "float32"), B: T.Buffer((4,), "float32")):
@@ -546,6 +572,13 @@ CASES: dict[str, Case] = {
     "padded transpose": Case(padded_transpose, take(floats(64, 48)), lambda a: a.T),
     "transpose by fewer threads": Case(transpose_by_fewer_threads, take(floats(64, 64)),
                                        lambda a: a.T),
+    "shared bytes under two names": Case(
+        shared_bytes_under_two_names,
+        take(floats(64), lambda rng: rng.standard_normal(64).astype(np.float16)),
+        lambda a, h: a[::-1] + np.roll(h, -1)),
+    "registers as a window": Case(
+        registers_as_a_window, take(floats(64, 8)),
+        lambda a: a[np.arange(64), np.arange(64) % 5] + a[np.arange(64), np.arange(64) % 5 + 3]),
     "transpose in place": Case(transpose_in_place, take(), lambda a: a.T),
     "tree sum": Case(tree_sum, take(floats(1024)), lambda a: a.reshape(4, 256).sum(1)),
     "interleaved sum": Case(interleaved_sum, take(ints(100, 512)), lambda a: a.sum(keepdims=True)),

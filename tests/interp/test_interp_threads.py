@@ -307,3 +307,29 @@ def main(A: T.Buffer((32,), "float32")):
     report = Report()
     interpret(func, np.zeros(32, np.float32), report=report)
     assert [(r.requests, r.conflicts) for r in report.banks] == [(requests, 0)]
+
+
+# ----------------------------------------------------------------------------------------- jumps
+LEAVING = """
+S = T.alloc_buffer((64,), "float32", scope="shared")
+with T.launch_thread("threadIdx.x", 64) as tx:
+    S[tx] = A[tx]
+    T.tvm_storage_sync("shared")
+    for k in range(10):
+        if {condition}:
+            break
+        S[(tx + k) % 64] = S[(tx + k) % 64] + T.float32(1)
+        T.tvm_storage_sync("shared")
+    B[tx] = S[tx]
+"""
+
+
+def test_all_threads_leave_a_loop_with_barriers_together() -> None:
+    a, b = run(LEAVING.format(condition="k * k > 30"))
+    assert np.array_equal(b, a + 6)
+
+
+def test_some_threads_leave_a_loop_in_which_others_wait() -> None:
+    with pytest.raises(InterpretError, match="some threads leave the loop") as caught:
+        run(LEAVING.format(condition="k > tx"))
+    assert caught.value.code == "BW757"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
-from blockwright.interp import interpret
+import blockwright as bw
+from blockwright import ir
+from blockwright.interp import Report, interpret
+from blockwright.ir.printer import script
 from tests.interp.programs_blocks import CASES as BLOCKS
 from tests.interp.programs_blocks import Case
 from tests.interp.programs_warps import CASES as WARPS
@@ -45,3 +49,27 @@ def test_right_kernels(name: str) -> None:
 
 def test_there_are_thirty() -> None:
     assert len(ALL) >= 30
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_they_print_and_parse_back(name: str) -> None:
+    program = ALL[name].program
+    ir.assert_structural_equal(bw.from_source(script(program)), program)
+
+
+def test_a_tiled_product_on_fragments_takes_seconds_at_most() -> None:
+    """128 × 128 × 64: shared memory, ldmatrix, mma; every access of it checked."""
+    start = time.perf_counter()
+    outcome(ALL["tiled fragments"])
+    assert time.perf_counter() - start < 10
+
+
+def test_padded_tiles_are_loaded_without_bank_conflicts() -> None:
+    """The rows of its tiles are 80 and 144 bytes long, so that eight of them meet in no bank."""
+    case = ALL["tiled fragments"]
+    report = Report()
+    inputs = case.inputs(np.random.default_rng(0))
+    interpret(case.program, *inputs, np.zeros((128, 128), np.float32), report=report)
+    loads = [row for row in report.banks if row.how == "read"]
+    assert len(loads) == 2
+    assert all(row.conflicts == 0 and row.requests == 512 for row in loads)

@@ -38,7 +38,8 @@ _TOGETHER: dict[str, str] = {
     **dict.fromkeys((
         "tvm_load_matrix_sync", "tvm_store_matrix_sync", "tvm_mma_sync", "tvm_bmma_sync",
         "tvm_fill_fragment", "ptx_mma", "ptx_mma_sp", "ptx_ldmatrix", "mma_fill", "mma_store",
-        "tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down",
+        "tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down", "tvm_warp_shuffle_xor",
+        "tvm_warp_ballot", "tvm_warp_any", "tvm_warp_all",
     ), "gpu_warp"),
 }  # fmt: skip
 """Operations that all threads of a warp or block run as one."""

@@ -68,16 +68,19 @@ class CallCompiler(AtomicCompiler):
             return method(expr)
         if expr.op in ("prefetch", "undef"):
             return lambda env: 0
-        jump = {"break": Break, "continue": Continue, "ret": Return}.get(expr.op)
-        if jump is None:
+        if expr.op not in ("break", "continue", "ret"):
             return super()._effect(expr)
 
         if expr.op == "ret" and self.launch is not None:
             raise InterpretError("a kernel is left in the middle", code="BW757", span=self.here,
                                  help="guard the rest of the statements with `if`")  # fmt: skip
 
+        site = self.site(expr)
+
         def leave(env: Env) -> None:
-            raise jump
+            if expr.op == "ret":
+                raise Return
+            raise (Break if expr.op == "break" else Continue)(env[0], site)
 
         return leave
 

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 class HardwareCompiler(MatrixCompiler, CopyCompiler):
     """Adds operations of GPUs to expressions."""
 
-    _hardware: ClassVar[dict[str, str]] = {
+    operations: ClassVar[dict[str, str]] = {
         "tvm_storage_sync": "_barrier", "tvm_warp_activemask": "_active",
         "tvm_warp_shuffle": "_shuffled", "tvm_warp_shuffle_up": "_shuffled",
         "tvm_warp_shuffle_down": "_shuffled", "tvm_warp_shuffle_xor": "_shuffled",
@@ -44,7 +44,7 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
     }  # fmt: skip
 
     def _effect(self, expr: Call) -> Fn:
-        method = self._hardware.get(expr.op)
+        method = self.operations.get(expr.op)
         if method is None:
             return super()._effect(expr)
         if self.launch is None:

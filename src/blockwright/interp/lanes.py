@@ -103,15 +103,17 @@ class State:
 class Loop:
     """A compiled loop header.
 
-    `free`: iterations come in any order although they are not tracked: they combine.
+    `jumps`: the body may break or continue. `free`: iterations come in any order although they are
+    not tracked: they combine. `waits`: threads need each other in the body.
     """
 
-    __slots__ = ("extent", "free", "jumps", "kind", "low", "name", "slot")
+    __slots__ = ("extent", "free", "jumps", "kind", "low", "name", "slot", "waits")
 
     def __init__(
         self, name: str, slot: int, low: Fn, extent: Fn, kind: ForKind, jumps: bool,
-        free: bool = False,
+        free: bool = False, waits: bool = False,
     ) -> None:  # fmt: skip
+        self.waits = waits
         self.free = free
         self.name = name
         self.slot = slot
@@ -121,11 +123,15 @@ class Loop:
         self.jumps = jumps
 
 
-class Break(Exception):
+class Jump(Exception):
+    """Lanes leave an iteration: (how many, where in the program)."""
+
+
+class Break(Jump):
     """Leaves the innermost loop."""
 
 
-class Continue(Exception):
+class Continue(Jump):
     """Goes on with the next iteration of the innermost loop."""
 
 
@@ -201,9 +207,8 @@ def expand(env: Env, loops: Iterable[Loop], limit: int) -> Env:
 def run_loop(env: Env, loop: Loop, body: Fn) -> None:
     """The iterations of one loop in order, in lockstep over the lanes."""
     state: State = env[1]
-    if loop.jumps and env[0] is not None:
-        for lane in range(env[0]):  # each may leave the loop at another iteration
-            alone = compress(env, np.arange(env[0]) == lane)
+    if loop.jumps and env[0] is not None and not loop.waits:
+        for alone in one_by_one(env):
             low, count = pick(loop.low(alone), 0), pick(loop.extent(alone), 0)
             _run_with_jumps(alone, loop.slot, low, count, body)
         return
@@ -238,12 +243,29 @@ def run_loop(env: Env, loop: Loop, body: Fn) -> None:
 def _run_with_jumps(env: Env, slot: int, low: Any, count: int, body: Fn) -> None:
     for step in range(count):
         env[slot] = low + step
-        try:
-            body(env)
-        except Continue:
-            continue
-        except Break:
-            break
+        if not run_step(env, body):
+            return
+
+
+def one_by_one(env: Env) -> Iterable[Env]:
+    """An environment for each lane alone: they may leave a loop at different iterations."""
+    if env[0] is None:
+        return [env]
+    return (compress(env, np.arange(env[0]) == lane) for lane in range(env[0]))
+
+
+def run_step(env: Env, body: Fn) -> bool:
+    """One iteration of a loop; whether the loop goes on."""
+    try:
+        body(env)
+    except Jump as jump:
+        lanes, site = jump.args
+        if lanes != env[0]:
+            raise site.error(env, "BW757", "some threads leave the loop here, others go on in it "
+                             "and wait for each other", 0,
+                             "let the condition not depend on the thread") from None  # fmt: skip
+        return isinstance(jump, Continue)
+    return True
 
 
 def _run_ragged(env: Env, loop: Loop, body: Fn, low: Any, count: Any) -> None:

@@ -8,15 +8,16 @@ import numpy as np
 
 from blockwright.interp.calls import Run
 from blockwright.interp.combine import combines_lanes, kind_of
+from blockwright.interp.hardware import HardwareCompiler
 from blockwright.interp.lanes import (
-    Break,
-    Continue,
     Env,
     Loop,
     compress,
     narrowed,
+    one_by_one,
     per_lane,
     run_loop,
+    run_step,
 )
 from blockwright.interp.launch import LaunchCompiler
 from blockwright.interp.nest import chain_of, plan_nest
@@ -32,6 +33,7 @@ from blockwright.ir import (
     ForKind,
     IfThenElse,
     LetStmt,
+    Node,
     SeqStmt,
     Stmt,
     While,
@@ -86,7 +88,7 @@ class StmtCompiler(LaunchCompiler):
             slot = self.define(loop.loop_var)
             self.visible.append((loop.loop_var.name, slot))
             headers.append(Loop(loop.loop_var.name, slot, low, extent, kind_of(loop), _jumps(loop),
-                                combines_lanes(loop)))  # fmt: skip
+                                combines_lanes(loop), waits(loop)))  # fmt: skip
         owned = [self.new_buffer(b) for b in self.privates.get(loops[-1], ())]
         body = self._seq_of([*owned, self.stmt(inner)])
         run = body
@@ -110,27 +112,20 @@ class StmtCompiler(LaunchCompiler):
 
     def _while(self, node: While) -> Run:
         condition, body = self.condition(node.condition), self.stmt(node.body)
-        jumps = _jumps(node)
+        each_alone = _jumps(node) and not waits(node)
 
         def loop(env: Env) -> None:
-            if jumps and env[0] is not None:
-                for lane in range(env[0]):  # each may leave the loop at another iteration
-                    alone(compress(env, np.arange(env[0]) == lane))
-            else:
-                alone(env)
+            for lanes in one_by_one(env) if each_alone else [env]:
+                together(lanes)
 
-        def alone(env: Env) -> None:
+        def together(env: Env) -> None:
             while True:
                 holds = condition(env)
                 if not np.any(holds):
                     return
                 if not np.all(holds):
                     env = compress(env, holds)
-                try:
-                    body(env)
-                except Continue:
-                    continue
-                except Break:
+                if not run_step(env, body):
                     return
 
         return loop
@@ -187,4 +182,16 @@ class StmtCompiler(LaunchCompiler):
 
 def _jumps(loop: For | While) -> bool:
     """Whether a loop's own body may break or continue."""
-    return any(isinstance(n, Call) and n.op in ("break", "continue") for n in walk(loop.body))
+    stack: list[Node] = [loop.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Call) and node.op in ("break", "continue"):
+            return True
+        if not isinstance(node, (For, While)):
+            stack += node.children()
+    return False
+
+
+def waits(loop: For | While) -> bool:
+    """Whether threads need each other inside a loop."""
+    return any(isinstance(n, Call) and n.op in HardwareCompiler.operations for n in walk(loop.body))

@@ -93,6 +93,12 @@ def op_row(name: str) -> OpRow:
         raise IRError(f"unknown builtin operation {name!r}", code="BW206") from None
 
 
+def has_effect(name: str) -> bool:
+    """Whether calls stay where they are: nothing is known of operations without a row."""
+    row = OPS.get(name)
+    return row is None or row.kind == "effect"
+
+
 def result_type(row: OpRow, first: DType) -> DType:
     """Result type of a row whose type is not stated by the call."""
     return BOOL.with_lanes(first.lanes) if row.result == "bool" else first

@@ -41,6 +41,19 @@ HARDWARE: dict[str, str] = {
     "end_profile_intrinsic": "handle",
 }  # fmt: skip
 
+# Name → how many arguments there are besides the type, where that is fixed.
+ARGUMENTS: dict[str, int] = {
+    "tvm_storage_sync": 1, "tvm_warp_activemask": 0, "tvm_warp_shuffle": 5,
+    "tvm_warp_shuffle_up": 5, "tvm_warp_shuffle_down": 5, "tvm_warp_shuffle_xor": 5,
+    "tvm_warp_ballot": 2, "tvm_warp_any": 2, "tvm_warp_all": 2,
+    "tvm_load_matrix_sync": 8, "tvm_store_matrix_sync": 8, "tvm_mma_sync": 8,
+    "tvm_fill_fragment": 6, "ptx_ldmatrix": 7, "mma_fill": 3, "mma_store": 6,
+    "ptx_commit_group": 0, "ptx_wait_group": 1, "ptx_arrive_barrier": 1, "ptx_wait_barrier": 1,
+    "ptx_arrive_barrier_expect_tx": 2, "ptx_init_barrier_thread_count": 2,
+    "ptx_cp_async_barrier": 1,
+}  # fmt: skip
+_VOTES = ("tvm_warp_ballot", "tvm_warp_any", "tvm_warp_all")
+
 
 def hardware_call(name: str) -> Callable[..., Expr]:
     """The function that builds a call of a hardware operation."""
@@ -58,6 +71,12 @@ def hardware_call(name: str) -> Callable[..., Expr]:
             if len(nodes) < 2:
                 raise ScriptError(f"T.{name} takes a mask and a value", code="BW106")
             dtype = nodes[1].dtype
+        wanted = ARGUMENTS.get(name, len(nodes))
+        if len(nodes) != wanted:
+            raise ScriptError(f"T.{name} takes {wanted} arguments, not {len(nodes)}", code="BW106")
+        if name in _VOTES and not nodes[1].dtype.is_bool:
+            raise ScriptError(f"T.{name} votes on a condition, not on {nodes[1].dtype}",
+                              code="BW107", help="write x != 0")  # fmt: skip
         return ir.Call(name, nodes, dtype_of(result if dtype is None else dtype))
 
     call.__name__ = call.__qualname__ = name
