@@ -89,7 +89,8 @@ def bank_turns(threads: Array, first: Array, size: int) -> tuple[int, int]:
     turn = np.arange(len(threads)) - np.searchsorted(threads, threads)
     together = max(1, WARP * WORD // max(size, WORD))
     words = first[:, None] // WORD + np.arange(max(1, size // WORD))
-    group = (turn * (int(threads.max(initial=0)) + WARP) + threads) // min(together, WARP)
+    block = (int(threads.max(initial=0)) // WARP + 1) * WARP
+    group = (turn * block + threads) // min(together, WARP)
     pairs = np.unique(np.stack([np.repeat(group, words.shape[1]), words.reshape(-1)]), axis=1)
     keys, counts = np.unique(pairs[0] * BANKS + pairs[1] % BANKS, return_counts=True)
     requests, place = np.unique(keys // BANKS, return_inverse=True)
