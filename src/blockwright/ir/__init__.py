@@ -115,7 +115,7 @@ from blockwright.ir.graph import (
     symbolic_vars,
 )
 from blockwright.ir.node import Node, set_printer, show
-from blockwright.ir.op import OPS, OpRow, has_effect, op_row, register_op
+from blockwright.ir.op import OPS, OpRow, op_has_effect, op_row, register_op
 from blockwright.ir.reducer import CommReducer
 from blockwright.ir.specialize import specialize
 from blockwright.ir.stmt import (
@@ -269,7 +269,6 @@ __all__ = [
     "floormod",
     "free_vars",
     "full_region",
-    "has_effect",
     "if_then_else",
     "is_atomic",
     "is_const_int",
@@ -282,6 +281,7 @@ __all__ = [
     "maximum",
     "minimum",
     "mul",
+    "op_has_effect",
     "op_row",
     "point_region",
     "register_op",

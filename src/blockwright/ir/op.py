@@ -93,7 +93,7 @@ def op_row(name: str) -> OpRow:
         raise IRError(f"unknown builtin operation {name!r}", code="BW206") from None
 
 
-def has_effect(name: str) -> bool:
+def op_has_effect(name: str) -> bool:
     """Whether calls stay where they are: nothing is known of operations without a row."""
     row = OPS.get(name)
     return row is None or row.kind == "effect"

@@ -80,7 +80,7 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
                    help="bind an iterator of the block to each loop around it: "
                    f"{state.loops_of(block)}")  # fmt: skip
     for node in ir.walk(block):
-        effect = isinstance(node, ir.Call) and ir.has_effect(node.op)
+        effect = isinstance(node, ir.Call) and ir.op_has_effect(node.op)
         if effect or isinstance(node, ir.AssertStmt):
             state.fail(f"block {block.name} does more than write buffers, which must neither "
                        "happen elsewhere nor more often", code="BW353",

@@ -287,7 +287,7 @@ def _effects(part: ir.Stmt) -> set[str]:
     for node in ir.walk(part):
         if isinstance(node, ir.AssertStmt):
             found.add(_STOPS)
-        elif isinstance(node, ir.Call) and ir.has_effect(node.op):
+        elif isinstance(node, ir.Call) and ir.op_has_effect(node.op):
             if node.op in ("ret", "break", "continue"):
                 found.add(_STOPS)
             elif node.op not in _FREE:
