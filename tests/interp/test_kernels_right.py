@@ -59,9 +59,9 @@ def test_they_print_and_parse_back(name: str) -> None:
 
 def test_a_tiled_product_on_fragments_takes_seconds_at_most() -> None:
     """128 × 128 × 64: shared memory, ldmatrix, mma; every access of it checked."""
-    start = time.perf_counter()
+    start = time.process_time()
     outcome(ALL["tiled fragments"])
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_padded_tiles_are_loaded_without_bank_conflicts() -> None:
