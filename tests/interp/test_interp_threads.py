@@ -333,3 +333,32 @@ def test_some_threads_leave_a_loop_in_which_others_wait() -> None:
     with pytest.raises(InterpretError, match="some threads leave the loop") as caught:
         run(LEAVING.format(condition="k > tx"))
     assert caught.value.code == "BW757"
+
+
+def test_a_block_outside_all_thread_loops_runs_once() -> None:
+    """It reads what it wrote itself a step before: no other thread takes part in it."""
+    func = bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+    best = T.alloc_buffer((1,), "float32", scope="shared")
+    at = T.alloc_buffer((1,), "int64", scope="shared")
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for k in range(T.int64(16)):
+            with T.block("best"):
+                vk = T.axis.reduce(T.int64(16), k)
+                T.reads(A[vk])
+                T.writes(best[0], at[0])
+                with T.init():
+                    best[0] = T.min_value("float32")
+                    at[0] = T.int64(-1)
+                if A[vk] > best[0]:
+                    best[0] = A[vk]
+                    at[0] = vk
+        for tx in T.thread_binding(16, thread="threadIdx.x"):
+            with T.block("B"):
+                vt = T.axis.spatial(16, tx)
+                B[vt] = A[at[0]] - A[vt]
+""")
+    a, b = np.random.default_rng(0).random(16, np.float32), np.zeros(16, np.float32)
+    interpret(func, a, b)
+    assert np.array_equal(b, a.max() - a)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,14 @@ class AccessCompiler(ExprCompiler):
         return [self.coordinates[key] for key in self.launch.extents
                 if key not in self.opened and shares(scope, axis_tag(key))]  # fmt: skip
 
-    def by_one(self, scope: str, run: Fn) -> Fn:
-        """`run` by the first of the threads that would do the same to memory they share."""
-        slots = self.sharers(scope)
+    def by_one(self, run: Fn, scopes: Iterable[str]) -> Fn:
+        """`run` by the first of the threads that would do the same to memory they share.
+
+        Args:
+            scopes: storage scopes of what it writes.
+        """
+        shared = [self.sharers(scope) for scope in scopes]
+        slots = [slot for slot in shared[0] if all(slot in s for s in shared)] if shared else []
         if not slots:
             return run
 
@@ -251,7 +257,7 @@ class AccessCompiler(ExprCompiler):
                 view.shadow[where] = view.ones
             view.data[where] = new
 
-        return self.by_one(buffer.scope, store)
+        return self.by_one(store, [buffer.scope])
 
     def _masked_store(self, node: BufferStore, slot: int, site: Site, value: Fn) -> Fn:
         assert node.predicate is not None
@@ -273,7 +279,7 @@ class AccessCompiler(ExprCompiler):
                 view.shadow[where] = view.ones
             view.data[where] = np.broadcast_to(new, mask.shape)[mask]
 
-        return self.by_one(node.buffer.scope, store)
+        return self.by_one(store, [node.buffer.scope])
 
     # ------------------------------------------------------------------------------- addresses
     def pointer(self, expr: Expr) -> Fn:

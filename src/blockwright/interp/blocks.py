@@ -171,13 +171,14 @@ class BlockCompiler(HardwareCompiler):
             if (np.max(base) + view.reach()) * element + phase > len(storage.raw):
                 text = f"buffer {buffer.name} of shape {sizes} ends outside the memory it is on"
                 raise site.error(env, "BW751", text)
-            odd = np.asarray(start % buffer.data_alignment if buffer.data_alignment else 0)
-            if buffer.data_alignment > element and storage.owned and odd.any():
-                first = int(np.asarray(start).reshape(-1)[np.argmax(odd != 0)])
-                text = f"buffer {buffer.name} starts at byte {first} of its storage"
-                raise site.error(
-                    env, "BW758", f"{text}, not at a multiple of {buffer.data_alignment}"
-                )
+            if buffer.data_alignment > element and storage.owned:
+                starts = np.atleast_1d(start)
+                odd = starts[starts % buffer.data_alignment != 0]
+                if len(odd):
+                    text = f"buffer {buffer.name} starts at byte {odd[0]} of its storage"
+                    raise site.error(
+                        env, "BW758", f"{text}, not at a multiple of {buffer.data_alignment}"
+                    )
 
         return bind
 
@@ -202,10 +203,13 @@ class BlockCompiler(HardwareCompiler):
         predicate = None if is_const_int(node.predicate, 1) else self.condition(node.predicate)
         values = [self.kept(v, self.index(v)) for v in node.iter_values]
         outer, self.block = self.block, block.name
-        leaf = self.launch is not None and block in self.launch.leaves
+        launch = self.launch
+        leaf = launch is not None and block in launch.leaves
         shown = len(self.visible)
         iters = [self._iterator(it) for it in block.iter_vars]
         body = self._block_body(block)
+        if launch is not None and leaf:
+            body = self.by_one(body, launch.written[block])
         del self.visible[shown:]
         self.block = outer
 

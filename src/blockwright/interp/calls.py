@@ -53,8 +53,8 @@ class CallCompiler(AtomicCompiler):
         self.evaluated = None
         place = atomic_place(value) if is_atomic(value) else None
         shown = isinstance(value, Call) and value.op == "print"
-        scope = "global" if shown else None if place is None else place.buffer.scope
-        return run if scope is None else self.by_one(scope, run)
+        scopes = ["global"] if shown else [] if place is None else [place.buffer.scope]
+        return self.by_one(run, scopes)
 
     def _effect(self, expr: Call) -> Fn:
         methods: dict[str, Callable[[Call], Fn]] = {

@@ -65,6 +65,7 @@ class Launch:
         first: whether the nest begins its kernel, and on-chip memory with it.
         owned: blockIdx loop, or None for the nest itself → buffers that are fresh there.
         leaves: blocks without blocks inside.
+        written: leaf → storage scopes of what it writes; none where threads need each other.
         rivals: leaf → other leaves that it may hand values over to, or get them from.
         tracked: buffers and views that threads share and the kernel writes.
     """
@@ -74,6 +75,7 @@ class Launch:
     first: bool
     owned: dict[For | None, list[Buffer]]
     leaves: set[Block]
+    written: dict[Block, list[str]]
     rivals: dict[Block, frozenset[Block]]
     tracked: set[Buffer]
 
@@ -111,11 +113,13 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
                    if _shared(b) and (not apart or roots.get(b, b) in written)}  # fmt: skip
         rivals = {x: frozenset(y for y in leaves if y is not x and _meet(touched[x], touched[y]))
                   for x in leaves}  # fmt: skip
+        scopes = {x: [] if _together(x) else [b.scope for b, how in touched[x].items() if how]
+                  for x in leaves}  # fmt: skip
         for position, nest in enumerate(kernel.nests):
             assert isinstance(nest, For)
             kernel_of[nest] = kernel
             found[nest] = Launch(nest, extents, position == 0, _owned(nest, allocated),
-                                 set(leaves), rivals, tracked)  # fmt: skip
+                                 set(leaves), scopes, rivals, tracked)  # fmt: skip
     _check_kept(func, found, kernel_of)
     return found
 
@@ -233,6 +237,12 @@ def _touched(root: Node, roots: dict[Buffer, Buffer]) -> dict[Buffer, bool]:
             buffer = roots.get(buffer, buffer)
             found[buffer] = found.get(buffer, False) or writes
     return found
+
+
+def _together(root: Node) -> bool:
+    """Whether threads wait for each other, or do something as one, in a block."""
+    calls = [n.op for n in walk(root) if isinstance(n, Call)]
+    return any(op in WRITES or op.startswith(("tvm_", "ptx_")) for op in calls)
 
 
 def _meet(a: dict[Buffer, bool], b: dict[Buffer, bool]) -> bool:
