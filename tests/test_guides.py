@@ -34,6 +34,7 @@ def test_looking_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "define" in printed  # LLVM
     assert "BW713" in printed
     assert printed.count("error[BW7") == 2  # the compiled program and the interpreter
+    assert "992 conflicts in 32 reads of tile" in printed
 
 
 def test_a_new_primitive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,6 +205,16 @@ def neighbours_of_a_warp(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "fl
         T.tvm_storage_sync("warp")
 
 
+@T.prim_func
+def registers_of_a_warp(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    """Memory that a warp shares: its lanes run in step on it, each warp has a copy."""
+    tx = T.launch_thread("threadIdx.x", 64)
+    W = T.allocate((32, 2), "float32", "warp")
+    W[tx % 32, 0] = A[tx]
+    W[tx % 32, 1] = A[tx] * T.float32(2)
+    B[tx] = W[31 - tx % 32, 0] + W[(tx + 1) % 32, 1]
+
+
 # ------------------------------------------------------------------------------------- fragments
 @T.prim_func
 def one_product_of_depth_8(
@@ -481,6 +491,9 @@ CASES: dict[str, Case] = {
                                                    np.int32)), _votes),
     "neighbours of a warp": Case(neighbours_of_a_warp, take(floats(128)),
                                  lambda a: np.roll(a.reshape(4, 32), -5, 1).ravel() + 1),
+    "registers of a warp": Case(registers_of_a_warp, take(floats(64)),
+                                lambda a: (a.reshape(2, 32)[:, ::-1]
+                                           + 2 * np.roll(a.reshape(2, 32), -1, 1)).ravel()),
     "one product of depth 8": Case(one_product_of_depth_8, take(halves(16, 8), halves(8, 8)),
                                    _wide),
     "loaded product of depth 16": Case(loaded_product_of_depth_16,

@@ -265,6 +265,14 @@ def test_no_check_for_races_on_request() -> None:
     assert np.array_equal(b[:64], a[:64][::-1])
 
 
+def test_lanes_write_different_elements_of_their_warp() -> None:
+    error = report("""
+W = T.allocate((32,), "float32", "warp")
+W[tx % 16] = A[tx] + T.Cast("float32", tx)  # 2
+""")
+    assert error.code == "BW761"
+
+
 # --------------------------------------------------------------------------------- bounds, values
 def test_out_of_bounds_names_the_thread() -> None:
     error = report("""

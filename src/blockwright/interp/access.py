@@ -11,7 +11,7 @@ from blockwright.analysis.kernels import shares
 from blockwright.interp.expr import ExprCompiler
 from blockwright.interp.lanes import Env, Fn, Site, compress, pick, same
 from blockwright.interp.memory import Pointer, Touch, View, coordinates, record
-from blockwright.interp.threads import Launch, axis_tag
+from blockwright.interp.threads import Launch, axis_tag, copies_of
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -240,6 +240,7 @@ class AccessCompiler(ExprCompiler):
         scalar = node.value.dtype.lanes == 1
         wide = BufferLoad(buffer, node.indices).dtype.lanes > 1
         watched = self.watched(buffer)
+        of_warp = self.launch is not None and copies_of(buffer) == "warp"
 
         def store(env: Env) -> None:
             view: View = env[slot]
@@ -256,6 +257,8 @@ class AccessCompiler(ExprCompiler):
             if view.shadow is not None:
                 view.shadow[where] = view.ones
             view.data[where] = new
+            if of_warp:
+                _check_agreed(env, site, name, view.data[where], new)
 
         return self.by_one(store, [buffer.scope])
 
@@ -299,6 +302,16 @@ class AccessCompiler(ExprCompiler):
             return Pointer(view.storage, first * view.size + view.phase)
 
         return address
+
+
+def _check_agreed(env: Env, site: Site, name: str, held: Any, new: Any) -> None:
+    """Lanes of a warp run in step on what they share; of two values for one element one is lost."""
+    lost = np.asarray((held != new) & (new == new))
+    if lost.any():
+        lane = int(np.argmax(lost.reshape(len(lost), -1).any(axis=1)))
+        raise site.error(env, "BW761", f"race: an element of {name} is written here with two "
+                         "values by lanes of a warp", lane,
+                         "let the lanes write different elements")  # fmt: skip
 
 
 def _of_mask(env: Env, mask: Any) -> Any:

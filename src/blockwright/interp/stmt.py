@@ -20,6 +20,7 @@ from blockwright.interp.lanes import (
     run_step,
 )
 from blockwright.interp.launch import LaunchCompiler
+from blockwright.interp.memory import Pointer
 from blockwright.interp.nest import chain_of, plan_nest
 from blockwright.ir import (
     AssertStmt,
@@ -157,10 +158,14 @@ class StmtCompiler(LaunchCompiler):
             is_value = not (node.value.dtype.is_int and self.is_index(node.value))
             bound = self.value(node.value) if is_value else self.index(node.value)
             slot, vector = self.define(node.var, is_value), node.var.dtype.lanes > 1
-        body = self.stmt(node.body)
+        body, site = self.stmt(node.body), self.site(node)
 
         def let(env: Env) -> None:
-            env[slot] = per_lane(env, bound(env), vector)
+            value = bound(env)
+            if type(value) is Pointer and type(value.byte) is np.ndarray:
+                raise site.error(env, "BW757", f"{node.var.name} points to another place in each "
+                                 "thread", help="write the address where it is used")  # fmt: skip
+            env[slot] = per_lane(env, value, vector)
             body(env)
 
         return let
