@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import check_well_formed
+from blockwright.analysis import check_well_formed, find_violations
+from blockwright.analysis.kernels import kernels
 from blockwright.ir.printer import script
 from blockwright.schedule import RECORDS, BlockRV, Handle, LoopRV, Schedule, ScheduleError, Trace
 from blockwright.script.ir import from_source
@@ -213,7 +214,9 @@ def check(player: Player, seed: int) -> None:
 
 
 def _same_meaning(before: ir.PrimFunc, after: ir.PrimFunc, case: int, exact: bool) -> None:
-    """Both compute the same; threads that wait for each other are taken as iterations in order."""
+    """Both compute the same; a kernel that is not complete yet is taken as loops in order."""
+    if kernels(after) and find_violations(after):
+        after = _unbound(after)
     try:
         assert_same_meaning(before, after, seed=case, exact=exact)
     except InterpretError as error:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis.kernels import AXES
-from blockwright.testing.moves.player import Move, NothingToTry, Player
+from blockwright.testing.moves.player import Move, Player
 
 _USUAL = ("blockIdx.x", "blockIdx.y", "threadIdx.x", "threadIdx.y")
 
 
 def _bind(p: Player) -> None:
-    """Mostly the outer loops, where axes belong. Memory that each thread has for itself is left
-    out: a program may use it outside the bound loop until a later step moves the use inside."""
-    buffers = [b for block in ir.blocks(p.sch.func) for b in block.alloc_buffers]
-    if any(b.scope != "global" for b in buffers):
-        raise NothingToTry
+    """Mostly the outer loops, where axes belong."""
     loops = p.loops(p.block())
     loop = loops[0] if p.likely(0.6) else p.chance.choice(loops)
     p.sch.bind(loop, p.chance.choice(_USUAL if p.likely() else AXES))
