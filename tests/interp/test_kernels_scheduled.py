@@ -5,6 +5,7 @@ No barrier is written in these programs: they stand where blocks hand values ove
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import numpy as np
@@ -12,9 +13,12 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.analysis import find_violations
 from blockwright.interp import interpret
-from blockwright.schedule import BlockRV, Schedule
+from blockwright.schedule import BlockRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
+from blockwright.support import InterpretError
+from blockwright.testing import random_program
 from blockwright.testing.check import assert_same_meaning
 from tests.schedule import programs_gemm
 
@@ -168,3 +172,48 @@ def test_the_large_product_with_registers_takes_seconds() -> None:
     interpret(sch.func, a, b, c)
     assert np.allclose(c, a @ b, rtol=1e-4)
     bw.validate(sch.func, "cuda-sm_80")
+
+
+def made_a_kernel(sch: Schedule, block: BlockRV, chance: random.Random) -> None:
+    """Blocks and threads for one block, and shared copies of what it reads, where that is legal."""
+    kinds = [it.iter_type for it in sch.get(block).iter_vars]
+    loops = sch.get_loops(block)
+    if len(loops) != len(kinds):
+        return
+    spatial = [x for x, kind in zip(loops, kinds, strict=True) if kind is ir.IterType.SPATIAL]
+    terms = [x for x in loops if x not in spatial]
+    if not spatial:
+        return
+    if terms:
+        sch.reorder(*spatial, *terms)
+    flat = sch.fuse(*spatial) if len(spatial) > 1 else spatial[0]
+    far, near = sch.split(flat, [None, chance.choice([3, 8, 32])])
+    sch.bind(far, "blockIdx.x")
+    sch.bind(near, "threadIdx.x")
+    threads = sch.get(near).extent
+    for position in range(len(sch.get(block).reads)):
+        with contextlib.suppress(ScheduleError):
+            scope = chance.choice(["shared", "shared", "local"])
+            copy = sch.cache_read(block, position, scope)
+            sch.compute_at(copy, chance.choice([far, near, *terms[:1]]))
+            _, lane = sch.split(sch.get_loops(copy)[-1], [None, threads])
+            if scope == "shared":
+                sch.bind(lane, "threadIdx.x")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs_as_kernels(seed: int) -> None:
+    """What the validator accepts runs without a report and computes the same."""
+    chance = random.Random(seed)
+    before = random_program(seed + 700)
+    sch = Schedule(before)
+    for block in sch.get_child_blocks(sch.get_block("root")):
+        with contextlib.suppress(ScheduleError):
+            made_a_kernel(sch, block, chance)
+    if find_violations(sch.func):
+        return
+    try:
+        assert_same_meaning(before, sch.func, seed=seed)
+    except InterpretError as error:
+        if "which ends with its kernel" not in error.message:  # a copy was made, but not moved
+            raise
