@@ -388,6 +388,25 @@ T.ptx_wait_barrier(0)  # 2
     assert "63 of 64 threads have arrived" in str(error)
 
 
+def test_branches_that_wait_for_each_other_are_not_simulated() -> None:
+    """One half produces what the other one consumes: right, but not run by lanes in step."""
+    error = report("""
+T.create_barriers(1)
+S = T.allocate((32,), "float32", "shared")
+if tx == 0:
+    T.ptx_init_barrier_thread_count(0, 32)
+T.tvm_storage_sync("shared")
+if tx < 32:
+    T.ptx_wait_barrier(0)  # 2
+    B[tx] = S[tx]
+else:
+    S[tx - 32] = A[tx]
+    T.ptx_arrive_barrier(0)
+""")
+    assert error.code == "BW757"
+    assert "branches one after the other" in str(error)
+
+
 def test_barrier_that_is_used_before_it_is_set_up() -> None:
     error = report("""
 T.create_barriers(1)

@@ -32,12 +32,14 @@ class Copy:
     """One copy by several threads; arrays have one entry per element, `threads` says whose.
 
     Attributes:
+        names: of what is copied to and from, as the program calls it.
         group: how many groups the thread had committed when the copy began.
         waiting: which elements are still under way.
         bulk: whether only a barrier tells the end.
     """
 
     site: Any
+    names: tuple[str, str]
     target: View
     to: Array
     source: View

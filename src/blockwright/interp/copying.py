@@ -44,8 +44,9 @@ class CopyCompiler(CallCompiler):
             to.write(env, site, where, values)
             threads = np.repeat(env[2], len(steps))
             group = np.repeat(team.copies.groups(env[2]), len(steps))
-            begun = Copy(site, target, where.reshape(-1), view, origin.reshape(-1), threads, group,
-                         np.ones(len(threads), bool), bulk)  # fmt: skip
+            names = to.buffer.name, source.buffer.name
+            begun = Copy(site, names, target, where.reshape(-1), view, origin.reshape(-1), threads,
+                         group, np.ones(len(threads), bool), bulk)  # fmt: skip
             team.copies.begin(begun)
             if bulk and extra is not None:
                 barrier = self._barrier_of(env, site, extra)
@@ -149,9 +150,15 @@ class CopyCompiler(CallCompiler):
             over = barrier.over(env[2])
             if not over.all():
                 lane, phase = int(np.argmin(over)), barrier.current
+                text = (f"{team.name(int(env[2][lane]))} waits for a phase of a barrier at which "
+                        f"{phase.arrived} of {barrier.expected} threads have arrived")  # fmt: skip
+                if not team.complete(env):
+                    raise site.error(
+                        env, "BW757", f"{text}; the interpreter runs branches one after the other",
+                        lane, "let threads wait where no condition parts them from those that "
+                        "arrive")  # fmt: skip
                 raise site.error(
-                    env, "BW765", f"{team.name(int(env[2][lane]))} waits for a phase of a barrier "
-                    f"at which {phase.arrived} of {barrier.expected} threads have arrived", lane,
+                    env, "BW765", text, lane,
                     "let all threads that it counts arrive before any of them waits")  # fmt: skip
             team.settle()
             numbers: list[int] = np.unique(barrier.waited[env[2]]).tolist()

@@ -25,6 +25,9 @@ class Team:
         extents: members along each axis, in the order of numbering.
         count: all threads together.
         coordinates: per axis, the position of each thread.
+        warp, lane: of each thread; virtual threads stand in warps of their own.
+        existing: per warp, the bits of the lanes that there are.
+        due: whether all threads have waited for each other and `clock` does not know yet.
         ran: blocks of the program that have run since the last barrier of the whole block.
         memory: what is allocated for all threads; allocations seen again use the same bytes.
     """
@@ -125,8 +128,9 @@ class Team:
         for copy, mask in ended:
             threads = copy.threads[mask]
             if env[1].races:
-                self.check(env, copy.site, "", copy.source, copy.origin[mask], threads, "read")
-                self.check(env, copy.site, "", copy.target, copy.to[mask], threads, "write")
+                ends = copy.names
+                self.check(env, copy.site, ends[0], copy.target, copy.to[mask], threads, "write")
+                self.check(env, copy.site, ends[1], copy.source, copy.origin[mask], threads, "read")
             if phase is not None:
                 known = self.clock.released(np.unique(threads))
                 phase.known = known if phase.known is None else np.maximum(phase.known, known)
@@ -234,5 +238,6 @@ class Team:
 
 def view_element(env: Env, name: str, view: View, flat: int, lane: int) -> str:
     """An element of a view by its coordinates, as a lane sees it."""
-    slot = next(k for k, v in enumerate(env) if v is view)
-    return f"{name}[{coordinates(flat - int(pick(env[slot + 1], lane)), view)}]"
+    slot = next((k for k, v in enumerate(env) if v is view), None)
+    base = 0 if slot is None else int(pick(env[slot + 1], lane))
+    return f"{name}[{coordinates(flat - base, view)}]"

@@ -70,7 +70,6 @@ class Launch:
         tracked: buffers and views that threads share and the kernel writes.
     """
 
-    nest: For
     extents: dict[str, Expr]
     first: bool
     owned: dict[For | None, list[Buffer]]
@@ -118,7 +117,7 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
         for position, nest in enumerate(kernel.nests):
             assert isinstance(nest, For)
             kernel_of[nest] = kernel
-            found[nest] = Launch(nest, extents, position == 0, _owned(nest, allocated),
+            found[nest] = Launch(extents, position == 0, _owned(nest, allocated),
                                  set(leaves), scopes, rivals, tracked)  # fmt: skip
     _check_kept(func, found, kernel_of)
     return found
