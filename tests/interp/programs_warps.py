@@ -354,6 +354,62 @@ def tiled_fragments(
                     T.address_of(c[i, j, 0]), 0, 128)  # fmt: skip
 
 
+@T.prim_func
+def fragments_in_views(
+    A: T.Buffer((32, 32), "float16"),
+    B: T.Buffer((32, 32), "float16"),
+    C: T.Buffer((32, 32), "float32"),
+):
+    """Blocks that a warp runs as one, on views of fragments: as tensorized programs are written."""
+    FA = T.alloc_buffer((32, 32), "float16", scope="wmma.matrix_a")
+    FB = T.alloc_buffer((32, 32), "float16", scope="wmma.matrix_b")
+    FC = T.alloc_buffer((32, 32), "float32", scope="wmma.accumulator")
+    for bx in T.thread_binding(2, thread="blockIdx.x"):
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            for j in range(2):
+                with T.block("zero"):
+                    vi, vj = T.axis.remap("SS", [bx, j])
+                    T.reads()
+                    T.writes(FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16])
+                    c_off, c_pitch, c_one = T.int32(), T.int32(), T.int32()
+                    c = T.match_buffer(
+                        FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16], (16, 16), "float32",
+                        strides=[c_pitch, c_one], scope="wmma.accumulator", elem_offset=c_off,
+                        offset_factor=16,
+                    )  # fmt: skip
+                    T.tvm_fill_fragment(
+                        c.data, 16, 16, 16,
+                        c.elem_offset // c_pitch // 16 * (c_pitch // 16)
+                        + c.elem_offset % c_pitch // 16, T.float32(0))  # fmt: skip
+                for k in range(2):
+                    with T.block("load_a"):
+                        vi, vk = T.axis.remap("SS", [bx, k])
+                        T.reads(A[vi * 16 : vi * 16 + 16, vk * 16 : vk * 16 + 16])
+                        T.writes(FA[vi * 16 : vi * 16 + 16, vk * 16 : vk * 16 + 16])
+                        T.tvm_load_matrix_sync(FA.data, 16, 16, 16, vi * 2 + vk, T.address_of(
+                            A[vi * 16, vk * 16]), 32, "row_major")  # fmt: skip
+                    with T.block("load_b"):
+                        vk, vj = T.axis.remap("SS", [k, j])
+                        T.reads(B[vk * 16 : vk * 16 + 16, vj * 16 : vj * 16 + 16])
+                        T.writes(FB[vk * 16 : vk * 16 + 16, vj * 16 : vj * 16 + 16])
+                        T.tvm_load_matrix_sync(FB.data, 16, 16, 16, vk * 2 + vj, T.address_of(
+                            B[vk * 16, vj * 16]), 32, "row_major")  # fmt: skip
+                    with T.block("product"):
+                        vi, vj, vk = T.axis.remap("SSR", [bx, j, k])
+                        T.reads(FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16],
+                                FA[vi * 16 : vi * 16 + 16, vk * 16 : vk * 16 + 16],
+                                FB[vk * 16 : vk * 16 + 16, vj * 16 : vj * 16 + 16])  # fmt: skip
+                        T.writes(FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16])
+                        T.tvm_mma_sync(FC.data, vi * 2 + vj, FA.data, vi * 2 + vk,
+                                       FB.data, vk * 2 + vj, FC.data, vi * 2 + vj)  # fmt: skip
+                with T.block("store"):
+                    vi, vj = T.axis.remap("SS", [bx, j])
+                    T.reads(FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16])
+                    T.writes(C[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16])
+                    T.tvm_store_matrix_sync(FC.data, 16, 16, 16, vi * 2 + vj, T.address_of(
+                        C[vi * 16, vj * 16]), 32, "row_major")  # fmt: skip
+
+
 # --------------------------------------------------------------------------------- asynchronous
 @T.prim_func
 def copied_ahead(A: T.Buffer((8, 128), "float32"), B: T.Buffer((8, 128), "float32")):
@@ -503,6 +559,7 @@ CASES: dict[str, Case] = {
                                     for s in ((16, 32), (8, 32)))),
                              lambda a, b: a.astype(np.int32) @ b.T.astype(np.int32)),
     "fragments of a warp": Case(fragments_of_a_warp, take(halves(32, 32), halves(32, 32)), _wide),
+    "fragments in views": Case(fragments_in_views, take(halves(32, 32), halves(32, 32)), _wide),
     "tiled fragments": Case(tiled_fragments, take(halves(128, 64), halves(64, 128)), _wide),
     "copied ahead": Case(copied_ahead, take(floats(8, 128)), lambda a: a[:, ::-1]),
     "copied far ahead": Case(copied_far_ahead, take(floats(16, 64)),

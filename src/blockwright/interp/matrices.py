@@ -126,12 +126,12 @@ class MatrixCompiler(CallCompiler):
 
     def _fill_fragment(self, expr: Call) -> Fn:
         """`T.tvm_fill_fragment(fragment, m, n, k, index, value)`."""
-        to, index, (m, n) = self._fragment(expr, 0, 4)
+        to, index, sizes = self._fragment(expr, 0, 4)
         value, site = self.value(expr.args[5]), self.site(expr)
 
         def fill(env: Env) -> int:
             one = one_lane(env, site, expr.op)
-            to.write(one, site, _elements(one, to, index, m * n), _column(value(one)))
+            to.write(one, site, _elements(one, to, index, sizes), _column(value(one)))
             return 0
 
         return fill
@@ -146,7 +146,7 @@ class MatrixCompiler(CallCompiler):
             one = one_lane(env, site, expr.op)
             where = _matrix(one, source, stride, sizes, layout)
             values = source.read(one, site, where)
-            to.write(one, site, _elements(one, to, index, sizes[0] * sizes[1]), values)
+            to.write(one, site, _elements(one, to, index, sizes), values)
             return 0
 
         return load
@@ -159,7 +159,7 @@ class MatrixCompiler(CallCompiler):
 
         def store(env: Env) -> int:
             one = one_lane(env, site, expr.op)
-            values = source.read(one, site, _elements(one, source, index, sizes[0] * sizes[1]))
+            values = source.read(one, site, _elements(one, source, index, sizes))
             to.write(one, site, _matrix(one, to, stride, sizes, layout), values)
             return 0
 
@@ -176,20 +176,26 @@ class MatrixCompiler(CallCompiler):
             full: list[Array] = []
             for place, index in zip(places[1:], indices[1:], strict=True):
                 shape = sizes.get(place.buffer, (16, 16))
-                where = _elements(one, place, index, shape[0] * shape[1])
+                where = _elements(one, place, index, shape)
                 full.append(place.read(one, site, where).reshape(-1, *shape))
             total = fragments.product(full[0], full[1], full[2], places[0].dtype)
-            flat = total.reshape(one[0], -1)
-            where = _elements(one, places[0], indices[0], flat.shape[1])
-            places[0].write(one, site, where, flat)
+            where = _elements(one, places[0], indices[0], (total.shape[1], total.shape[2]))
+            places[0].write(one, site, where, total.reshape(one[0], -1))
             return 0
 
         return multiply
 
 
-def _elements(env: Env, place: Place, index: Fn, count: int) -> Array:
-    """Positions of a fragment's elements: fragments follow one another in their buffer."""
-    return (place.at(env) + np.asarray(index(env)) * count)[:, None] + np.arange(count)
+def _elements(env: Env, place: Place, index: Fn, sizes: tuple[int, int]) -> Array:
+    """Positions of a fragment's elements, as if the buffer were tiled with fragments row by row."""
+    view: View = env[place.slot]
+    rows, columns = sizes
+    pitch = view.strides[-2] if len(view.strides) > 1 else columns
+    across = max(1, pitch // columns)
+    row, column = (x.reshape(-1) for x in np.indices(sizes))
+    number = np.broadcast_to(index(env), env[0])
+    first = number // across * rows * pitch + number % across * columns
+    return (place.at(env) + first)[:, None] + row * pitch + column
 
 
 def _matrix(env: Env, place: Place, stride: Fn, sizes: tuple[int, int], layout: str) -> Array:

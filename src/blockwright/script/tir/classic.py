@@ -138,9 +138,21 @@ def type_annotation(dtype: str | DType) -> DType:
 
 
 def first_element(buffer: Buffer) -> Expr:
-    """`A.data`: the address of the first element."""
+    """The address of the first element."""
     zeros = [ir.const(0, extent.dtype) for extent in buffer.shape]
     return ir.call("address_of", ir.BufferLoad(buffer, tuple(zeros)), dtype="handle")
+
+
+def origin(buffer: Buffer) -> Expr:
+    """`A.data`: the address that `A.elem_offset` is counted from; the last stride is 1."""
+    first = first_element(buffer)
+    if not isinstance(buffer.elem_offset, Var) or not buffer.shape:
+        return first
+    place = first.args[0] if isinstance(first, ir.Call) else None
+    assert isinstance(place, ir.BufferLoad)
+    back = ir.sub(ir.const(0, buffer.elem_offset.dtype), buffer.elem_offset)
+    moved = place.replace(indices=(*place.indices[:-1], back))
+    return ir.call("address_of", moved, dtype="handle")
 
 
 def access_ptr(
@@ -166,7 +178,7 @@ def tvm_access_ptr(kind: Any, data: Any, offset: Any, extent: Any = None, rw_mas
 
 # What a script reads off a buffer where the classic object differs from ours.
 FACTS: dict[str, Callable[[Buffer], Any]] = {
-    "data": first_element,
+    "data": origin,
     "scope": lambda buffer: lambda: buffer.scope,
     "elem_offset": lambda buffer: ir.const(0, "int32") if buffer.elem_offset is None
     else buffer.elem_offset,
