@@ -260,6 +260,8 @@ def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
     with pytest.raises(InterpretError, match="loop bx") as caught:
         interpret(func, np.zeros(64, np.float32), np.zeros(64, np.float32))
     assert caught.value.code == "BW756"
+    spans = [d.span for d in caught.value.diagnostics]
+    assert [s.line for s in spans if s is not None] == [6, 8]  # written here, read there
 
 
 @pytest.mark.parametrize("schedule", [programs_gemm.twenty_variables, programs_gemm.readable])

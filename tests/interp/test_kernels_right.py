@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 ALL: dict[str, Case] = {**BLOCKS, **WARPS}
 
 
-def outcome(case: Case, seed: int = 0) -> tuple[Array, Array]:
+def outcome(case: Case, seed: int = 0, **options: Any) -> tuple[Array, Array]:
     """What a program leaves in its last parameter, and what should be there.
 
     A program without other parameters works in place.
@@ -32,7 +32,7 @@ def outcome(case: Case, seed: int = 0) -> tuple[Array, Array]:
     kind = result.dtype.numpy()
     given = np.zeros(shape, kind) if inputs else rng.standard_normal(shape).astype(kind)
     found = given.copy()
-    interpret(case.program, *inputs, found)
+    interpret(case.program, *inputs, found, **options)
     return found, case.expected(*(inputs or [given]))
 
 
@@ -45,6 +45,18 @@ def test_right_kernels(name: str) -> None:
         # Sums of at most a few hundred products of numbers around 1, in another order.
         tolerance = 2e-2 if found.dtype.itemsize == 2 else 1e-4
         assert np.allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_neither_order_of_blocks_nor_lanes_of_loops_matter(name: str) -> None:
+    case = ALL[name]
+    found, _ = outcome(case)
+    for options in ({"vectorize": False}, {"order": "reverse"}, {"order": 3}):
+        again, _ = outcome(case, **options)
+        if found.dtype.kind == "f" and "order" in options:
+            assert np.allclose(found, again, rtol=1e-5)
+        else:
+            assert np.array_equal(found, again)
 
 
 def test_there_are_thirty() -> None:

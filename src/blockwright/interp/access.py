@@ -9,7 +9,7 @@ import numpy as np
 
 from blockwright.analysis.kernels import shares
 from blockwright.interp.expr import ExprCompiler
-from blockwright.interp.lanes import Env, Fn, Site, compress, pick, same
+from blockwright.interp.lanes import DID, Env, Fn, Site, compress, pick, same, with_first
 from blockwright.interp.memory import Pointer, Touch, View, coordinates, record
 from blockwright.interp.threads import Launch, axis_tag, copies_of
 from blockwright.ir import (
@@ -382,10 +382,14 @@ def _base_slot(env: Env, view: View) -> int:
 
 
 def note(env: Env, site: Site, name: str, view: View, where: Any, how: Touch) -> None:
-    level = record(env[1].levels, view, where, how)
-    if level is not None:
-        what = {"read": "read", "write": "written", "atomic": "updated"}[how]
-        raise site.error(env, "BW756", f"race: an element of {name} is {what} here while another "
-                         f"iteration of the parallel loop {level.name} touches it too",
-                         help="make the iterations independent, run the loop serially, or use "
-                         "an atomic operation")  # fmt: skip
+    env[1].sites[site.number] = site
+    met = record(env[1].levels, view, where, how, site.number)
+    if met is None:
+        return
+    level, first = met
+    text = (f"race: an element of {name} is {DID[how]} here while another iteration of the "
+            f"parallel loop {level.name} touches it too")  # fmt: skip
+    error = site.error(env, "BW756", text,
+                       help="make the iterations independent, run the loop serially, or use an "
+                       "atomic operation")  # fmt: skip
+    raise error if first is None else with_first(error, env[1].sites[first[1]], DID[first[0]])

@@ -19,7 +19,7 @@ import numpy as np
 from blockwright.interp.memory import Level
 from blockwright.interp.report import Report
 from blockwright.ir import ForKind, IRModule
-from blockwright.support import InterpretError, Span
+from blockwright.support import Diagnostic, InterpretError, Span
 
 if TYPE_CHECKING:
     from blockwright.interp.team import Team
@@ -28,6 +28,7 @@ Env = list[Any]
 Fn = Callable[[Env], Any]
 MAX_LANES = 1 << 18
 FIRST_SLOT = 3
+DID = {"read": "read", "write": "written", "atomic": "updated atomically"}
 UNORDERED = (ForKind.PARALLEL, ForKind.VECTORIZED, ForKind.THREAD_BINDING)
 _numbers = itertools.count()
 
@@ -53,6 +54,14 @@ class Site:
         if values:
             notes.append(f"where {values}")
         return InterpretError(message, code=code, span=self.span, notes=notes, help=help)
+
+
+def with_first(error: InterpretError, there: Site, did: str, who: str = "") -> InterpretError:
+    """The error of a race with the other access, which came first, as a second place."""
+    where = f" in block {there.block!r}" if there.block else ""
+    second = Diagnostic(error.code, f"the other access: {did} here{where}{who}", there.span)
+    return InterpretError(error.message, code=error.code, help=error.help,
+                          diagnostics=[*error.diagnostics, second])  # fmt: skip
 
 
 def pick(value: Any, lane: int) -> Any:

@@ -96,9 +96,16 @@ class Storage:
 
 
 class RaceShadow:
-    """Who touched each granule in one nesting depth of parallel loops; 0 is nobody."""
+    """Who touched each granule in one nesting depth of parallel loops; 0 is nobody.
 
-    __slots__ = ("readers", "shared", "updated", "updaters", "writers")
+    Attributes:
+        writers, readers, updaters: the last iteration to do so; `written_at`, `read_at` and
+            `updated_at` are the numbers of the places in the program.
+        shared, updated: whether several iterations read, or updated atomically.
+    """
+
+    __slots__ = ("read_at", "readers", "shared", "updated", "updated_at", "updaters", "writers",
+                 "written_at")  # fmt: skip
 
     def __init__(self, count: int) -> None:
         for name in self.__slots__:
@@ -109,6 +116,9 @@ class RaceShadow:
     shared: Array
     updaters: Array
     updated: Array
+    written_at: Array
+    read_at: Array
+    updated_at: Array
 
     def repeat(self, times: int) -> None:
         for name in self.__slots__:
@@ -124,12 +134,27 @@ class RaceShadow:
             met = met | _others(self.readers[cells], base, me) | (self.shared[cells] == base)
         return bool(np.any(met))
 
-    def note(self, cells: Any, level: Level, how: Touch) -> None:
-        """Remember a touch."""
+    def first(self, cells: Any, level: Level, how: Touch) -> tuple[Touch, int] | None:
+        """What a conflicting touch meets, and where in the program that was, if still known."""
+        kinds: list[tuple[Touch, Array, Array]] = [("write", self.writers, self.written_at)]
+        if how != "atomic":
+            kinds.append(("atomic", self.updaters, self.updated_at))
+        if how != "read":
+            kinds.append(("read", self.readers, self.read_at))
+        for kind, who, places in kinds:
+            met = np.atleast_1d(_others(who[cells], level.base, level.current)).reshape(-1)
+            if met.any():
+                return kind, int(np.atleast_1d(places[cells]).reshape(-1)[np.argmax(met)])
+        return None
+
+    def note(self, cells: Any, level: Level, how: Touch, place: int) -> None:
+        """Remember a touch, and its place in the program."""
         base, me = level.base, level.current
         if how == "write":
             self.writers[cells] = me
+            self.written_at[cells] = place
             return
+        (self.read_at if how == "read" else self.updated_at)[cells] = place
         last, several = (
             (self.readers, self.shared) if how == "read" else (self.updaters, self.updated)
         )
@@ -231,8 +256,13 @@ def granules(view: View, at: Any) -> Any:
     return (start[..., None] + np.arange(count)).reshape(-1)
 
 
-def record(levels: list[Level], view: View, at: Any, how: Touch) -> Level | None:
-    """Note an access in every open parallel loop; the loop whose iterations race, if any."""
+def record(
+    levels: list[Level], view: View, at: Any, how: Touch, place: int
+) -> tuple[Level, tuple[Touch, int] | None] | None:
+    """Note an access in every open parallel loop; the loop whose iterations race, if any.
+
+    With it comes what the access meets, and where in the program that was.
+    """
     storage = view.storage
     if storage.level >= len(levels):
         return None
@@ -240,6 +270,6 @@ def record(levels: list[Level], view: View, at: Any, how: Touch) -> Level | None
     for depth in range(storage.level, len(levels)):
         level, shadow = levels[depth], storage.race_shadow(depth)
         if shadow.conflicts(cells, level, how):
-            return level
-        shadow.note(cells, level, how)
+            return level, shadow.first(cells, level, how)
+        shadow.note(cells, level, how, place)
     return None

@@ -8,14 +8,13 @@ import numpy as np
 
 from blockwright.interp.asynchronous import Barrier, Copies, Copy, Phase, Waits
 from blockwright.interp.clock import Clock, ThreadShadow
-from blockwright.interp.lanes import Env, Site, State, pick
+from blockwright.interp.lanes import DID, Env, Site, State, pick, with_first
 from blockwright.interp.memory import Storage, Touch, View, coordinates, granules
 from blockwright.interp.report import WARP, bank_turns
 from blockwright.ir import Block, Buffer
 from blockwright.support import Diagnostic, InterpretError
 
 Array = np.ndarray[Any, Any]
-_DID = {"read": "read", "write": "written", "atomic": "updated atomically"}
 
 
 class Team:
@@ -186,7 +185,7 @@ class Team:
     ) -> InterpretError:  # fmt: skip
         lane = int(np.argmax(env[2] == me))
         same = there is site
-        text = (f"race: {element} is {_DID[how]} here by {self.name(me)} and {_DID[first]} by "
+        text = (f"race: {element} is {DID[how]} here by {self.name(me)} and {DID[first]} by "
                 f"{self.name(other)}")  # fmt: skip
         text += ", at the same place" if same else ", and no barrier is between them"
         help = (
@@ -195,13 +194,7 @@ class Team:
             else 'let the threads wait for each other in between: T.tvm_storage_sync("shared")'
         )
         error = site.error(env, "BW761", text, lane, help)
-        if same:
-            return error
-        where = f" in block {there.block!r}" if there.block else ""
-        second = Diagnostic("BW761", f"the other access: {_DID[first]} here{where} by "
-                            f"{self.name(other)}", there.span)  # fmt: skip
-        return InterpretError(text, code="BW761", help=help,
-                              diagnostics=[*error.diagnostics, second])  # fmt: skip
+        return error if same else with_first(error, there, DID[first], f" by {self.name(other)}")
 
     def _in_flight(
         self, env: Env, site: Site, name: str, view: View, flat: Array, me: Array, how: Touch
@@ -214,7 +207,7 @@ class Team:
         began: Site = copy.site
         lane = int(np.argmax(env[2] == me[at]))
         element = view_element(env, name, view, int(flat[at]), lane)
-        text = (f"{element} is {_DID[how]} by {self.name(int(me[at]))} while the asynchronous copy "
+        text = (f"{element} is {DID[how]} by {self.name(int(me[at]))} while the asynchronous copy "
                 f"begun by {self.name(thread)} may still be under way")  # fmt: skip
         help = "wait for the copy (T.ptx_commit_group, T.ptx_wait_group), then for the threads"
         error = site.error(env, "BW763", text, lane, help)
