@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from blockwright.interp.access import AccessCompiler, unwritten
+from blockwright.interp.access import AccessCompiler, note, unwritten
 from blockwright.interp.lanes import Env, Fn, Site, compress, pick
 from blockwright.interp.memory import View
 from blockwright.interp.team import Team
@@ -44,6 +44,8 @@ class Place:
             if seen.min(initial=view.ones) < view.ones:
                 wide = where.shape[1] if where.ndim == 2 else 1
                 raise unwritten(env, site, self.buffer.name, view, where, seen, wide)
+        if env[1].levels:
+            note(env, site, self.buffer.name, view, where, "read")
         if self.watched:
             env[1].team.touch(env, site, self.buffer.name, view, where, "read", me)
         return view.data[where]
@@ -51,6 +53,8 @@ class Place:
     def write(self, env: Env, site: Site, where: Array, value: Any) -> None:
         """Set elements at positions."""
         view = self._inside(env, site, where)
+        if env[1].levels:
+            note(env, site, self.buffer.name, view, where, "write")
         if self.watched:
             env[1].team.touch(env, site, self.buffer.name, view, where, "write")
         if view.shadow is not None:
@@ -78,6 +82,7 @@ class Place:
 
 
 def text(expr: Expr) -> str:
+    """A name in quotes."""
     if not isinstance(expr, StringImm):
         raise ValueError("a name in quotes is missing")
     return expr.value
