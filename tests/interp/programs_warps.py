@@ -501,6 +501,55 @@ def handed_over_at_a_barrier(A: T.Buffer((128,), "int32"), B: T.Buffer((128,), "
         T.ptx_wait_barrier(1)
 
 
+@T.prim_func
+def producers_and_consumers(A: T.Buffer((6, 32), "float32"), B: T.Buffer((6, 32), "float32")):
+    """One warp fetches, one works; barriers 0 and 1 say that a buffer is full, 2 and 3 empty."""
+    tx = T.launch_thread("threadIdx.x", 64)
+    S = T.allocate((2, 32), "float32", "shared")
+    T.create_barriers(4)
+    if tx == 0:
+        for b in T.unroll(4):
+            T.ptx_init_barrier_thread_count(b, 32)
+    T.tvm_storage_sync("shared")
+    if tx < 32:
+        for row in range(6):
+            if row >= 2:
+                T.ptx_wait_barrier(row % 2 + 2)
+            S[row % 2, tx] = A[row, tx]
+            T.ptx_arrive_barrier(row % 2)
+    else:
+        for row in range(6):
+            T.ptx_wait_barrier(row % 2)
+            B[row, tx - 32] = S[row % 2, 63 - tx]
+            T.ptx_arrive_barrier(row % 2 + 2)
+
+
+@T.prim_func
+def three_stages(A: T.Buffer((4, 32), "float32"), B: T.Buffer((4, 32), "float32")):
+    """A warp hands over to the next one, which hands over to a third: branches inside branches."""
+    tx = T.launch_thread("threadIdx.x", 96)
+    S = T.allocate((4, 32), "float32", "shared")
+    R = T.allocate((4, 32), "float32", "shared")
+    T.create_barriers(2)
+    if tx == 0:
+        T.ptx_init_barrier_thread_count(0, 32)
+        T.ptx_init_barrier_thread_count(1, 32)
+    T.tvm_storage_sync("shared")
+    if tx < 32:
+        for row in range(4):
+            T.ptx_wait_barrier(1)
+            B[row, tx] = R[row, 31 - tx] + T.float32(1)
+    elif tx < 64:
+        for row in range(4):
+            T.ptx_wait_barrier(0)
+            R[row, tx - 32] = S[row, tx - 32] * T.float32(2)
+            T.ptx_arrive_barrier(1)
+    else:
+        for row in range(4):
+            S[row, tx - 64] = A[row, tx - 64]
+            T.ptx_arrive_barrier(0)
+
+
 def _wide(a: Array, b: Array) -> Array:
     return a.astype(np.float32) @ b.astype(np.float32)
 
@@ -568,6 +617,9 @@ CASES: dict[str, Case] = {
                                        lambda a: a[::-1]),
     "one thread copies for all": Case(one_thread_copies_for_all, take(floats(4, 64)),
                                       lambda a: a[:, ::-1]),
+    "producers and consumers": Case(producers_and_consumers, take(floats(6, 32)),
+                                    lambda a: a[:, ::-1]),
+    "three stages": Case(three_stages, take(floats(4, 32)), lambda a: a[:, ::-1] * 2 + 1),
     "handed over at a barrier": Case(handed_over_at_a_barrier, take(ints(100, 128)),
                                      lambda a: a[::-1] * 6),
 }  # fmt: skip

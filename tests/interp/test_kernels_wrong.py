@@ -388,8 +388,23 @@ T.ptx_wait_barrier(0)  # 2
     assert "63 of 64 threads have arrived" in str(error)
 
 
-def test_branches_that_wait_for_each_other_are_not_simulated() -> None:
-    """One half produces what the other one consumes: right, but not run by lanes in step."""
+def test_both_branches_wait() -> None:
+    error = report("""
+T.create_barriers(1)
+if tx == 0:
+    T.ptx_init_barrier_thread_count(0, 32)
+T.tvm_storage_sync("shared")
+if tx < 32:
+    T.ptx_wait_barrier(0)  # 2
+    T.ptx_arrive_barrier(0)
+else:
+    T.ptx_wait_barrier(0)
+    T.ptx_arrive_barrier(0)
+""")
+    assert error.code == "BW765"
+
+
+def test_a_consumer_in_its_own_branch_has_to_wait_too() -> None:
     error = report("""
 T.create_barriers(1)
 S = T.allocate((32,), "float32", "shared")
@@ -397,14 +412,13 @@ if tx == 0:
     T.ptx_init_barrier_thread_count(0, 32)
 T.tvm_storage_sync("shared")
 if tx < 32:
-    T.ptx_wait_barrier(0)  # 2
-    B[tx] = S[tx]
-else:
-    S[tx - 32] = A[tx]
+    S[tx] = A[tx]  # 1
     T.ptx_arrive_barrier(0)
+else:
+    B[tx] = S[tx - 32]  # 2
+    T.ptx_wait_barrier(0)
 """)
-    assert error.code == "BW757"
-    assert "branches one after the other" in str(error)
+    assert error.code == "BW761"
 
 
 def test_barrier_that_is_used_before_it_is_set_up() -> None:
@@ -454,4 +468,4 @@ def test_every_wait_is_needed(name: str) -> None:
             continue
         with pytest.raises(InterpretError) as caught:
             interpret(broken, *inputs, out)
-        assert caught.value.code in ("BW761", "BW763", "BW765")
+        assert caught.value.code in ("BW752", "BW761", "BW763", "BW765")

@@ -53,6 +53,7 @@ class CopyCompiler(CallCompiler):
                 barrier.current.bytes -= nbytes * env[0]
                 barrier.current.copies.append((begun, begun.waiting))
                 barrier.settle()
+                team.branches.news += 1
             return 0
 
         return copy
@@ -118,6 +119,7 @@ class CopyCompiler(CallCompiler):
             team: Team = env[1].team
             barrier = self._barrier_of(env, site, number)
             team.settle()
+            team.branches.news += 1
             known = team.clock.released(env[2])
             for _ in range(env[0]):
                 barrier.current.bytes += nbytes
@@ -147,16 +149,13 @@ class CopyCompiler(CallCompiler):
         def wait(env: Env) -> int:
             team: Team = env[1].team
             barrier = self._barrier_of(env, site, number)
+            while not barrier.over(env[2]).all() and team.branches.wait():
+                pass
             over = barrier.over(env[2])
             if not over.all():
                 lane, phase = int(np.argmin(over)), barrier.current
                 text = (f"{team.name(int(env[2][lane]))} waits for a phase of a barrier at which "
                         f"{phase.arrived} of {barrier.expected} threads have arrived")  # fmt: skip
-                if not team.complete(env):
-                    raise site.error(
-                        env, "BW757", f"{text}; the interpreter runs branches one after the other",
-                        lane, "let threads wait where no condition parts them from those that "
-                        "arrive")  # fmt: skip
                 raise site.error(
                     env, "BW765", text, lane,
                     "let all threads that it counts arrive before any of them waits")  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -133,6 +134,8 @@ class StmtCompiler(LaunchCompiler):
 
     def _if(self, node: IfThenElse) -> Run:
         condition, then = self.condition(node.condition), self.stmt(node.then_case)
+        in_turns = self.launch is not None and any(
+            isinstance(n, Call) and n.op == "ptx_wait_barrier" for n in walk(node))  # fmt: skip
         other = None if node.else_case is None else self.stmt(node.else_case)
 
         def branch(env: Env) -> None:
@@ -142,6 +145,10 @@ class StmtCompiler(LaunchCompiler):
                     then(env)
                 elif other is not None:
                     other(env)
+                return
+            if in_turns and other is not None and chosen.any() and not chosen.all():
+                mine, theirs = narrowed(env, chosen, then), compress(env, ~chosen)
+                env[1].team.branches.run([partial(then, mine), partial(other, theirs)])
                 return
             if chosen.any():
                 then(env if chosen.all() else narrowed(env, chosen, then))

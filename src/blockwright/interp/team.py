@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.interp.asynchronous import Barrier, Copies, Copy, Phase, Waits
+from blockwright.interp.branches import Branches
 from blockwright.interp.clock import Clock, ThreadShadow
 from blockwright.interp.lanes import DID, Env, Site, State, pick, with_first
 from blockwright.interp.memory import Storage, Touch, View, coordinates, granules
@@ -50,6 +51,7 @@ class Team:
         self.clock = Clock(self.warp, start)
         self.copies = Copies()
         self.waits = Waits()
+        self.branches = Branches()
         self.ran: set[Block] = set()
         self.memory: dict[Buffer, Storage] = {}
         self.due = False
