@@ -172,7 +172,8 @@ class Flow:
         found = flow.get_may_dependence().reverse()
         seen = Seen([], [], read.domain())
         covered = isl.Set.empty(read.domain().get_space())
-        for pairs in maps_of(found):
+        for one in maps_of(found):
+            pairs = one.coalesce()
             writer = self.by_name[pairs.get_tuple_name(isl.dim_type.out)]
             if writer.combiner:
                 seen.updates.append((writer, pairs))

@@ -13,6 +13,7 @@ from blockwright.verify.frame import Space
 from blockwright.verify.match import require_equal
 from blockwright.verify.products import Names, Pair, forms
 from blockwright.verify.program import LAST, Program
+from blockwright.verify.roll import rolled
 from blockwright.verify.safety import Safety, require_positions
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
@@ -52,7 +53,7 @@ class Claim:
     """
 
     def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
-        self.before, self.after = before, after
+        self.before, self.after = (f.replace(body=rolled(f.body)) for f in (before, after))
         self.symbols: dict[str, ir.Var] = {}
         self.sizes: set[str] = set()
 
