@@ -220,7 +220,7 @@ def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:
 
 def _asserted(func: ir.PrimFunc, names: Names) -> set[str]:
     """Assertions at the head of a program."""
-    stmt = func.root.body
+    stmt = func.body.block.body if isinstance(func.body, ir.BlockRealize) else func.body
     head = stmt.seq if isinstance(stmt, ir.SeqStmt) else (stmt,)
     found: set[str] = set()
     for one in head:

@@ -47,7 +47,7 @@ class _Roll(ir.Mutator):
 
     def rewrite_SeqStmt(self, node: ir.SeqStmt) -> ir.Stmt:
         made = self.descend(node)
-        if not isinstance(made, ir.SeqStmt) or len(made.seq) < LEAST:
+        if len(made.seq) < LEAST:
             return made
         found: list[ir.Stmt] = []
         run: list[_Numbered] = []
