@@ -23,10 +23,15 @@ HINTS = frozenset("annotate annotate_buffer_access unannotate unroll".split())
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is drawn, and whether errors are put in."""
+    """What is drawn, and whether errors are put in.
+
+    Attributes:
+        only: the primitive whose steps are judged, half of those drawn; all when empty.
+    """
 
     length: int = 12
     often: tuple[str, ...] = ()
+    only: str = ""
     sizes: str = "any"
     mutants: bool = False
 
@@ -84,7 +89,8 @@ def judge(first: int, settings: Settings) -> Verdicts:
     found = Verdicts()
     symbolic = {"static": False, "symbolic": True}.get(settings.sizes)
     for seed in range(first, first + CHUNK):
-        player = Player(random_program(seed, symbolic=symbolic), MOVES, seed, settings.often)
+        often = (settings.only,) if settings.only else settings.often
+        player = Player(random_program(seed, symbolic=symbolic), MOVES, seed, often)
         chance = random.Random(seed)
         for _ in range(settings.length):
             before, taken = player.sch.func, len(player.taken)
@@ -92,6 +98,8 @@ def judge(first: int, settings: Settings) -> Verdicts:
             if len(player.taken) == taken or player.sch.func is before:
                 continue
             name, after = player.taken[-1], player.sch.func
+            if settings.only not in ("", name):
+                continue
             if settings.mutants:
                 made = mutant(after, chance)
                 if made is None:
