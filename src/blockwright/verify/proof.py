@@ -62,7 +62,7 @@ class Claim:
         first, second = self._names()
         reasons: list[str] = []
         mismatch: Mismatch | None = None
-        attempts = forms(self.before, self.after, first, second)
+        attempts = forms(self.before, self.after, first, second, self._least())
         while True:
             try:
                 pair = next(attempts, None)
@@ -178,6 +178,11 @@ class Claim:
                 if isinstance(m, ir.Var) and isinstance(n, ir.Var):
                     bind(m, n, size=True)
         return first, second
+
+    def _least(self) -> dict[str, int]:
+        """The least value of each size."""
+        low, _ = _bounds(self.before)
+        return {name: max(1, low.get(self.symbols[name].name, 1)) for name in self.sizes}
 
     def _known(self, context: isl.Context, pair: Pair) -> isl.Set:
         """What holds of sizes: they are at least 1, in the declared bounds, and as asserted."""
