@@ -19,6 +19,7 @@ from blockwright.verify.affine import affine, condition
 from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, Step, size_text
 from blockwright.verify.lanes import scalar_store
 from blockwright.verify.owners import Owners
+from blockwright.verify.positions import Tables, Taken
 from blockwright.verify.tuples import Combination, Joint, joint_update
 from blockwright.verify.verdict import Unknown
 
@@ -54,6 +55,7 @@ class Statement:
         value: what is stored, or combined; None for what a parameter holds at entry.
         atomic: whether it is an atomic update.
         block: the block that holds it; `init` when it is that block's initial value.
+        taken: reads of tables of positions that were replaced by what the table holds there.
     """
 
     def __init__(self, frame: Frame, buffer: ir.Buffer, write: isl.Map, value: ir.Expr | None,
@@ -70,6 +72,7 @@ class Statement:
         self.plain: tuple[ir.Expr, ...] | None = None
         self.indices: tuple[ir.Expr, ...] = ()
         self.group: Group | None = None
+        self.taken: tuple[Taken, ...] = ()
 
 
 class Program:
@@ -94,6 +97,7 @@ class Program:
         self.assumed: list[str] = []
         self.open: dict[str, str] = {}
         self.owners = Owners(func.body)
+        self.tables = Tables(func)
         for buffer in func.buffers:
             self._require_plain(buffer)
         self._visit(func.body, Place(names=dict(names)))
@@ -312,17 +316,21 @@ class Program:
             self._visit(body, place)
             return
         values = [ir.substitute(s.value, dict(place.values)) for s in plain]
+        taken = [self.tables.take(v) for v in values]
+        values = [value for value, _ in taken]
         joint = joint_update(plain, values) if len(plain) == len(stores) else None
         if joint is None:
             raise Unknown("a value of a buffer is kept while the buffer is written")
-        self._joint(*joint, msgspec.structs.replace(place, values={}))
+        reads = tuple(read for _, reads in taken for read in reads)
+        self._joint(*joint, msgspec.structs.replace(place, values={}), reads)
 
-    def _joint(self, step: Joint, combination: Combination, place: Place) -> None:
+    def _joint(self, step: Joint, combination: Combination, place: Place,
+               taken: tuple[Taken, ...]) -> None:  # fmt: skip
         """One update per component; each brings the whole tuple of terms."""
         group = Group(step, combination, [])
         for k, buffer in enumerate(step.buffers):
             made = self._written(buffer, step.indices[k], place.at(k), step.terms[k], step.key)
-            made.group = group
+            made.group, made.taken = group, taken
             group.statements.append(made)
 
     def _assert(self, stmt: ir.AssertStmt, place: Place) -> None:
@@ -351,9 +359,10 @@ class Program:
         value = ir.substitute(scalar.value, values) if values else scalar.value
         if place.names and values:
             place = msgspec.structs.replace(place, values={})
+        value, taken = self.tables.take(value)
         combiner, rest = updated(scalar, value)
         made = self._written(scalar.buffer, scalar.indices, place, rest, combiner)
-        made.plain = (value,)
+        made.plain, made.taken = (value,), taken
 
     def _atomic(self, call: ir.Call, place: Place) -> None:
         at = ir.atomic_place(call)

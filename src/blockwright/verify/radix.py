@@ -72,7 +72,7 @@ class _Radix:
 
     # ------------------------------------------------------------------ loops
     def _loop(self, node: ir.For) -> ir.Stmt:
-        free = node.kind is not ir.ForKind.THREAD_BINDING and ir.is_const_int(node.min, 0)
+        free = ir.is_const_int(node.min, 0) and not _is_shared(node)
         extent = self.known.poly(node.extent)
         if free:
             made = self._joined(node, extent) or self._apart(node, extent)
@@ -90,8 +90,10 @@ class _Radix:
         self.digits |= {high, low}
         body = ir.substitute(node.body, {node.loop_var: self._sum(high, base, low)})
         kind = ir.ForKind.SERIAL if node.kind is ir.ForKind.UNROLLED else node.kind
-        inner = ir.For(low, node.min, self.known.expression(base), kind, body)
-        return ir.For(high, node.min, self.known.expression(count), kind, inner)
+        lower = None if node.thread is None else node.thread.replace(
+            thread_tag=f"{node.thread.thread_tag}/{low.name}")  # fmt: skip
+        inner = ir.For(low, node.min, self.known.expression(base), kind, body, lower)
+        return ir.For(high, node.min, self.known.expression(count), kind, inner, node.thread)
 
     def _digits(
         self, var: ir.Var, extent: Poly, inside: ir.Node
@@ -125,7 +127,7 @@ class _Radix:
         inner = outer.body
         if not (isinstance(inner, ir.For) and ir.is_const_int(inner.min, 0)):
             return None
-        if inner.kind is ir.ForKind.THREAD_BINDING or outer.loop_var in self.digits:
+        if any(f.thread is not None for f in (outer, inner)) or outer.loop_var in self.digits:
             return None
         high, low = (self.known.of_variable(f.loop_var) for f in (outer, inner))
         base = self.known.poly(inner.extent)
@@ -227,6 +229,14 @@ class _Radix:
         inside = ir.substitute(block.replace(iter_vars=()), changes)
         return ir.BlockRealize(tuple(values), ir.substitute(node.predicate, changes),
                                inside.replace(iter_vars=tuple(iters)))  # fmt: skip
+
+
+def _is_shared(loop: ir.For) -> bool:
+    """Whether other loops below are the same threads."""
+    if loop.thread is None:
+        return False
+    tags = [f.thread.thread_tag for f in ir.loops(loop.body) if f.thread is not None]
+    return loop.thread.thread_tag in tags
 
 
 def _inside(block: ir.Block) -> ir.Node:

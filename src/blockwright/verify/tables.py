@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 import islpy as isl
 
@@ -50,6 +51,25 @@ class Table:
             if alike.is_single_valued():  # at all positions
                 return [Alternative(self.where, skeleton, (Leaf(alike, number=leaf.number),))]
         return self.chosen([Alternative(self.everywhere.range(), skeleton, (leaf,))])
+
+
+def united(value: Value) -> Alternative | None:
+    """The one operator tree that a value is everywhere; None when it is several."""
+    first = value[0]
+    if any(one.skeleton != first.skeleton for one in value) or is_undefined(first.skeleton):
+        return None
+    if len(value) == 1:
+        return first
+    leaves: list[Leaf] = []
+    for column in zip(*(one.leaves for one in value), strict=True):
+        both = zip(column, value, strict=True)
+        parts = [leaf.at.intersect_domain(one.where) for leaf, one in both if leaf.at is not None]
+        if len(parts) != len(value):
+            return None
+        number = column[0].number if len({leaf.number for leaf in column}) == 1 else None
+        leaves.append(Leaf(reduce(lambda a, b: a.union(b), parts), number=number))
+    where = reduce(lambda a, b: a.union(b), (one.where for one in value))
+    return Alternative(where, first.skeleton, tuple(leaves))
 
 
 def is_undefined(skeleton: Skeleton) -> bool:

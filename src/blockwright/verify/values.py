@@ -14,7 +14,7 @@ from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
 from blockwright.verify.operators import FALSE, TRUE, apply, parted, restricted, sum_of
 from blockwright.verify.program import COMBINERS, Program, Statement
-from blockwright.verify.tables import Table, is_undefined
+from blockwright.verify.tables import Table, united
 from blockwright.verify.tuples import require_laws
 from blockwright.verify.value import (
     Alternative,
@@ -189,9 +189,8 @@ class Values:
         everywhere = wide.shrink.intersect_range(where)
         value = self.read(wide, buffer, wide.relation(at), everywhere.domain())
         table = Table(wide, positions, where)
-        if len(value) == 1 and not is_undefined(value[0].skeleton):
-            return table.tree(value[0].skeleton, iter(value[0].leaves))
-        return table.chosen(value)
+        one = united(value)
+        return table.chosen(value) if one is None else table.tree(one.skeleton, iter(one.leaves))
 
     # ------------------------------------------------------------------ expressions
     def value(self, expr: ir.Expr, frame: Frame, where: isl.Set) -> Value:
