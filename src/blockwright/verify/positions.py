@@ -39,8 +39,7 @@ class Tables:
         at = tuple(i for i in store.indices if isinstance(i, ir.Var))
         if len(set(at)) != buffer.ndim or store.predicate is not None:
             return
-        loads = ir.collect(store.value, ir.BufferLoad)
-        if not loads and set(ir.free_vars(store.value)) <= set(at):
+        if not ir.collect(store.value, ir.BufferLoad):
             self.formulas[buffer] = at, store.value
 
     def take(self, expr: ir.Expr) -> tuple[ir.Expr, tuple[Taken, ...]]:

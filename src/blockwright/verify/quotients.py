@@ -87,17 +87,25 @@ class Quotients:
             return poly, number(0)
         if by.value is not None and by.value <= 0:
             return self._unresolved(poly, by)
+        whole, rest = self._taken_out(poly, by)
+        if self._below(rest, by):
+            return whole, rest
+        quotient, remainder = self._unresolved(rest, by)
+        return whole + quotient, remainder
+
+    def digits(self, poly: Poly, by: Poly) -> tuple[Poly, Poly] | None:
+        """Quotient and remainder; None where they cannot be resolved."""
+        whole, rest = self._taken_out(poly, by)
+        return (whole, rest) if self._below(rest, by) else None
+
+    def _taken_out(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+        """What is divided without rest, and what is left."""
         whole, rest = number(0), number(0)
         for product, count in poly.terms.items():
             term = Poly({product: count})
             quotient = term.over(by) if len(by.terms) == 1 else None
             whole, rest = (whole + quotient, rest) if quotient is not None else (whole, rest + term)
-        if len(by.terms) > 1:
-            whole, rest = self._by_cofactors(rest, by)
-        if self._below(rest, by):
-            return whole, rest
-        quotient, remainder = self._unresolved(rest, by)
-        return whole + quotient, remainder
+        return self._by_cofactors(rest, by) if len(by.terms) > 1 else (whole, rest)
 
     def _by_cofactors(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
         """Division by a sum: of what each variable is multiplied with."""

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.verify.axes import split_axes
 from blockwright.verify.polynomial import Atom, Poly, number, of_atom
 from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts
 
@@ -40,7 +41,7 @@ def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
         if ir.structural_equal(made.body, func.body):
             break
         func = made
-    return func
+    return split_axes(func, Quotients(least))
 
 
 class _NoRegions(ir.Mutator):
@@ -199,7 +200,9 @@ class _Radix:
             found = self._digits(it.var, extent, _inside(block))
             if found is not None:
                 return self._block(self._iterators(node, k, found))
-            self.known.bound(it.var, extent)
+            bound = self.known.poly(node.iter_values[k]).atom
+            least = None if bound is None else self.known.extent(bound)
+            self.known.bound(it.var, extent if least is None else least)
         iters = tuple(it.replace(dom=self._range(it.dom)) for it in block.iter_vars)
         views = tuple(m.map_children(self.simplify) for m in block.match_buffers)
         init = None if block.init is None else self.stmt(block.init)
