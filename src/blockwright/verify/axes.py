@@ -1,4 +1,4 @@
-"""An axis of several sizes becomes one for each: `A[a * m + b]` of `n * m` elements is `A[a, b]`."""
+"""An axis of several sizes becomes one for each: `A[a * m + b]` is `A[a, b]`, of `n` times `m`."""
 
 from __future__ import annotations
 

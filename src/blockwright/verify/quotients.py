@@ -17,6 +17,12 @@ from blockwright.verify.polynomial import Atom, Poly, number, of_atom
 INDEX = ir.dtype_of("int64")
 
 
+STEPS = 20_000
+"""How often polynomials of one program are compared with zero, before none are any more."""
+MOST_TERMS = 60
+"""How long a sum may become; longer ones are left as they are."""
+
+
 class Quotients:
     """Polynomials of the expressions of one program.
 
@@ -28,6 +34,7 @@ class Quotients:
         self.least = least
         self._atoms: dict[Any, Atom] = {}
         self._extents: dict[Atom, Poly] = {}
+        self._left = STEPS
 
     # ------------------------------------------------------------------ atoms
     def of_variable(self, var: ir.Var) -> Atom:
@@ -121,10 +128,7 @@ class Quotients:
         return (whole, rest) if quotient is None else (whole + quotient, number(0))
 
     def _unresolved(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
-        quotient = of_atom(self._atom("//", (poly, by)))
-        if by.value is not None:
-            return quotient, poly - quotient * by
-        return quotient, of_atom(self._atom("%", (poly, by)))
+        return of_atom(self._atom("//", (poly, by))), of_atom(self._atom("%", (poly, by)))
 
     # ------------------------------------------------------------------ what is known
     def _below(self, poly: Poly, limit: Poly) -> bool:
@@ -145,7 +149,8 @@ class Quotients:
 
     def never_negative(self, poly: Poly, depth: int = 12) -> bool:
         """Whether a polynomial is at least zero for all values of its atoms."""
-        if depth == 0:
+        self._left -= 1
+        if depth == 0 or self._left < 0:
             return False
         for atom in poly.atoms():
             if atom.kind == "size":
@@ -227,6 +232,24 @@ def hard_parts(node: ir.Node) -> list[ir.Expr]:
             found.append(one)
         if not isinstance(one, ir.Buffer):
             stack += one.children()[::-1]
+    return found
+
+
+def index_roots(node: ir.Node) -> list[ir.Expr]:
+    """Whole index expressions below a node that have hard parts, and those parts that divide."""
+    found: list[ir.Expr] = []
+    stack: list[ir.Node] = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, ir.Buffer):
+            continue
+        if isinstance(one, ir.Expr) and _is_index(one):
+            parts = hard_parts(one)
+            if parts:
+                divisions = (p for p in parts if isinstance(p, (ir.FloorDiv, ir.FloorMod)))
+                found += [one, *divisions]
+            continue
+        stack += one.children()[::-1]
     return found
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.verify.axes import split_axes
 from blockwright.verify.polynomial import Atom, Poly, number, of_atom
-from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts
+from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts, index_roots
 
 ROUNDS = 6
 """Taking an iterator apart may let the loop that it is bound to be taken apart, and so on."""
@@ -152,13 +152,18 @@ class _Radix:
         return ir.For(var, outer.min, self.known.expression(extent), kind, body)
 
     def _together(self, high: Atom, low: Atom, base: Poly, inside: ir.Node) -> bool:
-        """Whether something hard is made of the sum of both loops, or of their product."""
-        for part in hard_parts(inside):
-            polys = [self.known.poly(part.a)] if isinstance(part, (ir.FloorDiv, ir.FloorMod)) else [
-                self.known.poly(part)]  # fmt: skip
-            for poly in polys:
-                alone = not isinstance(part, (ir.FloorDiv, ir.FloorMod))
-                if poly.parted(high)[0] == base and (alone or poly.parted(low)[0].value == 1):
+        """Whether something hard is made of the sum of both loops."""
+        for root in index_roots(inside):
+            poly = self.known.poly(root)
+            if high in poly.atoms() and low in poly.atoms():
+                if poly.parted(high)[0] == base * poly.parted(low)[0]:
+                    return True
+            elif isinstance(root, (ir.FloorDiv, ir.FloorMod)):
+                divided = self.known.poly(root.a)
+                if (
+                    low in divided.atoms()
+                    and divided.parted(high)[0] == base * divided.parted(low)[0]
+                ):
                     return True
         return False
 

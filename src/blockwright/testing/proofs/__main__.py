@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--length", type=int, default=12, help="steps tried per program")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--sizes", choices=("any", "static", "symbolic"), default="any")
+    parser.add_argument("--sizes", default="any", choices=("any", "static", "symbolic", "factors"))
     parser.add_argument("--mutants", action="store_true", help="put an error into each result")
     parser.add_argument("--open", action="store_true", help="list every unknown verdict")
     parser.add_argument("--often", action="append", default=[], choices=sorted(MOVES))
