@@ -15,7 +15,8 @@ import islpy as isl
 import msgspec
 
 from blockwright.verify.frame import Frame, Step
-from blockwright.verify.program import Program, Statement
+from blockwright.verify.program import Program
+from blockwright.verify.statement import Statement
 from blockwright.verify.verdict import Unknown
 
 

@@ -12,7 +12,8 @@ from blockwright import ir
 from blockwright.verify.frame import Frame, least_sizes, size_text
 from blockwright.verify.match import require_covered
 from blockwright.verify.positions import Taken
-from blockwright.verify.program import Program, Statement
+from blockwright.verify.program import Program
+from blockwright.verify.statement import Statement
 from blockwright.verify.value import Alternative, Term
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Mismatch, Unknown

@@ -13,7 +13,8 @@ from blockwright.verify.affine import constant
 from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
 from blockwright.verify.operators import FALSE, TRUE, apply, parted, restricted, sum_of
-from blockwright.verify.program import COMBINERS, Program, Statement
+from blockwright.verify.program import Program
+from blockwright.verify.statement import COMBINERS, Statement
 from blockwright.verify.tables import Table, united
 from blockwright.verify.tuples import require_laws
 from blockwright.verify.value import (
