@@ -156,3 +156,24 @@ def test_a_table_that_is_read_before_it_is_filled() -> None:
     late = "\n".join([text[0], *text[5:], *text[1:5]])
     after = program("A[n, n]; B[n, n]; C[n, n]", late, "n")
     assert verify(matmul("n"), after).verdict != "proved"
+
+
+RACE = """
+rows = T.alloc_buffer((16,), "int64")
+for i in {kind}(16):
+    with T.block("rows"):
+        v = T.axis.spatial(16, i)
+        rows[v] = v
+    with T.block("C"):
+        v = T.axis.spatial(16, i)
+        C[v] = A[T.if_then_else(v < 1, T.int64(0), rows[v - 1])]
+"""
+
+
+def test_a_table_that_another_thread_fills() -> None:
+    text = 'for i in range(16):\n    with T.block("C"):\n        v = T.axis.spatial(16, i)\n' \
+           "        C[v] = A[T.max(v - 1, 0)]"  # fmt: skip
+    before = program("A[16]; C[16]", text)
+    assert verify(before, program("A[16]; C[16]", RACE.format(kind="range"))).verdict == "proved"
+    meet = program("A[16]; C[16]", RACE.format(kind="T.parallel"))
+    assert verify(before, meet).verdict != "proved"

@@ -77,7 +77,7 @@ class Owners:
 def shares(scope: str, tag: str) -> bool:
     """Whether the members along a thread axis see one copy of a buffer in a storage scope.
 
-    An axis whose loop was taken apart into digits has the name of the axis, `/` and a name.
+    The lower digit of an axis that was taken apart has the name of the axis, `/` and its extent.
     """
     tag = tag.partition("/")[0]
     if scope == "global":

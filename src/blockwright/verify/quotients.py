@@ -265,7 +265,7 @@ class Simplify:
             return node
         if not (self.every or hard_parts(node)):
             return node
-        if isinstance(node, ir.Expr) and _is_index(node):
+        if isinstance(node, ir.Expr) and node.dtype.is_int and _is_index(node):
             return self.quotients.expression(self.quotients.poly(node))
         if (
             isinstance(node, (ir.LT, ir.LE, ir.GT, ir.GE))

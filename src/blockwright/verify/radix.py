@@ -92,7 +92,7 @@ class _Radix:
         body = ir.substitute(node.body, {node.loop_var: self._sum(high, base, low)})
         kind = ir.ForKind.SERIAL if node.kind is ir.ForKind.UNROLLED else node.kind
         lower = None if node.thread is None else node.thread.replace(
-            thread_tag=f"{node.thread.thread_tag}/{low.name}")  # fmt: skip
+            thread_tag=f"{node.thread.thread_tag}/{self.known.expression(base)!r}")  # fmt: skip
         inner = ir.For(low, node.min, self.known.expression(base), kind, body, lower)
         return ir.For(high, node.min, self.known.expression(count), kind, inner, node.thread)
 

@@ -60,10 +60,11 @@ class Safety:
         self._races()
 
     def _require_taken(self, statement: Statement, taken: Taken) -> None:
-        """A read of a table of positions gives what was put in its place."""
+        """A read of a table of positions gives what was put in its place; it is an access too."""
         frame = statement.frame
         text = frame.index(taken.formula)
         name = taken.read.buffer.name
+        self._read(statement, taken.read, frame.domain)
         if text is None:
             raise Unknown(f"a position in {name} is no quasi-affine form")
         try:
