@@ -51,6 +51,9 @@ class Tables:
         def visit(node: Any) -> Any:
             if isinstance(node, ir.Buffer):
                 return node
+            if isinstance(node, ir.Call) and node.op == "if_then_else":
+                test, yes, no = node.args  # what is not read everywhere is left to the dataflow
+                return node.replace(args=(visit(test), yes, no))
             made = node.map_children(visit)
             known = self.formulas.get(node.buffer) if isinstance(node, ir.BufferLoad) else None
             if known is None or node.predicate is not None or node.dtype.lanes > 1:
