@@ -16,7 +16,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify.affine import affine, condition
-from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, Step, size_text
+from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, size_text
 from blockwright.verify.lanes import scalar_store
 from blockwright.verify.owners import Owners
 from blockwright.verify.positions import Tables, Taken
