@@ -101,7 +101,8 @@ class _Radix:
     ) -> tuple[ir.Var, ir.Var, Poly, Poly] | None:
         """(variables of two digits, how many values each has), when a variable is divided."""
         atom = self.known.of_variable(var)
-        for base in self._divisors(atom, inside):
+        bases = sorted(dict.fromkeys(self._divisors(atom, inside)), key=_size, reverse=True)
+        for base in bases:
             count = extent.over(base)
             if count is not None and count.value != 1 and base.value != 1:
                 high, low = (ir.Var(f"{var.name}_{k}", INDEX) for k in range(2))
@@ -237,6 +238,12 @@ class _Radix:
         inside = ir.substitute(block.replace(iter_vars=()), changes)
         return ir.BlockRealize(tuple(values), ir.substitute(node.predicate, changes),
                                inside.replace(iter_vars=tuple(iters)))  # fmt: skip
+
+
+def _size(base: Poly) -> tuple[int, int]:
+    """Larger for what is a multiple."""
+    product = max(base.terms, key=len, default=())
+    return len(product), base.terms.get(product, 0)
 
 
 def _is_shared(loop: ir.For) -> bool:
