@@ -48,15 +48,17 @@ class Tables:
             return expr, ()
         taken: list[Taken] = []
 
-        def visit(node: Any) -> Any:
+        def visit(node: ir.Node) -> Any:
             if isinstance(node, ir.Buffer):
                 return node
             if isinstance(node, ir.Call) and node.op == "if_then_else":
                 test, yes, no = node.args  # what is not read everywhere is left to the dataflow
                 return node.replace(args=(visit(test), yes, no))
             made = node.map_children(visit)
-            known = self.formulas.get(node.buffer) if isinstance(node, ir.BufferLoad) else None
-            if known is None or node.predicate is not None or node.dtype.lanes > 1:
+            if not isinstance(made, ir.BufferLoad) or made.predicate is not None:
+                return made
+            known = self.formulas.get(made.buffer)
+            if known is None or made.dtype.lanes > 1:
                 return made
             at, value = known
             formula = ir.substitute(value, dict(zip(at, made.indices, strict=True)))

@@ -75,12 +75,30 @@ class _Radix:
     def _loop(self, node: ir.For) -> ir.Stmt:
         free = ir.is_const_int(node.min, 0) and not _is_shared(node)
         extent = self.known.poly(node.extent)
-        if free:
-            made = self._joined(node, extent) or self._apart(node, extent)
+        if free and hard_parts(node.body):
+            plain = node.kind in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
+            if plain and extent.value == 1:
+                return self.stmt(ir.substitute(node.body, {node.loop_var: node.min}))
+            made = (self._narrowed(node, extent) or self._joined(node, extent)
+                    or self._apart(node, extent))  # fmt: skip
             if made is not None:
                 return self._loop(made)
+        if free:
             self.known.bound(node.loop_var, extent)
         return node.replace(extent=self.simplify(node.extent), body=self.stmt(node.body))
+
+    def _narrowed(self, node: ir.For, extent: Poly) -> ir.For | None:
+        """A loop without the iterations that a condition on its variable alone leaves empty."""
+        atom = self.known.of_variable(node.loop_var)
+        for test in ir.collect(node.body, ir.LT):
+            if not (test.a.dtype.is_int and self.known.poly(test.a).atom is atom):
+                continue
+            limit = self.known.poly(test.b)
+            sizes = all(a.kind == "size" for a in limit.atoms())
+            less = sizes and limit != extent and self.known.never_negative(extent - limit)
+            if less and self._guarded(node.body, limit - of_atom(atom)):
+                return node.replace(extent=self.known.expression(limit))
+        return None
 
     def _apart(self, node: ir.For, extent: Poly) -> ir.For | None:
         """Loops over two digits of a loop that is divided by the number of the lower ones."""
