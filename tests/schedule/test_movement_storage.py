@@ -206,6 +206,9 @@ CASES: dict[str, tuple[str, Steps]] = {
     "a window rounded up": (WINDOW, lambda s: s.pad_einsum(s.get_block("B"), [4, 8, 1])),
     "a window rounded up by its edge": (
         WINDOW, lambda s: s.pad_einsum(s.get_block("B"), [4, 5, 1], "clamp")),
+    "sums that begin at what another buffer holds": (
+        WINDOW.replace("B[vi, vj] = T.float32(0)", "B[vi, vj] = A[vi, vj] * T.float32(2)"),
+        lambda s: s.pad_einsum(s.get_block("B"), [4, 8, 1])),
     "a maximum over a row rounded up": (
         ROWS.replace("S[vi] + A[vi, vk]", "T.max(S[vi], A[vi, vk])").replace(
             "T.float32(0)", "T.float32('-inf')"),

@@ -82,7 +82,9 @@ class EinsumPadding:
     def _positions(self, buffer: ir.Buffer) -> list[tuple[ir.Expr, ir.Expr] | None]:
         """Per dimension of a buffer that must grow: up to where it holds elements, and its new
         extent."""
-        accesses = [a for a in accesses_in(self.block.body) if a.buffer is buffer]
+        parts = (self.block.body, self.block.init)
+        accesses = [a for part in parts if part is not None for a in accesses_in(part)
+                    if a.buffer is buffer]  # fmt: skip
         sizes: list[tuple[ir.Expr, ir.Expr] | None] = []
         for dim, size in enumerate(buffer.shape):
             indices = [access.indices[dim] for access in accesses]

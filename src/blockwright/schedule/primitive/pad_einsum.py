@@ -143,7 +143,8 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                        help="take the step before blocks are combined, on a block with "
                             "one update such as a matrix product")  # fmt: skip
         require_no_readback(state, block, store.buffer)
-        if self.mode == "zero" and any(_may_trap(n) for n in ir.walk(store.value)):
+        computed = (store.value, *(() if block.init is None else (block.init,)))
+        if self.mode == "zero" and any(_may_trap(n) for part in computed for n in ir.walk(part)):
             state.fail("an integer is divided by what is read, which would be zero in the padding",
                        code="BW326", guilty=[block], help='use mode="clamp"')  # fmt: skip
 
