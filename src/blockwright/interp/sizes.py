@@ -12,7 +12,7 @@ _OPERATIONS: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
     ir.Add: operator.add,
     ir.Sub: operator.sub,
     ir.Mul: operator.mul,
-    ir.FloorDiv: operator.floordiv,
+    ir.FloorDiv: lambda a, b: a // b,
     ir.FloorMod: operator.mod,
     ir.Min: min,
     ir.Max: max,
