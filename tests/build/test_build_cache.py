@@ -8,21 +8,24 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from blockwright.build.cache import ObjectCache, cache_directory
-from blockwright.build.worker import Job
+from blockwright.build.worker import CompileJob, ProofJob, Proved
 from blockwright.build.workers import WorkerPool
 from blockwright.codegen import llvm
+from blockwright.ir import structural_hash
+from blockwright.script.ir import from_source
 from blockwright.support import BuildError
 from blockwright.target import Target
 
 TARGET = Target("native")
 
 
-def job(name: str, text: str | None = None) -> Job:
+def job(name: str, text: str | None = None) -> CompileJob:
     text = text or f"define i32 @{name}() {{\n  ret i32 7\n}}\n"
-    return Job(name, text, TARGET.triple, llvm.cpu_name(TARGET), TARGET.features, "kernel")
+    return CompileJob(name, text, TARGET.triple, llvm.cpu_name(TARGET), TARGET.features, "kernel")
 
 
 # ------------------------------------------------------------------------------ cache
@@ -123,25 +126,25 @@ def pool() -> object:
 
 def test_objects_come_in_the_order_of_the_jobs(pool: WorkerPool) -> None:
     jobs = [job(f"f{i}") for i in range(12)]
-    objects = pool.compile(jobs)
+    objects = pool.run(jobs)
     for one, data in zip(jobs, objects, strict=True):
         assert one.what.encode() + b"\0" in data
-    assert pool.compile(jobs[:2]) == objects[:2]  # few jobs: compiled here, with the same result
+    assert pool.run(jobs[:2]) == objects[:2]  # few jobs: compiled here, with the same result
 
 
 def test_errors_name_the_kernel(pool: WorkerPool) -> None:
     jobs = [job(f"f{i}") for i in range(7)] + [job("broken", "define i32 @broken( {")]
     with pytest.raises(BuildError, match="broken") as caught:
-        pool.compile(jobs)
+        pool.run(jobs)
     assert caught.value.code == "BW640"
-    assert len(pool.compile(jobs[:7])) == 7
+    assert len(pool.run(jobs[:7])) == 7
 
 
 def test_a_dead_worker_is_reported_and_replaced(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [job(f"g{i}") for i in range(8)]
-    pool.compile(jobs)
+    pool.run(jobs)
     worker = pool._idle[-1]  # pyright: ignore[reportPrivateUsage]
     os.kill(worker.process.pid, signal.SIGSTOP)
     taken = pool._take  # pyright: ignore[reportPrivateUsage]
@@ -154,9 +157,38 @@ def test_a_dead_worker_is_reported_and_replaced(
 
     monkeypatch.setattr(pool, "_take", take_and_kill)
     with pytest.raises(
-        BuildError, match="worker ended with status -9 while it compiled g"
+        BuildError, match="worker ended with status -9 while it worked on g"
     ) as caught:
-        pool.compile(jobs)
+        pool.run(jobs)
     assert caught.value.code == "BW641"
     monkeypatch.undo()
-    assert len(pool.compile(jobs)) == 8
+    assert len(pool.run(jobs)) == 8
+
+
+# ------------------------------------------------------------------------------ proofs
+def proof(extent: int, hashes: tuple[int, int] | None = None) -> ProofJob:
+    """Ones written to a row, in one loop and in two."""
+    text = ("@T.prim_func\ndef ones(A: T.Buffer(({extent},), 'float32')):\n    {loops}:\n"
+            "        with T.block('A'):\n            v = T.axis.spatial({extent}, {index})\n"
+            "            A[v] = T.float32(1)\n")  # fmt: skip
+    before = text.format(extent=extent, loops=f"for i in range({extent})", index="i")
+    after = text.format(extent=extent, loops=f"for i, j in T.grid(2, {extent // 2})",
+                        index=f"i * {extent // 2} + j")  # fmt: skip
+    known = tuple(structural_hash(from_source(t)) for t in (before, after))
+    return ProofJob("ones", before, after, hashes or (known[0], known[1]))
+
+
+def test_schedules_are_proved_by_the_same_workers(pool: WorkerPool) -> None:
+    pytest.importorskip("islpy")
+    finished: list[int] = []
+    answers = pool.run([proof(n) for n in range(4, 12)], lambda: finished.append(1))
+    found = [msgspec.msgpack.decode(a, type=Proved) for a in answers]
+    assert [one.verdict for one in found] == ["proved", "refuted"] * 4  # odd rows are not finished
+    assert len(finished) == 8
+
+
+def test_a_program_that_is_read_as_another_one_proves_nothing(pool: WorkerPool) -> None:
+    pytest.importorskip("islpy")
+    with pytest.raises(BuildError, match="ones is read as another program") as caught:
+        pool.run([proof(4, hashes=(1, 2))])
+    assert caught.value.code == "BW642"

@@ -217,3 +217,12 @@ def test_an_exported_program_from_file_to_answer(blockwright: Run, tmp_path: Pat
     with torch.no_grad():
         wanted = model(torch.from_numpy(x)).numpy()
     np.testing.assert_allclose(np.load(path), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_schedules_are_proved_and_listed(blockwright: Run, script: Path, tmp_path: Path) -> None:
+    pytest.importorskip("islpy")
+    done = blockwright("compile", script, "-o", tmp_path / "tiny.bwx", "--prove")
+    assert done.status == 0, done.err
+    assert "1 of 1 schedules proved" in done.out
+    assert "gemm" in done.out
+    assert (tmp_path / "tiny.bwx").exists()

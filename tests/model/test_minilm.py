@@ -80,7 +80,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **options: Any) -> None:
         raise AssertionError("something was compiled")
 
-    monkeypatch.setattr(workers.POOL, "compile", refuse)
+    monkeypatch.setattr(workers.POOL, "run", refuse)
     monkeypatch.setattr(cache.ObjectCache, "get", refuse)
     for name in list(sys.modules):
         room = ".".join(name.split(".")[:2])

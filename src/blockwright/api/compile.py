@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from blockwright import ir
 from blockwright.api.model import CompiledModel
+from blockwright.api.proofs import ScheduleProofs
 from blockwright.arith import query_log
 from blockwright.build import build
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.support import OptionError
 from blockwright.target import Target
+from blockwright.verify import require_solvers
 
 Progress = Callable[[str, int, int], None]
 EFFORTS = ("none",)
@@ -29,6 +31,7 @@ def compile(
     target: str | Target = "native",
     dynamic_shapes: Any = None,
     effort: str = "none",
+    verify: bool | Literal["prove"] = False,
     progress: Progress | None = None,
     options: dict[str, Any] | None = None,
 ) -> CompiledModel:
@@ -42,6 +45,9 @@ def compile(
         dynamic_shapes: as for `torch.export.export`. With an exported program, what it was exported
             with: dimensions are then called by the names of their `Dim`.
         effort: "none" constructs schedules from rules; nothing is searched.
+        verify: true: each schedule that the rules make is proved to compute what its program does
+            (see `bw.verify`), and the verdicts are `proofs` of what is returned; one that is
+            refuted is an error. "prove": so is one that cannot be decided.
         progress: called with (stage, finished, total).
         options: `disabled_rules` (names of schedule rules to leave out), `winograd` (false: all
             convolutions are computed directly), `instruments` (called after every pass with
@@ -53,11 +59,17 @@ def compile(
     Raises:
         ImporterError: operators that are not covered, all at once.
         OptionError: BW901 unknown effort, BW902 a model of another kind, BW908 a torch module
-            without a sequence of example inputs.
+            without a sequence of example inputs, BW926 no solvers, BW927 no such `verify`.
+        BuildError: BW643 a schedule is refuted, BW644 not proved; and as for `bw.build`.
     """
     if effort not in EFFORTS:
         raise OptionError(f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}",
                           code="BW901", help="schedules are constructed, not searched")  # fmt: skip
+    if verify not in (False, True, "prove"):
+        raise OptionError(f"verify cannot be {verify!r}", code="BW927",
+                          help='use True, False or "prove"')  # fmt: skip
+    if verify:
+        require_solvers()
     settings = dict(options or {})
     machine = Target(target)
     context = PassContext(machine, settings, settings.get("instruments", ()), progress)
@@ -66,6 +78,9 @@ def compile(
     context.timings["import"] = time.perf_counter() - started
     stages: dict[str, ir.IRModule] = {"graph": imported}
     context.instruments.append(lambda name, before, after: stages.__setitem__(name, after))
+    schedules = ScheduleProofs()
+    if verify:
+        context.instruments.append(schedules)
     directory = dump_directory()
     if directory is not None:
         context.instruments.append(dump_passes(directory))
@@ -73,9 +88,12 @@ def compile(
         context.queries = log
         lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
         started = time.perf_counter()
+        proofs = schedules.prove(context, verify == "prove") if verify else None
+        context.timings["verify"] = time.perf_counter() - started
+        started = time.perf_counter()
         library = build(lowered, machine, sanitize=settings.get("sanitize", ()))
         context.timings["build"] = time.perf_counter() - started
-    return CompiledModel(imported, lowered, library, context, stages)
+    return CompiledModel(imported, lowered, library, context, stages, proofs)
 
 
 def import_model(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import __version__, ir
+from blockwright.api.proofs import Proofs
 from blockwright.arith import simplify
 from blockwright.build import Module, build
 from blockwright.codegen.signature import signature
@@ -53,6 +54,7 @@ class CompiledModel(Executable):
         context: notes, schedule traces and timings of the compilation.
         stages: pass name → module after it ("graph" is the imported model).
         library: the built module (`source`, object names); lowered: the module it was built from.
+        proofs: the verdict on each schedule, when the compilation was to be verified.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class CompiledModel(Executable):
         library: Module,
         context: PassContext,
         stages: dict[str, ir.IRModule],
+        proofs: Proofs | None = None,
     ) -> None:
         self.library = library
         self.lowered = lowered
         self.context = context
         self.stages = stages
+        self.proofs = proofs
         self._timed: NativeFunction | None = None
         super().__init__(library.entry("main"), describe(imported, lowered, context))
 

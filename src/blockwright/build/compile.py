@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from blockwright.build.cache import ObjectCache, cache_directory
-from blockwright.build.worker import Job
+from blockwright.build.worker import CompileJob
 from blockwright.build.workers import POOL, WorkerPool
 from blockwright.codegen import llvm
 from blockwright.codegen.calls import constant_symbol
@@ -121,10 +121,10 @@ def _compile(
     found = [cache.get(key) for key in keys]
     missing = [i for i, data in enumerate(found) if data is None]
     jobs = [
-        Job(texts[i][0], texts[i][1], target.triple, cpu, target.features, texts[i][2])
+        CompileJob(texts[i][0], texts[i][1], target.triple, cpu, target.features, texts[i][2])
         for i in missing
     ]
-    for index, data in zip(missing, pool.compile(jobs), strict=True):
+    for index, data in zip(missing, pool.run(jobs), strict=True):
         found[index] = data
         cache.put(keys[index], data)
     return [(name, data) for (name, _, _), data in zip(texts, found, strict=True) if data]

@@ -1,4 +1,4 @@
-"""A compile worker: LLVM text in on standard input, objects out on standard output.
+"""A worker: LLVM text in on standard input, objects out on standard output; or programs, verdicts.
 
 LLVM's binding holds a global lock, so threads gain nothing; processes do. They are started as
 `python -m blockwright.build.worker`, without fork, and end when their input ends.
@@ -10,17 +10,18 @@ import os
 import signal
 import struct
 import sys
+import time
 from typing import BinaryIO
 
 import msgspec
 
 from blockwright.codegen import llvm
-from blockwright.support import BlockwrightError
+from blockwright.support import BlockwrightError, BuildError
 
 _LENGTH = struct.Struct("<Q")
 
 
-class Job(msgspec.Struct, frozen=True, array_like=True):
+class CompileJob(msgspec.Struct, frozen=True, array_like=True, tag="compile"):
     """One module to compile; `what` names it in errors."""
 
     what: str
@@ -30,18 +31,66 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     features: str
     pipeline: llvm.Pipeline
 
+    @property
+    def weight(self) -> int:
+        """How long it takes, beside others."""
+        return len(self.text)
+
+    def run(self) -> bytes:
+        """The object, compiled in this process."""
+        return llvm.compile_object(self.text, self.triple, self.cpu, self.features, self.pipeline,
+                                   self.what)  # fmt: skip
+
+
+class ProofJob(msgspec.Struct, frozen=True, array_like=True, tag="prove"):
+    """A schedule to prove: a program before and after it, as text.
+
+    `hashes` are those of the programs that the texts stand for: what is read is what was written.
+    """
+
+    what: str
+    before: str
+    after: str
+    hashes: tuple[int, int]
+
+    @property
+    def weight(self) -> int:
+        """How long it takes, beside others."""
+        return len(self.before) + len(self.after)
+
+    def run(self) -> bytes:
+        """The verdict, found in this process."""
+        from blockwright.ir import structural_hash
+        from blockwright.script.ir import from_source
+        from blockwright.verify import verify
+
+        programs = [from_source(text, name=self.what) for text in (self.before, self.after)]
+        if tuple(map(structural_hash, programs)) != self.hashes:
+            raise BuildError(f"the text of {self.what} is read as another program", code="BW642",
+                             help="please report the program")  # fmt: skip
+        started = time.perf_counter()
+        found = verify(*programs)
+        seconds = time.perf_counter() - started
+        return msgspec.msgpack.encode(Proved(found.verdict, found.why, seconds))
+
+
+Job = CompileJob | ProofJob
+
+
+class Proved(msgspec.Struct, frozen=True, array_like=True):
+    """A verdict (see `blockwright.verify`), and the seconds that it took."""
+
+    verdict: str
+    why: str
+    seconds: float
+
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """An object, or the message and code of an error."""
+    """An object or verdict, or the message and code of an error."""
 
     data: bytes
     message: str = ""
     code: str = ""
-
-
-def run_job(job: Job) -> bytes:
-    """Compiles in this process."""
-    return llvm.compile_object(job.text, job.triple, job.cpu, job.features, job.pipeline, job.what)
 
 
 def read_message(stream: BinaryIO) -> bytes | None:
@@ -70,7 +119,7 @@ def main() -> None:
     while (body := read_message(sys.stdin.buffer)) is not None:
         job = decode(body)
         try:
-            answer = Answer(run_job(job))
+            answer = Answer(job.run())
         except BlockwrightError as error:
             answer = Answer(b"", error.message, error.code)
         write_message(output, msgspec.msgpack.encode(answer))

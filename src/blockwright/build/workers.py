@@ -1,4 +1,4 @@
-"""The pool of compile workers: one process per core, started when there is enough to do."""
+"""The pool of workers: one process per core, started when there is enough to do."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import msgspec
 
-from blockwright.build.worker import Answer, Job, read_message, run_job, write_message
+from blockwright.build.worker import Answer, Job, read_message, write_message
 from blockwright.support import BuildError
 
 _WORTH_IT = 6
-"""Fewer jobs than this are compiled in this process: a worker needs some 0.3 s to start."""
+"""Fewer jobs than this are done in this process: a worker needs some 0.3 s to start."""
 
 
 class _Worker:
@@ -28,7 +28,7 @@ class _Worker:
     def __init__(self) -> None:
         self.process = _start()
 
-    def compile(self, job: Job) -> bytes:
+    def run(self, job: Job) -> bytes:
         try:
             write_message(cast(BinaryIO, self.process.stdin), msgspec.msgpack.encode(job))
             body = read_message(cast(BinaryIO, self.process.stdout))
@@ -36,7 +36,7 @@ class _Worker:
             body = None
         if body is None:
             status = self.process.wait()
-            raise BuildError(f"the compile worker ended with status {status} while it compiled "
+            raise BuildError(f"the worker ended with status {status} while it worked on "
                              f"{job.what}", code="BW641",
                              help="compile again; if it happens again, please report the program"
                              )  # fmt: skip
@@ -82,18 +82,28 @@ class WorkerPool:
         self._lock = threading.Lock()
         self._owner = os.getpid()
 
-    def compile(self, jobs: Sequence[Job]) -> list[bytes]:
-        """Objects in the order of the jobs. Raises: the first BuildError; others are dropped."""
+    def run(self, jobs: Sequence[Job], done: Callable[[], None] | None = None) -> list[bytes]:
+        """Results in the order of the jobs; `done` is called after each.
+
+        Raises: the first BuildError; others are dropped.
+        """
+        told = done or (lambda: None)
         if self.count == 1 or len(jobs) < _WORTH_IT:
-            return [run_job(job) for job in jobs]
+            results_here: list[bytes] = []
+            for job in jobs:
+                results_here.append(job.run())
+                told()
+            return results_here
         results: list[bytes | BaseException | None] = [None] * len(jobs)
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         # Long ones first: the last to finish decides.
-        for index in sorted(range(len(jobs)), key=lambda i: -len(jobs[i].text)):
+        for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].weight):
             waiting.put(index)
         busy = [self._take() for _ in range(min(self.count, len(jobs)))]
         threads = [
-            threading.Thread(target=self._serve, args=(w, jobs, waiting, results), daemon=True)
+            threading.Thread(
+                target=self._serve, args=(w, jobs, waiting, results, told), daemon=True
+            )
             for w in busy
         ]
         try:
@@ -116,7 +126,7 @@ class WorkerPool:
 
     def _serve(
         self, worker: _Worker, jobs: Sequence[Job], waiting: queue.SimpleQueue[int],
-        results: list[bytes | BaseException | None],
+        results: list[bytes | BaseException | None], told: Callable[[], None],
     ) -> None:  # fmt: skip
         while True:
             try:
@@ -124,11 +134,12 @@ class WorkerPool:
             except queue.Empty:
                 return
             try:
-                results[index] = worker.compile(jobs[index])
+                results[index] = worker.run(jobs[index])
             except BuildError as error:
                 results[index] = error
                 if not worker.alive():
                     worker.restart()
+            told()
 
     def _take(self) -> _Worker:
         with self._lock:

@@ -65,13 +65,25 @@ def compile_command(
         Path | None,
         typer.Option("--dump-dir", metavar="DIR", help="Write the program after every pass here."),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Prove every schedule right, and show the verdicts; one that "
+            "is refuted is an error.",
+        ),
+    ] = False,
+    prove: Annotated[
+        bool,
+        typer.Option("--prove", help="As --verify; a schedule that is not proved is an error."),
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Compile a model once for all shapes it declares, and save the artefact."""
     with command_session(debug):
         from blockwright.cli.compile import compile_model
 
-        compile_model(model, output, target, progress, dump_dir)
+        compile_model(model, output, target, progress, dump_dir, "prove" if prove else verify)
 
 
 @app.command("run")

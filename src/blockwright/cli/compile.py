@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -21,12 +21,14 @@ from blockwright.passes import STAGES
 from blockwright.support import OptionError
 
 Report = Callable[[str, int, int], None]
+Verify = bool | Literal["prove"]
 
 
 def compile_model(
-    text: str, path: Path, target: str, progress: bool | None, dump_dir: Path | None
-) -> None:
-    """Compile the model `text` names, save it at `path`, say what it took.
+    text: str, path: Path, target: str, progress: bool | None, dump_dir: Path | None,
+    verify: Verify,
+) -> None:  # fmt: skip
+    """Compile the model `text` names, save it at `path`, say what it took and what was proved.
 
     Raises: OptionError (BW9xx) for arguments; what `bw.compile` and `save` raise.
     """
@@ -42,9 +44,12 @@ def compile_model(
     loaded = time.perf_counter()
     shown = sys.stderr.isatty() if progress is None else progress
     with progress_display() if shown else contextlib.nullcontext() as report:
-        compiled = bw.compile(model, target=machine, progress=report, options=options)
+        compiled = bw.compile(model, target=machine, verify=verify, progress=report,
+                              options=options)  # fmt: skip
     seconds = time.perf_counter() - loaded
     written = compiled.save(path)
+    if compiled.proofs is not None:
+        output().print(compiled.proofs.table())
     _summarise(compiled, loaded - started, seconds)
     output().print(f"wrote {path} ({size(written)})")
 

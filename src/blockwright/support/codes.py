@@ -208,7 +208,10 @@ CODES: dict[str, str] = {
     "BW634": "A vector of indices cannot be checked at once.",
     "BW636": "An annotation does not fit its loop.",
     "BW640": "The generated code is not valid.",
-    "BW641": "The process that compiles ended before its work was done.",
+    "BW641": "A process that compiles or proves ended before its work was done.",
+    "BW642": "A program is not read as it was written; an error of the compiler.",
+    "BW643": "A schedule that a rule made was refuted: the kernel would compute something else.",
+    "BW644": "Schedules are to be proved, and some could be neither proved nor refuted.",
     "BW650": "There is no target of that name.",
     "BW651": "The architecture has no such feature.",
     "BW652": "The number of threads of a target is less than 1.",
@@ -289,5 +292,6 @@ CODES: dict[str, str] = {
     "BW924": "An argument on the command line is none of the model's, or is given twice.",
     "BW925": "There is no such error code.",
     "BW926": "Proofs need a solver that is not installed.",
+    "BW927": "There is no such way to verify a compilation.",
 }
 """The rule that each code stands for, in the order of the codes."""

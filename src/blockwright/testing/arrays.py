@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from blockwright import ir
+from blockwright.interp.sizes import evaluate, index_limits
 
 Array = np.ndarray[Any, Any]
 MOST = 9
@@ -36,7 +36,7 @@ def make_arrays(
     """
     known = random_sizes(func, seed) if sizes is None else sizes
     rng = np.random.default_rng(seed)
-    limits = _index_limits(func, known)
+    limits = index_limits(func, known)
     return [_fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
             for b in func.buffers]  # fmt: skip
 
@@ -54,42 +54,3 @@ def _fill(
         high = min(7, dtype.max_value) + 1 if limit is None else max(limit, 1)
         return rng.integers(low, high, shape).astype(dtype.numpy())
     return rng.standard_normal(shape).astype(np.float32).astype(dtype.numpy())
-
-
-def _index_limits(func: ir.PrimFunc, sizes: Mapping[str, int]) -> dict[ir.Buffer, int]:
-    """For parameters whose elements serve as indices: the smallest extent they index."""
-    params = set(func.buffers)
-    limits: dict[ir.Buffer, int] = {}
-    for access in ir.accesses(func.body):
-        for index, extent in zip(access.indices, access.buffer.shape, strict=True):
-            for load in ir.collect(index, ir.BufferLoad):
-                if load.buffer in params:
-                    size = evaluate(extent, sizes)
-                    limits[load.buffer] = min(size, limits.get(load.buffer, size))
-    return limits
-
-
-_SIZE_OPS: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
-    ir.Add: operator.add,
-    ir.Sub: operator.sub,
-    ir.Mul: operator.mul,
-    ir.FloorDiv: lambda a, b: a // b,
-    ir.FloorMod: operator.mod,
-    ir.Min: min,
-    ir.Max: max,
-}
-
-
-def evaluate(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
-    """The value of a size expression."""
-    match expr:
-        case ir.IntImm():
-            return expr.value
-        case ir.Var():
-            return sizes[expr.name]
-        case ir.Cast():
-            return evaluate(expr.value, sizes)
-        case ir.BinaryOp():
-            return _SIZE_OPS[type(expr)](evaluate(expr.a, sizes), evaluate(expr.b, sizes))
-        case _:
-            raise TypeError(f"{expr!r} is no size")

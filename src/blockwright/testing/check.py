@@ -17,7 +17,8 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.interp import interpret
-from blockwright.testing.arrays import evaluate, make_arrays, random_sizes
+from blockwright.interp.sizes import evaluate
+from blockwright.testing.arrays import make_arrays, random_sizes
 
 Array = np.ndarray[Any, Any]
 Programs = ir.PrimFunc | ir.IRModule

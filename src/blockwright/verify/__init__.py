@@ -20,7 +20,15 @@ from blockwright import ir
 from blockwright.support import OptionError
 from blockwright.verify.verdict import Counterexample, Verdict
 
-__all__ = ["Counterexample", "Verdict", "verify"]
+__all__ = ["Counterexample", "Verdict", "require_solvers", "verify"]
+
+
+def require_solvers() -> None:
+    """Raises: OptionError BW926 when the solvers are not installed."""
+    for name, package in (("islpy", "islpy"), ("z3", "z3-solver")):
+        if importlib.util.find_spec(name) is None:
+            raise OptionError(f"proofs need {package}, which is not installed", code="BW926",
+                              help='pip install "blockwright[prove]"')  # fmt: skip
 
 
 def verify(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
@@ -45,10 +53,7 @@ def verify(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
         if not isinstance(program, ir.PrimFunc):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"cannot verify a {type(program).__name__}", code="BW902",
                               help="pass two tensor programs")  # fmt: skip
-    for name, package in (("islpy", "islpy"), ("z3", "z3-solver")):
-        if importlib.util.find_spec(name) is None:
-            raise OptionError(f"proofs need {package}, which is not installed", code="BW926",
-                              help='pip install "blockwright[prove]"')  # fmt: skip
+    require_solvers()
     from blockwright.verify.decide import decide
 
     return decide(before, after)

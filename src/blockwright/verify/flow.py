@@ -15,7 +15,8 @@ import islpy as isl
 import msgspec
 
 from blockwright.verify.frame import Frame, Step
-from blockwright.verify.program import Program, Statement
+from blockwright.verify.program import Program
+from blockwright.verify.statement import Statement
 from blockwright.verify.verdict import Unknown
 
 
@@ -172,7 +173,8 @@ class Flow:
         found = flow.get_may_dependence().reverse()
         seen = Seen([], [], read.domain())
         covered = isl.Set.empty(read.domain().get_space())
-        for pairs in maps_of(found):
+        for one in maps_of(found):
+            pairs = one.coalesce()
             writer = self.by_name[pairs.get_tuple_name(isl.dim_type.out)]
             if writer.combiner:
                 seen.updates.append((writer, pairs))

@@ -10,7 +10,7 @@ it must be one to one and total, and inner sums of paired terms must be equal.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import cast
 
@@ -142,6 +142,8 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
             if nested:
                 _compare_inner(a.apply_range(b.reverse()), first, second, what)
             return
+        if combiner in IDEMPOTENT and _all_alike(a.apply_range(b.reverse()), first, second, what):
+            return
         chosen = _term_by_term(known[0], known[1])
         if chosen is not None:
             for at, other in enumerate(chosen if nested else ()):
@@ -152,7 +154,8 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
 
 
 def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> None:
-    """Every term asked for is equal to one of those known."""
+    """Every term asked for is equal to one of those known; what is chosen by position is one of
+    those that it is chosen from."""
     by_kind: dict[Kind, Side] = {}
     for term in known:
         by_kind.setdefault(_kind(term), []).append(term)
@@ -161,6 +164,9 @@ def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> 
         groups.setdefault(_kind(term), []).append(term)
     for kind, terms in groups.items():
         others = by_kind.get(kind, [])
+        if not others and kind[0][0] == "gather":
+            require_covered(known, [inner for term in terms for inner in _choices(term)], what)
+            continue
         if not others:
             raise _mismatch(f"{what} is used for the first time", terms[0].pairs.range())
         nested = any(leaf.total is not None for leaf in terms[0].leaves)
@@ -172,6 +178,13 @@ def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> 
             raise _mismatch(f"{what} is used for the first time", lost)
         if nested:
             _compare_inner(a.apply_range(b.reverse()), terms, others, what)
+
+
+def _choices(term: Term) -> Iterator[Term]:
+    """What a term is chosen from."""
+    total = term.leaves[-1].total
+    for one in () if total is None else total.terms:
+        yield Term(one.pairs, one.skeleton, one.leaves[1:])  # the first is the position
 
 
 def _term_by_term(first: list[isl.Map], second: list[isl.Map]) -> list[int] | None:
@@ -265,6 +278,15 @@ def _compare_inner(pairing: isl.UnionMap, first: Side, second: Side, what: str) 
             for a, b in zip(x.leaves, y.leaves, strict=True):
                 if a.total is not None and b.total is not None:
                     _require_sums(mine.wrap(), _sum_at(a, to_x), _sum_at(b, to_y), what)
+
+
+def _all_alike(pairing: isl.UnionMap, first: Side, second: Side, what: str) -> bool:
+    """Whether all terms that are told apart by nothing but inner sums have equal ones."""
+    try:
+        _compare_inner(pairing, first, second, what)
+    except (Mismatch, Unknown):
+        return False
+    return True
 
 
 def _sum_at(leaf: Leaf, by: isl.Map) -> Sum:

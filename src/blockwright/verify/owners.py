@@ -75,7 +75,11 @@ class Owners:
 
 
 def shares(scope: str, tag: str) -> bool:
-    """Whether the members along a thread axis see one copy of a buffer in a storage scope."""
+    """Whether the members along a thread axis see one copy of a buffer in a storage scope.
+
+    The lower digit of an axis that was taken apart has the name of the axis, `/` and its extent.
+    """
+    tag = tag.partition("/")[0]
     if scope == "global":
         return True
     if scope.startswith("shared"):

@@ -4,8 +4,7 @@ isl knows no product of symbols. Such a product becomes a size of its own here, 
 apart again, `f // sequence` and `f % sequence`, is brought into a form without division. Each form
 means the same as the program:
 
-*digits*: a loop over `n * m`, also one that is split by a number, whose variable is used by its
-quotient and remainder only, is two loops, over `n` and over `m`.
+*digits*: a loop over `n * m` is two loops, over `n` and over `m` (`radix`).
 
 *lines*: neighbouring axes of `n` and `m` elements are one axis of `n * m`; neighbouring loops and
 iterators are merged likewise, so that `x[f // m, f % m]` is `x[f]`.
@@ -22,6 +21,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify.affine import constant
+from blockwright.verify.radix import simple
 from blockwright.verify.verdict import Unknown
 
 Names = dict[ir.Var, str]
@@ -79,18 +79,34 @@ class Form:
         return made
 
 
-def forms(before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names) -> Iterator[Pair]:
-    """Forms of two programs to try in turn; none other than their own without products."""
+def forms(
+    before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names, least: Mapping[str, int]
+) -> Iterator[Pair]:
+    """Forms of two programs to try in turn; none other than their own without products.
+
+    Args:
+        least: name of a size → its least value.
+    """
+    both = [
+        simple(func, {v: least[n] for v, n in names.items() if n in least})
+        for func, names in ((before, first), (after, second))
+    ]
     sizes = Sizes()
-    for func, names in ((before, first), (after, second)):
-        Form(func, names, sizes)  # both programs know the products of either
-    if not sizes.factors:
-        yield Pair(before, after, first, second, sizes)
-        return
-    a, b = Form(before, first, sizes), Form(after, second, sizes)
-    for change in (_Digits, _Lines):
-        made = [rewritten(form.func, change(form.pairs)) for form in (a, b)]
+    digits = _named(both[0], both[1], first, second, sizes)
+    yield Pair(digits[0].func, digits[1].func, digits[0].names, digits[1].names, sizes)
+    sizes = Sizes()
+    a, b = _named(before, after, first, second, sizes)
+    if sizes.factors:
+        made = [rewritten(form.func, _Lines(form.pairs)) for form in (a, b)]
         yield Pair(made[0], made[1], a.names, b.names, sizes)
+
+
+def _named(before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names,
+           sizes: Sizes) -> tuple[Form, Form]:  # fmt: skip
+    """Both programs with their products named; either knows the products of the other."""
+    for func, names in ((before, first), (after, second)):
+        Form(func, names, sizes)
+    return Form(before, first, sizes), Form(after, second, sizes)
 
 
 def rewritten(func: ir.PrimFunc, change: ir.Mutator) -> ir.PrimFunc:
@@ -133,133 +149,6 @@ class _Name(ir.Mutator):
         name = self.sizes.name(tuple(factors))
         made: ir.Expr = self.made.setdefault(name, ir.Var(name, ir.dtype_of("int64")))
         return made if number == 1 else ir.Mul(made, ir.const(number, "int64"))
-
-
-# ------------------------------------------------------------------------------------------ digits
-class _Digits(ir.Mutator):
-    """Loops over a product become two loops."""
-
-    def __init__(self, pairs: Mapping[ir.Var, tuple[ir.Var, ir.Var]]) -> None:
-        super().__init__()
-        self.pairs = pairs
-
-    def rewrite_For(self, node: ir.For) -> ir.Stmt:
-        new = self.descend(node)
-        if new.kind is ir.ForKind.THREAD_BINDING or not ir.is_const_int(new.min, 0):
-            return new
-        product = _size(new.extent)
-        if isinstance(product, ir.Var) and product in self.pairs:
-            return self._parted(new, [new.loop_var], new.body, product) or new
-        return self._split(new) or new
-
-    def _split(self, outer: ir.For) -> ir.Stmt | None:
-        """Loops f0 over ceildiv(n * m, c) and f1 over c, all of whose work runs for f < n * m."""
-        inner, extent = outer.body, _size(outer.extent)
-        if not (isinstance(inner, ir.For) and isinstance(extent, ir.FloorDiv)):
-            return None
-        count, above = constant(inner.extent), _size(extent.a)
-        if inner.kind is ir.ForKind.THREAD_BINDING or not ir.is_const_int(inner.min, 0):
-            return None
-        if count is None or constant(extent.b) != count or not isinstance(above, ir.Add):
-            return None
-        product = _size(above.a)
-        if not (isinstance(product, ir.Var) and product in self.pairs
-                and constant(above.b) == count - 1):  # fmt: skip
-            return None
-        base = ir.Add(ir.Mul(outer.loop_var, ir.const(count, outer.loop_var.type)), inner.loop_var)
-        guard = ir.LT(base, product)
-        if not _guarded(inner.body, guard):
-            return None
-        kind = outer.kind if outer.kind is not ir.ForKind.SERIAL else inner.kind
-        return self._parted(outer.replace(kind=kind), [outer.loop_var, inner.loop_var], inner.body,
-                            product, base, guard)  # fmt: skip
-
-    def _parted(
-        self,
-        loop: ir.For,
-        variables: list[ir.Var],
-        body: ir.Stmt,
-        product: ir.Var,
-        base: ir.Expr | None = None,
-        guard: ir.Expr | None = None,
-    ) -> ir.Stmt | None:
-        """Loops over both factors, when nothing but digits of `base` is used."""
-        for low, high in (self.pairs[product], self.pairs[product][::-1]):
-            digits = [ir.Var(f"{loop.loop_var.name}_{k}", loop.loop_var.type) for k in range(2)]
-            change = _TakeDigits(loop.loop_var if base is None else base, low, digits, guard)
-            made = change(body)
-            if not ir.uses_var(_without_regions(made), set(variables)):
-                inner = ir.For(digits[1], loop.min, low, _plain(loop.kind), made)
-                return ir.For(digits[0], loop.min, high, _plain(loop.kind), inner)
-        return None
-
-
-def _plain(kind: ir.ForKind) -> ir.ForKind:
-    return ir.ForKind.SERIAL if kind is ir.ForKind.UNROLLED else kind
-
-
-def _without_regions(stmt: ir.Stmt) -> ir.Stmt:
-    return _NoRegions()(stmt)
-
-
-class _NoRegions(ir.Mutator):
-    """Leaves out what blocks say that they read and write."""
-
-    def rewrite_Block(self, node: ir.Block) -> ir.Block:
-        return self.descend(node.replace(reads=(), writes=()))
-
-
-def _guarded(stmt: ir.Stmt, guard: ir.Expr) -> bool:
-    """Whether all work of a statement is under a condition."""
-    match stmt:
-        case ir.SeqStmt():
-            return all(_guarded(s, guard) for s in stmt.seq)
-        case ir.For():
-            return _guarded(stmt.body, guard)
-        case ir.BlockRealize():
-            return any(_same(c, guard) for c in ir.conditions(stmt.predicate))
-        case ir.IfThenElse():
-            holds = any(_same(c, guard) for c in ir.conditions(stmt.condition))
-            return holds and stmt.else_case is None
-        case _:
-            return False
-
-
-def _same(a: ir.Expr, b: ir.Expr) -> bool:
-    """Equal up to conversions of width."""
-    a, b = _size(a), _size(b)
-    if isinstance(a, ir.Mul) and isinstance(b, ir.Mul) and constant(a.a) is not None:
-        a = ir.Mul(a.b, a.a)
-    if isinstance(a, ir.IntImm) and isinstance(b, ir.IntImm):
-        return a.value == b.value
-    if isinstance(a, (ir.Add, ir.Mul, ir.LT)) and type(a) is type(b):
-        return _same(a.a, b.a) and _same(a.b, b.b)  # type: ignore[union-attr]
-    return a is b or ir.structural_equal(a, b)
-
-
-class _TakeDigits(ir.Mutator):
-    """`base // m` and `base % m` become variables, the guard true."""
-
-    def __init__(self, base: ir.Expr, low: ir.Var, digits: list[ir.Var],
-                 guard: ir.Expr | None) -> None:  # fmt: skip
-        super().__init__()
-        self.base, self.low, self.digits, self.guard = base, low, digits, guard
-
-    def _digit(self, node: ir.FloorDiv | ir.FloorMod, digit: ir.Var) -> ir.Expr:
-        if _size(node.b) is self.low and _same(node.a, self.base):
-            return ir.cast_to(digit, node.dtype)
-        return self.descend(node)
-
-    def rewrite_FloorDiv(self, node: ir.FloorDiv) -> ir.Expr:
-        return self._digit(node, self.digits[0])
-
-    def rewrite_FloorMod(self, node: ir.FloorMod) -> ir.Expr:
-        return self._digit(node, self.digits[1])
-
-    def rewrite_LT(self, node: ir.LT) -> ir.Expr:
-        if self.guard is not None and _same(node, self.guard):
-            return ir.const(True, "bool")
-        return self.descend(node)
 
 
 # ------------------------------------------------------------------------------------------- lines

@@ -16,16 +16,15 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify.affine import affine, condition
-from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, Step, size_text
+from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, size_text
 from blockwright.verify.lanes import scalar_store
 from blockwright.verify.owners import Owners
+from blockwright.verify.positions import Tables, Taken
+from blockwright.verify.statement import COMBINERS, Group, Statement, updated
 from blockwright.verify.tuples import Combination, Joint, joint_update
 from blockwright.verify.verdict import Unknown
 
 FIRST, LAST = -1, 1 << 30
-COMBINERS: dict[type[ir.Expr], str] = {
-    ir.Add: "+", ir.Mul: "*", ir.Min: "min", ir.Max: "max", ir.And: "and", ir.Or: "or",
-}  # fmt: skip
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
@@ -33,43 +32,6 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     source: ir.Buffer
     origin: tuple[ir.Expr, ...]
-
-
-class Group(msgspec.Struct, frozen=True, eq=False):
-    """The updates of the components of one step on a tuple."""
-
-    step: Joint
-    combination: Combination
-    statements: list[Statement]
-
-
-class Statement:
-    """One store, with the instances that run it.
-
-    Attributes:
-        frame: its instances.
-        buffer: what it writes.
-        write: instance → element.
-        combiner: of an update, the operation that combines; empty for a plain store.
-        value: what is stored, or combined; None for what a parameter holds at entry.
-        atomic: whether it is an atomic update.
-        block: the block that holds it; `init` when it is that block's initial value.
-    """
-
-    def __init__(self, frame: Frame, buffer: ir.Buffer, write: isl.Map, value: ir.Expr | None,
-                 combiner: str = "", atomic: bool = False, block: ir.Block | None = None,
-                 init: bool = False) -> None:  # fmt: skip
-        self.frame = frame
-        self.buffer = buffer
-        self.write = write
-        self.value = value
-        self.combiner = combiner
-        self.atomic = atomic
-        self.block = block
-        self.init = init
-        self.plain: tuple[ir.Expr, ...] | None = None
-        self.indices: tuple[ir.Expr, ...] = ()
-        self.group: Group | None = None
 
 
 class Program:
@@ -94,6 +56,7 @@ class Program:
         self.assumed: list[str] = []
         self.open: dict[str, str] = {}
         self.owners = Owners(func.body)
+        self.tables = Tables(func)
         for buffer in func.buffers:
             self._require_plain(buffer)
         self._visit(func.body, Place(names=dict(names)))
@@ -312,17 +275,21 @@ class Program:
             self._visit(body, place)
             return
         values = [ir.substitute(s.value, dict(place.values)) for s in plain]
+        taken = [self.tables.take(v) for v in values]
+        values = [value for value, _ in taken]
         joint = joint_update(plain, values) if len(plain) == len(stores) else None
         if joint is None:
             raise Unknown("a value of a buffer is kept while the buffer is written")
-        self._joint(*joint, msgspec.structs.replace(place, values={}))
+        reads = tuple(read for _, reads in taken for read in reads)
+        self._joint(*joint, msgspec.structs.replace(place, values={}), reads)
 
-    def _joint(self, step: Joint, combination: Combination, place: Place) -> None:
+    def _joint(self, step: Joint, combination: Combination, place: Place,
+               taken: tuple[Taken, ...]) -> None:  # fmt: skip
         """One update per component; each brings the whole tuple of terms."""
         group = Group(step, combination, [])
         for k, buffer in enumerate(step.buffers):
             made = self._written(buffer, step.indices[k], place.at(k), step.terms[k], step.key)
-            made.group = group
+            made.group, made.taken = group, taken
             group.statements.append(made)
 
     def _assert(self, stmt: ir.AssertStmt, place: Place) -> None:
@@ -351,9 +318,10 @@ class Program:
         value = ir.substitute(scalar.value, values) if values else scalar.value
         if place.names and values:
             place = msgspec.structs.replace(place, values={})
+        value, taken = self.tables.take(value)
         combiner, rest = updated(scalar, value)
         made = self._written(scalar.buffer, scalar.indices, place, rest, combiner)
-        made.plain = (value,)
+        made.plain, made.taken = (value,), taken
 
     def _atomic(self, call: ir.Call, place: Place) -> None:
         at = ir.atomic_place(call)
@@ -385,36 +353,3 @@ def _outside(stmt: ir.Stmt) -> NoReturn:
     if isinstance(stmt, ir.Evaluate) and isinstance(stmt.value, ir.Call):
         kind = f"call of {stmt.value.op}"
     raise Unknown(f"a statement that is not analysed: {kind}")
-
-
-def updated(store: ir.BufferStore, value: ir.Expr) -> tuple[str, ir.Expr]:
-    """The combiner of an update and what is combined; ("", value) for any other store."""
-    cls = type(value)
-    combiner = COMBINERS.get(cls)
-    if combiner is None:
-        return "", value
-    parts: list[ir.Expr] = []
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if type(node) is cls and isinstance(node, (ir.BinaryOp, ir.And, ir.Or)):
-            stack += [node.b, node.a]
-        else:
-            parts.append(node)
-    own = [k for k, part in enumerate(parts) if _is_element(part, store)]
-    if len(own) != 1:
-        return "", value
-    del parts[own[0]]
-    rest = parts[0]
-    for part in parts[1:]:
-        rest = cls(rest, part)  # pyright: ignore[reportCallIssue]
-    return combiner, rest
-
-
-def _is_element(node: ir.Expr, store: ir.BufferStore) -> bool:
-    return (isinstance(node, ir.BufferLoad) and node.buffer is store.buffer
-            and node.predicate is None and len(node.indices) == len(store.indices)
-            and all(map(ir.structural_equal, node.indices, store.indices)))  # fmt: skip
-
-
-__all__ = ["COMBINERS", "FIRST", "LAST", "Program", "Statement", "Step", "updated"]

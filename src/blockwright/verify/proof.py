@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Generator, Mapping
 
 import islpy as isl
 
@@ -12,12 +13,36 @@ from blockwright.verify.frame import Space
 from blockwright.verify.match import require_equal
 from blockwright.verify.products import Names, Pair, forms
 from blockwright.verify.program import LAST, Program
+from blockwright.verify.roll import rolled
 from blockwright.verify.safety import Safety, require_positions
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
 
 OPERATIONS = 6_000_000
-"""How many operations isl may spend on one verdict: a bound that is the same on every machine."""
+"""How many operations isl may spend on one attempt: a bound that is the same on every machine."""
+QUICK = 1_500_000
+"""What the first attempts may spend."""
+
+_IDLE: list[isl.Context] = []
+"""Contexts of earlier verdicts, for further ones: islpy never gives one back."""
+
+
+@contextlib.contextmanager
+def _context(limit: int) -> Generator[isl.Context]:
+    """A context with so many operations left.
+
+    A context that was used before counts a few operations less, because it has memory at hand. So
+    only quick attempts, which are made again if they fail, take one.
+    """
+    again = limit < OPERATIONS
+    context = _IDLE.pop() if again and _IDLE else isl.Context()
+    context.set_max_operations(limit)
+    context.reset_operations()
+    try:
+        yield context
+    finally:
+        if again:
+            _IDLE.append(context)
 
 
 class Claim:
@@ -28,7 +53,7 @@ class Claim:
     """
 
     def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
-        self.before, self.after = before, after
+        self.before, self.after = (f.replace(body=rolled(f.body)) for f in (before, after))
         self.symbols: dict[str, ir.Var] = {}
         self.sizes: set[str] = set()
 
@@ -37,42 +62,68 @@ class Claim:
         first, second = self._names()
         reasons: list[str] = []
         mismatch: Mismatch | None = None
-        attempts = forms(self.before, self.after, first, second)
+        attempts = forms(self.before, self.after, first, second, self._least())
         while True:
             try:
                 pair = next(attempts, None)
-                if pair is None:
-                    break
-                try:
-                    self._attempt(pair, ahead=False)
-                except Exhausted:
-                    self._attempt(pair, ahead=True)
-            except Mismatch as found:
-                mismatch = mismatch or found
             except Unknown as found:
                 reasons.append(str(found))
-            else:
+                break
+            if pair is None:
+                break
+            failed = self._failure(pair)
+            if failed is None:
                 return
+            if isinstance(failed, Mismatch):
+                mismatch = mismatch or failed
+            else:
+                reasons.append(str(failed))
         if mismatch is not None:
             raise mismatch
         raise Unknown("; in another form: ".join(dict.fromkeys(reasons)))
 
-    def _attempt(self, pair: Pair, ahead: bool) -> None:
+    def _failure(self, pair: Pair) -> Mismatch | Unknown | None:
+        """What stops a proof on both roads of the dataflow; None when there is one.
+
+        A proof found with few operations is one with more: whether there is one does not depend on
+        what was proved before.
+        """
+        failed: list[Mismatch | Unknown] = []
+        for limit in (min(QUICK, OPERATIONS // 4), OPERATIONS):
+            failed = []
+            for ahead in (False, True):
+                found = self._attempt(pair, ahead, limit)
+                if found is None:
+                    return None
+                failed.append(found)
+            if not any(isinstance(f, Exhausted) for f in failed):
+                break
+        return min(failed, key=lambda f: (isinstance(f, Unknown), isinstance(f, Exhausted)))
+
+    def _attempt(self, pair: Pair, ahead: bool, limit: int) -> Mismatch | Unknown | None:
+        """What stops a proof on one road; None when nothing does.
+
+        What comes back has no traceback: its frames would keep what isl has made.
+        """
         try:
-            self._compare(pair, ahead)
+            with _context(limit) as context:
+                self._compare(context, pair, ahead)
         except isl.Error as error:
             # Text is well formed when it is written: reading it fails where operations end.
             text = str(error).splitlines()[0] if str(error) else "no reason given"
             if "operations" in str(error) or "read_from_str" in str(error):
-                raise Exhausted(f"the proof takes more than {OPERATIONS} operations") from None
-            raise Unknown(f"isl refused a query: {text}") from None
+                return Exhausted(f"the proof takes more than {limit} operations")
+            return Unknown(f"isl refused a query: {text}")
         except RecursionError:
-            raise Unknown("an expression nested too deeply") from None
+            return Unknown("an expression nested too deeply")
+        except Mismatch as found:
+            return Mismatch(str(found), found.sizes)
+        except Unknown as found:
+            return type(found)(str(found))
+        return None
 
-    def _compare(self, pair: Pair, ahead: bool) -> None:
+    def _compare(self, context: isl.Context, pair: Pair, ahead: bool) -> None:
         _require_shapes(pair)
-        context = isl.Context()
-        context.set_max_operations(OPERATIONS)
         parameters = (*self.symbols, *pair.sizes.factors)
         space = Space(context, parameters, self._known(context, pair))
         try:
@@ -128,6 +179,11 @@ class Claim:
                     bind(m, n, size=True)
         return first, second
 
+    def _least(self) -> dict[str, int]:
+        """The least value of each size."""
+        low, _ = _bounds(self.before)
+        return {name: max(1, low.get(self.symbols[name].name, 1)) for name in self.sizes}
+
     def _known(self, context: isl.Context, pair: Pair) -> isl.Set:
         """What holds of sizes: they are at least 1, in the declared bounds, and as asserted."""
         bounds = [_bounds(self.before), _bounds(self.after)]
@@ -169,7 +225,7 @@ def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:
 
 def _asserted(func: ir.PrimFunc, names: Names) -> set[str]:
     """Assertions at the head of a program."""
-    stmt = func.root.body
+    stmt = func.body.block.body if isinstance(func.body, ir.BlockRealize) else func.body
     head = stmt.seq if isinstance(stmt, ir.SeqStmt) else (stmt,)
     found: set[str] = set()
     for one in head:

@@ -15,6 +15,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.interp import interpret
+from blockwright.interp.sizes import evaluate, index_limits
 from blockwright.support import InterpretError
 from blockwright.verify.verdict import Counterexample
 
@@ -107,10 +108,10 @@ def _first_difference(expected: Array, actual: Array) -> tuple[int, ...] | None:
 def _arrays(func: ir.PrimFunc, sizes: Mapping[str, int], seed: int) -> tuple[Array, ...]:
     """Inputs, and outputs filled with numbers of their own: one that stays unwritten is found."""
     rng = np.random.default_rng(seed)
-    limits = _limits(func, sizes)
+    limits = index_limits(func, sizes)
     found: list[Array] = []
     for buffer in func.buffers:
-        shape = tuple(number(n, sizes) for n in buffer.shape)
+        shape = tuple(evaluate(n, sizes) for n in buffer.shape)
         if buffer.dtype.is_bool:
             found.append(rng.integers(0, 2, shape).astype(np.bool_))
         elif buffer.dtype.is_int:
@@ -121,18 +122,6 @@ def _arrays(func: ir.PrimFunc, sizes: Mapping[str, int], seed: int) -> tuple[Arr
             drawn = rng.integers(-8, 9, shape) / 4
             found.append(drawn.astype(np.float32).astype(buffer.dtype.numpy()))
     return tuple(found)
-
-
-def _limits(func: ir.PrimFunc, sizes: Mapping[str, int]) -> dict[ir.Buffer, int]:
-    """For parameters whose elements serve as positions: the smallest extent they index."""
-    limits: dict[ir.Buffer, int] = {}
-    for access in ir.accesses(func.body):
-        for index, extent in zip(access.indices, access.buffer.shape, strict=True):
-            for load in ir.collect(index, ir.BufferLoad):
-                if load.buffer in func.buffers:
-                    size = number(extent, sizes)
-                    limits[load.buffer] = min(size, limits.get(load.buffer, size))
-    return limits
 
 
 def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) -> dict[str, int]:
@@ -152,24 +141,6 @@ def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) ->
     return found
 
 
-def number(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
-    """The value of a size."""
-    match expr:
-        case ir.IntImm():
-            return expr.value
-        case ir.Var():
-            return sizes[expr.name]
-        case ir.Cast():
-            return number(expr.value, sizes)
-        case ir.BinaryOp():
-            a, b = number(expr.a, sizes), number(expr.b, sizes)
-            made = ir.binary(type(expr), ir.const(a, "int64"), ir.const(b, "int64"))
-            assert isinstance(made, ir.IntImm)
-            return made.value
-        case _:
-            raise InterpretError(f"{expr!r} is no size", code="BW757")
-
-
 def _steps(func: ir.PrimFunc, sizes: Mapping[str, int]) -> int:
     """A bound on how many stores a program makes; extents that vary count as 64."""
 
@@ -177,8 +148,8 @@ def _steps(func: ir.PrimFunc, sizes: Mapping[str, int]) -> int:
         if isinstance(stmt, ir.For):
             known = all(v.name in sizes for v in ir.free_vars(stmt.extent))
             try:
-                extent = number(stmt.extent, sizes) if known else 64
-            except (InterpretError, AssertionError):
+                extent = evaluate(stmt.extent, sizes) if known else 64
+            except InterpretError:
                 extent = 64
             return count(stmt.body, times * max(extent, 1))
         below = [c for c in stmt.children() if isinstance(c, ir.Stmt)]

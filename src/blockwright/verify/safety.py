@@ -11,7 +11,9 @@ import msgspec
 from blockwright import ir
 from blockwright.verify.frame import Frame, least_sizes, size_text
 from blockwright.verify.match import require_covered
-from blockwright.verify.program import Program, Statement
+from blockwright.verify.positions import Taken
+from blockwright.verify.program import Program
+from blockwright.verify.statement import Statement
 from blockwright.verify.value import Alternative, Term
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Mismatch, Unknown
@@ -51,9 +53,34 @@ class Safety:
             where = statement.frame.domain
             self.touches.append(Touch(statement, statement.buffer, statement.write, True))
             self._inside(statement, statement.buffer, statement.indices, where)
+            for taken in statement.taken:
+                self._require_taken(statement, taken)
             self._expression(statement, statement.value, where)
             self.values.stored(statement)  # whether or not a result depends on it
         self._races()
+
+    def _require_taken(self, statement: Statement, taken: Taken) -> None:
+        """A read of a table of positions gives what was put in its place; it is an access too."""
+        frame = statement.frame
+        text = frame.index(taken.formula)
+        name = taken.read.buffer.name
+        self._read(statement, taken.read, frame.domain)
+        if text is None:
+            raise Unknown(f"a position in {name} is no quasi-affine form")
+        try:
+            found = self.values.value(taken.read, frame, frame.domain)
+        except Mismatch:
+            found = []
+        expected = frame.relation([text])
+        whole = reduce(lambda a, b: a.union(b), (one.where for one in found),
+                       isl.Set.empty(frame.domain.get_space()))  # fmt: skip
+        if not frame.domain.is_subset(whole):
+            raise Unknown(f"{name} is read where it may be unwritten")
+        for one in found:
+            at = one.leaves[0].at if one.skeleton == ("int",) else None
+            if at is None or not at.intersect_domain(one.where).is_equal(
+                    expected.intersect_domain(one.where)):  # fmt: skip
+                raise Unknown(f"{name} may hold something else than its formula")
 
     # ------------------------------------------------------------------ bounds
     def _expression(self, statement: Statement, expr: ir.Expr, where: isl.Set) -> None:

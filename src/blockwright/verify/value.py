@@ -7,13 +7,18 @@ integers. A reduction is one leaf: a sum of terms, `instance → terms`, whose o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import islpy as isl
 import msgspec
 
 Skeleton = tuple[Any, ...]
 IDEMPOTENT = ("min", "max", "and", "or")
+
+
+def operands(skeleton: Skeleton) -> list[Skeleton]:
+    """What an operator is applied to: the end of its skeleton."""
+    return [cast(Skeleton, part) for part in skeleton if isinstance(part, tuple)]
 
 
 class Term(msgspec.Struct, frozen=True, eq=False):

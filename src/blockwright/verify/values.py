@@ -5,35 +5,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
 
 import islpy as isl
-import numpy as np
 
 from blockwright import ir
 from blockwright.verify.affine import constant
 from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
-from blockwright.verify.program import COMBINERS, Program, Statement
+from blockwright.verify.operators import FALSE, TRUE, apply, parted, restricted, sum_of
+from blockwright.verify.program import Program
+from blockwright.verify.statement import COMBINERS, Statement
+from blockwright.verify.tables import Table, united
 from blockwright.verify.tuples import require_laws
 from blockwright.verify.value import (
     Alternative,
     Leaf,
-    Skeleton,
-    Sum,
     Term,
     Value,
-    is_neutral,
     pulled,
     terms_of,
 )
 from blockwright.verify.verdict import Mismatch, Unknown
-
-MOST_ALTERNATIVES = 64
-MOST_LEAVES = 400
-_COMMUTATIVE = ("+", "*", "min", "max", "and", "or")
-TRUE: Skeleton = ("true",)
-FALSE: Skeleton = ("false",)
 
 
 class Values:
@@ -74,7 +66,7 @@ class Values:
             return self.value(statement.value, frame, frame.domain)
         step = statement.group.step
         parts = [self.value(t, frame, frame.domain) for t in step.terms]
-        return [_whole(a, step.key) for a in self.apply(("tuple",), parts, frame.domain)]
+        return [_whole(a, step.key) for a in apply(("tuple",), parts, frame.domain)]
 
     # ------------------------------------------------------------------ reads
     def read(self, frame: Frame, buffer: ir.Buffer, position: isl.Map, where: isl.Set) -> Value:
@@ -109,7 +101,7 @@ class Values:
         reached = reached.coalesce()
         identity = reached.identity()
         terms += terms_of(first, identity, combiner)
-        total = Alternative(reached, ("sum", combiner), (Leaf(total=_sum(combiner, terms)),))
+        total = Alternative(reached, ("sum", combiner), (Leaf(total=sum_of(combiner, terms)),))
         if where.is_subset(reached):
             return [total]
         return [total, *_outside(first, reached)]
@@ -137,7 +129,7 @@ class Values:
             terms: list[Term] = []
             for writer, pairs in seen.updates:
                 terms += terms_of(self.stored(writer), pairs, key, _hint(writer))
-            self._tuples[memo] = Leaf(total=_sum(key, terms))
+            self._tuples[memo] = Leaf(total=sum_of(key, terms))
         part = Alternative(reached, ("part", position, ("sum", key)), (self._tuples[memo],))
         return [part, *([] if where.is_subset(reached) else _outside(first, reached))]
 
@@ -197,11 +189,9 @@ class Values:
         at = [t if t is not None else places[k] for k, t in enumerate(texts)]
         everywhere = wide.shrink.intersect_range(where)
         value = self.read(wide, buffer, wide.relation(at), everywhere.domain())
-        chosen = Leaf(wide.relation(wide.added))
-        terms = [Term(everywhere.reverse().intersect_range(a.where), a.skeleton,
-                      (chosen, *a.leaves)) for a in value]  # fmt: skip
-        table = [Alternative(where, ("sum", "gather"), (Leaf(total=Sum("gather", tuple(terms))),))]
-        return self.apply(("gather",), [*positions, table], where)
+        table = Table(wide, positions, where)
+        one = united(value)
+        return table.chosen(value) if one is None else table.tree(one.skeleton, iter(one.leaves))
 
     # ------------------------------------------------------------------ expressions
     def value(self, expr: ir.Expr, frame: Frame, where: isl.Set) -> Value:
@@ -213,7 +203,7 @@ class Values:
         if expr.dtype.is_bool:
             held = frame.condition(expr)
             if held is not None:
-                return _parted(where, held)
+                return parted(where, held)
         match expr:
             case ir.FloatImm():
                 return [Alternative(where, ("c", expr.type.name, repr(expr.value)))]
@@ -226,17 +216,17 @@ class Values:
             case ir.Call():
                 return self._call(expr, frame, where)
             case ir.Cast():
-                return self.apply(("cast", expr.type.name),
+                return apply(("cast", expr.type.name),
                                   [self.value(expr.value, frame, where)], where)  # fmt: skip
             case ir.BinaryOp() | ir.And() | ir.Or():
                 name = COMBINERS.get(type(expr), type(expr).__name__)
                 args = [self.value(a, frame, where) for a in (expr.a, expr.b)]
-                return self.apply((name, expr.dtype.name), args, where)
+                return apply((name, expr.dtype.name), args, where)
             case ir.CompareOp():
                 args = [self.value(a, frame, where) for a in (expr.a, expr.b)]
-                return self.apply((type(expr).__name__, expr.a.dtype.name), args, where)
+                return apply((type(expr).__name__, expr.a.dtype.name), args, where)
             case ir.Not():
-                return self.apply(("not",), [self.value(expr.a, frame, where)], where)
+                return apply(("not",), [self.value(expr.a, frame, where)], where)
             case ir.Let():
                 inner = ir.substitute(expr.body, {expr.var: expr.value})
                 return self.value(inner, frame, where)
@@ -258,7 +248,7 @@ class Values:
         args = [a for a in call.args if not isinstance(a, ir.StringImm)]
         if ir.op_row(call.op).kind != "pure" or call.op == "constant_data":
             raise Unknown(f"the call of {call.op}")
-        return self.apply((call.op, call.type.name, *names),
+        return apply((call.op, call.type.name, *names),
                           [self.value(a, frame, where) for a in args], where)  # fmt: skip
 
     def _choice(self, test: ir.Expr, yes: ir.Expr, no: ir.Expr, frame: Frame,
@@ -271,96 +261,8 @@ class Values:
                 found += self.value(no, frame, one.where)
             else:
                 sides = [self.value(e, frame, one.where) for e in (yes, no)]
-                found += self.apply(("select",), [[one], *sides], one.where)
+                found += apply(("select",), [[one], *sides], one.where)
         return found
-
-    def apply(self, operator: Skeleton, args: Sequence[Value], where: isl.Set) -> Value:
-        """An operator on values, for every combination of their alternatives."""
-        found: Value = []
-        for chosen in itertools.product(*args):
-            part = where
-            for one in chosen:
-                if one.where is not where:
-                    part = part.intersect(one.where)
-            if part is not where and part.is_empty():
-                continue
-            found.append(_applied(operator, chosen, part))
-            if len(found) > MOST_ALTERNATIVES:
-                raise Unknown(f"more than {MOST_ALTERNATIVES} cases of one value")
-            if len(found[-1].leaves) > MOST_LEAVES:
-                raise Unknown(f"a value of more than {MOST_LEAVES} operands")
-        return found
-
-
-def _applied(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Alternative:
-    name = operator[0]
-    short = _short_cut(name, args)
-    if short is not None:
-        return _restricted(short, where)
-    folded = _folded(operator, args)
-    if folded is not None:
-        return Alternative(where, folded)
-    if name in _COMMUTATIVE:
-        if any(a.total is not None and a.total.combiner == name for a in args):
-            terms = terms_of([_restricted(a, where) for a in args], where.identity(), name)
-            return Alternative(where, ("sum", name), (Leaf(total=_sum(name, terms)),))
-        args = sorted(args, key=lambda a: repr(a.skeleton))
-    leaves = tuple(leaf for a in args for leaf in a.leaves)
-    return Alternative(where, (*operator, *(a.skeleton for a in args)), leaves)
-
-
-def _short_cut(name: str, args: Sequence[Alternative]) -> Alternative | None:
-    """Logic on constants."""
-    if name == "not" and args[0].skeleton in (TRUE, FALSE):
-        return Alternative(args[0].where, FALSE if args[0].skeleton == TRUE else TRUE)
-    if name in ("and", "or"):
-        stops = FALSE if name == "and" else TRUE
-        goes = TRUE if name == "and" else FALSE
-        for one, other in (args, args[::-1]):
-            if one.skeleton == stops:
-                return one
-            if one.skeleton == goes:
-                return other
-    return None
-
-
-def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
-    """Arithmetic on floating-point constants, as the program would do it."""
-    if operator[0] == "cast" and args[0].skeleton[0] == "int":
-        number = args[0].leaves[0].number
-        dtype = ir.dtype_of(operator[1])
-        if number is None or not dtype.is_float:
-            return None
-        return ("c", operator[1], repr(float(dtype.numpy().type(number))))
-    if operator[0] not in ("+", "*", "Sub") or any(a.skeleton[0] != "c" for a in args):
-        return None
-    dtype = ir.dtype_of(operator[1])
-    if not dtype.is_float:
-        return None
-    numbers: list[Any] = [dtype.numpy().type(float(one.skeleton[2])) for one in args]
-    a, b = numbers
-    with np.errstate(all="ignore"):
-        result = a + b if operator[0] == "+" else a * b if operator[0] == "*" else a - b
-    return ("c", operator[1], repr(float(result)))
-
-
-def _sum(combiner: str, terms: list[Term]) -> Sum:
-    kept = [t for t in terms if not is_neutral(t.skeleton, t.leaves, combiner)]
-    return Sum(combiner, tuple(kept))
-
-
-def _restricted(one: Alternative, where: isl.Set) -> Alternative:
-    return Alternative(where, one.skeleton, one.leaves)
-
-
-def _parted(where: isl.Set, held: isl.Set) -> Value:
-    """A condition on indices: true here, false there."""
-    yes, no = where.intersect(held), where.subtract(held)
-    if no.is_empty():
-        return [Alternative(where, TRUE)]
-    if yes.is_empty():
-        return [Alternative(where, FALSE)]
-    return [Alternative(yes, TRUE), Alternative(no, FALSE)]
 
 
 def _position(frame: Frame, texts: Sequence[str | None], known: dict[int, Alternative]) -> isl.Map:
@@ -387,7 +289,7 @@ def _steps_seen(seen: Seen) -> list[str]:
 
 def _outside(value: Value, reached: isl.Set) -> Value:
     """A value where something does not reach."""
-    rest = [_restricted(one, one.where.subtract(reached)) for one in value]
+    rest = [restricted(one, one.where.subtract(reached)) for one in value]
     return [one for one in rest if not one.where.is_empty()]
 
 

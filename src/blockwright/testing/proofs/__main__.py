@@ -6,9 +6,15 @@ import argparse
 import multiprocessing
 import sys
 from functools import partial
+from multiprocessing.pool import Pool
+
+import msgspec
 
 from blockwright.testing.moves import MOVES
-from blockwright.testing.proofs.chunk import CHUNK, Settings, Verdicts, judge
+from blockwright.testing.proofs.chunk import CHUNK, HINTS, Settings, Verdicts, judge
+
+MOST_EMPTY = 10
+"""Rounds without any step of the kind that is looked for, before it is given up."""
 
 
 def main() -> int:
@@ -18,26 +24,48 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--length", type=int, default=12, help="steps tried per program")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--sizes", choices=("any", "static", "symbolic"), default="any")
+    parser.add_argument("--sizes", default="any", choices=("any", "static", "symbolic", "factors"))
     parser.add_argument("--mutants", action="store_true", help="put an error into each result")
     parser.add_argument("--open", action="store_true", help="list every unknown verdict")
     parser.add_argument("--often", action="append", default=[], choices=sorted(MOVES))
+    parser.add_argument(
+        "--each",
+        type=int,
+        default=0,
+        metavar="N",
+        help="N verdicts for each primitive, or for each one named by --often",
+    )
     options = parser.parse_args()
-    settings = Settings(options.length, tuple(options.often), options.sizes, options.mutants)
-    found, first = Verdicts(), options.seed
-    # Contexts of isl are never given back, so processes are: each judges a few hundred steps.
+    settings = Settings(options.length, tuple(options.often), sizes=options.sizes,
+                        mutants=options.mutants)  # fmt: skip
+    # What isl is asked leaves a little memory behind each time, so processes are given back.
     with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=20) as pool:
-        while found.steps < options.steps:
-            chunks = [first + CHUNK * k for k in range(4 * options.jobs)]
-            first = chunks[-1] + CHUNK
-            for part in pool.imap(partial(judge, settings=settings), chunks):
-                found.add(part)
+        if not options.each:
+            found = _judged(pool, options, settings, options.steps)
+        else:
+            found = Verdicts()
+            for name in options.often or sorted(set(MOVES) - HINTS):
+                only = msgspec.structs.replace(settings, only=name)
+                found.add(_judged(pool, options, only, options.each))
     sys.stdout.write(f"{found.table()}\n{found.steps} verdicts, {len(found.wrong)} wrong\n")
     for text in found.open if options.open else ():
         sys.stdout.write(f"{text}\n")
     for text in found.wrong:
         sys.stdout.write(f"\n{text}\n")
     return 1 if found.wrong else 0
+
+
+def _judged(pool: Pool, options: argparse.Namespace, settings: Settings, wanted: int) -> Verdicts:
+    """Verdicts on random schedules until there are enough, or steps have become too rare."""
+    found, first, empty = Verdicts(), options.seed, 0
+    while found.steps < wanted and empty < MOST_EMPTY:
+        chunks = [first + CHUNK * k for k in range(4 * options.jobs)]
+        first = chunks[-1] + CHUNK
+        before = found.steps
+        for part in pool.imap(partial(judge, settings=settings), chunks):
+            found.add(part)
+        empty = empty + 1 if found.steps == before else 0
+    return found
 
 
 if __name__ == "__main__":

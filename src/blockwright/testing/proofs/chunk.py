@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.support import BlockwrightError
 from blockwright.testing.check import assert_same_meaning
 from blockwright.testing.generators import random_program
-from blockwright.testing.moves import MOVES, Player
+from blockwright.testing.moves import MOVES, Move, NothingToTry, Player
 from blockwright.testing.mutants import mutant
 from blockwright.verify import verify
 
@@ -23,10 +23,17 @@ HINTS = frozenset("annotate annotate_buffer_access unannotate unroll".split())
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is drawn, and whether errors are put in."""
+    """What is drawn, and whether errors are put in.
+
+    Attributes:
+        only: the primitive whose steps are judged, half of those drawn; all when empty.
+        sizes: "static", "symbolic", "any", or "factors": symbolic, and loops are split by them;
+            steps before the first such split are not judged.
+    """
 
     length: int = 12
     often: tuple[str, ...] = ()
+    only: str = ""
     sizes: str = "any"
     mutants: bool = False
 
@@ -82,9 +89,13 @@ class Verdicts(msgspec.Struct):
 def judge(first: int, settings: Settings) -> Verdicts:
     """The verdicts on the steps of a few seeds from `first` on."""
     found = Verdicts()
-    symbolic = {"static": False, "symbolic": True}.get(settings.sizes)
+    factors = settings.sizes == "factors"
+    symbolic = {"static": False, "any": None}.get(settings.sizes, True)
+    moves = {**MOVES, "split": Move(_split_by_sizes)} if factors else MOVES
     for seed in range(first, first + CHUNK):
-        player = Player(random_program(seed, symbolic=symbolic), MOVES, seed, settings.often)
+        often = (settings.only,) if settings.only else settings.often
+        player = Player(random_program(seed, symbolic=symbolic), moves, seed,
+                        (*often, "split") if factors else often)  # fmt: skip
         chance = random.Random(seed)
         for _ in range(settings.length):
             before, taken = player.sch.func, len(player.taken)
@@ -92,6 +103,8 @@ def judge(first: int, settings: Settings) -> Verdicts:
             if len(player.taken) == taken or player.sch.func is before:
                 continue
             name, after = player.taken[-1], player.sch.func
+            if settings.only not in ("", name) or (factors and "split" not in player.taken):
+                continue
             if settings.mutants:
                 made = mutant(after, chance)
                 if made is None:
@@ -102,6 +115,17 @@ def judge(first: int, settings: Settings) -> Verdicts:
             where = f"seed {seed}, step {len(player.taken)}"
             _judge(found, name, before, after, where, settings.mutants)
     return found
+
+
+def _split_by_sizes(p: Player) -> None:
+    """A loop into two or three, one factor or two of them sizes of the program."""
+    sizes = sorted({v for b in p.program.buffers for n in b.shape for v in ir.free_vars(n)},
+                   key=lambda v: v.name)  # fmt: skip
+    if not sizes:
+        raise NothingToTry
+    one = p.chance.choice(sizes)
+    inner = p.chance.choice([[one], [one], [one, 2], [3, one], [one, p.chance.choice(sizes)]])
+    p.kept(*p.sch.split(p.loop(), [None, *inner]))
 
 
 def _judge(found: Verdicts, name: str, before: ir.PrimFunc, after: ir.PrimFunc, where: str,

@@ -1,0 +1,161 @@
+"""Proofs of a compilation: every schedule that the rules made, against the program it schedules."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from blockwright import ir
+from blockwright.build.worker import ProofJob, Proved
+from blockwright.build.workers import POOL
+from blockwright.passes import PassContext
+from blockwright.support import BuildError
+
+_BOUNDS = ("tir_var_lower_bound", "tir_var_upper_bound")
+"""What a program is proved under; its other attributes say nothing of what it computes."""
+
+
+class KernelProof(msgspec.Struct, frozen=True):
+    """The verdict on one schedule.
+
+    Attributes:
+        kernels: the kernels that have it.
+        rule: that made it.
+        verdict: "proved", "refuted" or "unknown"; why: what differs, or which query failed.
+        seconds: that the verdict took.
+    """
+
+    kernels: tuple[str, ...]
+    rule: str
+    verdict: str
+    why: str
+    seconds: float
+
+
+class Proofs(msgspec.Struct, frozen=True):
+    """The verdicts on all schedules of a model.
+
+    Attributes:
+        schedules: one for each distinct one.
+        seconds: that they took together; they are found in several processes.
+    """
+
+    schedules: tuple[KernelProof, ...]
+    seconds: float
+
+    def text(self, width: int = 120) -> str:
+        """The table as text."""
+        from rich.console import Console
+
+        target = io.StringIO()
+        Console(file=target, width=width, color_system=None).print(self.table())
+        return target.getvalue()
+
+    __str__ = text
+
+    def table(self) -> object:
+        """A `rich` table of the schedules."""
+        from rich.table import Table
+
+        proved = sum(one.verdict == "proved" for one in self.schedules)
+        title = f"{proved} of {len(self.schedules)} schedules proved, {self.seconds:.1f} s"
+        table = Table(title=title)
+        for heading in ("kernel", "rule", "verdict", "why"):
+            table.add_column(heading, overflow="fold")
+        table.add_column("s", justify="right")
+        for one in self.schedules:
+            table.add_row("\n".join(one.kernels), one.rule, one.verdict, one.why,
+                          f"{one.seconds:.2f}")  # fmt: skip
+        return table
+
+
+class ScheduleProofs:
+    """An instrument that keeps what the rules did, and proves it when asked."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[str, tuple[ir.PrimFunc, ir.PrimFunc]] = {}
+
+    def __call__(self, name: str, before: ir.IRModule, after: ir.IRModule) -> None:
+        if name == "schedule_programs":
+            self._pairs |= dict(_changed(before.functions, after.functions))
+
+    def prove(self, context: PassContext, all_of_them: bool) -> Proofs:
+        """The verdicts, with the pool of workers.
+
+        Raises: BuildError: BW643 a schedule is refuted; BW644, with `all_of_them`, not proved.
+        """
+        groups = list(_distinct(self._pairs))
+        jobs = [_job(names[0], *self._pairs[names[0]]) for names in groups]
+        count = 0
+
+        def done() -> None:
+            nonlocal count
+            count += 1
+            context.progress("verify", count, len(jobs))
+
+        context.progress("verify", 0, len(jobs))
+        answers = [msgspec.msgpack.decode(a, type=Proved) for a in POOL.run(jobs, done)]
+        found = tuple(
+            KernelProof(names, str(self._pairs[names[0]][1].attrs.get("schedule_rule", "")),
+                        a.verdict, a.why, a.seconds)
+            for names, a in zip(groups, answers, strict=True)
+        )  # fmt: skip
+        _require(found, all_of_them)
+        return Proofs(found, sum(one.seconds for one in found))
+
+
+def _changed(
+    before: Mapping[str, ir.Node], after: Mapping[str, ir.Node]
+) -> Iterator[tuple[str, tuple[ir.PrimFunc, ir.PrimFunc]]]:
+    for name, func in before.items():
+        made = after.get(name)
+        if isinstance(func, ir.PrimFunc) and isinstance(made, ir.PrimFunc) and made is not func:
+            yield name, (func, made)
+
+
+def _distinct(pairs: Mapping[str, tuple[ir.PrimFunc, ir.PrimFunc]]) -> Iterator[tuple[str, ...]]:
+    """Names of kernels, those of equal programs with equal schedules together."""
+    groups: dict[tuple[int, int], list[list[str]]] = {}
+    for name, pair in pairs.items():
+        mine = [_bare(func) for func in pair]
+        alike = groups.setdefault((ir.structural_hash(mine[0]), ir.structural_hash(mine[1])), [])
+        for names in alike:
+            other = [_bare(func) for func in pairs[names[0]]]
+            if all(map(ir.structural_equal, mine, other)):
+                names.append(name)
+                break
+        else:
+            alike.append([name])
+    for alike in groups.values():
+        yield from map(tuple, alike)
+
+
+def _bare(func: ir.PrimFunc) -> ir.PrimFunc:
+    return func.replace(attrs={k: v for k, v in func.attrs.items() if k in _BOUNDS})
+
+
+def _job(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> ProofJob:
+    first, second = _bare(before), _bare(after)
+    hashes = ir.structural_hash(first), ir.structural_hash(second)
+    return ProofJob(name, first.script(), second.script(), hashes)
+
+
+def _require(found: tuple[KernelProof, ...], all_of_them: bool) -> None:
+    wrong = [one for one in found if one.verdict == "refuted"]
+    if wrong:
+        rules = ", ".join(sorted({repr(one.rule) for one in wrong}))
+        raise BuildError(f"schedules change what kernels compute: {_listed(wrong)}", code="BW643",
+                         help="the rule is at fault: please report the model; to do without it: "
+                         f'options={{"disabled_rules": [{rules}]}}')  # fmt: skip
+    left = [one for one in found if one.verdict != "proved"]
+    if left and all_of_them:
+        raise BuildError(f"schedules could not be proved: {_listed(left)}", code="BW644",
+                         help="to list such schedules and go on: verify=True")  # fmt: skip
+
+
+def _listed(found: list[KernelProof]) -> str:
+    """One line for a schedule, one below the other for several."""
+    lines = [f"{', '.join(one.kernels)} (rule {one.rule}): {one.why}" for one in found]
+    return lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)

@@ -1,0 +1,176 @@
+"""Operators on values: what is known is computed, the rest is an uninterpreted tree.
+
+Constants fold, and so does arithmetic on integers that are functions of the instance (a table of
+positions that the program itself fills); comparisons of such integers part the instances.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import islpy as isl
+import numpy as np
+
+from blockwright import ir
+from blockwright.verify.value import (
+    Alternative,
+    Leaf,
+    Skeleton,
+    Sum,
+    Term,
+    Value,
+    is_neutral,
+    terms_of,
+)
+from blockwright.verify.verdict import Unknown
+
+MOST_ALTERNATIVES = 64
+MOST_LEAVES = 400
+_COMMUTATIVE = ("+", "*", "min", "max", "and", "or")
+TRUE: Skeleton = ("true",)
+FALSE: Skeleton = ("false",)
+INTEGER: Skeleton = ("int",)
+
+
+def apply(operator: Skeleton, args: Sequence[Value], where: isl.Set) -> Value:
+    """An operator on values, for every combination of their alternatives."""
+    found: Value = []
+    for chosen in itertools.product(*args):
+        part = where
+        for one in chosen:
+            if one.where is not where:
+                part = part.intersect(one.where)
+        if part is not where and part.is_empty():
+            continue
+        found += _applied(operator, chosen, part)
+        if len(found) > MOST_ALTERNATIVES:
+            raise Unknown(f"more than {MOST_ALTERNATIVES} cases of one value")
+        if len(found[-1].leaves) > MOST_LEAVES:
+            raise Unknown(f"a value of more than {MOST_LEAVES} operands")
+    return found
+
+
+def _applied(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Value:
+    name = operator[0]
+    short = _short_cut(name, args)
+    if short is not None:
+        return [restricted(short, where)]
+    folded = _folded(operator, args)
+    if folded is not None:
+        return [Alternative(where, folded)]
+    if args and all(a.skeleton == INTEGER for a in args):
+        known = _on_integers(operator, args, where)
+        if known is not None:
+            return known
+    if name in _COMMUTATIVE:
+        if any(a.total is not None and a.total.combiner == name for a in args):
+            terms = terms_of([restricted(a, where) for a in args], where.identity(), name)
+            return [Alternative(where, ("sum", name), (Leaf(total=sum_of(name, terms)),))]
+        args = sorted(args, key=lambda a: repr(a.skeleton))
+    leaves = tuple(leaf for a in args for leaf in a.leaves)
+    return [Alternative(where, (*operator, *(a.skeleton for a in args)), leaves)]
+
+
+def _short_cut(name: str, args: Sequence[Alternative]) -> Alternative | None:
+    """Logic on constants."""
+    if name == "not" and args[0].skeleton in (TRUE, FALSE):
+        return Alternative(args[0].where, FALSE if args[0].skeleton == TRUE else TRUE)
+    if name in ("and", "or"):
+        stops = FALSE if name == "and" else TRUE
+        goes = TRUE if name == "and" else FALSE
+        for one, other in (args, args[::-1]):
+            if one.skeleton == stops:
+                return one
+            if one.skeleton == goes:
+                return other
+    return None
+
+
+def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
+    """Arithmetic on floating-point constants, as the program would do it."""
+    if operator[0] == "cast" and args[0].skeleton[0] == "int":
+        number = args[0].leaves[0].number
+        dtype = ir.dtype_of(operator[1])
+        if number is None or not dtype.is_float:
+            return None
+        return ("c", operator[1], repr(float(dtype.numpy().type(number))))
+    if operator[0] not in ("+", "*", "Sub") or any(a.skeleton[0] != "c" for a in args):
+        return None
+    dtype = ir.dtype_of(operator[1])
+    if not dtype.is_float:
+        return None
+    numbers: list[Any] = [dtype.numpy().type(float(one.skeleton[2])) for one in args]
+    a, b = numbers
+    with np.errstate(all="ignore"):
+        result = a + b if operator[0] == "+" else a * b if operator[0] == "*" else a - b
+    return ("c", operator[1], repr(float(result)))
+
+
+def sum_of(combiner: str, terms: list[Term]) -> Sum:
+    kept = [t for t in terms if not is_neutral(t.skeleton, t.leaves, combiner)]
+    return Sum(combiner, tuple(kept))
+
+
+def restricted(one: Alternative, where: isl.Set) -> Alternative:
+    return Alternative(where, one.skeleton, one.leaves)
+
+
+def parted(where: isl.Set, held: isl.Set) -> Value:
+    """A condition on indices: true here, false there."""
+    yes, no = where.intersect(held), where.subtract(held)
+    if no.is_empty():
+        return [Alternative(where, TRUE)]
+    if yes.is_empty():
+        return [Alternative(where, FALSE)]
+    return [Alternative(yes, TRUE), Alternative(no, FALSE)]
+
+
+# ------------------------------------------------------------------------------ known integers
+_BY_TWO = {
+    "+": "x + y", "Sub": "x - y", "min": "min(x, y)", "max": "max(x, y)",
+}  # fmt: skip
+_BY_NUMBER = {
+    "*": "{n} * x", "FloorDiv": "floor(x / {n})", "FloorMod": "x mod {n}",
+}  # fmt: skip
+_COMPARED = {"EQ": "x = y", "NE": "x != y", "LT": "x < y", "LE": "x <= y", "GT": "x > y",
+             "GE": "x >= y"}  # fmt: skip
+
+
+def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Value | None:
+    """An operator on integers that are functions of the instance; None when it stays a tree."""
+    name = operator[0]
+    if len(operator) < 2 or not ir.dtype_of(operator[1]).is_int:
+        return None
+    first = args[0].leaves[0]
+    if name == "cast":
+        return [Alternative(where, INTEGER, (first,))] if _is_wide(operator[1]) else None
+    if len(args) != 2:
+        return None
+    second = args[1].leaves[0]
+    text = _BY_TWO.get(name)
+    if text is None and name in _BY_NUMBER:
+        if name == "*" and second.number is None:
+            first, second = second, first
+        if second.number is None or (name != "*" and second.number <= 0):
+            return None
+        text = _BY_NUMBER[name].format(n=second.number)
+    assert first.at is not None
+    assert second.at is not None
+    both = first.at.flat_range_product(second.at).intersect_domain(where)
+    context = where.get_ctx()
+    if text is not None:
+        made = both.apply_range(isl.Map(f"{{ [x, y] -> [{text}] }}", context))
+        return [Alternative(where, INTEGER, (Leaf(made),))]
+    if name in _COMPARED:
+        held = both.intersect_range(isl.Set(f"{{ [x, y] : {_COMPARED[name]} }}", context))
+        return parted(where, held.domain())
+    if name == "checked_index":
+        inside = isl.Set("{ [x, y] : 0 <= x < y }", context)
+        return [Alternative(where, INTEGER, (first,))] if both.range().is_subset(inside) else None
+    return None
+
+
+def _is_wide(dtype: str) -> bool:
+    return ir.dtype_of(dtype).bits >= 32

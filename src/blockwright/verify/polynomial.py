@@ -1,0 +1,124 @@
+"""Polynomials over sizes and variables: products are known here, which isl does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class Atom(msgspec.Struct, frozen=True, eq=False):
+    """What polynomials are made of.
+
+    Attributes:
+        rank: its place in the order of all atoms.
+        kind: "size"; "var", with a range; "//", "%", "min" or "max" of two polynomials; "expr".
+        content: the variable or expression, or the two polynomials.
+    """
+
+    rank: int
+    kind: str
+    content: Any
+
+
+Product = tuple[Atom, ...]
+"""Atoms in their order, repeated for powers."""
+
+
+class Poly:
+    """A sum: product of atoms → its coefficient, none of which is zero."""
+
+    def __init__(self, terms: Mapping[Product, int]) -> None:
+        self.terms = {k: c for k, c in terms.items() if c}
+        self._key = frozenset(self.terms.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Poly) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __add__(self, other: Poly) -> Poly:
+        found = dict(self.terms)
+        for product, count in other.terms.items():
+            found[product] = found.get(product, 0) + count
+        return Poly(found)
+
+    def __sub__(self, other: Poly) -> Poly:
+        return self + other * number(-1)
+
+    def __mul__(self, other: Poly) -> Poly:
+        found: dict[Product, int] = {}
+        for a, m in self.terms.items():
+            for b, n in other.terms.items():
+                product = tuple(sorted((*a, *b), key=lambda atom: atom.rank))
+                found[product] = found.get(product, 0) + m * n
+        return Poly(found)
+
+    @property
+    def value(self) -> int | None:
+        """The integer that it is; None with atoms."""
+        if not self.terms:
+            return 0
+        return self.terms.get(()) if len(self.terms) == 1 else None
+
+    @property
+    def atom(self) -> Atom | None:
+        """The one atom that it is."""
+        if len(self.terms) == 1:
+            ((product, count),) = self.terms.items()
+            if count == 1 and len(product) == 1:
+                return product[0]
+        return None
+
+    def atoms(self) -> list[Atom]:
+        return list(dict.fromkeys(a for product in self.terms for a in product))
+
+    def parted(self, atom: Atom) -> tuple[Poly, Poly]:
+        """(what an atom is multiplied with, the terms without it)."""
+        factor: dict[Product, int] = {}
+        rest: dict[Product, int] = {}
+        for product, count in self.terms.items():
+            if atom in product:
+                k = product.index(atom)
+                factor[product[:k] + product[k + 1 :]] = count
+            else:
+                rest[product] = count
+        return Poly(factor), Poly(rest)
+
+    def over(self, other: Poly) -> Poly | None:
+        """The quotient when a polynomial divides without rest."""
+        rest, found = self, number(0)
+        lead = _leading(other)
+        while rest.terms:
+            top = _leading(rest)
+            left = _without(top, lead)
+            if left is None or rest.terms[top] % other.terms[lead]:
+                return None
+            part = Poly({left: rest.terms[top] // other.terms[lead]})
+            found, rest = found + part, rest - part * other
+        return found
+
+
+def number(value: int) -> Poly:
+    return Poly({(): value})
+
+
+def of_atom(atom: Atom) -> Poly:
+    return Poly({(atom,): 1})
+
+
+def _leading(poly: Poly) -> Product:
+    """The first term in an order that multiplication keeps."""
+    return max(poly.terms, key=lambda product: (len(product), *(a.rank for a in product)))
+
+
+def _without(product: Product, part: Product) -> Product | None:
+    """A product divided by another one."""
+    left = list(product)
+    for atom in part:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)

@@ -1,0 +1,70 @@
+"""Tables of positions that a program fills itself: `rows[v] = v * 2 + 1`, then `x[rows[i]]`.
+
+A read of such a table is replaced by what the table holds there, so that positions are formulas.
+Whether the read sees that store, and not another one or none, is asked of the dataflow later:
+`Safety` goes through all that was taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from blockwright import ir
+
+
+class Taken(msgspec.Struct, frozen=True, eq=False):
+    """A read, and the formula that was put in its place."""
+
+    read: ir.BufferLoad
+    formula: ir.Expr
+
+
+class Tables:
+    """Buffers of integers that one store fills with a formula of the position."""
+
+    def __init__(self, func: ir.PrimFunc) -> None:
+        self.formulas: dict[ir.Buffer, tuple[tuple[ir.Var, ...], ir.Expr]] = {}
+        parameters = set(func.buffers)
+        stores: dict[ir.Buffer, list[ir.BufferStore]] = {}
+        for store in ir.collect(func.body, ir.BufferStore):
+            stores.setdefault(store.buffer, []).append(store)
+        views = {v.source.buffer for b in ir.blocks(func.body) for v in b.match_buffers}
+        for buffer, found in stores.items():
+            if buffer.dtype.is_int and len(found) == 1 and buffer not in parameters | views:
+                self._add(buffer, found[0])
+
+    def _add(self, buffer: ir.Buffer, store: ir.BufferStore) -> None:
+        at = tuple(i for i in store.indices if isinstance(i, ir.Var))
+        if len(set(at)) != buffer.ndim or store.predicate is not None:
+            return
+        if not ir.collect(store.value, ir.BufferLoad):
+            self.formulas[buffer] = at, store.value
+
+    def take(self, expr: ir.Expr) -> tuple[ir.Expr, tuple[Taken, ...]]:
+        """An expression with reads of tables replaced, and those reads."""
+        if not self.formulas:
+            return expr, ()
+        taken: list[Taken] = []
+
+        def visit(node: ir.Node) -> Any:
+            if isinstance(node, ir.Buffer):
+                return node
+            if isinstance(node, ir.Call) and node.op == "if_then_else":
+                test, yes, no = node.args  # what is not read everywhere is left to the dataflow
+                return node.replace(args=(visit(test), yes, no))
+            made = node.map_children(visit)
+            if not isinstance(made, ir.BufferLoad) or made.predicate is not None:
+                return made
+            known = self.formulas.get(made.buffer)
+            if known is None or made.dtype.lanes > 1:
+                return made
+            at, value = known
+            formula = ir.substitute(value, dict(zip(at, made.indices, strict=True)))
+            if ir.collect(formula, ir.BufferLoad):
+                return made
+            taken.append(Taken(made, formula))
+            return formula
+
+        return visit(expr), tuple(taken)

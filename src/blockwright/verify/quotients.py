@@ -1,0 +1,278 @@
+"""Index expressions with quotients by sizes, resolved where ranges of variables allow it.
+
+    (q * m + r) // m = q    and    (q * m + r) % m = r,    where 0 <= r < m
+
+Variables run from zero to below an extent, which is a polynomial of sizes; sizes are at least one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from blockwright import ir
+from blockwright.verify.affine import constant
+from blockwright.verify.polynomial import Atom, Poly, number, of_atom
+
+INDEX = ir.dtype_of("int64")
+
+
+STEPS = 20_000
+"""How often polynomials of one program are compared with zero, before none are any more."""
+MOST_TERMS = 60
+"""How long a sum may become; longer ones are left as they are."""
+
+
+class Quotients:
+    """Polynomials of the expressions of one program.
+
+    Attributes:
+        least: size → its least value.
+    """
+
+    def __init__(self, least: Mapping[ir.Var, int]) -> None:
+        self.least = least
+        self._atoms: dict[Any, Atom] = {}
+        self._extents: dict[Atom, Poly] = {}
+        self._left = STEPS
+
+    # ------------------------------------------------------------------ atoms
+    def of_variable(self, var: ir.Var) -> Atom:
+        return self._atom("size" if var in self.least else "var", var)
+
+    def bound(self, var: ir.Var, extent: Poly) -> None:
+        """From now on a variable is known to run from zero to below an extent."""
+        self._extents[self.of_variable(var)] = extent
+
+    def _atom(self, kind: str, content: Any) -> Atom:
+        key = (kind, content)
+        if key not in self._atoms:
+            self._atoms[key] = Atom(len(self._atoms), kind, content)
+        return self._atoms[key]
+
+    # ------------------------------------------------------------------ expressions
+    def poly(self, expr: ir.Expr) -> Poly:
+        """An index expression, quotients resolved."""
+        match expr:
+            case ir.IntImm():
+                return number(expr.value)
+            case ir.Var():
+                return self._variable(expr)
+            case ir.Cast() if expr.type.is_int and expr.type.bits >= 32 and expr.value.dtype.is_int:
+                return self.poly(expr.value)
+            case ir.Add():
+                return self.poly(expr.a) + self.poly(expr.b)
+            case ir.Sub():
+                return self.poly(expr.a) - self.poly(expr.b)
+            case ir.Mul():
+                return self.poly(expr.a) * self.poly(expr.b)
+            case ir.FloorDiv():
+                return self.divided(self.poly(expr.a), self.poly(expr.b))[0]
+            case ir.FloorMod():
+                return self.divided(self.poly(expr.a), self.poly(expr.b))[1]
+            case ir.Min() | ir.Max():
+                return self._extreme(expr)
+            case _:
+                return of_atom(self._atom("expr", expr))
+
+    def _variable(self, var: ir.Var) -> Poly:
+        atom = self.of_variable(var)
+        extent = self._extents.get(atom)
+        return number(0) if extent is not None and extent.value == 1 else of_atom(atom)
+
+    def _extreme(self, expr: ir.Min | ir.Max) -> Poly:
+        a, b = self.poly(expr.a), self.poly(expr.b)
+        least, greatest = (a, b) if self.never_negative(b - a) else (
+            (b, a) if self.never_negative(a - b) else (None, None))  # fmt: skip
+        known = least if isinstance(expr, ir.Min) else greatest
+        kind = "min" if isinstance(expr, ir.Min) else "max"
+        return of_atom(self._atom(kind, (a, b))) if known is None else known
+
+    def divided(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+        """Quotient and remainder, as atoms where they cannot be resolved."""
+        if by.value == 1:
+            return poly, number(0)
+        if by.value is not None and by.value <= 0:
+            return self._unresolved(poly, by)
+        whole, rest = self._taken_out(poly, by)
+        if self._below(rest, by):
+            return whole, rest
+        quotient, remainder = self._unresolved(rest, by)
+        return whole + quotient, remainder
+
+    def digits(self, poly: Poly, by: Poly) -> tuple[Poly, Poly] | None:
+        """Quotient and remainder; None where they cannot be resolved."""
+        whole, rest = self._taken_out(poly, by)
+        return (whole, rest) if self._below(rest, by) else None
+
+    def _taken_out(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+        """What is divided without rest, and what is left."""
+        whole, rest = number(0), number(0)
+        for product, count in poly.terms.items():
+            term = Poly({product: count})
+            quotient = term.over(by) if len(by.terms) == 1 else None
+            whole, rest = (whole + quotient, rest) if quotient is not None else (whole, rest + term)
+        return self._by_cofactors(rest, by) if len(by.terms) > 1 else (whole, rest)
+
+    def _by_cofactors(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+        """Division by a sum: of what each variable is multiplied with."""
+        whole, rest = number(0), poly
+        for atom in poly.atoms():
+            if atom.kind == "size":
+                continue
+            factor, _ = rest.parted(atom)
+            quotient = factor.over(by)
+            if quotient is not None:
+                whole, rest = whole + of_atom(atom) * quotient, rest - of_atom(atom) * factor
+        quotient = rest.over(by)
+        return (whole, rest) if quotient is None else (whole + quotient, number(0))
+
+    def _unresolved(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+        return of_atom(self._atom("//", (poly, by))), of_atom(self._atom("%", (poly, by)))
+
+    # ------------------------------------------------------------------ what is known
+    def _below(self, poly: Poly, limit: Poly) -> bool:
+        return self.never_negative(poly) and self.never_negative(limit - poly - number(1))
+
+    def extent(self, atom: Atom) -> Poly | None:
+        """An atom is at least zero and less than this; None when that is not known."""
+        if atom in self._extents:
+            return self._extents[atom]
+        if atom.kind == "%" and self.never_negative(atom.content[1] - number(1)):
+            return atom.content[1]
+        if atom.kind == "//":
+            poly, by = atom.content
+            inner = poly.atom
+            above = None if inner is None else self.extent(inner)
+            return None if above is None or by.value is None else above.over(by)
+        return None
+
+    def never_negative(self, poly: Poly, depth: int = 12) -> bool:
+        """Whether a polynomial is at least zero for all values of its atoms."""
+        self._left -= 1
+        if depth == 0 or self._left < 0:
+            return False
+        for atom in poly.atoms():
+            if atom.kind == "size":
+                continue
+            extent = self.extent(atom)
+            factor, rest = poly.parted(atom)
+            if extent is None or atom in factor.atoms():
+                return False
+            if self.never_negative(factor, depth - 1):
+                return self.never_negative(rest, depth - 1)
+            if self.never_negative(number(0) - factor, depth - 1):
+                return self.never_negative(rest + factor * (extent - number(1)), depth - 1)
+            return False
+        moved = number(0)  # sizes as numbers from zero on
+        for product, count in poly.terms.items():
+            term = number(count)
+            for atom in product:
+                term = term * (of_atom(atom) + number(self.least[atom.content]))
+            moved = moved + term
+        return all(count >= 0 for count in moved.terms.values())
+
+    def truth(self, test: ir.LT | ir.LE | ir.GT | ir.GE) -> bool | None:
+        """Whether a comparison always holds, or never; None when that is not known."""
+        a, b = self.poly(test.a), self.poly(test.b)
+        if isinstance(test, (ir.GT, ir.GE)):
+            a, b = b, a
+        strict = number(1 if isinstance(test, (ir.LT, ir.GT)) else 0)
+        if self.never_negative(b - a - strict):
+            return True
+        return False if self.never_negative(a - b - number(1) + strict) else None
+
+    # ------------------------------------------------------------------ back to expressions
+    def expression(self, poly: Poly) -> ir.Expr:
+        """A polynomial as an index expression."""
+        found: ir.Expr | None = None
+        for product, count in poly.terms.items():
+            term: ir.Expr | None = None
+            for atom in product:
+                one = self._of_atom(atom)
+                term = one if term is None else ir.Mul(term, one)
+            scale = ir.IntImm(count, INDEX)
+            made = scale if term is None else term if count == 1 else ir.Mul(term, scale)
+            found = made if found is None else ir.Add(found, made)
+        return ir.IntImm(0, INDEX) if found is None else found
+
+    def _of_atom(self, atom: Atom) -> ir.Expr:
+        if isinstance(atom.content, ir.Expr):
+            return atom.content
+        a, b = (self.expression(part) for part in atom.content)
+        made = {"//": ir.FloorDiv, "%": ir.FloorMod, "min": ir.Min, "max": ir.Max}
+        return made[atom.kind](a, b)
+
+
+def is_hard(node: ir.Node) -> bool:
+    """Whether an index expression divides by a size or multiplies variables: isl knows neither."""
+    if isinstance(node, (ir.FloorDiv, ir.FloorMod)):
+        hard = constant(node.b) is None
+    elif isinstance(node, ir.Mul):
+        hard = constant(node.a) is None and constant(node.b) is None
+    else:
+        return False
+    return hard and node.dtype.is_int and _is_index(node)
+
+
+def _is_index(node: ir.Node) -> bool:
+    if isinstance(node, (ir.Var, ir.IntImm)):
+        return True
+    arithmetic = (ir.Add, ir.Sub, ir.Mul, ir.FloorDiv, ir.FloorMod, ir.Min, ir.Max, ir.Cast)
+    return isinstance(node, arithmetic) and all(map(_is_index, node.children()))
+
+
+def hard_parts(node: ir.Node) -> list[ir.Expr]:
+    """The expressions of that kind below a node."""
+    found: list[ir.Expr] = []
+    stack: list[ir.Node] = [node]
+    while stack:
+        one = stack.pop()
+        if is_hard(one) and isinstance(one, ir.Expr):
+            found.append(one)
+        if not isinstance(one, ir.Buffer):
+            stack += one.children()[::-1]
+    return found
+
+
+def index_roots(node: ir.Node) -> list[ir.Expr]:
+    """Whole index expressions below a node that have hard parts, and those parts that divide."""
+    found: list[ir.Expr] = []
+    stack: list[ir.Node] = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, ir.Buffer):
+            continue
+        if isinstance(one, ir.Expr) and _is_index(one):
+            parts = hard_parts(one)
+            if parts:
+                divisions = (p for p in parts if isinstance(p, (ir.FloorDiv, ir.FloorMod)))
+                found += [one, *divisions]
+            continue
+        stack += one.children()[::-1]
+    return found
+
+
+class Simplify:
+    """Rewrites hard index expressions, or every one; a function from nodes to nodes."""
+
+    def __init__(self, quotients: Quotients, every: bool = False) -> None:
+        self.quotients = quotients
+        self.every = every
+
+    def __call__(self, node: Any) -> Any:
+        if isinstance(node, (ir.Buffer, ir.Var, ir.IntImm)):
+            return node
+        if not (self.every or hard_parts(node)):
+            return node
+        if isinstance(node, ir.Expr) and node.dtype.is_int and _is_index(node):
+            return self.quotients.expression(self.quotients.poly(node))
+        if (
+            isinstance(node, (ir.LT, ir.LE, ir.GT, ir.GE))
+            and _is_index(node.a)
+            and _is_index(node.b)
+        ):
+            held = self.quotients.truth(node)
+            if held is not None:
+                return ir.const(held, "bool")
+        return node.map_children(self)

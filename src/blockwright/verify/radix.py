@@ -1,0 +1,276 @@
+"""Fused loops over symbolic sizes are taken apart into their digits, split ones are one again.
+
+    for f in range(n * m):                      for a in range(n):
+        A[f // m, f % m] = …            →           for b in range(m):
+                                                        A[a, b] = …
+
+    for f0 in range((n + t - 1) // t):
+        for f1 in range(t):             →       for f in range(n):
+            if f0 * t + f1 < n:                     A[f] = …
+                A[f0 * t + f1] = …
+
+So are block iterators. A loop over `f` and the two loops over its digits run the same iterations in
+the same order, and so do the split loops and the one; what does not fit stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from blockwright import ir
+from blockwright.verify.axes import split_axes
+from blockwright.verify.polynomial import Atom, Poly, number, of_atom
+from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts, index_roots
+
+ROUNDS = 6
+"""Taking an iterator apart may let the loop that it is bound to be taken apart, and so on."""
+
+
+def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
+    """A program with as few products and quotients of sizes as can be.
+
+    Args:
+        least: size → its least value, at least one.
+    """
+    digits: set[ir.Var] = set()
+    for _ in range(ROUNDS):
+        if not hard_parts(func.body):
+            break
+        made = func.replace(body=_Radix(least, digits).stmt(_NoRegions()(func.body)))
+        if ir.structural_equal(made.body, func.body):
+            break
+        func = made
+    return split_axes(func, Quotients(least))
+
+
+class _NoRegions(ir.Mutator):
+    """Leaves out what blocks say that they read and write."""
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        return self.descend(node.replace(reads=(), writes=()))
+
+
+class _Radix:
+    """One walk over a program, from the outside in.
+
+    Attributes:
+        digits: loops that others were taken apart into; they are not joined again.
+    """
+
+    def __init__(self, least: Mapping[ir.Var, int], digits: set[ir.Var]) -> None:
+        self.digits = digits
+        self.known = Quotients(least)
+        self.simplify = Simplify(self.known)
+
+    def stmt(self, stmt: ir.Stmt) -> Any:
+        if isinstance(stmt, ir.For):
+            return self._loop(stmt)
+        if isinstance(stmt, ir.BlockRealize):
+            return self._block(stmt)
+        return stmt.map_children(lambda c: self.stmt(c) if isinstance(c, ir.Stmt)
+                                 else self.simplify(c))  # fmt: skip
+
+    # ------------------------------------------------------------------ loops
+    def _loop(self, node: ir.For) -> ir.Stmt:
+        free = ir.is_const_int(node.min, 0) and not _is_shared(node)
+        extent = self.known.poly(node.extent)
+        if free and hard_parts(node.body):
+            plain = node.kind in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
+            if plain and extent.value == 1:
+                return self.stmt(ir.substitute(node.body, {node.loop_var: node.min}))
+            made = (self._narrowed(node, extent) or self._joined(node, extent)
+                    or self._apart(node, extent))  # fmt: skip
+            if made is not None:
+                return self._loop(made)
+        if free:
+            self.known.bound(node.loop_var, extent)
+        return node.replace(extent=self.simplify(node.extent), body=self.stmt(node.body))
+
+    def _narrowed(self, node: ir.For, extent: Poly) -> ir.For | None:
+        """A loop without the iterations that a condition on its variable alone leaves empty."""
+        atom = self.known.of_variable(node.loop_var)
+        for test in ir.collect(node.body, ir.LT):
+            if not (test.a.dtype.is_int and self.known.poly(test.a).atom is atom):
+                continue
+            limit = self.known.poly(test.b)
+            sizes = all(a.kind == "size" for a in limit.atoms())
+            less = sizes and limit != extent and self.known.never_negative(extent - limit)
+            if less and self._guarded(node.body, limit - of_atom(atom)):
+                return node.replace(extent=self.known.expression(limit))
+        return None
+
+    def _apart(self, node: ir.For, extent: Poly) -> ir.For | None:
+        """Loops over two digits of a loop that is divided by the number of the lower ones."""
+        found = self._digits(node.loop_var, extent, node.body)
+        if found is None:
+            return None
+        high, low, count, base = found
+        self.digits |= {high, low}
+        body = ir.substitute(node.body, {node.loop_var: self._sum(high, base, low)})
+        kind = ir.ForKind.SERIAL if node.kind is ir.ForKind.UNROLLED else node.kind
+        lower = None if node.thread is None else node.thread.replace(
+            thread_tag=f"{node.thread.thread_tag}/{self.known.expression(base)!r}")  # fmt: skip
+        inner = ir.For(low, node.min, self.known.expression(base), kind, body, lower)
+        return ir.For(high, node.min, self.known.expression(count), kind, inner, node.thread)
+
+    def _digits(
+        self, var: ir.Var, extent: Poly, inside: ir.Node
+    ) -> tuple[ir.Var, ir.Var, Poly, Poly] | None:
+        """(variables of two digits, how many values each has), when a variable is divided."""
+        atom = self.known.of_variable(var)
+        bases = sorted(dict.fromkeys(self._divisors(atom, inside)), key=_size, reverse=True)
+        for base in bases:
+            count = extent.over(base)
+            if count is not None and count.value != 1 and base.value != 1:
+                high, low = (ir.Var(f"{var.name}_{k}", INDEX) for k in range(2))
+                return high, low, count, base
+        return None
+
+    def _divisors(self, atom: Atom, inside: ir.Node) -> Iterator[Poly]:
+        """What a variable is divided by, or by what its quotient by a number is."""
+        for part in hard_parts(inside):
+            if not isinstance(part, (ir.FloorDiv, ir.FloorMod)):
+                continue
+            divided, by = self.known.poly(part.a), self.known.poly(part.b)
+            one = divided.atom
+            if one is atom:
+                yield by
+            elif one is not None and one.kind == "//" and one.content[0].atom is atom:
+                yield by * one.content[1]
+
+    def _sum(self, high: ir.Var, base: Poly, low: ir.Var) -> ir.Expr:
+        return ir.Add(ir.Mul(high, self.known.expression(base)), low)
+
+    def _joined(self, outer: ir.For, count: Poly) -> ir.For | None:
+        """One loop for two that are used by `outer * extent + inner` alone."""
+        inner = outer.body
+        if not (isinstance(inner, ir.For) and ir.is_const_int(inner.min, 0)):
+            return None
+        if any(f.thread is not None for f in (outer, inner)) or outer.loop_var in self.digits:
+            return None
+        high, low = (self.known.of_variable(f.loop_var) for f in (outer, inner))
+        base = self.known.poly(inner.extent)
+        if not self._together(high, low, base, inner.body):
+            return None
+        whole = self._whole(count, base)
+        guard = whole is not None
+        extent = count * base if whole is None else whole
+        if not guard and any(a.kind not in ("size", "var") for a in extent.atoms()):
+            return None
+        if guard and not self._guarded(inner.body, extent - of_atom(high) * base - of_atom(low)):
+            return None
+        var = ir.Var(f"{outer.loop_var.name}_{inner.loop_var.name}", INDEX)
+        self.known.bound(var, extent)
+        rest = ir.Sub(var, ir.Mul(outer.loop_var, self.known.expression(base)))
+        body = Simplify(self.known, every=True)(ir.substitute(inner.body, {inner.loop_var: rest}))
+        if ir.uses_var(body, outer.loop_var):
+            return None
+        kind = outer.kind if outer.kind is not ir.ForKind.SERIAL else inner.kind
+        kind = ir.ForKind.SERIAL if kind is ir.ForKind.UNROLLED else kind
+        return ir.For(var, outer.min, self.known.expression(extent), kind, body)
+
+    def _together(self, high: Atom, low: Atom, base: Poly, inside: ir.Node) -> bool:
+        """Whether something hard is made of the sum of both loops."""
+        for root in index_roots(inside):
+            poly = self.known.poly(root)
+            if high in poly.atoms() and low in poly.atoms():
+                if poly.parted(high)[0] == base * poly.parted(low)[0]:
+                    return True
+            elif isinstance(root, (ir.FloorDiv, ir.FloorMod)):
+                divided = self.known.poly(root.a)
+                if (
+                    low in divided.atoms()
+                    and divided.parted(high)[0] == base * divided.parted(low)[0]
+                ):
+                    return True
+        return False
+
+    def _whole(self, count: Poly, base: Poly) -> Poly | None:
+        """The number of iterations that are cut into parts of some size, rounded up."""
+        for atom in count.atoms():
+            more = (count - of_atom(atom)).value
+            if atom.kind == "//" and atom.content[1] == base and more is not None:
+                return atom.content[0] + number(1) + base * number(more - 1)
+        return None
+
+    def _guarded(self, stmt: ir.Stmt, positive: Poly) -> bool:
+        """Whether all work of a statement is under the condition that something is positive."""
+        match stmt:
+            case ir.SeqStmt():
+                return all(self._guarded(s, positive) for s in stmt.seq)
+            case ir.For():
+                return self._guarded(stmt.body, positive)
+            case ir.BlockRealize():
+                return any(self._says(c, positive) for c in ir.conditions(stmt.predicate))
+            case ir.IfThenElse():
+                held = any(self._says(c, positive) for c in ir.conditions(stmt.condition))
+                return held and stmt.else_case is None
+            case _:
+                return False
+
+    def _says(self, condition: ir.Expr, positive: Poly) -> bool:
+        if not isinstance(condition, ir.LT):
+            return False
+        return self.known.poly(condition.b) - self.known.poly(condition.a) == positive
+
+    # ------------------------------------------------------------------ blocks
+    def _block(self, node: ir.BlockRealize) -> ir.Stmt:
+        block = node.block
+        for k, it in enumerate(block.iter_vars):
+            if not ir.is_const_int(it.dom.min, 0):
+                continue
+            extent = self.known.poly(it.dom.extent)
+            found = self._digits(it.var, extent, _inside(block))
+            if found is not None:
+                return self._block(self._iterators(node, k, found))
+            bound = self.known.poly(node.iter_values[k]).atom
+            least = None if bound is None else self.known.extent(bound)
+            self.known.bound(it.var, extent if least is None else least)
+        iters = tuple(it.replace(dom=self._range(it.dom)) for it in block.iter_vars)
+        views = tuple(m.map_children(self.simplify) for m in block.match_buffers)
+        init = None if block.init is None else self.stmt(block.init)
+        made = block.replace(iter_vars=iters, match_buffers=views, init=init,
+                             body=self.stmt(block.body))  # fmt: skip
+        values = tuple(map(self.simplify, node.iter_values))
+        return ir.BlockRealize(values, self.simplify(node.predicate), made)
+
+    def _range(self, dom: ir.Range) -> ir.Range:
+        return ir.Range(self.simplify(dom.min), self.simplify(dom.extent))
+
+    def _iterators(self, node: ir.BlockRealize, k: int,
+                   digits: tuple[ir.Var, ir.Var, Poly, Poly]) -> ir.BlockRealize:  # fmt: skip
+        """A block with two digits in the place of an iterator."""
+        high, low, count, base = digits
+        block, old = node.block, node.block.iter_vars[k]
+        changes = {old.var: self._sum(high, base, low)}
+        made: list[ir.IterVar] = []
+        for var, extent in ((high, count), (low, base)):
+            dom = ir.Range(old.dom.min, self.known.expression(extent))
+            made.append(ir.IterVar(var, dom, old.iter_type))
+        size, value = self.known.expression(base), node.iter_values[k]
+        values = [*node.iter_values]
+        values[k : k + 1] = [ir.FloorDiv(value, size), ir.FloorMod(value, size)]
+        iters = [*block.iter_vars]
+        iters[k : k + 1] = made
+        inside = ir.substitute(block.replace(iter_vars=()), changes)
+        return ir.BlockRealize(tuple(values), ir.substitute(node.predicate, changes),
+                               inside.replace(iter_vars=tuple(iters)))  # fmt: skip
+
+
+def _size(base: Poly) -> tuple[int, int]:
+    """Larger for what is a multiple."""
+    product = max(base.terms, key=len, default=())
+    return len(product), base.terms.get(product, 0)
+
+
+def _is_shared(loop: ir.For) -> bool:
+    """Whether other loops below are the same threads."""
+    if loop.thread is None:
+        return False
+    tags = [f.thread.thread_tag for f in ir.loops(loop.body) if f.thread is not None]
+    return loop.thread.thread_tag in tags
+
+
+def _inside(block: ir.Block) -> ir.Node:
+    return block.replace(iter_vars=())

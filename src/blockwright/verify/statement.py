@@ -1,0 +1,84 @@
+"""Statements: one store with the instances that run it."""
+
+from __future__ import annotations
+
+import islpy as isl
+import msgspec
+
+from blockwright import ir
+from blockwright.verify.frame import Frame
+from blockwright.verify.positions import Taken
+from blockwright.verify.tuples import Combination, Joint
+
+COMBINERS: dict[type[ir.Expr], str] = {
+    ir.Add: "+", ir.Mul: "*", ir.Min: "min", ir.Max: "max", ir.And: "and", ir.Or: "or",
+}  # fmt: skip
+
+
+class Group(msgspec.Struct, frozen=True, eq=False):
+    """The updates of the components of one step on a tuple."""
+
+    step: Joint
+    combination: Combination
+    statements: list[Statement]
+
+
+class Statement:
+    """One store, with the instances that run it.
+
+    Attributes:
+        frame: its instances.
+        buffer: what it writes.
+        write: instance → element.
+        combiner: of an update, the operation that combines; empty for a plain store.
+        value: what is stored, or combined; None for what a parameter holds at entry.
+        atomic: whether it is an atomic update.
+        block: the block that holds it; `init` when it is that block's initial value.
+        taken: reads of tables of positions that were replaced by what the table holds there.
+    """
+
+    def __init__(self, frame: Frame, buffer: ir.Buffer, write: isl.Map, value: ir.Expr | None,
+                 combiner: str = "", atomic: bool = False, block: ir.Block | None = None,
+                 init: bool = False) -> None:  # fmt: skip
+        self.frame = frame
+        self.buffer = buffer
+        self.write = write
+        self.value = value
+        self.combiner = combiner
+        self.atomic = atomic
+        self.block = block
+        self.init = init
+        self.plain: tuple[ir.Expr, ...] | None = None
+        self.indices: tuple[ir.Expr, ...] = ()
+        self.group: Group | None = None
+        self.taken: tuple[Taken, ...] = ()
+
+
+def updated(store: ir.BufferStore, value: ir.Expr) -> tuple[str, ir.Expr]:
+    """The combiner of an update and what is combined; ("", value) for any other store."""
+    cls = type(value)
+    combiner = COMBINERS.get(cls)
+    if combiner is None:
+        return "", value
+    parts: list[ir.Expr] = []
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if type(node) is cls and isinstance(node, (ir.BinaryOp, ir.And, ir.Or)):
+            stack += [node.b, node.a]
+        else:
+            parts.append(node)
+    own = [k for k, part in enumerate(parts) if _is_element(part, store)]
+    if len(own) != 1:
+        return "", value
+    del parts[own[0]]
+    rest = parts[0]
+    for part in parts[1:]:
+        rest = cls(rest, part)  # pyright: ignore[reportCallIssue]
+    return combiner, rest
+
+
+def _is_element(node: ir.Expr, store: ir.BufferStore) -> bool:
+    return (isinstance(node, ir.BufferLoad) and node.buffer is store.buffer
+            and node.predicate is None and len(node.indices) == len(store.indices)
+            and all(map(ir.structural_equal, node.indices, store.indices)))  # fmt: skip

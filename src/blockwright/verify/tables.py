@@ -1,0 +1,77 @@
+"""Reads at positions that are values: `x[rows[i]]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+
+import islpy as isl
+
+from blockwright.verify.frame import Extended
+from blockwright.verify.operators import apply
+from blockwright.verify.value import Alternative, Leaf, Skeleton, Sum, Term, Value, operands
+
+
+class Table:
+    """What a read at positions that are values finds at each position.
+
+    An operator of what is chosen is what is chosen of its results: trees are chosen leaf by leaf.
+
+    Attributes:
+        wide: the instances at every position.
+        positions: the values of the positions.
+        where: the instances that read.
+    """
+
+    def __init__(self, wide: Extended, positions: list[Value], where: isl.Set) -> None:
+        self.positions = positions
+        self.where = where
+        self.everywhere = wide.shrink.intersect_range(where).reverse()
+        self.place = Leaf(wide.relation(wide.added))
+
+    def chosen(self, value: Value) -> Value:
+        """The one of many values that the positions choose."""
+        terms = [Term(self.everywhere.intersect_range(a.where), a.skeleton, (self.place, *a.leaves))
+                 for a in value]  # fmt: skip
+        total = Leaf(total=Sum("gather", tuple(terms)))
+        table = [Alternative(self.where, ("sum", "gather"), (total,))]
+        return apply(("gather",), [*self.positions, table], self.where)
+
+    def tree(self, skeleton: Skeleton, leaves: Iterator[Leaf]) -> Value:
+        """The same for a value that is one operator tree at all positions."""
+        parts = operands(skeleton)
+        if parts and skeleton[0] != "part":
+            operator = skeleton[: len(skeleton) - len(parts)]
+            return apply(operator, [self.tree(part, leaves) for part in parts], self.where)
+        if skeleton[0] not in ("in", "int", "sum", "part"):
+            return [Alternative(self.where, skeleton)]
+        leaf = next(leaves)
+        if leaf.at is not None:
+            alike = self.everywhere.apply_range(leaf.at)
+            if alike.is_single_valued():  # at all positions
+                return [Alternative(self.where, skeleton, (Leaf(alike, number=leaf.number),))]
+        return self.chosen([Alternative(self.everywhere.range(), skeleton, (leaf,))])
+
+
+def united(value: Value) -> Alternative | None:
+    """The one operator tree that a value is everywhere; None when it is several."""
+    first = value[0]
+    if any(one.skeleton != first.skeleton for one in value) or is_undefined(first.skeleton):
+        return None
+    if len(value) == 1:
+        return first
+    leaves: list[Leaf] = []
+    for column in zip(*(one.leaves for one in value), strict=True):
+        both = zip(column, value, strict=True)
+        parts = [leaf.at.intersect_domain(one.where) for leaf, one in both if leaf.at is not None]
+        if len(parts) != len(value):
+            return None
+        number = column[0].number if len({leaf.number for leaf in column}) == 1 else None
+        leaves.append(Leaf(reduce(lambda a, b: a.union(b), parts), number=number))
+    where = reduce(lambda a, b: a.union(b), (one.where for one in value))
+    return Alternative(where, first.skeleton, tuple(leaves))
+
+
+def is_undefined(skeleton: Skeleton) -> bool:
+    """Whether a value has a part that nobody wrote."""
+    return skeleton[0] == "undefined" or any(map(is_undefined, operands(skeleton)))
