@@ -20,7 +20,8 @@ from blockwright.testing.moves import (
     storage,
     threads,
 )
-from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally, check
+from blockwright.testing.moves.checks import check
+from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally
 
 MOVES: dict[str, Move] = {
     **blocks.MOVES,
