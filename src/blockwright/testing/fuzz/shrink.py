@@ -10,7 +10,6 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.regions import block_access_regions
-from blockwright.support import BlockwrightError
 from blockwright.testing.mutants import replaced
 
 _OUTPUTS = "num_outputs"
@@ -18,12 +17,11 @@ _OUTPUTS = "num_outputs"
 
 def smaller(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
     """Programs with one thing less, the largest steps first."""
-    for made in (_fewer_statements, _fewer_parameters, _no_symbols, _smaller_sizes,
-                 _simpler_values):  # fmt: skip
-        try:
-            yield from made(func)
-        except BlockwrightError:
-            continue  # no program came out
+    yield from _fewer_statements(func)
+    yield from _fewer_parameters(func)
+    yield from _no_symbols(func)
+    yield from _smaller_sizes(func)
+    yield from _simpler_values(func)
 
 
 # ------------------------------------------------------------------------------------ statements
@@ -48,8 +46,8 @@ def _repaired(func: ir.PrimFunc) -> ir.PrimFunc:
     kept = [b for b in func.buffers if b in used]
     inputs = [b for b in kept if b not in written] + homeless
     results = [b for b in kept if b in written]
-    pairs = [(handles.get(b) or ir.var(f"{b.name}_handle", "handle"), b)
-             for b in [*inputs, *results]]  # fmt: skip
+    handles |= {b: ir.var(f"{b.name}_handle", "handle") for b in homeless}
+    pairs = [(handles[b], b) for b in [*inputs, *results]]
     scalars = [p for p in func.params if p not in dict(func.buffer_map)]
     attrs = {**func.attrs, _OUTPUTS: len(results)} if _OUTPUTS in func.attrs else func.attrs
     params = (*(handle for handle, _ in pairs), *scalars)
@@ -83,7 +81,8 @@ def _fewer_parameters(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
 def _no_symbols(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
     names = {v.name for b in func.buffers for n in b.shape for v in ir.free_vars(n)}
     for name in sorted(names):
-        for value in (2, 3, 5):
+        low = int(func.attrs.get("tir_var_lower_bound", {}).get(name, 1))
+        for value in (low, low + 1, low + 2):
             yield func.specialize({name: value})
 
 

@@ -18,6 +18,7 @@ from blockwright.testing.moves import (
     overlap,
     reduction,
     storage,
+    tensor,
     threads,
 )
 from blockwright.testing.moves.checks import check
@@ -30,8 +31,9 @@ MOVES: dict[str, Move] = {
     **movement.MOVES,
     **overlap.MOVES,
     **reduction.MOVES,
-    **threads.MOVES,
     **storage.MOVES,
+    **tensor.MOVES,
+    **threads.MOVES,
 }
 """Method of the schedule → how to try it."""
 
