@@ -95,6 +95,7 @@ def failure(case: Case) -> str | None:
     try:
         check_well_formed(case.program)
         Reference(case.program, seed=case.seed)
+        check_text(case.program)  # the report is a text
     except Exception:  # noqa: BLE001  a program without a meaning has no wrong schedule
         return None
     sch = Schedule(case.program, verify="full")
