@@ -179,5 +179,5 @@ def intrinsic(a: T.handle, b: T.handle):
     assert isinstance(func, ir.PrimFunc)
     sch = Schedule(func, verify="full")
     with pytest.raises(ScheduleError, match="starts at 2, v of the intrinsic at 0") as caught:
-        sch.tensorize(sch.get_loops("B")[0], name)
+        sch.tensorize(sch.get_loops("B")[0], name, preserve_unit_iters=False)
     assert caught.value.code == "BW327"

@@ -39,9 +39,8 @@ def off(found: Any) -> Any:
     if isinstance(found, IndexMap):
         return IndexMap(found.initial, off(found.final), found.separators)
     if isinstance(found, dict):
-        return {
-            key: off(value) if k == 0 else value for k, (key, value) in enumerate(found.items())
-        }
+        first = next(iter(found), None)
+        return {key: off(value) if key is first else value for key, value in found.items()}
     if isinstance(found, (tuple, list)):
         parts = [off(part) if k == 0 else part for k, part in enumerate(found)]
         return type(found)(parts)

@@ -215,9 +215,5 @@ def _inverses(call: ast.Call) -> Iterator[_Spot]:
     """What an inverse gives, one off."""
     text = ast.unparse(call)
     name = ast.unparse(call.func)
-    if (
-        name.endswith("inverse_map")
-        or "inverse" in name.rsplit(".", 1)[-1]
-        or (name.endswith("inverse.apply"))
-    ):
+    if name.endswith(("inverse_map", "inverse.apply")) or "inverse" in name.rsplit(".", 1)[-1]:
         yield _Spot(call, "inverse", text, f"{HELPER}.off({text})")
