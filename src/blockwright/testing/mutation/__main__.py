@@ -43,7 +43,11 @@ def main() -> int:
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
     argued = json.loads(ARGUED.read_text(encoding="utf-8"))
-    sys.stdout.write(page(results, argued, options.tests, options.programs))
+    text = page(results, argued, options.tests, options.programs)
+    if options.page is not None:
+        options.page.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
     wrong = problems(results, argued, whole=not options.only)
     for line in wrong:
         _say(line)
@@ -81,6 +85,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tests", nargs="*", default=["tests/schedule"],
                         help="tests to gather uses from, too")  # fmt: skip
     parser.add_argument("--only", nargs="*", help="modules, by their last names")
+    parser.add_argument("--page", type=Path, help="where to write the page; else it is printed")
     parser.add_argument("--json", type=Path, help="where to write each fault with what became of "
                         "its uses")  # fmt: skip
     return parser.parse_args()
