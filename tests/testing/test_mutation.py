@@ -106,4 +106,4 @@ def test_survivors_must_be_argued_and_arguments_must_survive() -> None:
     assert "proved, and differs" in problems([wrong], {}, whole=True)[0]
     text = page([alive, held], {"a": "harmless"}, ["tests"], 3)
     assert "**harmless**" in text
-    assert "| range | 2 | 0 | 1 | 1 | 1 | 1 | 0 | 0 |" in text
+    assert "| range | 2 | 0 | 1 | 1 | 1 | 0 | 1 | 0 | 0 |" in text

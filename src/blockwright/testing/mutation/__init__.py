@@ -8,6 +8,6 @@ and from the tests of the schedule room; a precondition is tried on the uses tha
 other fault on uses that run through its function. `nets` runs one fault on its uses: what the step
 makes goes through the legality checks, the interpreter and the prover.
 
-`python -m blockwright.testing.mutation --page docs/safety-net.md` makes the page of the results; the
-survivors must be those of `argued.json`, each with the reason why it does no harm.
+`python -m blockwright.testing.mutation --page docs/safety-net.md` makes the page of the results;
+the survivors must be those of `argued.json`, each with the reason why it does no harm.
 """

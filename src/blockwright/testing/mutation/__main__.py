@@ -18,7 +18,8 @@ from blockwright.testing.mutation.nets import Catch, examine
 from blockwright.testing.mutation.page import ARGUED, Result, page, problems
 from blockwright.testing.mutation.sites import Mutant, modules, mutants
 
-PER_MUTANT = 20
+PER_MUTANT = 24
+_TESTS = ("tests/schedule/test_schedule_documentation.py", "tests/schedule")
 _SECONDS = 120
 
 
@@ -82,7 +83,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m blockwright.testing.mutation")
     parser.add_argument("--programs", type=int, default=300, help="random programs to gather uses")
     parser.add_argument("--length", type=int, default=12, help="steps tried on each")
-    parser.add_argument("--tests", nargs="*", default=["tests/schedule"],
+    parser.add_argument("--tests", nargs="*", default=list(_TESTS),
                         help="tests to gather uses from, too")  # fmt: skip
     parser.add_argument("--only", nargs="*", help="modules, by their last names")
     parser.add_argument("--page", type=Path, help="where to write the page; else it is printed")

@@ -27,7 +27,7 @@ PER_PLACE = 12
 """Uses kept of each place that refuses."""
 PER_PRIMITIVE = 20
 """Accepted uses kept of each primitive, from players and from tests alike."""
-_LARGEST = 40_000
+_LARGEST = 300_000
 """Instances of a block above which a program takes too long to run."""
 _PACKAGE = "schedule"
 
@@ -42,6 +42,7 @@ class Use(msgspec.Struct, frozen=True, eq=False):
         func, record, targets: the program, the record, what its handles stand for.
         refused: the calls that led to the refusal, outermost first; empty when it was accepted.
         after: the program that came out.
+        test: the test that took the step, if one did.
     """
 
     func: ir.PrimFunc
@@ -49,6 +50,7 @@ class Use(msgspec.Struct, frozen=True, eq=False):
     targets: dict[Handle, Target]
     refused: tuple[Place, ...] = ()
     after: ir.PrimFunc | None = None
+    test: str = ""
 
     @property
     def name(self) -> str:
@@ -103,12 +105,10 @@ class Bank:
                     player.play(length)
 
     def test(self, paths: Sequence[str]) -> None:
-        """Uses by tests, which run here."""
-        import pytest
-
-        with self.recording("tests"), contextlib.redirect_stdout(io.StringIO()):
-            pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-m",
-                         "not fuzz and not slow", *paths])  # fmt: skip
+        """Uses by tests, which run here; of each path as many as are wanted."""
+        for path in paths:
+            with self.recording(path):
+                run_tests([path])
 
     def _note(
         self, record: Primitive, state: State, trace: TracebackType | None,
@@ -126,7 +126,8 @@ class Bank:
             return
         known = getattr(state, "_resolve")  # noqa: B009  what the schedule knows of its handles
         targets = {h: known(h) for h in used_handles(record) if not isinstance(h, ir.Var)}
-        use = Use(state.func, record, targets, places, after)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
+        use = Use(state.func, record, targets, places, after, test)
         for row in rows:
             if len(row) < most:
                 row.append(use)
@@ -169,6 +170,16 @@ class Bank:
         """Uses that a call on these lines has refused."""
         path = str(importlib.import_module(module).__file__)
         return [use for line in lines for use in self.refusals.get((path, line), ())]
+
+
+def run_tests(names: Sequence[str]) -> bool:
+    """Run tests in this process; whether all passed."""
+    import pytest
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-m",
+                            "not fuzz and not slow", *names])  # fmt: skip
+    return code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def _places(trace: TracebackType | None) -> tuple[Place, ...]:

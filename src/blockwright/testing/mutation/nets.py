@@ -11,10 +11,13 @@ from blockwright.schedule import ScheduleError
 from blockwright.support import BlockwrightError
 from blockwright.testing.check import Reference
 from blockwright.testing.moves.checks import check_meaning
-from blockwright.testing.mutation.bank import Use
+from blockwright.testing.mutation.bank import Use, run_tests
 from blockwright.testing.mutation.sites import Mutant
 from blockwright.testing.mutation.switch import switched_on
 from blockwright.verify import verify
+
+TESTS = 4
+"""Tests that are run where nothing else catches a fault."""
 
 
 class Catch(msgspec.Struct):
@@ -27,6 +30,7 @@ class Catch(msgspec.Struct):
         crashed: the step raised what no refusal is.
         differs: the program computes something else on the interpreter.
         refuted, unknown, proved: verdicts on programs that came out.
+        tests: where nothing else caught it, tests that took such steps and now fail.
         missed: programs that differ on the interpreter and were proved: the prover is at fault.
         example: where nothing caught it, the step and the program.
     """
@@ -39,6 +43,7 @@ class Catch(msgspec.Struct):
     refuted: int = 0
     unknown: int = 0
     proved: int = 0
+    tests: int = 0
     missed: int = 0
     example: str = ""
 
@@ -53,7 +58,7 @@ class Catch(msgspec.Struct):
 
     @property
     def caught(self) -> bool:
-        return self.legality or self.proof or self.differs > 0
+        return self.legality or self.proof or self.differs + self.tests > 0
 
     @property
     def reached(self) -> bool:
@@ -67,6 +72,10 @@ def examine(mutant: Mutant, uses: list[Use]) -> Catch:
         _examine(catch, mutant, use)
         if catch.differs and catch.refuted:
             break
+    if catch.reached and not catch.caught:
+        names = list(dict.fromkeys(use.test for use in uses if use.test))[:TESTS]
+        with switched_on(mutant):
+            catch.tests = sum(not run_tests([name]) for name in names)
     return catch
 
 

@@ -45,6 +45,8 @@ programs under random steps and from the tests of the room.
 - **proof**: `bw.verify` of the programs before and after refuted, or could not prove what it proves
   without the fault (`refuted` counts the former alone);
 - **interpreter**: the programs compute different results on random inputs;
+- **tests**: of what the nets above let through, what makes tests fail that took these steps (they
+  expect the refusal, or exactly the program);
 - **no effect**: on all uses the same program came out as without the fault;
 - **not reached**: no use was found that runs through the place.
 
@@ -77,8 +79,8 @@ def page(
 
 
 def _table(results: Sequence[Result], of: Callable[[Result], str]) -> list[str]:
-    lines = ["| | faults | legality | proof | refuted | interpreter | survive | no effect | "
-             "not reached |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = ["| | faults | legality | proof | refuted | interpreter | tests | survive | "
+             "no effect | not reached |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     rows: dict[str, list[Result]] = {}
     for result in results:
         rows.setdefault(of(result).removeprefix("blockwright.schedule."), []).append(result)
@@ -90,6 +92,7 @@ def _table(results: Sequence[Result], of: Callable[[Result], str]) -> list[str]:
             sum(c.proof for c in catches),
             sum(c.refuted > 0 for c in catches),
             sum(c.differs > 0 for c in catches),
+            sum(c.tests > 0 for c in catches),
             sum(r.survives for r in row),
             sum(c.tried > 0 and not c.reached for c in catches),
             sum(not c.tried for c in catches),
