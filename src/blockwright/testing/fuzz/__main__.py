@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from blockwright.testing.fuzz.corpus import Corpus
-from blockwright.testing.fuzz.isolate import Death, in_processes
+from blockwright.testing.fuzz.isolate import Death, in_processes, isolated
 from blockwright.testing.fuzz.native import load_compiler
 from blockwright.testing.fuzz.play import ALL_MOVES, Failure, Played, Settings, play_chunk
 from blockwright.testing.fuzz.report import by_seed
@@ -41,9 +41,7 @@ def main() -> int:
     ):
         known = len(corpus.state.found)
         if isinstance(played, Death):
-            words = f"seeds {first} to {first + CHUNK - 1}: {played.why}"
-            text = by_seed(f"schedule: {played.why}", words, first, repr(settings))
-            played = Played(failures=[Failure(first, f"schedule: {played.why}", words, text)])
+            played = _one_by_one(first, settings)
         corpus.note(first, CHUNK, played)
         taken += played.tally.steps
         compiled += played.native
@@ -57,6 +55,19 @@ def main() -> int:
                      f"too, {len(corpus.open)} failures open, {seconds:.0f} s; in all runs "
                      f"{corpus.tally.steps} and {corpus.state.native}\n")  # fmt: skip
     return 1 if corpus.open else 0
+
+
+def _one_by_one(first: int, settings: Settings) -> Played:
+    """The seeds of a chunk whose process died or hung, each in a process of its own."""
+    whole = Played()
+    for seed in range(first, first + CHUNK):
+        played = isolated(lambda seed=seed: play_chunk(seed, 1, settings), _SECONDS / CHUNK)
+        if isinstance(played, Death):
+            symptom = f"schedule: {played.why}"
+            text = by_seed(symptom, played.why, seed, repr(settings))
+            played = Played(failures=[Failure(seed, symptom, played.why, text)])
+        whole.add(played)
+    return whole
 
 
 def _chunks(corpus: Corpus, deadline: float | None) -> Iterator[int]:

@@ -53,6 +53,11 @@ class Played(msgspec.Struct):
     native: int = 0
     failures: list[Failure] = []
 
+    def add(self, other: Played) -> None:
+        self.tally.add(other.tally)
+        self.native += other.native
+        self.failures += other.failures
+
 
 class Watched(Schedule):
     """A schedule that knows which step was tried last."""

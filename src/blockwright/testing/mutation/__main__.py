@@ -18,7 +18,7 @@ from blockwright.testing.mutation.nets import Catch, examine
 from blockwright.testing.mutation.page import ARGUED, Result, page, problems
 from blockwright.testing.mutation.sites import Mutant, modules, mutants
 
-PER_MUTANT = 24
+PER_MUTANT = 14
 _TESTS = ("tests/schedule/test_schedule_documentation.py", "tests/schedule")
 _SECONDS = 120
 

@@ -10,13 +10,13 @@ from blockwright.analysis.well_formed import find_problems
 from blockwright.schedule import ScheduleError
 from blockwright.support import BlockwrightError
 from blockwright.testing.check import Reference
-from blockwright.testing.moves.checks import check_meaning
+from blockwright.testing.moves.checks import check_meaning, check_text
 from blockwright.testing.mutation.bank import Use, run_tests
 from blockwright.testing.mutation.sites import Mutant
 from blockwright.testing.mutation.switch import switched_on
 from blockwright.verify import verify
 
-TESTS = 4
+TESTS = 2
 """Tests that are run where nothing else catches a fault."""
 
 
@@ -26,7 +26,8 @@ class Catch(msgspec.Struct):
     Attributes:
         tried: uses that were run.
         unchanged: of these, where the same program came out as without the fault.
-        refused: another precondition refused, or the program is not well formed or not legal.
+        refused: another precondition refused, or the program is not well formed, not legal, or not
+            what its text says.
         crashed: the step raised what no refusal is.
         differs: the program computes something else on the interpreter.
         refuted, unknown, proved: verdicts on programs that came out.
@@ -96,8 +97,7 @@ def _examine(catch: Catch, mutant: Mutant, use: Use) -> None:
     if after is same or ir.structural_equal(after, same):
         catch.unchanged += 1
         return
-    if find_problems(after) or (find_violations(after) and not find_violations(use.func)):
-        catch.refused += 1
+    catch.refused += _illegal(use.func, after) or (not _readable(after) and _readable(same))
     wrong = differs(use.func, after)
     catch.differs += wrong
     verdict = _verdict(use.func, after)
@@ -110,6 +110,21 @@ def _examine(catch: Catch, mutant: Mutant, use: Use) -> None:
     catch.missed += wrong and verdict == "proved"
     if not catch.example or (wrong and verdict == "proved"):
         catch.example = f"{use.record!r}\n--- before\n{use.func!r}\n--- after\n{after!r}"
+
+
+def _illegal(before: ir.PrimFunc, after: ir.PrimFunc) -> bool:
+    if find_problems(after):
+        return True
+    return bool(find_violations(after)) and not find_violations(before)
+
+
+def _readable(func: ir.PrimFunc) -> bool:
+    """Whether the program's text says all that it is."""
+    try:
+        check_text(func)
+    except (AssertionError, BlockwrightError):
+        return False
+    return True
 
 
 def _verdict(before: ir.PrimFunc, after: ir.PrimFunc) -> str:

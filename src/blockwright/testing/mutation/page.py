@@ -41,7 +41,7 @@ uses that it refuses, other faults on uses that run through their function; uses
 programs under random steps and from the tests of the room.
 
 - **legality**: another precondition refused, the step raised an error, or the program that came out
-  is not well formed (`verify="full"`) or not legal (`bw.validate`);
+  is not well formed (`verify="full"`), not legal (`bw.validate`), or not what its text says;
 - **proof**: `bw.verify` of the programs before and after refuted, or could not prove what it proves
   without the fault (`refuted` counts the former alone);
 - **interpreter**: the programs compute different results on random inputs;
