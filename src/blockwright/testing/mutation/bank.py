@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import itertools
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
@@ -23,10 +24,10 @@ from blockwright.schedule.substitute import used_handles
 from blockwright.testing.generators import random_program
 from blockwright.testing.moves import MOVES, Player
 
-PER_PLACE = 12
-"""Uses kept of each place that refuses."""
+PER_PLACE = 6
+"""Uses kept of each place that refuses, from players and from each path of tests."""
 PER_PRIMITIVE = 20
-"""Accepted uses kept of each primitive, from players and from tests alike."""
+"""Accepted uses kept of each primitive, likewise."""
 _LARGEST = 300_000
 """Instances of a block above which a program takes too long to run."""
 _PACKAGE = "schedule"
@@ -66,7 +67,7 @@ class Bank:
     """Uses, as many of each kind as are wanted."""
 
     def __init__(self) -> None:
-        self.refusals: dict[Place, list[Use]] = {}
+        self.refusals: dict[Place, dict[str, list[Use]]] = {}
         self.accepted: dict[str, list[Use]] = {}
         self.functions: dict[str, list[Use]] = {}
         self.source = ""
@@ -117,7 +118,8 @@ class Bank:
         if record.pure or record.namespace or not _small(state.func):
             return
         places = _places(trace)
-        rows = [self.refusals.setdefault(place, []) for place in places]
+        rows = [self.refusals.setdefault(place, {}).setdefault(self.source, [])
+                for place in places]  # fmt: skip
         key = f"{record.path()} {self.source}"
         if after is not None and after is not state.func:
             rows = [self.accepted.setdefault(key, [])]
@@ -154,22 +156,22 @@ class Bank:
             for name in seen:
                 self.functions.setdefault(name, []).append(use)
 
-    def uses_of(self, module: str, function: str, most: int) -> list[Use]:
-        """Accepted uses that run through a function, of as many primitives as there are."""
-        rows: dict[str, list[Use]] = {}
+    def uses_of(self, module: str, function: str) -> list[Use]:
+        """Accepted uses that run through a function; primitives and sources take turns."""
+        rows: dict[tuple[str, bool], list[Use]] = {}
         for use in self.functions.get(f"{module}:{function}", ()):
-            rows.setdefault(use.name, []).append(use)
-        found: list[Use] = []
-        while len(found) < most and any(rows.values()):
-            for row in rows.values():
-                if row and len(found) < most:
-                    found.append(row.pop(0))
-        return found
+            rows.setdefault((use.name, bool(use.test)), []).append(use)
+        return _in_turns(rows.values())
 
-    def refused_at(self, module: str, lines: range) -> list[Use]:
-        """Uses that a call on these lines has refused."""
+    def refused_at(self, module: str, line: int) -> list[Use]:
+        """Uses that a call on this line has refused; the sources take turns."""
         path = str(importlib.import_module(module).__file__)
-        return [use for line in lines for use in self.refusals.get((path, line), ())]
+        return _in_turns(self.refusals.get((path, line), {}).values())
+
+
+def _in_turns(rows: Iterable[list[Use]]) -> list[Use]:
+    """The first of each row, then the second of each, and so on."""
+    return [use for turn in itertools.zip_longest(*rows) for use in turn if use is not None]
 
 
 def run_tests(names: Sequence[str]) -> bool:
