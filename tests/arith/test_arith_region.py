@@ -93,6 +93,15 @@ def test_a_predicate_clamps_the_last_tile(analyzer: Analyzer) -> None:
     assert texts(box) == [("3", "6")]
 
 
+def test_a_predicate_ends_the_quotient_of_fused_loops(analyzer: Analyzer) -> None:
+    inner = {J: rng(0, 100)}
+    parts = [rng(J // 10, 1), rng(J % 10, 1), rng((J // 10) * -1, 1)]
+    box = bound_region(parts, inner, analyzer, predicate=J // 10 < 2)
+    assert texts(box) == [("0", "2"), ("0", "10"), ("-1", "2")]
+    box = bound_region([rng(J // 10, 1)], {J: rng(0, M * 16)}, analyzer, predicate=J < M * 10)
+    assert texts(box) == [("0", "m")]
+
+
 def test_a_full_tile_needs_no_clamp(analyzer: Analyzer) -> None:
     with analyzer.assume(I0 < N // 14):
         box = bound_region([rng(I0 * 14 + J, 1)], {J: rng(0, 14)}, analyzer,

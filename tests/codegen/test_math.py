@@ -92,7 +92,7 @@ def test_double_precision(lanes: int, evaluate: Callable[..., np.ndarray]) -> No
 def test_few_lanes(name: str, evaluate: Callable[..., np.ndarray]) -> None:
     """Vector lengths that are no power of two, or longer than a register."""
     x = samples(1 << 8)[:960]
-    for lanes in (3, 5, 32):
+    for lanes in (3, 4, 5, 8, 32, 48):
         got = evaluate([lambda a: ir.call(name, a)], [x], "float32", lanes)
         assert_close(name, got[0], REFERENCE[name](x.astype(np.float64)), ULP[name])
 

@@ -10,7 +10,13 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder
+from blockwright.passes import PassContext
 from blockwright.passes.lift_packing import split_prologue
+from blockwright.passes.schedule_programs import schedule_programs
+from blockwright.rules import COLD_PARAMS
+from blockwright.rules.rule import RuleResult
+from blockwright.schedule import Schedule
+from blockwright.target import Cache, Target
 
 F32 = ir.dtype_of("float32")
 
@@ -147,3 +153,25 @@ def main(x: R.Tensor(("n",), "float32")):
 """
     module = run(parse(text), "normalize", "legalize", "fold_constants")
     assert len(callees(module)) == 2
+
+
+@pytest.mark.parametrize(("cache", "table", "cold"),
+                         [(200, False, False), (191, False, True), (191, True, False)])  # fmt: skip
+def test_constants_beyond_the_last_cache_are_cold(
+    parse: Any, monkeypatch: pytest.MonkeyPatch, cache: int, table: bool, cold: bool
+) -> None:
+    """Two weights of 96 bytes; of a table, a call reads some rows only."""
+    func = kernel(parse, "W[T.Cast('int64', X[vi, vk]), vj]" if table else "W[vk, vj]")
+    weights = [np.full((4, 6), k, "float32") for k in (1, 2)]
+    seen: list[tuple[int, ...]] = []
+
+    def rules(func: ir.PrimFunc, *_: object, **__: object) -> RuleResult:
+        if func.name == "kernel":
+            seen.append(func.attrs[COLD_PARAMS])
+        return RuleResult(func, "none", Schedule(func).trace)
+
+    monkeypatch.setattr("blockwright.passes.schedule_programs.apply_rules", rules)
+    context = PassContext(Target("x86-64-v3", caches=(Cache(cache, 4),)))
+    done = schedule_programs(graph(func, weights, calls=2), context)
+    assert seen == [(1,) if cold else ()]
+    assert all(COLD_PARAMS not in f.attrs for f in done.functions.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from blockwright import ir
@@ -69,6 +70,17 @@ def test_the_plan_costs_what_its_program_costs(shape: tuple[int, int, int]) -> N
     assert isinstance(packing, ir.SeqStmt)
     kernel = func.body.replace(block=func.root.replace(body=packing.seq[1]))
     assert estimate(func.replace(body=kernel), ONE).seconds == pytest.approx(planned, rel=0.1)
+
+
+def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
+    """Read by every thread from the first row tile on, it would be waited for twice: threads have
+    panels of their own, and use each for all rows."""
+    warm, cold = (msgspec.structs.replace(product(128, 1024, 1024), cold=c) for c in (False, True))
+    tile = gemm_tile(TWO, cold)
+    plan = gemm_plan(TWO, cold, tile)
+    assert plan.rows_inside
+    assert plan_seconds(TWO, cold, tile, plan) >= plan_seconds(TWO, warm, tile, plan)
+    assert gemm_plan(TWO, msgspec.structs.replace(cold, rows=None), tile).rows_inside
 
 
 def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:

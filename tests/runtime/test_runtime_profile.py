@@ -20,9 +20,9 @@ from blockwright.runtime.profile import (
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols
 
-CALLS = (KernelCall("f", ("linear",), 0, 0, 2_000_000, 30_000, 10_000),
+CALLS = (KernelCall("f", ("linear",), 0, 0, 2_000_000, 30_000, 10_000, 25_000),
          KernelCall("g", ("exp",), 0, 0, 1_000, 8_000, 4_000),
-         KernelCall("f", ("linear",), 0, 0, 2_000_000, 30_000, 10_000))  # fmt: skip
+         KernelCall("f", ("linear",), 0, 0, 2_000_000, 30_000, 10_000, 25_000))  # fmt: skip
 LINE = Roofline(2, 1e11, ((1_000, 1e11), (100_000, 5e10), (10_000_000, 1e10)), 5e9)
 
 
@@ -89,6 +89,16 @@ def test_kernels_are_held_against_the_roofline() -> None:
     assert second.limit == pytest.approx(8_000 / LINE.bandwidth(8_000))
     assert f"{40 / 58:.0%}" in str(profile())
     assert profile(roofline=None).kernels()[0].limit is None
+
+
+def test_what_the_cost_model_expects_stands_beside_the_time(tmp_path: Path) -> None:
+    first, second = profile().kernels()
+    assert (first.predicted, second.predicted) == (pytest.approx(50e-6), None)
+    assert "0.058 │     0.050 │" in str(profile())
+    profile().save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    told = [e["args"]["predicted_us"] for e in events if e.get("cat") == "kernel"]
+    assert told == [25.0, 0.0, 25.0]
 
 
 def test_every_part_stands_in_the_table_and_in_the_trace(tmp_path: Path) -> None:

@@ -242,6 +242,9 @@ REINDEX: dict[str, Case] = {
     "reindex: predicate on the writer": (
         HALF, lambda s: s.reindex(block(s, "C"), ("write", 0)), "BW361",
         "do not reach its whole domain"),
+    "reindex: predicate on fused loops of the writer": (
+        HALF, lambda s: (s.fuse(*s.get_loops("C")), s.reindex(block(s, "C"), ("write", 0))),
+        "BW361", "do not reach its whole domain"),
     "reindex: guarded read outside the buffer": (
         PAD, lambda s: s.reindex(block(s, "C"), ("read", 0)), "BW363", "may lie outside it"),
     "reindex: index from memory": (

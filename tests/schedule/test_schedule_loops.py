@@ -370,6 +370,28 @@ def test_a_loop_around_several_blocks_becomes_a_block() -> None:
     assert_same_meaning(ROW_NORM, sch.func)
 
 
+def test_a_block_of_which_one_iteration_counts_keeps_its_predicate() -> None:
+    """Without it, both iterations of i would write the row, at once when they are lanes."""
+    before = program("""
+@T.prim_func
+def main(A: T.Buffer((1, 16), "float32"), B: T.Buffer((1, 16), "float32")):
+    for i, j in T.grid(2, 16):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            T.where(i < 1)
+            B[vi, vj] = A[vi, vj] * 2.0
+""")
+    sch = Schedule(before, verify="full")
+    rows = sch.get_loops("B")[0]
+    sch.blockize(rows)
+    assert_same_meaning(before, sch.func)
+    realizes = ir.collect(sch.func.body, ir.BlockRealize)
+    inner = next(r for r in realizes if r.block is block_of(sch, sch.get_block("B")))
+    assert ir.uses_var(inner.predicate, loop_of(sch, rows).loop_var)
+    sch.vectorize(rows)
+    assert_same_meaning(before, sch.func)
+
+
 def test_grouping_is_refused_where_it_would_cut_something() -> None:
     sch = Schedule(ROW_NORM)
     b, c, d = (sch.get_block(name) for name in "BCD")

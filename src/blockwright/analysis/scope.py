@@ -31,12 +31,14 @@ from blockwright.analysis.tree import Tree
 from blockwright.arith import (
     Analyzer,
     IterMapResult,
+    bound_region,
     detect_iter_map,
     is_bijective,
     jointly_cover,
     leaves_no_gap,
 )
 from blockwright.arith.condition import conjuncts
+from blockwright.arith.itermap import extent_of
 
 
 class BlockKind(Enum):
@@ -438,9 +440,17 @@ class Scope:
                 return False
             corners.append(low)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        if detect_iter_map(corners, domains, predicate, analyzer, "surjective").ok:
-            return True
-        return predicate is None and leaves_no_gap(corners, domains, analyzer)
+        found = detect_iter_map(corners, domains, predicate, analyzer, "surjective")
+        if predicate is None:
+            return found.ok or leaves_no_gap(corners, domains, analyzer)
+        if not found.ok:
+            return False
+        # A condition may cut the map where the box that is known of it does not end.
+        points = [ir.Range(low, ir.const(1, low.dtype)) for low in corners]
+        boxes = bound_region(points, domains, analyzer, predicate)
+        spans = (analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in found.indices)
+        return all(analyzer.prove_equal(span, box.extent)
+                   for span, box in zip(spans, boxes, strict=True))  # fmt: skip
 
     def region_under(
         self,

@@ -13,6 +13,7 @@ from blockwright import __version__, ir
 from blockwright.arith import simplify
 from blockwright.build import Module, build
 from blockwright.codegen.signature import signature
+from blockwright.cost import estimate
 from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
 from blockwright.passes.instrument_host import host_calls, instrument_host
@@ -109,8 +110,10 @@ class CompiledModel(Executable):
         kernels come from the object cache. Calls of the model itself take turns with the timed
         ones: their time is the latency that the parts are held against.
 
-        Kernels are held against `roofline`. Without one this process measures the machine, once
-        for each number of threads; where the machine drifts, hand in `bw.measure_roofline()`.
+        Beside the measured time stands what the cost model expects, with all data where an earlier
+        call leaves it (`blockwright.cost.estimate`). Kernels are held against `roofline`. Without
+        one this process measures the machine, once for each number of threads; where the machine
+        drifts, hand in `bw.measure_roofline()`.
         Raises: ArgumentError like a call; OptionError (BW906) for a `repeat` below 1.
         """
         if repeat < 1:
@@ -185,14 +188,18 @@ class CompiledModel(Executable):
         return out
 
     def _kernel_call(self, name: str, sizes: dict[ir.Var, ir.Expr]) -> KernelCall:
-        """Work is counted on the program before scheduling, which keeps the symbols."""
+        """Work is counted on the program before scheduling, which keeps the symbols; the schedule
+        is what the cost model looks at."""
         func: ir.PrimFunc = self.lowered[name]
         earlier = [m.functions[name] for m in self.stages.values() if name in m.functions]
         plain = [f for f in earlier if isinstance(f, ir.PrimFunc)
                  and not f.attrs.get("tir.is_scheduled")]  # fmt: skip
         work = work_of(plain[-1] if plain else func, sizes)
         operators = tuple(str(func.attrs.get("op", "copy")).split("+"))
-        return KernelCall(name, operators, 0, 0, work.flops, work.bytes, work.written)
+        numbers = {var.name: ir.const_int(value) or 0 for var, value in sizes.items()}
+        expected = estimate(func, self.context.target, numbers)
+        return KernelCall(name, operators, 0, 0, work.flops, work.bytes, work.written,
+                          expected.seconds * 1e9)  # fmt: skip
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the artefact: one shared library with code, weights and description.

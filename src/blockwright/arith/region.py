@@ -4,7 +4,7 @@ The cover of `[a(i), a(i) + e(i))` runs from the least `a` to the greatest `a + 
 in the loop variables with coefficients `c` that makes `1 + sum of c * (extent - 1)` elements, exact
 for matrix products and windows, with symbolic extents too. A predicate tightens the ends: where
 `f(i) >= 0` holds, `a + e` is at most `a + e + k * f` for any `k >= 0`, which is worth taking when a
-loop variable cancels.
+loop variable cancels. A quotient ends where its numerator does.
 """
 
 from __future__ import annotations
@@ -80,10 +80,31 @@ def _bound(
             other = space.add(p, fact, factor * way)
             if len(other.variables(space) & moving) < len(p.variables(space) & moving):
                 found.append(extreme(analyzer, other, order, way))
+    if facts:
+        found += [extreme(analyzer, q, order, way)
+                  for q in _quotients(analyzer, p, order, facts, way)]  # fmt: skip
     known = [q for q in found if q is not None]
     if not known:
         return None
     return analyzer.minimum(known) if way == HIGH else maximum(analyzer, known)
+
+
+def _quotients(
+    analyzer: Analyzer, p: Poly, order: list[tuple[Var, Domain]], facts: list[Poly], way: int
+) -> Iterator[Poly]:
+    """`p` with a quotient of moving variables replaced by that of the numerator's bound."""
+    space, moving = analyzer.space, {var for var, _ in order}
+    for mono, c in p.terms:
+        atom = space.atoms[mono[0]]
+        if len(mono) > 1 or atom.kind != "div" or not atom.variables(space) & moving:
+            continue
+        numerator, denominator = atom.operands
+        if denominator.terms or denominator.const < 1:
+            continue
+        end = _bound(analyzer, numerator, order, facts, way if c > 0 else -way)
+        if end is not None:
+            rest = space.add(p, space.monomial(mono, c), -1)
+            yield space.add(rest, analyzer.floordiv(end, denominator), c)
 
 
 def _multiples(

@@ -264,15 +264,17 @@ class FunctionEmitter:
     def bitcast(self, value: Value, type_: str) -> Value:
         return self.convert("bitcast", value, type_)
 
-    def intrinsic(self, name: str, result: str, *args: Value) -> Value:
-        """Calls `llvm.<name>`; the full name with its suffixes is given."""
+    def intrinsic(self, name: str, result: str, *args: Value, flags: str = "") -> Value:
+        """Calls `llvm.<name>`, with fast-math flags; the full name with its suffixes is given."""
         full = f"llvm.{name}"
         self.module.declare_intrinsic(full, result, ", ".join(a.type for a in args))
-        return self.emit(result, f"call {result} @{full}({', '.join(a.typed for a in args)})")
+        call = f"call {flags} {result}" if flags else f"call {result}"
+        return self.emit(result, f"{call} @{full}({', '.join(a.typed for a in args)})")
 
-    def overloaded(self, name: str, *args: Value) -> Value:
+    def overloaded(self, name: str, *args: Value, flags: str = "") -> Value:
         """An intrinsic whose result and only overload is the type of the first argument."""
-        return self.intrinsic(f"{name}.{suffix(args[0].type)}", args[0].type, *args)
+        full = f"{name}.{suffix(args[0].type)}"
+        return self.intrinsic(full, args[0].type, *args, flags=flags)
 
     def call(self, result: str, name: str, *args: Value, variadic: str = "") -> Value:
         """A call of a C function; `variadic` holds its fixed parameter types."""

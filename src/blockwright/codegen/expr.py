@@ -178,14 +178,18 @@ class ExprCompiler:
         return exact.where(y.test("one", 0.0), x / y).v
 
     def extremum(self, order: str, a: Value, b: Value) -> Value:
-        """Min or max; NaN if either is NaN, in at most three instructions."""
+        """Min or max; NaN if either is NaN, in at most three instructions.
+
+        Only `b` is looked at for NaN beside the instruction, which gives `a` where it meets one: in
+        a reduction that is the new element, and the result so far waits for nothing more.
+        """
         e = self.e
         first = e.compare(order, a, b)
         if self.context.options.nnan or not a.text.startswith("%"):
             return e.select(first, a, b)  # when a is no NaN, the select already gives b's
         if not b.text.startswith("%"):
             return e.select(e.compare(order, b, a), b, a)
-        return e.select(e.compare("uno", a, a), a, e.select(first, a, b))
+        return e.overloaded("minimum" if order == "olt" else "maximum", b, a, flags="nsz")
 
     def _compare(self, expr: E.CompareOp) -> Value:
         if isinstance(expr, E.LT) and isinstance(expr.a, E.Ramp):

@@ -20,7 +20,16 @@ from collections.abc import Callable
 
 from blockwright.codegen import mathlib_double as double
 from blockwright.codegen.emitter import FunctionEmitter
-from blockwright.codegen.real import Real, fma, nearest, polynomial, power_of_two, scale
+from blockwright.codegen.real import (
+    Real,
+    fma,
+    has_scale_by,
+    nearest,
+    polynomial,
+    power_of_two,
+    scale,
+    scale_by,
+)
 from blockwright.codegen.values import Value, element_of, lanes_of
 
 _LN2_HI, _LN2_LO = 0.693359375, -2.12194440e-4
@@ -44,17 +53,26 @@ _ERF_FAR = (-1.128645658493042, -0.6351628303527832, -0.10621781647205353, 0.023
 def exp(x: Real) -> Real:
     """e^x."""
     x = x.at_most(89.0).at_least(-104.5)
-    n, whole = nearest(x * (1.0 / math.log(2.0)))
+    n, scaled = _nearest(x * (1.0 / math.log(2.0)))
     r = fma(n, -_LN2_LO, fma(n, -_LN2_HI, x))
-    return scale(fma(r * r, polynomial(r, _EXP), r) + 1.0, whole)
+    return scaled(fma(r, fma(r, polynomial(r, _EXP), 1.0), 1.0))
 
 
 def exp2(x: Real) -> Real:
     """2^x."""
     x = x.at_most(129.0).at_least(-151.0)
-    n, whole = nearest(x)
+    n, scaled = _nearest(x)
     f = x - n
-    return scale(fma(f, polynomial(f, _EXP2), 1.0), whole)
+    return scaled(fma(f, polynomial(f, _EXP2), 1.0))
+
+
+def _nearest(x: Real) -> tuple[Real, Callable[[Real], Real]]:
+    """The nearest whole number n, and the function that multiplies by 2^n."""
+    if has_scale_by(x):
+        n = x.unary("rint")
+        return n, lambda y: scale_by(y, n)
+    n, whole = nearest(x)
+    return n, lambda y: scale(y, whole)
 
 
 def log(x: Real) -> Real:

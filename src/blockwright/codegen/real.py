@@ -6,6 +6,8 @@ never reassociated or contracted, which the error terms of the mathematical func
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from blockwright.codegen.emitter import FunctionEmitter
@@ -137,6 +139,10 @@ class Real(msgspec.Struct, frozen=True):
         bound = self.const(limit)
         return bound.where(bound.test("ogt", self), self)
 
+    def pick(self, lanes: Sequence[int]) -> Real:
+        """A vector of some of the lanes."""
+        return Real(self.e, self.e.shuffle(self.v, self.v, lanes))
+
     def bits(self) -> Whole:
         width = "i64" if self.is_double else "i32"
         return Whole(self.e, self.e.bitcast(self.v, vector(width, lanes_of(self.v.type))))
@@ -182,6 +188,37 @@ def scale(x: Real, n: Whole) -> Real:
         return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v))
     half = n >> 1
     return x * power_of_two(x, half) * power_of_two(x, n - half)
+
+
+_SCALED_LANES = (4, 8, 16)
+"""Single-precision vectors that AVX-512 scales by whole numbers that are floats."""
+
+
+def has_scale_by(x: Real) -> bool:
+    """Whether `scale_by` is one instruction for each register that `x` fills."""
+    lanes = lanes_of(x.v.type)
+    fits = lanes in _SCALED_LANES or lanes % _SCALED_LANES[-1] == 0
+    return x.e.module.scales and not x.is_double and lanes > 1 and fits
+
+
+def scale_by(x: Real, n: Real) -> Real:
+    """`scale` by a whole number that is a float; where `has_scale_by` says so.
+
+    LLVM has no operation for it, but that of the processor, which takes one register.
+    """
+    lanes, most = lanes_of(x.v.type), _SCALED_LANES[-1]
+    if lanes > most:
+        front, back = range(lanes - most), range(lanes - most, lanes)
+        low, high = (scale_by(x.pick(part), n.pick(part)) for part in (front, back))
+        wide = high.pick([*range(most), *[0] * (lanes - 2 * most)])  # as long as the other
+        return Real(x.e, x.e.shuffle(low.v, wide.v, range(lanes)))
+    every = int_const((1 << lanes) - 1, f"i{max(lanes, 8)}")
+    rounding = (int_const(_CURRENT_ROUNDING, "i32"),) if lanes == most else ()
+    name = f"x86.avx512.mask.scalef.ps.{32 * lanes}"
+    return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v, x.v, every, *rounding))
+
+
+_CURRENT_ROUNDING = 4
 
 
 def power_of_two(like: Real, n: Whole) -> Real:

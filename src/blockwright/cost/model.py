@@ -10,6 +10,7 @@ the data before the first call, the code for remainders (counted as if it were l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -94,6 +95,10 @@ def estimate_nest(body: list[Loop | Step], target: Target, *, again: bool = True
         limit = max(times, key=lambda cause: times[cause])
         longest = times[limit]
         total = longest + _SHOWS * (sum(times.values()) - longest)
+        late = _late(kernel, target, times["compute"])
+        if late:
+            times["memory"] = times.get("memory", 0.0) + late
+            total += late
         parts.append(Part(total / hertz, limit, {c: t / hertz for c, t in times.items()}))
         causes[limit] = causes.get(limit, 0) + total / hertz
     threads = _threads(body, target, 1.0) / hertz
@@ -129,6 +134,27 @@ def _fetch_cycles(
         for (number, _), pages in traffic(found, level, again).items():
             waits[number]["TLB"] = waits[number].get("TLB", 0.0) + pages * wait
     return waits
+
+
+def _late(kernel: Kernel, target: Target, compute: float) -> float:
+    """Cycles in which nothing is computed because cold data is on its way.
+
+    It comes all at once, when the loops that do not move through it begin: what a core computes in
+    their first iterations is all that it can do meanwhile. Threads that each have a part of it take
+    turns with the memory; those that all need the whole ask for the same lines at the same time,
+    and each has its share of the memory's speed.
+    """
+    core, total = target.core, 0.0
+    last = cache_levels(target)[-1]
+    for storage in dict.fromkeys(g.access.storage for g in kernel.groups if g.access.storage.cold):
+        moving = {m for g in kernel.groups if g.access.storage is storage for m in g.access.moves}
+        first = math.prod(1 / loop.count for loop in kernel.loops if loop not in moving)
+        rate = core.level_bytes[-1]
+        if not any(loop.divided for loop in kernel.loops if loop in moving):
+            rate = min(rate, core.memory_bytes / target.num_threads)
+        lines = sum(f.lines for s, f in kernel.footprints(0, last.line) if s is storage)
+        total += max(0.0, lines * last.line / rate - first * compute)
+    return total
 
 
 def _alone(kernel: Kernel, group: Group, level: Level) -> float:

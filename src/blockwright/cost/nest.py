@@ -23,21 +23,24 @@ class Loop(msgspec.Struct, eq=False):
         kind: "unrolled" and "lanes" loops are instructions, not time.
         body: what runs in each iteration, in order.
         tasks: of a parallel loop, the iterations of all threads; else 0.
-        waits: idle share of the other threads, as a factor of at least 1.
+        divided: whether the threads have different iterations of it.
     """
 
     count: float
     kind: Kind = "serial"
     body: list[Loop | Step] = []
     tasks: float = 0
+    divided: bool = False
 
 
 class Storage(msgspec.Struct, eq=False):
-    """A buffer: its size in bytes, and whether it is meant to lie in registers."""
+    """A buffer: its size in bytes, and whether it is meant to lie in registers; a cold one is in no
+    cache when the program begins, however often it runs."""
 
     name: str
     size: float
     registers: bool = False
+    cold: bool = False
 
 
 class Access(msgspec.Struct, eq=False):

@@ -306,6 +306,7 @@ def share_out(loops: Sequence[Loop], threads: int) -> None:
     for loop in loops:
         count = max(1.0, loop.count * left)
         left *= loop.count / count
+        loop.divided = count < loop.count
         loop.count = count
 
 

@@ -45,12 +45,14 @@ def traffic(kernels: Sequence[Kernel], level: Level, again: bool = True) -> Fetc
     Args:
         kernels: in program order.
         level: what they are fetched into.
-        again: whether the program runs over and over, so that a first touch may find its line.
+        again: whether the program runs over and over, so that a first touch may find its line, if
+            it is not of a cold storage.
     """
     members = list(enumerate(kernels))
     found = _below(members, 0, level)
     away = 1 - _fits(_distinct(members, 0, level)[1]) if again else 1.0
-    return {key: away * kernels[key[0]].share * lines for key, lines in found.items()}
+    return {key: (1.0 if key[1].cold else away) * kernels[key[0]].share * lines
+            for key, lines in found.items()}  # fmt: skip
 
 
 def _below(members: _Members, depth: int, level: Level) -> Fetched:

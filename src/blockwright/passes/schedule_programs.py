@@ -5,21 +5,25 @@ After:   tiled, packed, vectorised, parallel loops; the trace of each is kept in
 
 The first rule that takes a program wins; the fallback takes what no other wants and says so. A
 program knows by its attribute `tir.constant_params` which parameters are constants at every call:
-what only packs them costs nothing, because `lift_packing` moves it to compile time.
+what only packs them costs nothing, because `lift_packing` moves it to compile time. Where one call
+of the module reads more constants than the last cache holds, `tir.cold_params` says that they come
+from memory every time.
 """
 
 from __future__ import annotations
 
 from blockwright import ir
 from blockwright.passes.context import PassContext
-from blockwright.passes.rewrite import constant_positions
-from blockwright.rules import CONSTANT_PARAMS, apply_rules
+from blockwright.passes.rewrite import constant_positions, graph_functions, tir_args, tir_callee
+from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
 
 
 def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Schedule all tensor programs that are not scheduled yet and are not pure views."""
     functions = dict(module.functions)
     constant = constant_positions(module)
+    caches = ctx.target.caches
+    cold = bool(caches) and _constant_bytes(module) > caches[-1].size
     pending = [
         (n, f)
         for n, f in module.functions.items()
@@ -29,10 +33,12 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     ]
     for done, (name, func) in enumerate(pending):
         if constant.get(name):
-            known = {CONSTANT_PARAMS: tuple(sorted(constant[name]))}
+            positions = tuple(sorted(constant[name]))
+            known = {CONSTANT_PARAMS: positions, COLD_PARAMS: positions if cold else ()}
             func = func.replace(attrs={**func.attrs, **known})
         result = apply_rules(func, ctx.target, disabled=ctx.options.get("disabled_rules", ()))
-        attrs = {k: v for k, v in result.func.attrs.items() if k != CONSTANT_PARAMS}
+        hints = (CONSTANT_PARAMS, COLD_PARAMS)
+        attrs = {k: v for k, v in result.func.attrs.items() if k not in hints}
         attrs |= {"tir.is_scheduled": True, "schedule_rule": result.rule}
         functions[name] = result.func.replace(attrs=attrs)
         ctx.traces[name] = result.trace
@@ -40,3 +46,29 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.notes.append(f"{name}: {result.note}")
         ctx.progress("schedule", done + 1, len(pending))
     return module.replace(functions=functions)
+
+
+def _constant_bytes(module: ir.IRModule) -> int:
+    """Bytes of the constants that one call reads; tables, of which it reads some rows, left out."""
+    sizes: dict[ir.Constant, int] = {}
+    for _, function in graph_functions(module):
+        for binding in function.bindings:
+            value = getattr(binding, "value", None)
+            name = tir_callee(value) if isinstance(value, ir.GraphExpr) else None
+            callee = module.functions.get(name or "")
+            if not isinstance(callee, ir.PrimFunc) or not isinstance(value, ir.GraphExpr):
+                continue
+            tables = _tables(callee)
+            for buffer, argument in zip(callee.buffers, tir_args(value), strict=False):
+                if isinstance(argument, ir.Constant) and buffer not in tables:
+                    sizes[argument] = argument.data.nbytes
+    return sum(sizes.values())
+
+
+def _tables(func: ir.PrimFunc) -> set[ir.Buffer]:
+    """Buffers that are read at positions which other buffers hold."""
+    return {
+        access.buffer
+        for access in ir.accesses(func.body)
+        if any(ir.collect(index, ir.BufferLoad) for index in access.indices)
+    }

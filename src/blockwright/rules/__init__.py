@@ -17,7 +17,7 @@ from blockwright.rules import (
     window,
     winograd,
 )
-from blockwright.rules.facts import CONSTANT_PARAMS
+from blockwright.rules.facts import COLD_PARAMS, CONSTANT_PARAMS
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
 
@@ -43,4 +43,4 @@ def apply_rules(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ())
     return try_rules([r for r in RULES if r.name not in disabled], func, target)
 
 
-__all__ = ["CONSTANT_PARAMS", "RULES", "Rule", "RuleResult", "apply_rules"]
+__all__ = ["COLD_PARAMS", "CONSTANT_PARAMS", "RULES", "Rule", "RuleResult", "apply_rules"]

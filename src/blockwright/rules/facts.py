@@ -12,12 +12,22 @@ from blockwright.arith import IndexMap, simplify
 
 # attribute of a program: positions of parameters whose values are known when it is compiled
 CONSTANT_PARAMS = "tir.constant_params"
+# those of them that are in no cache when the program is called: other programs read theirs between
+COLD_PARAMS = "tir.cold_params"
 
 
 def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
     """Whether a buffer is a parameter that is known at compile time: packing it costs nothing."""
-    known = func.attrs.get(CONSTANT_PARAMS, ())
-    return any(func.buffers[position] is buffer for position in known)
+    return _is_param(func, buffer, CONSTANT_PARAMS)
+
+
+def is_cold(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
+    """Whether a buffer is a parameter that comes from memory at every call."""
+    return _is_param(func, buffer, COLD_PARAMS)
+
+
+def _is_param(func: ir.PrimFunc, buffer: ir.Buffer, kind: str) -> bool:
+    return any(func.buffers[position] is buffer for position in func.attrs.get(kind, ()))
 
 
 def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:

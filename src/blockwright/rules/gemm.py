@@ -30,6 +30,7 @@ from blockwright.rules.facts import (
     address_of,
     contraction_of,
     extent_of,
+    is_cold,
     is_spatial,
     leaf_blocks,
     stride,
@@ -114,7 +115,7 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
                             help="keep a copy of one operand: cache_read of it before the rule, or "
                             "schedule the program by the fallback rule")  # fmt: skip
-    product = _product(node(sch, block), facts)
+    product = _product(node(sch, block), facts, is_cold(sch.func, facts.b))
     chosen = gemm_tile(target, product)
     form = canonicalize(sch, block, tail, target, tile=chosen)
     if tail is None:
@@ -149,7 +150,7 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
     pack(sch, form, batch)
 
 
-def _product(block: ir.Block, facts: Contraction) -> Product:
+def _product(block: ir.Block, facts: Contraction, cold: bool) -> Product:
     """Extents, and how the left operand moves with the last row and reduction axes."""
     bits = block.writes[0].buffer.dtype.bits
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
@@ -161,7 +162,7 @@ def _product(block: ir.Block, facts: Contraction) -> Product:
         steps.append(0 if math.isinf(step) else int(step) * bits // 8)
     batch, rows, columns, depth = (extent_of(block, axes) for axes in
                                    (facts.batch, facts.m, facts.n, facts.k))  # fmt: skip
-    return Product(batch, rows, columns, depth, *steps, bits=bits)
+    return Product(batch, rows, columns, depth, *steps, bits=bits, cold=cold)
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:

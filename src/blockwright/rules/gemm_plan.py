@@ -31,6 +31,7 @@ class Product(msgspec.Struct, frozen=True):
         batch, rows, columns, depth: extents, each of all axes of its kind.
         row_step, depth_step: bytes from an element of A to the next row's and the next step's.
         bits: of an element.
+        cold: whether B is in no cache when the product begins.
     """
 
     batch: int | None
@@ -40,6 +41,7 @@ class Product(msgspec.Struct, frozen=True):
     row_step: int
     depth_step: int
     bits: int = 32
+    cold: bool = False
 
 
 class GemmPlan(msgspec.Struct, frozen=True):
@@ -70,7 +72,7 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
         return tiles[0]
     best, least = tiles[0], math.inf
     for tile in tiles[:_TILES]:
-        seconds = plan_seconds(target, product, tile, _start(target, product, tile))
+        seconds = plan_seconds(target, product, tile, _starts(target, product, tile)[0])
         if seconds < least * _BETTER:
             best, least = tile, seconds
     return best
@@ -80,10 +82,37 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
 def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     """The plan of which the cost model expects most; where extents are symbols, one that suits
     small and large ones."""
-    best = _start(target, product, tile)
+    starts = _starts(target, product, tile)
     if product.rows is None or product.columns is None or product.depth is None:
-        return best
-    least = plan_seconds(target, product, tile, best)
+        return starts[0]
+    best, least = starts[0], math.inf
+    for start in starts:
+        plan, seconds = _improved(target, product, tile, start)
+        if seconds < least * _BETTER:
+            best, least = plan, seconds
+    return best
+
+
+def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPlan]:
+    """Plans from which better ones are looked for, the one to prefer first.
+
+    Where A stays in half of the second cache, passing it for every panel costs nothing, and the
+    panels are waited for least, also when other programs use the memory.
+    """
+    plain, in_turn = _start(target, product, tile), _in_turn(target, product, tile)
+    if not product.cold:
+        return [plain]
+    if product.rows is None or product.depth is None:
+        return [in_turn]
+    near = product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
+    return [in_turn, plain] if near else [plain, in_turn]
+
+
+def _improved(
+    target: Target, product: Product, tile: RegisterTile, start: GemmPlan
+) -> tuple[GemmPlan, float]:
+    """A plan that no other decision improves by itself, and its seconds."""
+    best, least = start, plan_seconds(target, product, tile, start)
     changed = True
     while changed:
         changed = False
@@ -91,7 +120,17 @@ def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
             seconds = plan_seconds(target, product, tile, plan)
             if seconds < least * _BETTER:
                 best, least, changed = plan, seconds, True
-    return best
+    return best, least
+
+
+def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+    """Every panel is used for all rows of a task before the next one is fetched, and the threads
+    have panels of their own: each comes from memory once, while the other threads compute."""
+    panels = panel_chunk(target, tile, product.depth, product.columns, product.bits)
+    if product.rows is None or product.columns is None:
+        return GemmPlan(_ROW_TILES, panels, rows_inside=True)
+    rows, columns = _tiles(product, tile)
+    return GemmPlan(rows, math.ceil(columns / target.num_threads), rows_inside=True)
 
 
 def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
@@ -197,7 +236,7 @@ def _nest(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) 
         product.row_step, 0,
     )  # fmt: skip
     b = _Operand(
-        Storage("B", depth * width * many),
+        Storage("B", depth * width * many, cold=product.cold),
         {batch: depth * width, **n.moves(depth * panel), piece: step.count * panel, step: panel},
         0, size,
     )  # fmt: skip

@@ -38,6 +38,7 @@ class KernelCall(msgspec.Struct, frozen=True):
         start, duration: nanoseconds, from the start of the call.
         flops: floating-point operations; bytes: memory it reads and writes at least once.
         written: those of the bytes that it writes.
+        predicted: nanoseconds that the cost model expects of its schedule; 0 where there is none.
     """
 
     kernel: str
@@ -47,12 +48,15 @@ class KernelCall(msgspec.Struct, frozen=True):
     flops: int = 0
     bytes: int = 0
     written: int = 0
+    predicted: float = 0
 
 
 class KernelSummary(msgspec.Struct, frozen=True):
     """All calls of one kernel: seconds together, share of the kernels' time, operations and bytes.
 
     `limit` is the least time that the machine allows for them; None where it was not asked for.
+    `predicted` is the time that the cost model expects of their schedule, on the machine that the
+    target is taken to be; None where no kernel has one.
     """
 
     kernel: str
@@ -63,6 +67,7 @@ class KernelSummary(msgspec.Struct, frozen=True):
     gflops: float
     megabytes: float
     limit: float | None = None
+    predicted: float | None = None
 
 
 class Overhead(msgspec.Struct, frozen=True):
@@ -127,7 +132,7 @@ class Profile(msgspec.Struct, frozen=True):
             rows.append(KernelSummary(
                 name, calls[0].operators, len(calls), spent, spent / whole,
                 sum(c.flops for c in calls) * 1e-9, sum(c.bytes for c in calls) * 1e-6,
-                self._limit(calls),
+                self._limit(calls), sum(c.predicted for c in calls) * 1e-9 or None,
             ))  # fmt: skip
         return sorted(rows, key=lambda row: -row.seconds)
 
@@ -197,7 +202,12 @@ def _event(part: KernelCall | Overhead) -> dict[str, object]:
         name, kind, about = part.name, "overhead", dict[str, object]()
     else:
         name, kind = part.kernel, "kernel"
-        about = {"operators": "+".join(part.operators), "flops": part.flops, "bytes": part.bytes}
+        about = {
+            "operators": "+".join(part.operators),
+            "flops": part.flops,
+            "bytes": part.bytes,
+            "predicted_us": part.predicted * 1e-3,
+        }
     return {"name": name, "cat": kind, "ph": "X", "pid": 1, "tid": 1, "ts": part.start * 1e-3,
             "dur": part.duration * 1e-3, "args": about}  # fmt: skip
 
@@ -210,6 +220,7 @@ def _speed(amount: float, row: KernelSummary) -> str:
 _COLUMNS: dict[str, Callable[[KernelSummary], str]] = {
     "calls": lambda row: str(row.calls),
     "ms": lambda row: f"{row.seconds * 1e3:.3f}",
+    "predicted": lambda row: "" if row.predicted is None else f"{row.predicted * 1e3:.3f}",
     "share": lambda row: f"{row.share:.1%}",
     "GFLOP": lambda row: f"{row.gflops:.4f}",
     "GFLOP/s": lambda row: _speed(row.gflops, row),

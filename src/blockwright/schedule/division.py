@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from blockwright import ir
 from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
 from blockwright.schedule.state import State
@@ -26,13 +28,31 @@ def divide(
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
     base = state.analyzer(loops[0] if loops else realize)
     given = None if ir.is_const_int(predicate) else predicate
-    found = subspace_divide(realize.iter_values, domains, {f.loop_var for f in inside}, given, base)
+    own = {f.loop_var for f in inside}
+    values = realize.iter_values
+    found = subspace_divide(values, domains, own, given, base)
+    if found is not None and given is not None:
+        analyzer = base.without(domains)
+        for var, domain in domains.items():
+            analyzer.bind(var, domain)
+        if not all(_makes(p, v, analyzer) for p, v in zip(found.pairs, values, strict=True)):
+            # The predicate leaves one value of an iterator, whose loop then is in no part of it:
+            # divided as if there were no predicate, the parts can be compared with its limit.
+            whole = subspace_divide(values, domains, own, None, base)
+            found = whole and msgspec.structs.replace(
+                whole, outer_predicate=found.outer_predicate, inner_predicate=found.inner_predicate
+            )
     if found is None:
         state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
                    "part inside the new block", code="BW315",
                    guilty=[*inside[:1], realize],
                    help=_inner_parts(state, block, list(inside)))  # fmt: skip
     return found
+
+
+def _makes(pair: SubspacePair, value: ir.Expr, analyzer: Analyzer) -> bool:
+    """Whether the parts come to the value in every iteration, counted or not."""
+    return analyzer.prove_equal(pair.outer * pair.inner_extent + pair.inner, value)
 
 
 def iterators(
