@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import msgspec
 
@@ -119,6 +120,7 @@ def _unique(sch: Schedule, name: str) -> bool:
 def _repeat(sch: Schedule, step: Instruction, known: dict[Handle, Handle]) -> list[Handle]:
     """Take a step of a trace on a schedule; `known` learns its handles."""
     given = sch.take(translated(step.record, known, sch.func))
-    found: list[Handle] = [] if given is None else given if isinstance(given, list) else [given]
+    listed = given if isinstance(given, list) else [] if given is None else [given]
+    found = cast("list[Handle]", listed)
     known.update(zip(step.outputs, found, strict=True))
     return found

@@ -127,7 +127,9 @@ class Bank:
         if all(len(row) >= most for row in rows):
             return
         known = getattr(state, "_resolve")  # noqa: B009  what the schedule knows of its handles
-        targets = {h: known(h) for h in used_handles(record) if not isinstance(h, ir.Var)}
+        targets: dict[Handle, Target] = {
+            h: known(h) for h in used_handles(record) if not isinstance(h, ir.Var)
+        }
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
         use = Use(state.func, record, targets, places, after, test)
         for row in rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from blockwright import ir
 from blockwright.arith import IndexMap
@@ -39,9 +39,10 @@ def off(found: Any) -> Any:
     if isinstance(found, IndexMap):
         return IndexMap(found.initial, off(found.final), found.separators)
     if isinstance(found, dict):
-        first = next(iter(found), None)
-        return {key: off(value) if key is first else value for key, value in found.items()}
+        entries = cast("dict[Any, Any]", found)
+        first = next(iter(entries), None)
+        return {key: off(value) if key is first else value for key, value in entries.items()}
     if isinstance(found, (tuple, list)):
-        parts = [off(part) if k == 0 else part for k, part in enumerate(found)]
-        return type(found)(parts)
+        items = cast("list[Any]", found)
+        return type(items)(off(part) if k == 0 else part for k, part in enumerate(items))
     return found

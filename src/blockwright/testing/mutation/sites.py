@@ -9,6 +9,7 @@ import types
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
@@ -102,7 +103,7 @@ class _Where:
         if function is not None:
             self.function[node] = function
         for field, value in ast.iter_fields(node):
-            parts = value if isinstance(value, list) else [value]
+            parts = cast("list[Any]", value if isinstance(value, list) else [value])
             for k, part in enumerate(parts):
                 if isinstance(part, ast.AST):
                     self._parent[part] = (node, field, k if isinstance(value, list) else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import types
 from collections.abc import Generator
@@ -11,6 +10,9 @@ from typing import Any
 
 from blockwright.testing.mutation import faults
 from blockwright.testing.mutation.sites import HELPER, Mutant
+
+_BELOW = ("__wrapped__", "__func__", "fget", "func")
+"""Where decorated functions hold what they decorate."""
 
 
 @contextmanager
@@ -34,14 +36,13 @@ def find(module: types.ModuleType, name: str) -> types.FunctionType:
     *path, last = name.split(".")
     for part in path:
         owner = getattr(owner, part)
-    found: Any = vars(owner)[last]
-    while not isinstance(found, types.FunctionType) or hasattr(found, "__wrapped__"):
-        if isinstance(found, (staticmethod, classmethod)):
-            found = found.__func__
-        elif isinstance(found, property):
-            found = found.fget
-        elif isinstance(found, functools.cached_property):
-            found = found.func
-        else:
-            found = found.__wrapped__
+    return _below(vars(owner)[last])
+
+
+def _below(found: Any) -> types.FunctionType:
+    held = [getattr(found, name, None) for name in _BELOW]
+    below = next((h for h in held if h is not None), None)
+    if below is not None:
+        return _below(below)
+    assert isinstance(found, types.FunctionType)
     return found
