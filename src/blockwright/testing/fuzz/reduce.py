@@ -120,7 +120,8 @@ def _unique(sch: Schedule, name: str) -> bool:
 def _repeat(sch: Schedule, step: Instruction, known: dict[Handle, Handle]) -> list[Handle]:
     """Take a step of a trace on a schedule; `known` learns its handles."""
     given = sch.take(translated(step.record, known, sch.func))
-    listed = given if isinstance(given, list) else [] if given is None else [given]
-    found = cast("list[Handle]", listed)
+    found: list[Handle] = []
+    if given is not None:
+        found = cast("list[Handle]", given if isinstance(given, list) else [given])
     known.update(zip(step.outputs, found, strict=True))
     return found
