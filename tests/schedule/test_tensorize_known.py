@@ -10,9 +10,12 @@ from blockwright.testing.check import assert_same_meaning
 
 PROGRAM = """
 @T.prim_func
-def random_38(in1: T.Buffer((T.int64(2), T.int64(2)), "float32"), in6: T.Buffer((T.int64(2), T.int64(1)), "float32"), mm7: T.Buffer((T.int64(2), T.int64(1)), "float32")):
+def main(
+    in1: T.Buffer((2, 2), "float32"), in6: T.Buffer((2, 1), "float32"),
+    mm7: T.Buffer((2, 1), "float32"),
+):
     T.func_attr({"tir.noalias": True, "num_outputs": 1})
-    for i0, i1, k0 in T.grid(T.int64(2), T.int64(1), T.int64(2)):
+    for i0, i1, k0 in T.grid((2), (1), (2)):
         with T.block("mm7"):
             v_i0, v_i1, v_k0 = T.axis.remap("SSR", [i0, i1, k0])
             T.reads(in1[v_i0, v_k0], in6[v_k0, v_i1])
