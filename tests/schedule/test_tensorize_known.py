@@ -1,3 +1,4 @@
+# ruff: noqa: RUF059  handles as the trace names them
 """A fault of `tensorize` that fuzzing found, as it was reduced; to be mended."""
 
 from __future__ import annotations
