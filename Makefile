@@ -4,6 +4,7 @@ JOBS ?= 2
 PIP_ARGS ?=
 BENCH_ARGS ?=
 DEMO_ARGS ?=
+FUZZ_ARGS ?= --minutes 60
 TEST_ARGS ?=
 
 PIP := -m pip install -qq --no-input --disable-pip-version-check --no-warn-script-location $(PIP_ARGS)
@@ -13,12 +14,14 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.pyi')
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz bench lint docs clean
+.PHONY: help demo test fuzz mutation properties bench lint docs clean
 
 help:
 	@echo "make demo   compile a sentence-embedding model and compare it with PyTorch"
 	@echo "make test   run the tests"
-	@echo "make fuzz   run the property tests with many more examples"
+	@echo "make fuzz   random schedules for an hour, failures reduced; FUZZ_ARGS=\"--steps 1000\""
+	@echo "make mutation  put faults into the primitives; writes docs/safety-net.md"
+	@echo "make properties  run the property tests with many more examples"
 	@echo "make bench  run the benchmarks, beside other engines; BENCH_ARGS=gemm for one of them"
 	@echo "make lint   check style, types and imports between rooms"
 	@echo "make docs   write the generated pages and stubs anew"
@@ -31,7 +34,13 @@ demo: .venv/stamp-package .venv-base/stamp-package .venv-ffi/stamp
 test: .venv/stamp-package .venv/stamp-dev
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(TEST_ARGS)
 
-fuzz: .venv/stamp-package .venv/stamp-dev
+fuzz: .venv/stamp-package
+	$(PY) -m blockwright.testing.fuzz $(FUZZ_ARGS)
+
+mutation: .venv/stamp-package .venv/stamp-dev
+	$(PY) -m blockwright.testing.mutation --page docs/safety-net.md
+
+properties: .venv/stamp-package .venv/stamp-dev
 	BLOCKWRIGHT_FUZZ=1 $(PY) -m pytest -n $(JOBS) -m fuzz $(TEST_ARGS)
 
 bench: export PIP_ARGS := $(PIP_ARGS)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 FUZZ = os.environ.get("BLOCKWRIGHT_FUZZ") == "1"
 FUZZ_FACTOR = 50
 
-# A normal run tries the same few examples every time; `make fuzz` tries many new ones.
+# A normal run tries the same few examples every time; `make properties` tries many new ones.
 _SLOW_IS_FINE = (HealthCheck.too_slow,)
 settings.register_profile(
     "default", max_examples=40, deadline=None, derandomize=True, suppress_health_check=_SLOW_IS_FINE

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import blockwright as bw
+import blockwright.testing.moves.tensor  # intrinsics for small copies
 from blockwright import ir
 from blockwright.intrin import TensorIntrin
 from blockwright.schedule import Schedule, ScheduleError
@@ -136,3 +137,47 @@ def test_what_later_steps_spoil_is_found_at_build() -> None:
     with pytest.raises(bw.ValidationError) as caught:
         bw.build(spoilt)
     assert [d.code for d in caught.value.diagnostics] == ["BW241"]
+
+
+SHIFTED = """
+@T.prim_func
+def main(A: T.Buffer((10,), "float32"), B: T.Buffer((10,), "float32")):
+    for i in range(8):
+        with T.block("B"):
+            v = T.axis.spatial((2, 10), i + 2)
+            B[v] = A[v]{value}
+"""
+
+
+def test_the_tile_lies_where_iterators_that_do_not_start_at_0_are() -> None:
+    """Found by fuzzing: the tile of a copy of elements 2 to 10 was placed at 0."""
+    func = from_source(SHIFTED.format(value=""))
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    _, inner = sch.split(sch.get_loops("B")[0], [None, 4])
+    sch.tensorize(inner, "random_copy_4_float32")
+    assert_same_meaning(func, sch.func, exact=True)
+
+
+def test_an_iterator_that_is_computed_with_starts_where_the_intrinsic_starts() -> None:
+    name = f"demanding_{next(NUMBERS)}"
+    text = """
+@T.prim_func
+def intrinsic(a: T.handle, b: T.handle):
+    A = T.match_buffer(a, (8,), "float32", offset_factor=1)
+    B = T.match_buffer(b, (8,), "float32", offset_factor=1)
+    with T.block("root"):
+        for i in range(8):
+            with T.block("number"):
+                v = T.axis.spatial(8, i)
+                B[v] = A[v] + T.cast(v, "float32")
+"""
+    made = from_source(text)
+    assert isinstance(made, ir.PrimFunc)
+    TensorIntrin.register(name, made, made)
+    func = from_source(SHIFTED.format(value=' + T.cast(v, "float32")'))
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    with pytest.raises(ScheduleError, match="starts at 2, v of the intrinsic at 0") as caught:
+        sch.tensorize(sch.get_loops("B")[0], name, preserve_unit_iters=False)
+    assert caught.value.code == "BW327"

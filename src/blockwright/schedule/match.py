@@ -75,7 +75,7 @@ class Match:
         if isinstance(a, _SWAPPABLE) and isinstance(b, _SWAPPABLE):
             return self._either(a, b)
         if isinstance(a, ir.Var) and isinstance(b, ir.Var):
-            return a in self.meaning and self._pair(a, b)
+            return a in self.meaning and self._pair(a, b) and self._starts_alike(a, b)
         if isinstance(a, (ir.IntImm, ir.FloatImm, ir.StringImm)):
             return ir.structural_equal(a, b)
         if isinstance(a, ir.Call) and isinstance(b, ir.Call) and a.op != b.op:
@@ -142,7 +142,7 @@ class Match:
         )
 
     def _base(self, mine: ir.Expr, theirs: ir.Expr) -> ir.Expr | None:
-        """What remains of the block's index when its inner iterator is 0."""
+        """The block's index where its inner iterator starts; there the intrinsic's starts too."""
         moving = [v for v in dict.fromkeys(ir.free_vars(theirs)) if v in self.inner]
         if not isinstance(mine, ir.Var) or mine not in self.meaning:
             if moving or not ir.is_const_int(mine, 0):
@@ -153,7 +153,8 @@ class Match:
             if not self._pair(mine, None):
                 return None
             return theirs
-        base = self.analyzer.simplify(theirs - moving[0])
+        start = self.inner[moving[0]].dom.min - self.meaning[mine].dom.min
+        base = self.analyzer.simplify(theirs - moving[0] + ir.cast_to(start, theirs.dtype))
         if len(moving) > 1 or ir.uses_var(base, moving[0]):
             self._no(
                 f"index {expr_text(theirs)} moves with {', '.join(map(self._shown, moving))} "
@@ -190,6 +191,18 @@ class Match:
             return False
         self.iterators[mine] = theirs
         return True
+
+    def _starts_alike(self, mine: ir.Var, theirs: ir.Var) -> bool:
+        """Whether iterators whose values are computed with take the same values."""
+        start, other = self.meaning[mine].dom.min, self.inner[theirs].dom.min
+        if self.analyzer.prove_equal(ir.cast_to(start, other.dtype), other):
+            return True
+        return self._no(
+            f"{self._shown(theirs)} starts at {expr_text(other)}, {mine.name} of the intrinsic at "
+            f"{expr_text(start)}, and both compute with it",
+            "",
+            *self._guilty(theirs),
+        )
 
     def _alike(self, mine: ir.Var, theirs: ir.Var) -> bool:
         """Whether two iterators have the same kind and extent."""

@@ -45,21 +45,54 @@ def assert_same_meaning(
     `after` runs with all the interpreter's checks, and again in reverse order where it has loops
     whose order is free; an InterpretError of either program is not caught.
     """
-    first, second = _entry(before, entry), _entry(after, entry)
-    known = random_sizes(first, seed) if sizes is None else dict(sizes)
-    given = make_arrays(first, seed, known) if arrays is None else list(arrays)
-    scalars = {p.name: known[p.name] for p in _scalars(first)}
-    expected = _run(before, given, scalars, entry, None)
-    limit = 0.0 if exact else tolerance_steps(first, known)
-    orders: list[str | None] = [None, "reverse"] if _has_free_order(second) else [None]
-    for order in orders:
-        actual = _run(after, given, _renamed(second, first, scalars), entry, order)
-        for buffer, x, y in zip(first.buffers, expected, actual, strict=True):
+    reference = Reference(before, seed=seed, sizes=sizes, arrays=arrays, entry=entry)
+    reference.assert_met(after, exact=exact)
+
+
+class Reference:
+    """What a program computes for one set of inputs, to hold several others against it.
+
+    The arguments are those of `assert_same_meaning`.
+    """
+
+    def __init__(
+        self,
+        program: Programs,
+        *,
+        seed: int = 0,
+        sizes: Mapping[str, int] | None = None,
+        arrays: Sequence[Array] | None = None,
+        entry: str = "main",
+    ) -> None:
+        self.func = _entry(program, entry)
+        self.seed, self.entry = seed, entry
+        self.sizes = random_sizes(self.func, seed) if sizes is None else dict(sizes)
+        self.given = make_arrays(self.func, seed, self.sizes) if arrays is None else list(arrays)
+        self.scalars = {p.name: self.sizes[p.name] for p in _scalars(self.func)}
+        self.expected = _run(program, self.given, self.scalars, entry, None)
+
+    def assert_met(self, after: Programs, *, exact: bool = False) -> None:
+        """Raise AssertionError when `after` computes something else on the interpreter."""
+        second = _entry(after, self.entry)
+        scalars = _renamed(second, self.func, self.scalars)
+        orders: list[str | None] = [None, "reverse"] if _has_free_order(second) else [None]
+        for order in orders:
+            actual = _run(after, self.given, scalars, self.entry, order)
+            note = "" if order is None else " with free loops in reverse order"
+            self.assert_results(actual, after, exact=exact, note=note)
+
+    def assert_results(
+        self, actual: Sequence[Array], after: Programs, *, exact: bool = False, note: str = ""
+    ) -> None:
+        """Raise AssertionError when these arrays, which `after` left behind, differ."""
+        limit = 0.0 if exact else tolerance_steps(self.func, self.sizes)
+        for buffer, x, y in zip(self.func.buffers, self.expected, actual, strict=True):
             problem = difference(x, y, limit)
             if problem is not None:
-                note = "" if order is None else " with free loops in reverse order"
-                raise AssertionError(f"{buffer.name} differs{note} (seed {seed}, sizes {known}): "
-                                     f"{problem}\n--- after ---\n{after!r}")  # fmt: skip
+                raise AssertionError(
+                    f"{buffer.name} differs{note} (seed {self.seed}, sizes {self.sizes}): "
+                    f"{problem}\n--- after ---\n{after!r}"
+                )
 
 
 def tolerance_steps(func: ir.PrimFunc, sizes: Mapping[str, int]) -> float:

@@ -21,7 +21,8 @@ class _Replace(ir.Mutator):
         self._memo[old] = new
 
 
-def _replaced(func: ir.PrimFunc, old: ir.Node, new: ir.Node) -> ir.PrimFunc:
+def replaced(func: ir.PrimFunc, old: ir.Node, new: ir.Node) -> ir.PrimFunc:
+    """The program with one node object exchanged wherever it stands in the body."""
     return func.replace(body=_Replace(old, new)(func.body))
 
 
@@ -30,7 +31,7 @@ def _drop_init(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
     if not found:
         return None
     block = chance.choice(found)
-    return _replaced(func, block, block.replace(init=None))
+    return replaced(func, block, block.replace(init=None))
 
 
 def _shift_index(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
@@ -44,7 +45,7 @@ def _shift_index(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None
         return None
     moved = ir.add(index, chance.choice((-1, 1)))
     indices = (*access.indices[:k], moved, *access.indices[k + 1 :])
-    return _replaced(func, access, access.replace(indices=indices))
+    return replaced(func, access, access.replace(indices=indices))
 
 
 def _swap_bindings(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
@@ -57,7 +58,7 @@ def _swap_bindings(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | No
     if values[i].dtype is not values[j].dtype:
         return None
     values[i], values[j] = values[j], values[i]
-    return _replaced(func, realize, realize.replace(iter_values=tuple(values)))
+    return replaced(func, realize, realize.replace(iter_values=tuple(values)))
 
 
 def _drop_predicate(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
@@ -66,7 +67,7 @@ def _drop_predicate(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | N
     if not found:
         return None
     realize = chance.choice(found)
-    return _replaced(func, realize, realize.replace(predicate=ir.const(True, "bool")))
+    return replaced(func, realize, realize.replace(predicate=ir.const(True, "bool")))
 
 
 def _change_extent(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
@@ -75,7 +76,7 @@ def _change_extent(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | No
         return None
     loop = chance.choice(found)
     extent = ir.add(loop.extent, chance.choice((-1, 1)))
-    return _replaced(func, loop, loop.replace(extent=extent))
+    return replaced(func, loop, loop.replace(extent=extent))
 
 
 def _change_binding(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
@@ -92,7 +93,7 @@ def _change_binding(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | N
         values[k] = _Replace(number, changed)(values[k])
     else:
         values[k] = ir.add(values[k], 1)
-    return _replaced(func, realize, realize.replace(iter_values=tuple(values)))
+    return replaced(func, realize, realize.replace(iter_values=tuple(values)))
 
 
 def _swap_statements(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
@@ -102,7 +103,7 @@ def _swap_statements(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | 
     stmt = chance.choice(found)
     k = chance.randrange(len(stmt.seq) - 1)
     parts = [*stmt.seq[:k], stmt.seq[k + 1], stmt.seq[k], *stmt.seq[k + 2 :]]
-    return _replaced(func, stmt, stmt.replace(seq=tuple(parts)))
+    return replaced(func, stmt, stmt.replace(seq=tuple(parts)))
 
 
 def _drop_statement(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
@@ -111,7 +112,7 @@ def _drop_statement(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | N
         return None
     stmt = chance.choice(found)
     k = chance.randrange(len(stmt.seq))
-    return _replaced(func, stmt, ir.seq([*stmt.seq[:k], *stmt.seq[k + 1 :]]))
+    return replaced(func, stmt, ir.seq([*stmt.seq[:k], *stmt.seq[k + 1 :]]))
 
 
 def _other_buffer(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
@@ -122,7 +123,7 @@ def _other_buffer(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | Non
     if not pairs:
         return None
     load, buffer = chance.choice(pairs)
-    return _replaced(func, load, load.replace(buffer=buffer))
+    return replaced(func, load, load.replace(buffer=buffer))
 
 
 Mutation = Callable[[ir.PrimFunc, random.Random], ir.PrimFunc | None]

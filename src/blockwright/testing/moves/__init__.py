@@ -18,9 +18,11 @@ from blockwright.testing.moves import (
     overlap,
     reduction,
     storage,
+    tensor,
     threads,
 )
-from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally, check
+from blockwright.testing.moves.checks import check
+from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally
 
 MOVES: dict[str, Move] = {
     **blocks.MOVES,
@@ -29,8 +31,9 @@ MOVES: dict[str, Move] = {
     **movement.MOVES,
     **overlap.MOVES,
     **reduction.MOVES,
-    **threads.MOVES,
     **storage.MOVES,
+    **tensor.MOVES,
+    **threads.MOVES,
 }
 """Method of the schedule → how to try it."""
 

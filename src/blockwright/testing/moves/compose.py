@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.testing.moves.player import Move, NothingToTry, Player
+from blockwright.testing.moves.threads import cooperative_copy
 
 
 def _tile(p: Player) -> None:
@@ -69,6 +70,7 @@ def _undo(p: Player) -> None:
 
 
 COMPOSED = {
+    "cooperative_copy": Move(cooperative_copy, reassociates=True),
     "drawn_place": Move(_drawn_place),
     "drawn_split": Move(_drawn_split),
     "tile": Move(_tile, reassociates=True),

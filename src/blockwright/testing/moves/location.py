@@ -67,29 +67,20 @@ def _reverse_compute_inline(p: Player) -> None:
     p.sch.reverse_compute_inline(p.chance.choice(found))
 
 
-def _places(p: Player, overlapping: bool) -> list[tuple[BlockRV, LoopRV]]:
-    """Producers with loops of their last consumer in which they could be computed; only those
-    whose iterations need parts of an axis that move, if so wanted."""
-    found: list[tuple[BlockRV, LoopRV]] = []
-    for block in p.blocks():
-        for consumer in p.sch.get_consumers(block)[-1:]:
-            for loop in p.sch.get_loops(consumer):
-                told = p.sch.explain_compute_at(block, loop)
-                again = told.recomputation is None or told.recomputation > 1
-                moving = any(axis.follows and axis.made for axis in told.axes)
-                if not told.refusal and ((again and moving) or not overlapping):
-                    found.append((block, loop))
-    return found
-
-
 def _computed(p: Player, overlapping: bool) -> tuple[BlockRV, LoopRV]:
-    """A producer after it was moved into a loop of its consumers."""
-    places = _places(p, overlapping)
-    if not places:
-        raise NothingToTry
-    block, loop = p.chance.choice(places)
-    p.sch.compute_at(block, loop)
-    return block, loop
+    """A producer after it was moved into a loop of its last consumer; only where the parts of an
+    axis that iterations need move and overlap, if so wanted."""
+    places = [(block, loop) for block in p.blocks() for consumer in p.sch.get_consumers(block)[-1:]
+              for loop in p.sch.get_loops(consumer)]  # fmt: skip
+    p.chance.shuffle(places)
+    for block, loop in places:
+        told = p.sch.explain_compute_at(block, loop)
+        again = told.recomputation is None or told.recomputation > 1
+        moving = any(axis.follows and axis.made for axis in told.axes)
+        if not told.refusal and ((again and moving) or not overlapping):
+            p.sch.compute_at(block, loop)
+            return block, loop
+    raise NothingToTry
 
 
 def _store_at(p: Player) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis.kernels import AXES
-from blockwright.testing.moves.player import Move, Player
+from blockwright.schedule import BlockRV, LoopRV
+from blockwright.testing.moves.player import Move, NothingToTry, Player
 
 _USUAL = ("blockIdx.x", "blockIdx.y", "threadIdx.x", "threadIdx.y")
 
@@ -25,6 +26,41 @@ def _atomic_update(p: Player) -> None:
 
     block = p.block_where(update) if p.likely() else p.block()
     p.sch.atomic_update(block)
+
+
+def cooperative_copy(p: Player) -> None:
+    """One block of threads per iteration of an outer loop, one thread per iteration of an inner
+    one, and a copy of an operand in shared memory that the threads fill together."""
+    block, at, _ = p.region("read", p.untouched())
+    loops = p.loops(block, at_least=2)
+    spatial = [f for f in loops if not _reduces(p, block, f)]
+    if len(spatial) < 2:
+        raise NothingToTry
+    outer, inner = spatial[0], spatial[-1]
+    p.sch.reorder(outer, inner)
+    threads = p.chance.choice([2, 3, 4])
+    rest, own = p.sch.split(inner, [None, threads])
+    p.sch.bind(outer, "blockIdx.x")
+    p.sch.bind(own, "threadIdx.x")
+    copy = p.sch.cache_read(block, at, "shared")
+    p.sch.compute_at(copy, outer if p.likely() else rest)
+    above = {p.for_of(f) for f in p.sch.get_loops(block)}
+    shared_loops = [f for f in p.sch.get_loops(copy) if p.for_of(f) not in above]
+    if not shared_loops:
+        raise NothingToTry
+    whole = p.sch.fuse(*shared_loops) if len(shared_loops) > 1 else shared_loops[0]
+    _, member = p.sch.split(whole, [None, threads])
+    p.sch.bind(member, "threadIdx.x")
+    p.kept(copy, member)
+
+
+def _reduces(p: Player, block: BlockRV, loop: LoopRV) -> bool:
+    var = p.for_of(loop).loop_var
+    node = p.node(block)
+    realize = next(n for n in ir.walk(p.sch.func)
+                   if isinstance(n, ir.BlockRealize) and n.block is node)  # fmt: skip
+    return any(ir.uses_var(value, var) and it.iter_type is ir.IterType.REDUCE
+               for it, value in zip(node.iter_vars, realize.iter_values, strict=True))  # fmt: skip
 
 
 MOVES = {

@@ -1,0 +1,100 @@
+"""`python -m blockwright.testing.fuzz`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from blockwright.testing.fuzz.corpus import Corpus
+from blockwright.testing.fuzz.isolate import Death, in_processes, isolated
+from blockwright.testing.fuzz.native import load_compiler
+from blockwright.testing.fuzz.play import ALL_MOVES, Failure, Played, Settings, play_chunk
+from blockwright.testing.fuzz.report import by_seed
+
+CHUNK = 10
+_SECONDS = 900
+
+
+def main() -> int:
+    """Try known failures again, then play until enough steps were accepted; report.
+
+    Exits with 1 when a failure is open, with 0 otherwise.
+    """
+    options = _options()
+    corpus = Corpus(options.corpus, options.seed)
+    corpus.try_again()
+    for found in corpus.state.found:
+        word = "mended" if found.mended else "still fails"
+        sys.stdout.write(f"{word}: {options.corpus / found.file}: {found.symptom}\n")
+    if options.native:
+        load_compiler()
+    start, taken, compiled = time.monotonic(), 0, 0
+    settings = Settings(options.length, options.native, tuple(options.often))
+    chunks = _chunks(corpus, None if options.minutes is None else start + 60 * options.minutes)
+    for first, played in in_processes(
+        lambda first: play_chunk(first, CHUNK, settings), chunks, options.jobs, _SECONDS
+    ):
+        known = len(corpus.state.found)
+        if isinstance(played, Death):
+            played = _one_by_one(first, settings)
+        corpus.note(first, CHUNK, played)
+        taken += played.tally.steps
+        compiled += played.native
+        for found in corpus.state.found[known:]:
+            sys.stdout.write(f"FAILS: {options.corpus / found.file}: {found.symptom}\n")
+            sys.stdout.flush()
+        if options.steps is not None and taken >= options.steps:
+            break
+    seconds = time.monotonic() - start
+    sys.stdout.write(f"{corpus.tally.table()}\n{taken} steps accepted, {compiled} of them compiled "
+                     f"too, {len(corpus.open)} failures open, {seconds:.0f} s; in all runs "
+                     f"{corpus.tally.steps} and {corpus.state.native}\n")  # fmt: skip
+    return 1 if corpus.open else 0
+
+
+def _one_by_one(first: int, settings: Settings) -> Played:
+    """The seeds of a chunk whose process died or hung, each in a process of its own."""
+    whole = Played()
+    for seed in range(first, first + CHUNK):
+        played = isolated(lambda seed=seed: play_chunk(seed, 1, settings), _SECONDS / CHUNK)
+        if isinstance(played, Death):
+            symptom = f"schedule: {played.why}"
+            text = by_seed(symptom, played.why, seed, repr(settings))
+            played = Played(failures=[Failure(seed, symptom, played.why, text)])
+        whole.add(played)
+    return whole
+
+
+def _chunks(corpus: Corpus, deadline: float | None) -> Iterator[int]:
+    """First seeds of the chunks that are not done, until time is up."""
+    for first in itertools.count(corpus.state.next, CHUNK):
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        if not corpus.done(first):
+            yield first
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m blockwright.testing.fuzz")
+    parser.add_argument("--steps", type=int, help="accepted steps to take in this run")
+    parser.add_argument("--minutes", type=float, help="begin nothing new after so long")
+    parser.add_argument("--seed", type=int, default=0, help="first seed of a corpus that is new")
+    parser.add_argument("--corpus", type=Path, default=Path("build/fuzz"),
+                        help="folder of the state and the scripts")  # fmt: skip
+    parser.add_argument("--native", type=float, default=0.05, help="share of steps compiled too")
+    parser.add_argument("--length", type=int, default=12, help="steps tried per program")
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--often", action="append", default=[], choices=sorted(ALL_MOVES))
+    options = parser.parse_args()
+    if options.steps is None and options.minutes is None:
+        options.steps = 20_000
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

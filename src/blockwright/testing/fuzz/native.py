@@ -1,0 +1,40 @@
+"""Compiled code against the interpreter."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.build import build
+from blockwright.runtime import ffi
+from blockwright.testing.check import Reference
+from blockwright.testing.generators import random_program
+from blockwright.testing.moves.checks import unbound
+
+
+def check_native(reference: Reference, after: ir.PrimFunc) -> None:
+    """The program, compiled for this machine, leaves in every parameter what it should.
+
+    There are no threads here: loops over thread axes run one iteration after another, and what
+    they share is memory like any other.
+    """
+    func = _in_plain_memory(unbound(after))
+    attrs = {key: value for key, value in func.attrs.items() if key != "num_outputs"}
+    module = build(func.replace(attrs=attrs))  # every parameter is passed, outputs too
+    actual = [a.copy() for a in reference.given]
+    module(*actual)
+    reference.assert_results(actual, after, note=" in compiled code")
+
+
+def _in_plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
+    def change(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, ir.Buffer) and node.scope == "shared":
+            return node.replace(scope="global")
+        return None
+
+    return ir.rewrite_bottom_up(func, change)
+
+
+def load_compiler() -> None:
+    """Load now what compiling loads when it is first needed, which takes seconds: a process that
+    does it once passes it on to those that it forks."""
+    build(random_program(0, stages=1, symbolic=False))
+    ffi.tvm_ffi()

@@ -1,0 +1,168 @@
+"""One random schedule, watched: what became of its steps, and the case where it failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from blockwright.schedule import Schedule
+from blockwright.schedule.instruction import Instruction
+from blockwright.schedule.record import Primitive
+from blockwright.testing.check import Reference
+from blockwright.testing.fuzz.case import Case, exact, outcome, symptom
+from blockwright.testing.fuzz.isolate import Death, isolated
+from blockwright.testing.fuzz.native import check_native
+from blockwright.testing.fuzz.reduce import reduced
+from blockwright.testing.fuzz.report import as_script, by_seed
+from blockwright.testing.generators import random_program
+from blockwright.testing.moves import MOVES, Player, Tally
+from blockwright.testing.moves.checks import (
+    FORMS,
+    check_handles,
+    check_meaning,
+    check_replay,
+    check_text,
+)
+from blockwright.testing.moves.compose import COMPOSED
+
+ALL_MOVES = {**MOVES, **COMPOSED}
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What is drawn: steps tried per program, share of compiled steps, names drawn often."""
+
+    length: int = 12
+    native: float = 0.05
+    often: tuple[str, ...] = ()
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A seed whose schedule failed: how, the words of the error, and a script that fails so."""
+
+    seed: int
+    symptom: str
+    words: str
+    script: str
+
+
+class Played(msgspec.Struct):
+    """What became of a few seeds: accepted and refused steps, those compiled, and failures."""
+
+    tally: Tally = msgspec.field(default_factory=Tally)
+    native: int = 0
+    failures: list[Failure] = []
+
+    def add(self, other: Played) -> None:
+        self.tally.add(other.tally)
+        self.native += other.native
+        self.failures += other.failures
+
+
+class Watched(Schedule):
+    """A schedule that knows which step was tried last."""
+
+    attempted: Primitive | None = None
+
+    def _run(self, record: Primitive) -> Any:
+        self.attempted = record
+        return super()._run(record)
+
+
+class _Game:
+    """One seed: a player whose program is compared after each step."""
+
+    def __init__(self, seed: int, settings: Settings, played: Played) -> None:
+        self.seed, self.settings, self.played = seed, settings, played
+        program = random_program(seed)
+        self.sch = Watched(program, verify="full")
+        self.player = Player(program, ALL_MOVES, seed, settings.often, schedule=self.sch)
+        self.player.tally = played.tally
+        self.references = [Reference(program, seed=seed + k) for k in range(2)]
+        self.phase, self.reference = "step", self.references[0]
+
+    def play(self) -> None:
+        """All steps, each followed by comparisons; raises where one fails."""
+        for turn in range(self.settings.length):
+            before = self.sch.func
+            self.phase = "step"
+            self.player.play(1)
+            if self.sch.func is before:
+                continue
+            self.phase, self.reference = "meaning", self.references[turn % 2]
+            taken = [step.record.path() for step in self.sch.trace]
+            check_meaning(self.reference, self.sch.func, exact(taken))
+            if self.player.chance.random() < self.settings.native:
+                self.phase = "native"
+                self._compile()
+        self.phase = "handles"
+        check_handles(self.sch, self.player.handles)
+        form = list(FORMS)[self.seed % len(FORMS)]
+        self.phase = f"replay as {form}"
+        check_replay(self.player.program, self.sch.trace, self.sch.func, form)
+        self.phase = "text"
+        check_text(self.sch.func)
+
+    def _compile(self) -> None:
+        """Compiled code may take the process with it, so it has one of its own."""
+
+        def work() -> tuple[str, str] | None:
+            try:
+                check_native(self.reference, self.sch.func)
+            except Exception as error:  # noqa: BLE001  every failure is a finding, of any kind
+                return symptom(error), str(error)
+            return None
+
+        found = isolated(work)
+        if isinstance(found, Death):
+            raise NativeFailure(found.why, f"compiled code ended with {found.why}")
+        if found is not None:
+            raise NativeFailure(*found)
+        self.played.native += 1
+
+    def case(self) -> Case:
+        """What has failed just now."""
+        steps = self.sch.trace.instructions
+        if self.phase == "step" and self.sch.attempted is not None:
+            steps = (*steps, Instruction(self.sch.attempted))
+        return Case(self.player.program, steps, self.phase, self.reference.seed)
+
+
+class NativeFailure(Exception):
+    """Compiled code is wrong: the symptom, and the words of the error."""
+
+    def __init__(self, symptom: str, words: str) -> None:
+        super().__init__(words)
+        self.symptom = symptom
+
+
+def play(seed: int, settings: Settings, played: Played) -> None:
+    """Play one seed and note in `played` what became of it; a failure is reduced."""
+    game: _Game | None = None
+    try:
+        game = _Game(seed, settings, played)
+        game.play()
+    except Exception as error:  # noqa: BLE001  every failure is a finding, of any kind
+        known = error.symptom if isinstance(error, NativeFailure) else symptom(error)
+        wanted = f"{'program' if game is None else game.phase}: {known}"
+        script = None if game is None else _reduced_script(game.case(), wanted, seed)
+        if script is None:
+            script = by_seed(wanted, str(error), seed, repr(settings))
+        played.failures.append(Failure(seed, wanted, str(error), script))
+
+
+def _reduced_script(case: Case, wanted: str, seed: int) -> str | None:
+    """The script of the case after reduction; None where its steps alone do not fail."""
+
+    def fails(candidate: Case) -> bool:
+        return outcome(candidate) == wanted
+
+    return as_script(reduced(case, fails), wanted, seed) if fails(case) else None
+
+
+def play_chunk(first: int, count: int, settings: Settings) -> Played:
+    """A few seeds from `first` on."""
+    played = Played()
+    for seed in range(first, first + count):
+        play(seed, settings, played)
+    return played

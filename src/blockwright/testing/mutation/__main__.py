@@ -1,0 +1,91 @@
+"""`python -m blockwright.testing.mutation`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from blockwright.testing.fuzz.isolate import Death, isolated
+from blockwright.testing.mutation.bank import Bank, Use
+from blockwright.testing.mutation.nets import Catch, examine
+from blockwright.testing.mutation.page import ARGUED, Result, page, problems
+from blockwright.testing.mutation.sites import Mutant, modules, mutants
+
+_TESTS = ("tests/schedule/test_schedule_documentation.py", "tests/schedule")
+_SECONDS = 120
+
+
+def main() -> int:
+    """Try every fault; write the page. Exits with 1 when a survivor is not argued, or an argument
+    has no survivor."""
+    options = _options()
+    chosen = [m for m in modules() if not options.only or m.rsplit(".", 1)[-1] in options.only]
+    faults = {m: mutants(m) for m in chosen}
+    bank = Bank()
+    bank.play(range(options.programs), options.length)
+    bank.test(options.tests)
+    bank.cover()
+    _say(f"{sum(map(len, bank.accepted.values()))} accepted uses, "
+         f"refusals at {len(bank.refusals)} places")  # fmt: skip
+    results: list[Result] = []
+    start = time.monotonic()
+    for module, found in faults.items():
+        for mutant in found:
+            results.append(Result(mutant.key, module, mutant.kind, _try(bank, mutant)))
+        _say(f"{time.monotonic() - start:6.0f} s: {module}")
+    if options.json is not None:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+    argued = json.loads(ARGUED.read_text(encoding="utf-8"))
+    text = page(results, argued, options.tests, options.programs)
+    if options.page is not None:
+        options.page.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+    wrong = problems(results, argued, whole=not options.only)
+    for line in wrong:
+        _say(line)
+    return 1 if wrong else 0
+
+
+def _try(bank: Bank, mutant: Mutant) -> Catch:
+    """Run a fault in a process of its own: it may never end, or leave things broken."""
+    uses = _uses(bank, mutant)
+    if not uses:
+        return Catch()
+    found = isolated(lambda: examine(mutant, uses), _SECONDS)
+    if isinstance(found, Death):
+        return Catch(tried=1, crashed=1, example=found.why)
+    return found
+
+
+def _uses(bank: Bank, mutant: Mutant) -> list[Use]:
+    if mutant.kind == "precondition":
+        return bank.refused_at(mutant.module, mutant.line)
+    return bank.uses_of(mutant.module, mutant.function)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m blockwright.testing.mutation")
+    parser.add_argument("--programs", type=int, default=300, help="random programs to gather uses")
+    parser.add_argument("--length", type=int, default=12, help="steps tried on each")
+    parser.add_argument("--tests", nargs="*", default=list(_TESTS),
+                        help="tests to gather uses from, too")  # fmt: skip
+    parser.add_argument("--only", nargs="*", help="modules, by their last names")
+    parser.add_argument("--page", type=Path, help="where to write the page; else it is printed")
+    parser.add_argument("--json", type=Path, help="where to write each fault with what became of "
+                        "its uses")  # fmt: skip
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

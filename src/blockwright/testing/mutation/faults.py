@@ -1,0 +1,48 @@
+"""What changed code calls in the place of what it had."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from blockwright import ir
+from blockwright.arith import IndexMap
+
+
+def plus(value: Any, step: int) -> Any:
+    """A number or an expression of the program, some steps off."""
+    return ir.add(value, step) if isinstance(value, ir.Expr) else value + step
+
+
+def swapped(values: Any, a: int, b: int) -> Any:
+    """Two of the bindings exchanged, where there are so many of one type."""
+    found = list(values)
+    if max(a, b) < len(found) and found[a].dtype is found[b].dtype:
+        found[a], found[b] = found[b], found[a]
+    return tuple(found)
+
+
+def always(condition: Any) -> Any:
+    """True, in the place of a condition."""
+    del condition
+    return ir.const(True, "bool")
+
+
+def nothing(value: Any) -> None:
+    """No initial value, in the place of one."""
+    del value
+
+
+def off(found: Any) -> Any:
+    """An inverse whose first result is one off."""
+    if isinstance(found, ir.Expr):
+        return ir.add(found, 1)
+    if isinstance(found, IndexMap):
+        return IndexMap(found.initial, off(found.final), found.separators)
+    if isinstance(found, dict):
+        entries = cast("dict[Any, Any]", found)
+        first = next(iter(entries), None)
+        return {key: off(value) if key is first else value for key, value in entries.items()}
+    if isinstance(found, (tuple, list)):
+        items = cast("list[Any]", found)
+        return type(items)(off(part) if k == 0 else part for k, part in enumerate(items))
+    return found

@@ -1,0 +1,114 @@
+"""The page of the results, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from blockwright.testing.mutation.nets import Catch
+
+ARGUED = Path(__file__).with_name("argued.json")
+"""Key of a fault that nothing catches → why it does no harm."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A fault and what became of it."""
+
+    key: str
+    module: str
+    kind: str
+    catch: Catch
+
+    @property
+    def survives(self) -> bool:
+        """Programs came out that differ from what came out before, and no net held any."""
+        return self.catch.reached and not self.catch.caught
+
+
+_HEAD = """# The safety net, tested
+
+Generated; do not edit. `make mutation` renews the page: {command}
+
+Faults are put into the schedule room mechanically, from the syntax trees of its sources, in memory:
+each precondition (`state.fail`, `require_…`) left out, each start and extent of a range one off in
+both directions, each pair of bindings swapped, each initial value, predicate and side of a
+conjunction dropped, each inverse map one off. No primitive places barriers, so there is none to
+drop here; `blockwright.testing.mutants` drops statements of programs. A precondition is tried on
+uses that it refuses, other faults on uses that run through their function; uses come from random
+programs under random steps and from the tests of the room.
+
+- **legality**: another precondition refused, the step raised an error, or the program that came out
+  is not well formed (`verify="full"`), not legal (`bw.validate`), or not what its text says;
+- **proof**: `bw.verify` of the programs before and after refuted, or could not prove what it proves
+  without the fault (`refuted` counts the former alone);
+- **interpreter**: the programs compute different results on random inputs;
+- **tests**: of what the nets above let through, what makes tests fail that took these steps (they
+  expect the refusal, or exactly the program);
+- **no effect**: on all uses the same program came out as without the fault;
+- **not reached**: no use was found that runs through the place.
+
+A fault may be caught by several. A precondition that is left out, and whose programs all turn out
+right, is a survivor too: it refuses more than it must, or keeps something other than the meaning.
+
+"""
+
+
+def page(
+    results: Sequence[Result], argued: Mapping[str, str], tests: Sequence[str], programs: int
+) -> str:
+    """The tables, and the survivors with their reasons."""
+    command = (f"`python -m blockwright.testing.mutation --programs {programs} "
+               f"--tests {' '.join(tests)}`.")  # fmt: skip
+    lines = [_HEAD.format(command=command).rstrip(), ""]
+    lines += ["## By kind", "", *_table(results, lambda r: r.kind)]
+    lines += ["", "## By file", "", *_table(results, lambda r: r.module)]
+    missed = [r for r in results if r.catch.missed]
+    lines += ["", f"Programs that differ on the interpreter and were proved: {len(missed)}.", ""]
+    survivors = [r for r in results if r.survives]
+    lines += ["## Survivors", ""]
+    for reason in sorted({argued.get(r.key, "") for r in survivors}):
+        lines += [f"**{reason or 'not argued yet'}**", ""]
+        lines += [f"- `{r.key}`" for r in survivors if argued.get(r.key, "") == reason]
+        lines.append("")
+    unreached = [r for r in results if not r.catch.tried]
+    lines += ["## Not reached", "", *(f"- `{r.key}`" for r in unreached), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(results: Sequence[Result], of: Callable[[Result], str]) -> list[str]:
+    lines = ["| | faults | legality | proof | refuted | interpreter | tests | survive | "
+             "no effect | not reached |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    rows: dict[str, list[Result]] = {}
+    for result in results:
+        rows.setdefault(of(result).removeprefix("blockwright.schedule."), []).append(result)
+    for name, row in [*sorted(rows.items()), ("all", list(results))]:
+        catches = [r.catch for r in row]
+        numbers = [
+            len(row),
+            sum(c.legality for c in catches),
+            sum(c.proof for c in catches),
+            sum(c.refuted > 0 for c in catches),
+            sum(c.differs > 0 for c in catches),
+            sum(c.tests > 0 for c in catches),
+            sum(r.survives for r in row),
+            sum(c.tried > 0 and not c.reached for c in catches),
+            sum(not c.tried for c in catches),
+        ]
+        lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
+    return lines
+
+
+def problems(results: Sequence[Result], argued: Mapping[str, str], whole: bool) -> list[str]:
+    """Survivors that are not argued, arguments without a survivor, and proofs that are wrong."""
+    survivors = {r.key for r in results if r.survives}
+    found = [f"survives, and is not argued: {key}" for key in sorted(survivors - argued.keys())]
+    if whole:
+        found += [f"argued, and does not survive: {key}"
+                  for key in sorted(argued.keys() - survivors)]  # fmt: skip
+    found += [f"proved, and differs: {r.key}\n{r.catch.example}"
+              for r in results if r.catch.missed]  # fmt: skip
+    twice = [key for key, n in Counter(r.key for r in results).items() if n > 1]
+    return found + [f"two faults of one name: {key}" for key in twice]

@@ -1,0 +1,161 @@
+"""Refusals that nothing else asked for, found by the mutation test: each with code and reason."""
+
+from __future__ import annotations
+
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.schedule import Schedule
+from blockwright.testing.check import assert_same_meaning
+from tests.schedule.refusals import Case, block, function, loop, require_refusal
+
+COPY = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] * 2.0
+"""
+TRIANGLE = """
+for i in range(32):
+    for j in range(i + 1):
+        with T.block("B"):
+            vi = T.axis.spatial(32, i)
+            vj = T.axis.spatial(32, j)
+            B[vi, vj] = A[vi, vj] * 2.0
+"""
+CHAIN = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi, vj] + 1.0
+"""
+IN_PLACE = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = B[vi, vj] + A[vi, vj]
+"""
+SUM = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SR", [i, j])
+        with T.init():
+            B[0, vi] = T.float32(0)
+        B[0, vi] = B[0, vi] + A[vi, vj]
+"""
+WINDOW = """
+for i, j in T.grid(30, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi + 1, vj]
+"""
+STRANGER = ir.Var("z", ir.dtype_of("int64"))
+
+
+CASES: dict[str, Case] = {
+    "fuse: nothing": (COPY, lambda s: s.fuse(), "BW304", "no loops are given"),
+    "reorder: nothing": (COPY, lambda s: s.reorder(), "BW304", "no loops are given"),
+    "split: nothing": (COPY, lambda s: s.split(loop(s, "B", 0), []), "BW304", "no factors"),
+    "split: a stranger": (COPY, lambda s: s.split(loop(s, "B", 0), [None, STRANGER]), "BW304",
+                          "is no size of the program"),
+    "loop_partition: too much": (COPY, lambda s: s.loop_partition(loop(s, "B", 0), [30, 3]),
+                                 "BW318", "more iterations than"),
+    "fuse: a triangle": (TRIANGLE, lambda s: s.fuse(*s.get_loops("B")), "BW350", "depends on"),
+    "reorder: a triangle": (TRIANGLE, lambda s: s.reorder(*s.get_loops("B")[::-1]), "BW350",
+                            "would come inside"),
+    "rfactor: a spatial loop": (SUM, lambda s: s.rfactor(loop(s, "B", 0), 0), "BW332",
+                                "binds no reduction iterator"),
+    "merge: one nest": (COPY, lambda s: s.merge(*s.get_loops("B")), "BW310", "side by side"),
+    "merge: the later first": (
+        CHAIN, lambda s: s.merge(loop(s, "B", 0), loop(s, "C", 0)), "BW310", "program order"),
+    "merge: different depths": (
+        CHAIN, lambda s: s.merge(loop(s, "C", 0), loop(s, "B", 1)), "BW310", "deep"),
+    "cache_write: scope": (
+        CHAIN, lambda s: s.cache_write(block(s, "C"), 0, "a b"), "BW304", "scope"),
+    "cache_index: scope": (
+        WINDOW, lambda s: s.cache_index(block(s, "B"), "a b"), "BW304", "scope"),
+    "cache_inplace: scope": (
+        IN_PLACE, lambda s: s.cache_inplace(block(s, "B"), 0, "a b"), "BW304", "scope"),
+    "write_at: scope": (
+        CHAIN, lambda s: s.write_at(loop(s, "C", 0), block(s, "C"), 0, "a b"), "BW304", "scope"),
+    "reindex_cache_read: scope": (
+        COPY, lambda s: s.reindex_cache_read(block(s, "B"), 0, "a b", lambda i, j: (j, i)),
+        "BW304", "scope"),
+    "reindex_cache_write: scope": (
+        CHAIN, lambda s: s.reindex_cache_write(block(s, "C"), 0, "a b", lambda i, j: (j, i)),
+        "BW304", "scope"),
+    "annotate: streaming": (
+        COPY, lambda s: s.annotate(loop(s, "B", 0), "streaming_stores", "yes"), "BW304",
+        "number of bytes"),
+    "sample_perfect_tile: parts": (
+        COPY, lambda s: s.sample_perfect_tile(loop(s, "B", 0), 0), "BW304", "0 factors"),
+    "sample_perfect_tile: decision": (
+        COPY, lambda s: s.sample_perfect_tile(loop(s, "B", 0), 2, 16, [5, 5]), "BW318",
+        "breaks a rule"),
+}  # fmt: skip
+NO_NODES = {"fuse: nothing", "reorder: nothing", "sample_perfect_tile: parts"} | {
+    name for name in CASES if name.endswith(": scope")
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_is_refused(name: str) -> None:
+    require_refusal(name, CASES[name], unmarked=NO_NODES)
+
+
+SYMBOLIC = """
+@T.prim_func
+def main(a: T.handle, b: T.handle, k: T.{dtype}):
+    n = T.int32()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in range(n):
+        with T.block("B"):
+            vi = T.axis.spatial(n, i)
+            B[vi] = A[vi] * 2.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "words"),
+    [("int32", {}, "not provably positive"), ("int64", {"k": 1}, "may be too large")],
+)
+def test_a_symbolic_factor_is_positive_and_fits_the_loop(
+    dtype: str, low: dict[str, int], words: str
+) -> None:
+    func = bw.from_source(SYMBOLIC.format(dtype=dtype))
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func.with_attrs(tir_var_lower_bound=low))
+    with pytest.raises(bw.ScheduleError, match=words) as caught:
+        sch.split(sch.get_loops("B")[0], [None, sch.symbol("k")])
+    assert caught.value.code == "BW318"
+
+
+BOTH_ENDS = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.where({where})
+        B[vi, vj] = A[vi, vj] * 2.0
+"""
+
+
+@pytest.mark.parametrize("where", ["i * 32 + j >= 1", "i * 32 + j < 1023", "i >= 1", "i < 31"])
+@pytest.mark.parametrize("names", [("fuse",), ("split",), ("fuse", "split"), ("split", "fuse")])
+def test_conditions_on_the_first_and_last_iteration_stay(where: str, names: tuple[str]) -> None:
+    """New loops run from their first to their last iteration, and nothing else is known of them."""
+    func = function(BOTH_ENDS.format(where=where))
+    sch = Schedule(func, verify="full")
+    for name in names:
+        loops = sch.get_loops("B")
+        if name == "fuse":
+            sch.fuse(*loops[:2])
+        else:
+            sch.split(loops[0], [None, 8])
+    assert_same_meaning(func, sch.func, exact=True)

@@ -1,0 +1,109 @@
+"""The mutation test makes the faults it says, takes them back, and its nets catch them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+
+from blockwright import ir
+from blockwright.schedule import Schedule
+from blockwright.schedule.primitive.split import Split
+from blockwright.script.ir import from_source
+from blockwright.testing.mutation.bank import Bank
+from blockwright.testing.mutation.nets import Catch, examine
+from blockwright.testing.mutation.page import ARGUED, Result, page, problems
+from blockwright.testing.mutation.sites import Mutant, modules, mutants
+from blockwright.testing.mutation.switch import find, switched_on
+
+SPLIT = "blockwright.schedule.primitive.split"
+PROGRAM = """
+@T.prim_func
+def main(A: T.Buffer((10,), "float32"), B: T.Buffer((10,), "float32")):
+    for i in range(10):
+        with T.block("B"):
+            vi = T.axis.spatial(10, i)
+            B[vi] = A[vi] * T.float32(2)
+"""
+
+
+def schedule() -> Schedule:
+    func = from_source(PROGRAM)
+    assert isinstance(func, ir.PrimFunc)
+    return Schedule(func)
+
+
+def one(kind: str, text: str) -> Mutant:
+    return next(m for m in mutants(SPLIT) if m.kind == kind and text in m.key)
+
+
+@pytest.fixture(scope="module")
+def bank() -> Bank:
+    """Uses of split: one that needs a predicate, and one that is refused."""
+    bank = Bank()
+    with bank.recording("here"):
+        sch = schedule()
+        (loop,) = sch.get_loops("B")
+        sch.split(loop, [None, 4])
+        sch = schedule()
+        (loop,) = sch.get_loops("B")
+        with pytest.raises(Exception, match="BW318"):
+            sch.split(loop, [2, 4])
+    bank.cover()
+    return bank
+
+
+def test_a_fault_is_there_inside_and_gone_outside() -> None:
+    mutant = one("precondition", "BW318")
+    function = find(importlib.import_module(SPLIT), mutant.function)
+    code = function.__code__
+    with switched_on(mutant):
+        assert function.__code__ is mutant.code is not code
+        assert function is Split.apply or function.__qualname__.startswith("Split.")
+    assert function.__code__ is code
+
+
+def test_a_precondition_left_out_is_caught(bank: Bank) -> None:
+    """Factors whose product is too small leave instances out."""
+    found = [m for m in mutants(SPLIT) if m.kind == "precondition"]
+    reached = [m for m in found if bank.refused_at(SPLIT, m.line)]
+    assert reached
+    for mutant in reached:
+        catch = examine(mutant, bank.refused_at(SPLIT, mutant.line))
+        assert catch.differs, mutant.key
+        assert catch.refuted, mutant.key
+        assert not catch.missed
+
+
+def test_a_range_that_is_one_off_is_caught(bank: Bank) -> None:
+    mutant = one("range", "extent of ir.Range(ir.const(0, dtype), extents[k]) -1")
+    catch = examine(mutant, bank.uses_of(SPLIT, mutant.function))
+    assert catch.caught
+
+
+def test_every_fault_has_a_name_and_fits_its_function() -> None:
+    keys: list[str] = []
+    for module in modules():
+        for mutant in mutants(module):
+            code = find(importlib.import_module(module), mutant.function).__code__
+            assert code.co_freevars == mutant.code.co_freevars
+            keys.append(mutant.key)
+    assert len(keys) == len(set(keys))
+    argued = json.loads(ARGUED.read_text(encoding="utf-8"))
+    assert argued.keys() <= set(keys), "argued, and no fault any more"
+    assert all(reason.strip() for reason in argued.values())
+
+
+def test_survivors_must_be_argued_and_arguments_must_survive() -> None:
+    alive = Result("a", SPLIT, "range", Catch(tried=2, proved=2))
+    held = Result("b", SPLIT, "range", Catch(tried=2, refuted=1, differs=1))
+    wrong = Result("c", SPLIT, "range", Catch(tried=1, differs=1, proved=1, missed=1))
+    assert problems([alive, held], {"a": "harmless"}, whole=True) == []
+    assert problems([alive, held], {}, whole=True) == ["survives, and is not argued: a"]
+    assert problems([held], {"a": "gone"}, whole=True) == ["argued, and does not survive: a"]
+    assert problems([held], {"a": "gone"}, whole=False) == []
+    assert "proved, and differs" in problems([wrong], {}, whole=True)[0]
+    text = page([alive, held], {"a": "harmless"}, ["tests"], 3)
+    assert "**harmless**" in text
+    assert "| range | 2 | 0 | 1 | 1 | 1 | 0 | 1 | 0 | 0 |" in text
