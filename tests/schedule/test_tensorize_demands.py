@@ -181,3 +181,33 @@ def intrinsic(a: T.handle, b: T.handle):
     with pytest.raises(ScheduleError, match="starts at 2, v of the intrinsic at 0") as caught:
         sch.tensorize(sch.get_loops("B")[0], name, preserve_unit_iters=False)
     assert caught.value.code == "BW327"
+
+
+PRODUCT = """
+@T.prim_func
+def main(
+    A: T.Buffer((2, 2), "float32"), B: T.Buffer((2, 1), "float32"), C: T.Buffer((2, 1), "float32")
+):
+    for i, j, k in T.grid(2, 1, 2):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+
+
+def test_a_tile_of_one_element_holds_no_vectors() -> None:
+    """Vectors of one lane met lanes of loops in the interpreter, and LLVM knows none."""
+    func = from_source(PRODUCT)
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    i, j, k = sch.get_loops("C")
+    (io, ii), (jo, ji) = (sch.split(loop, [None, 1]) for loop in (i, j))
+    sch.reorder(io, jo, k, ii, ji)
+    sch.tensorize(ii, "outer_product_1x1_float32")
+    assert_same_meaning(func, sch.func)
+    a, b = np.array([[1, 2], [3, 4]], "float32"), np.array([[10], [100]], "float32")
+    c = np.full((2, 1), np.nan, "float32")
+    bw.build(sch.func)["main"](a, b, c)
+    np.testing.assert_array_equal(c, a @ b)

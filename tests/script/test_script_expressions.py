@@ -117,6 +117,8 @@ def test_float_literals_keep_their_bits(value: float, kind: str) -> None:
         ("T.float32(a)", 'T.Cast("float32", a)'),
         ("T.Cast('int64', a) + 1", 'T.Cast("int64", a) + T.int64(1)'),
         ("T.broadcast(1.5, 4)", "T.broadcast(T.float32(1.5), 4)"),
+        ("T.broadcast(a, 1)", "a"),
+        ("A[a, T.ramp(b, 2, 1)]", "A[a, b]"),
         ("A[a, 0:4]", "A[a, T.ramp(0, 1, 4)]"),
         ("A[0, b:b + 8:2]", "A[0, T.ramp(b, 2, 4)]"),
     ],

@@ -73,11 +73,13 @@ def _meaning(rows: int, columns: int, dtype: ir.DType) -> ir.PrimFunc:
 def _implementation(rows: int, columns: int, dtype: ir.DType) -> ir.PrimFunc:
     a, b, c = _buffers(rows, columns, dtype)
     zero = _index(0)
-    lane = ir.Ramp(zero, _index(1), columns)
+    lane = ir.Ramp(zero, _index(1), columns) if columns > 1 else zero
     steps: list[ir.Stmt] = []
     for row in range(rows):
         at = (_index(row), lane)
-        left = ir.Broadcast(ir.load(a, _index(row), zero), columns)
+        left = ir.load(a, _index(row), zero)
+        if columns > 1:
+            left = ir.Broadcast(left, columns)
         value = ir.BufferLoad(c, at) + left * ir.BufferLoad(b, (zero, lane))
         steps.append(ir.BufferStore(c, value, at))
     return _function("implementation", [a, b, c], ir.seq(steps))

@@ -170,17 +170,28 @@ def cast(value: Any, dtype: str | DType) -> Expr:
 
 
 def ramp(base: Any, stride: Any, lanes: int) -> Expr:
-    """base, base + stride, …"""
+    """base, base + stride, …; base where there is one lane."""
     x, y = ir.match_types(*_pair(base, stride))
-    return ir.Ramp(x, y, _count(lanes))
+    count = _lanes(lanes)
+    return ir.Ramp(x, y, count) if count > 1 else x
 
 
 def broadcast(value: Any, lanes: int) -> Expr:
-    return ir.Broadcast(to_expr(value), _count(lanes))
+    """The value in every lane; the value itself where there is one."""
+    count = _lanes(lanes)
+    return ir.Broadcast(to_expr(value), count) if count > 1 else to_expr(value)
 
 
 def shuffle(vectors: Sequence[Any], indices: Sequence[Any]) -> Expr:
     return ir.Shuffle(tuple(map(to_expr, vectors)), tuple(map(_count, indices)))
+
+
+def _lanes(value: Any) -> int:
+    count = _count(value)
+    if count < 1:
+        raise ScriptError(f"a vector has at least one lane, not {count}", code="BW107",
+                          help="give the number of lanes, 1 or more")  # fmt: skip
+    return count
 
 
 def _count(value: Any) -> int:
