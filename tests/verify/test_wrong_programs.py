@@ -257,3 +257,54 @@ def test_extremes_with_their_positions() -> None:
 def test_what_is_proved_holds_on_the_interpreter() -> None:
     for n in ("20", "n"):
         assert_same_meaning(matmul(n), tiled(n), sizes={"n": 13})
+
+
+TILES = """
+for i, j in T.grid(4, 3):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.reads(A[vi * 4:vi * 4 + 4, vj * 4:vj * 4 + 4])
+        T.writes(B[vi * 4:vi * 4 + 4, vj * 4:vj * 4 + 4])
+        tile = T.match_buffer(A[vi * 4:vi * 4 + 4, vj * 4:vj * 4 + {width}], (4, 4), "float32",
+                              {layout})
+        for a, b in T.grid(4, 4):
+            B[vi * 4 + a, vj * 4 + b] = tile[a, b] + T.float32(1)
+"""
+PLAIN = """
+for i, j in T.grid(16, 12):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] + T.float32(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("width", "layout", "verdict"),
+    [
+        (4, "offset_factor=1", "proved"),
+        (4, "strides=(12, 1), offset_factor=1", "proved"),
+        (4, "strides=(24, 2), offset_factor=1", "refuted"),
+        (4, "offset_factor=8", "refuted"),
+        (5, "offset_factor=1", "refuted"),
+    ],
+)
+def test_what_a_view_states_holds(width: int, layout: str, verdict: str) -> None:
+    parameters = "A[16, 12]; B[16, 12]"
+    before = program(parameters, PLAIN)
+    after = program(parameters, TILES.format(width=width, layout=layout))
+    assert verify(before, after).verdict == verdict
+
+
+def test_a_vectorized_reduction_has_its_initial_value_before() -> None:
+    body = """
+for i in range(4):
+    for k in {loop}(32):
+        with T.block("D"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                D[vi] = T.float32(0)
+            D[vi] = D[vi] + A[vi, vk]
+"""
+    before, after = (program("A[4, 32]; D[4]", body.format(loop=loop))
+                     for loop in ("range", "T.vectorized"))  # fmt: skip
+    require_refuted(before, after)

@@ -243,6 +243,7 @@ class Program:
         extra = len(source.region) - view.buffer.ndim
         if extra < 0 or not all(ir.is_const_int(r.extent, 1) for r in source.region[:extra]):
             raise Unknown(f"the view {view.buffer.name} has another shape than its region")
+        _require_layout(view.buffer, source, extra)
         self.views[view.buffer] = View(source.buffer, tuple(r.min for r in source.region))
 
     def _let(self, stmt: ir.LetStmt, place: Place) -> None:
@@ -353,3 +354,30 @@ def _outside(stmt: ir.Stmt) -> NoReturn:
     if isinstance(stmt, ir.Evaluate) and isinstance(stmt.value, ir.Call):
         kind = f"call of {stmt.value.op}"
     raise Unknown(f"a statement that is not analysed: {kind}")
+
+
+def _require_layout(view: ir.Buffer, source: ir.BufferRegion, extra: int) -> None:
+    """What a view states about its shape, strides and start holds; names are bound by it."""
+    sizes = [r.extent for r in source.region[extra:]]
+    strides = _strides(source.buffer)[extra:]
+    stated = [*zip(view.shape, sizes, strict=True), *zip(view.strides, strides, strict=False)]
+    for wanted, found in stated:
+        numbers = ir.const_int(wanted), ir.const_int(found)
+        same = None not in numbers and numbers[0] == numbers[1]
+        if not (isinstance(wanted, ir.Var) or same or ir.structural_equal(wanted, found)):
+            raise Unknown(f"the view {view.name} states a shape or strides that are not seen to be "
+                          "those of its region")  # fmt: skip
+    if view.offset_factor > 1:
+        raise Unknown(f"the view {view.name} states where it starts (offset_factor)")
+
+
+def _strides(buffer: ir.Buffer) -> list[ir.Expr]:
+    """Elements from one index to the next, in each dimension."""
+    if buffer.strides:
+        return list(buffer.strides)
+    found: list[ir.Expr] = []
+    step: ir.Expr = ir.const(1, "int64")
+    for size in reversed(buffer.shape):
+        found.insert(0, step)
+        step = step * ir.cast_to(size, "int64")
+    return found

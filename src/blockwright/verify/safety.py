@@ -193,10 +193,11 @@ def require_positions(before: Safety, after: Safety) -> None:
 
 
 def _combine(touches: list[Touch], kind: ir.ForKind) -> bool:
-    """Whether vectorized iterations update elements together, by a commutative operation."""
+    """Whether vectorized iterations update elements together, by a commutative operation; an
+    initial value in one of them meets the others' updates."""
     blocks = {t.statement.block for t in touches}
     return (kind is ir.ForKind.VECTORIZED and len(blocks) == 1 and all(
-        t.writes and (t.statement.combiner or t.statement.init) for t in touches))  # fmt: skip
+        t.writes and t.statement.combiner and not t.statement.init for t in touches))  # fmt: skip
 
 
 def _iterations(touch: Touch, loop: str) -> isl.UnionMap:
