@@ -211,3 +211,14 @@ def test_a_tile_of_one_element_holds_no_vectors() -> None:
     c = np.full((2, 1), np.nan, "float32")
     bw.build(sch.func)["main"](a, b, c)
     np.testing.assert_array_equal(c, a @ b)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_views_follow_into_a_new_block(several: bool) -> None:
+    """Where the region of a view starts is said by iterators that the new block divides."""
+    func = tensorized(intrinsic("offset_factor=1"))
+    sch = Schedule(func, verify="full")
+    tile = next(b for b in sch.get_child_blocks(sch.get_block("root")))
+    rows = sch.get_loops(tile)[0]
+    sch.blockize([tile] if several else rows)
+    assert_same_meaning(func, sch.func)
