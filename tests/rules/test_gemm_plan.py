@@ -80,7 +80,6 @@ def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
     plan = gemm_plan(TWO, cold, tile)
     assert plan.rows_inside
     assert plan_seconds(TWO, cold, tile, plan) >= plan_seconds(TWO, warm, tile, plan)
-    assert gemm_plan(TWO, msgspec.structs.replace(cold, rows=None), tile).rows_inside
 
 
 def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:

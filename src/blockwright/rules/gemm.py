@@ -135,9 +135,7 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
     mo, mi = sch.split(m0, [None, plan.row_tiles])
     no, ni = sch.split(n0, [None, plan.panels])
-    inner = (ni, mi) if plan.rows_inside else (mi, ni)
-    # A number of tasks that is a symbol stays outermost: the others are digits of constants.
-    outer = (no, mo) if plan.rows_inside and product.rows is not None else (mo, no)
+    outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])

@@ -99,11 +99,10 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
     Where A stays in half of the second cache, passing it for every panel costs nothing, and the
     panels are waited for least, also when other programs use the memory.
     """
-    plain, in_turn = _start(target, product, tile), _in_turn(target, product, tile)
-    if not product.cold:
+    plain = _start(target, product, tile)
+    if not product.cold or product.rows is None or product.columns is None or product.depth is None:
         return [plain]
-    if product.rows is None or product.depth is None:
-        return [in_turn]
+    in_turn = _in_turn(target, product, tile)
     near = product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
     return [in_turn, plain] if near else [plain, in_turn]
 
@@ -126,9 +125,6 @@ def _improved(
 def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     """Every panel is used for all rows of a task before the next one is fetched, and the threads
     have panels of their own: each comes from memory once, while the other threads compute."""
-    panels = panel_chunk(target, tile, product.depth, product.columns, product.bits)
-    if product.rows is None or product.columns is None:
-        return GemmPlan(_ROW_TILES, panels, rows_inside=True)
     rows, columns = _tiles(product, tile)
     return GemmPlan(rows, math.ceil(columns / target.num_threads), rows_inside=True)
 
