@@ -193,6 +193,8 @@ def scale(x: Real, n: Whole) -> Real:
 _SCALED_LANES = (4, 8, 16)
 """Single-precision vectors that AVX-512 scales by whole numbers that are floats."""
 
+_CURRENT_ROUNDING = 4  # as an operand of instructions: the mode that is set
+
 
 def has_scale_by(x: Real) -> bool:
     """Whether `scale_by` is one instruction for each register that `x` fills."""
@@ -216,9 +218,6 @@ def scale_by(x: Real, n: Real) -> Real:
     rounding = (int_const(_CURRENT_ROUNDING, "i32"),) if lanes == most else ()
     name = f"x86.avx512.mask.scalef.ps.{32 * lanes}"
     return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v, x.v, every, *rounding))
-
-
-_CURRENT_ROUNDING = 4
 
 
 def power_of_two(like: Real, n: Whole) -> Real:
