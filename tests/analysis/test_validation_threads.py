@@ -357,6 +357,18 @@ def test_execution_scopes_that_do_not_fit(change: tuple[str, str], code: str, wh
     assert any(why in text for _, text in found)
 
 
+def test_no_loop_of_a_kernel_is_parallel() -> None:
+    text = """
+for tx in T.thread_binding(4, thread="threadIdx.x"):
+    for i in T.{kind}(8):
+        with T.block("B"):
+            vi = T.axis.spatial(32, tx * 8 + i)
+            B[vi, 0] = A[vi, 0]
+"""
+    assert codes(program(text.format(kind="serial")), GPU) == []
+    assert codes(program(text.format(kind="parallel")), GPU) == ["BW231"]
+
+
 def test_operations_of_a_whole_block_are_reached_by_all_threads() -> None:
     text = """
 for tx in T.thread_binding(32, thread="threadIdx.x"):

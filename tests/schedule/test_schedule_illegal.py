@@ -269,3 +269,38 @@ def test_a_loop_that_is_left_early_keeps_its_shape(word: str) -> None:
             step()
         assert caught.value.code == "BW312"
     sch.split(outer, [1, 1])  # the jump is not its own
+
+
+ROWS = """@T.prim_func
+def rows(A: T.Buffer((16, 8), "float32"), B: T.Buffer((16, 8), "float32")):
+    for i, j in T.grid(16, 8):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + 1.0
+"""
+
+
+@pytest.mark.parametrize("parallel_first", [False, True])
+def test_a_kernel_has_no_threads_but_those_of_its_axes(parallel_first: bool) -> None:
+    sch = Schedule(from_source(ROWS))
+    i, j = sch.get_loops(sch.get_block("B"))
+    if parallel_first:
+        sch.parallel(j)
+        with pytest.raises(ScheduleError, match="no threads but those of its axes") as caught:
+            sch.bind(i, "blockIdx.x")
+    else:
+        sch.bind(i, "blockIdx.x")
+        with pytest.raises(ScheduleError, match="no threads but those of its axes") as caught:
+            sch.parallel(j)
+    assert caught.value.code == "BW312"
+    assert 'bind(j, "threadIdx.x")' in str(caught.value)
+
+
+def test_parallel_loops_do_not_move_into_a_kernel() -> None:
+    sch = Schedule(from_source(ROWS))
+    i, j = sch.get_loops(sch.get_block("B"))
+    sch.parallel(i)
+    sch.bind(j, "threadIdx.x")  # each of 16 iterations launches a kernel
+    with pytest.raises(ScheduleError) as caught:
+        sch.reorder(j, i)
+    assert caught.value.code == "BW312"

@@ -1,6 +1,7 @@
 """What a kernel launch may look like: axes, limits of the machine, who runs a block.
 
 - loops bound to one axis of a kernel have one extent (BW236);
+- no loop of a kernel is parallel: its threads are those of its axes (BW231);
 - numbers of threads and blocks, and memory per block and thread, stay within the target's limits
   (BW237);
 - a block or operation that a warp (or a whole block) runs as one meets a full one, and all its
@@ -53,6 +54,7 @@ def launch_problems(
     limits = None if target is None else target.launch
     for kernel in kernels:
         yield from _axes(kernel, analyzer)
+        yield from _parallel(kernel)
         if limits is not None:
             yield from _sizes(kernel, limits, analyzer)
             inside = [v for v in found if v.kernel is kernel]
@@ -60,6 +62,15 @@ def launch_problems(
     for visit in found:
         yield from _scope(visit, limits, analyzer)
         yield from _operations(visit, analyzer)
+
+
+def _parallel(kernel: Kernel) -> Iterator[Problem]:
+    for nest in kernel.nests:
+        for loop in ir.loops(nest):
+            if loop.kind is ir.ForKind.PARALLEL:
+                yield Problem("BW231", f"loop {loop.loop_var.name} is parallel inside of a kernel, "
+                              "which has no threads but those of its axes", (loop, nest),
+                              "bind it to a thread axis, or run it serially")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ axes

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from functools import cache
+from typing import Never
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, updated_atomically
-from blockwright.analysis.kernels import shares
+from blockwright.analysis.kernels import axis_of, shares
 from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
@@ -304,8 +305,21 @@ def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferR
 
 
 def require_parallel(state: State, loop: ir.For) -> None:
-    """The iterations of the loop may run on several threads of a processor."""
+    """The iterations of the loop may run on several threads of a processor, outside of kernels."""
+    for above in state.tree.ancestors(loop):
+        axis = axis_of(above)
+        if axis is not None:
+            refuse_in_kernel(state, loop, above, axis.tag)
     require_concurrent(state, loop, "parallel", private=lambda _: True, atomic=True)
+
+
+def refuse_in_kernel(state: State, loop: ir.For, kernel: ir.Stmt, tag: str) -> Never:
+    """A parallel loop asks for threads of a processor, which no member of a kernel has."""
+    name = loop.loop_var.name
+    state.fail(f"loop {name} would be parallel inside of a loop bound to {tag}: a kernel has no "
+               "threads but those of its axes", code="BW312", guilty=[loop, kernel],
+               help=f'bind({name}, "threadIdx.x") or another axis, or leave it serial'
+               )  # fmt: skip
 
 
 def require_members(state: State, loop: ir.For, tag: str) -> None:

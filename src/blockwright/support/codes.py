@@ -72,7 +72,7 @@ CODES: dict[str, str] = {
     "BW228": "A combination is no commutative reducer of the types of its terms.",
     "BW229": "The number of operands or components differs from what the operation takes.",
     "BW230": "A buffer lives in a storage scope that the target does not have.",
-    "BW231": "A loop or block is for a thread axis or execution scope that there is not.",
+    "BW231": "A loop or block is for threads, an axis or an execution scope that there is not.",
     "BW232": "A block iterator leaves its domain.",
     "BW233": "Iterators of a block do not vary independently of one another.",
     "BW234": "A reduction misses elements of its domain, or takes some twice.",

@@ -9,6 +9,7 @@ from blockwright import ir
 from blockwright.analysis.kernels import AXES, VIRTUAL_AXES, axis_of, kernel_at, kernels, shares
 from blockwright.arith.text import expr_text
 from blockwright.schedule.checks import (
+    refuse_in_kernel,
     require_compact_flow,
     require_members,
     require_plain_loop,
@@ -29,6 +30,7 @@ class Bind(Primitive, frozen=True, eq=False):
 
     Requires:
     - the axis exists (BW304); the loop is serial, without annotations, from 0 (BW312);
+    - no loop inside is parallel: a kernel has no threads but those of its axes (BW312);
     - other loops of the same kernel on this axis have the same extent (BW380);
     - everything below the loop happens in blocks that are complete, reductions or updates (BW314);
     - the loop drives no reduction iterator, unless the update is atomic (BW317);
@@ -78,6 +80,9 @@ class Bind(Primitive, frozen=True, eq=False):
                        help=f"{hint}axes: {', '.join(AXES)}")  # fmt: skip
         require_plain_loop(state, loop)
         require_zero_start(state, loop)
+        for inner in ir.loops(loop.body):
+            if inner.kind is ir.ForKind.PARALLEL:
+                refuse_in_kernel(state, inner, loop, tag)
         outer = _same_axis_above(state, loop, tag)
         for inner in _same_axis_below(loop, tag):
             _require_shared_work(state, inner, loop, tag)

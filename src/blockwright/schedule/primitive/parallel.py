@@ -19,7 +19,7 @@ class Parallel(Primitive, frozen=True, eq=False):
         loop: the loop.
 
     Requires:
-    - the loop is not bound to a thread axis (BW312);
+    - the loop is neither bound to a thread axis nor inside of such a loop (BW312);
     - everything below the loop happens in blocks that are complete, reductions or updates;
     - the loop drives no reduction iterator, unless the update is atomic (`atomic_update`);
     - iterations write different elements, or buffers that live inside the loop, or meet in atomic

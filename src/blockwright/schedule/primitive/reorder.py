@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.checks import require_affine, require_compact_flow, require_once
+from blockwright.schedule.checks import (
+    refuse_in_kernel,
+    require_affine,
+    require_compact_flow,
+    require_once,
+)
 from blockwright.schedule.distribution import beside, loose_chain, require_distributable
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
@@ -29,6 +35,7 @@ class Reorder(Primitive, frozen=True, eq=False):
       (BW312), and the blocks of these statements and those of the nest meet in an element that one
       of them writes only within one iteration of these loops (BW316);
     - no bound of a loop uses a loop that would come inside it;
+    - no parallel loop would come inside one that is bound to a thread axis (BW312);
     - every block inside is complete, a reduction or an update, its iterators bound by an iterator
       map, and reads in an iteration only what is written in the same one or before the nest;
     - the loops run each instance of a reduction with initial value once;
@@ -76,6 +83,7 @@ class Reorder(Primitive, frozen=True, eq=False):
         if order == path:
             return Step(state.func)
         path, order = _trimmed(path, order)
+        _require_outside_of_kernels(state, order)
         require_distributable(state, path)
         seen: set[ir.Var] = set()
         for loop in reversed(order):
@@ -99,6 +107,16 @@ class Reorder(Primitive, frozen=True, eq=False):
         before, after = beside(edit, path)
         edit.replace(path[0], ir.seq([*before, body, *after]))
         return edit.finish()
+
+
+def _require_outside_of_kernels(state: State, order: Sequence[ir.For]) -> None:
+    """No parallel loop comes inside one that is bound to a thread axis."""
+    bound: ir.For | None = None
+    for loop in order:
+        if loop.thread is not None:
+            bound = loop
+        elif bound is not None and bound.thread and loop.kind is ir.ForKind.PARALLEL:
+            refuse_in_kernel(state, loop, bound, bound.thread.thread_tag)
 
 
 def _trimmed(path: list[ir.For], order: list[ir.For]) -> tuple[list[ir.For], list[ir.For]]:
