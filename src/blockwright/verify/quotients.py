@@ -7,7 +7,7 @@ Variables run from zero to below an extent, which is a polynomial of sizes; size
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from blockwright import ir
@@ -152,18 +152,19 @@ class Quotients:
         self._left -= 1
         if depth == 0 or self._left < 0:
             return False
-        for atom in poly.atoms():
-            if atom.kind == "size":
-                continue
-            extent = self.extent(atom)
+        unknown = [atom for atom in poly.atoms() if atom.kind != "size"]
+        if unknown:
+            atom = max(unknown, key=lambda a: a.kind in ("//", "min", "max"))
             factor, rest = poly.parted(atom)
-            if extent is None or atom in factor.atoms():
+            if atom in factor.atoms():
                 return False
             if self.never_negative(factor, depth - 1):
-                return self.never_negative(rest, depth - 1)
-            if self.never_negative(number(0) - factor, depth - 1):
-                return self.never_negative(rest + factor * (extent - number(1)), depth - 1)
-            return False
+                least = self._least_parts(atom, factor)
+            elif self.never_negative(number(0) - factor, depth - 1):
+                least = self._greatest_parts(atom, factor)
+            else:
+                return False
+            return any(self.never_negative(rest + part, depth - 1) for part in least)
         moved = number(0)  # sizes as numbers from zero on
         for product, count in poly.terms.items():
             term = number(count)
@@ -171,6 +172,60 @@ class Quotients:
                 term = term * (of_atom(atom) + number(self.least[atom.content]))
             moved = moved + term
         return all(count >= 0 for count in moved.terms.values())
+
+    def _least_parts(self, atom: Atom, factor: Poly) -> Iterator[Poly]:
+        """What `factor * atom` is at least, for a factor of at least zero.
+
+        `b * (e // b) >= e - b + 1` for `b >= 1`, and `e // b >= 0` for `e >= 0`.
+        """
+        if atom.kind == "//":
+            poly, by = atom.content
+            if self.never_negative(by - number(1)):
+                quotient = factor.over(by)
+                if quotient is not None:
+                    yield quotient * (poly - by + number(1))
+                if self.never_negative(poly):
+                    yield number(0)
+        elif atom.kind == "max":
+            yield from (factor * one for one in atom.content)
+        elif self.extent(atom) is not None:
+            yield number(0)
+
+    def _greatest_parts(self, atom: Atom, factor: Poly) -> Iterator[Poly]:
+        """What `factor * atom` is at least, for a factor of at most zero: the atom at its greatest.
+
+        `b * (e // b) <= e` for `b >= 1`, and `e // b <= e` if `e >= 0` too.
+        """
+        extent = self.extent(atom)
+        if extent is not None:
+            yield factor * (extent - number(1))
+        if atom.kind == "//":
+            poly, by = atom.content
+            if self.never_negative(by - number(1)):
+                quotient = factor.over(by)
+                if quotient is not None:
+                    yield quotient * poly
+                if self.never_negative(poly):
+                    yield factor * poly
+        elif atom.kind == "min":
+            yield from (factor * one for one in atom.content)
+
+    def cleared(self, poly: Poly) -> Poly:
+        """A polynomial without a quotient that is above zero where the given one is.
+
+        With `b >= 1` and integers, `e // b + r >= 1` says `e >= b * (1 - r)`, and `r - e // b >= 1`
+        says `e < b * r`.
+        """
+        for atom in poly.atoms():
+            if atom.kind != "//" or not self.never_negative(atom.content[1] - number(1)):
+                continue
+            divided, by = atom.content
+            factor, rest = poly.parted(atom)
+            if factor == number(1):
+                return self.cleared(divided - by + by * rest + number(1))
+            if factor == number(-1):
+                return self.cleared(by * rest - divided)
+        return poly
 
     def truth(self, test: ir.LT | ir.LE | ir.GT | ir.GE) -> bool | None:
         """Whether a comparison always holds, or never; None when that is not known."""

@@ -1,16 +1,11 @@
-"""Fused loops over symbolic sizes are taken apart into their digits, split ones are one again.
+"""Fused loops over symbolic sizes are taken apart into their digits.
 
     for f in range(n * m):                      for a in range(n):
         A[f // m, f % m] = …            →           for b in range(m):
                                                         A[a, b] = …
 
-    for f0 in range((n + t - 1) // t):
-        for f1 in range(t):             →       for f in range(n):
-            if f0 * t + f1 < n:                     A[f] = …
-                A[f0 * t + f1] = …
-
 So are block iterators. A loop over `f` and the two loops over its digits run the same iterations in
-the same order, and so do the split loops and the one; what does not fit stays as it is.
+the same order; what does not fit stays as it is. Split loops are one again (`tiles`).
 """
 
 from __future__ import annotations
@@ -20,8 +15,9 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.verify.axes import split_axes
-from blockwright.verify.polynomial import Atom, Poly, number, of_atom
-from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts, index_roots
+from blockwright.verify.polynomial import Atom, Poly
+from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts
+from blockwright.verify.tiles import Tiles
 
 ROUNDS = 6
 """Taking an iterator apart may let the loop that it is bound to be taken apart, and so on."""
@@ -34,14 +30,24 @@ def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
         least: size → its least value, at least one.
     """
     digits: set[ir.Var] = set()
+    if not _is_distinct(func):
+        return func
     for _ in range(ROUNDS):
         if not hard_parts(func.body):
             break
-        made = func.replace(body=_Radix(least, digits).stmt(_NoRegions()(func.body)))
+        body = Tiles(least, digits).stmt(_NoRegions()(func.body))
+        made = func.replace(body=_Radix(least, digits).stmt(body))
         if ir.structural_equal(made.body, func.body):
             break
         func = made
     return split_axes(func, Quotients(least))
+
+
+def _is_distinct(func: ir.PrimFunc) -> bool:
+    """Whether each loop and iterator has a variable of its own, so that it has one range."""
+    found = [f.loop_var for f in ir.loops(func.body)]
+    found += [it.var for block in ir.blocks(func.body) for it in block.iter_vars]
+    return len(set(found)) == len(found)
 
 
 class _NoRegions(ir.Mutator):
@@ -55,7 +61,7 @@ class _Radix:
     """One walk over a program, from the outside in.
 
     Attributes:
-        digits: loops that others were taken apart into; they are not joined again.
+        digits: loops that others were taken apart into.
     """
 
     def __init__(self, least: Mapping[ir.Var, int], digits: set[ir.Var]) -> None:
@@ -79,26 +85,12 @@ class _Radix:
             plain = node.kind in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
             if plain and extent.value == 1:
                 return self.stmt(ir.substitute(node.body, {node.loop_var: node.min}))
-            made = (self._narrowed(node, extent) or self._joined(node, extent)
-                    or self._apart(node, extent))  # fmt: skip
+            made = self._apart(node, extent)
             if made is not None:
                 return self._loop(made)
         if free:
             self.known.bound(node.loop_var, extent)
         return node.replace(extent=self.simplify(node.extent), body=self.stmt(node.body))
-
-    def _narrowed(self, node: ir.For, extent: Poly) -> ir.For | None:
-        """A loop without the iterations that a condition on its variable alone leaves empty."""
-        atom = self.known.of_variable(node.loop_var)
-        for test in ir.collect(node.body, ir.LT):
-            if not (test.a.dtype.is_int and self.known.poly(test.a).atom is atom):
-                continue
-            limit = self.known.poly(test.b)
-            sizes = all(a.kind == "size" for a in limit.atoms())
-            less = sizes and limit != extent and self.known.never_negative(extent - limit)
-            if less and self._guarded(node.body, limit - of_atom(atom)):
-                return node.replace(extent=self.known.expression(limit))
-        return None
 
     def _apart(self, node: ir.For, extent: Poly) -> ir.For | None:
         """Loops over two digits of a loop that is divided by the number of the lower ones."""
@@ -141,78 +133,6 @@ class _Radix:
 
     def _sum(self, high: ir.Var, base: Poly, low: ir.Var) -> ir.Expr:
         return ir.Add(ir.Mul(high, self.known.expression(base)), low)
-
-    def _joined(self, outer: ir.For, count: Poly) -> ir.For | None:
-        """One loop for two that are used by `outer * extent + inner` alone."""
-        inner = outer.body
-        if not (isinstance(inner, ir.For) and ir.is_const_int(inner.min, 0)):
-            return None
-        if any(f.thread is not None for f in (outer, inner)) or outer.loop_var in self.digits:
-            return None
-        high, low = (self.known.of_variable(f.loop_var) for f in (outer, inner))
-        base = self.known.poly(inner.extent)
-        if not self._together(high, low, base, inner.body):
-            return None
-        whole = self._whole(count, base)
-        guard = whole is not None
-        extent = count * base if whole is None else whole
-        if not guard and any(a.kind not in ("size", "var") for a in extent.atoms()):
-            return None
-        if guard and not self._guarded(inner.body, extent - of_atom(high) * base - of_atom(low)):
-            return None
-        var = ir.Var(f"{outer.loop_var.name}_{inner.loop_var.name}", INDEX)
-        self.known.bound(var, extent)
-        rest = ir.Sub(var, ir.Mul(outer.loop_var, self.known.expression(base)))
-        body = Simplify(self.known, every=True)(ir.substitute(inner.body, {inner.loop_var: rest}))
-        if ir.uses_var(body, outer.loop_var):
-            return None
-        kind = outer.kind if outer.kind is not ir.ForKind.SERIAL else inner.kind
-        kind = ir.ForKind.SERIAL if kind is ir.ForKind.UNROLLED else kind
-        return ir.For(var, outer.min, self.known.expression(extent), kind, body)
-
-    def _together(self, high: Atom, low: Atom, base: Poly, inside: ir.Node) -> bool:
-        """Whether something hard is made of the sum of both loops."""
-        for root in index_roots(inside):
-            poly = self.known.poly(root)
-            if high in poly.atoms() and low in poly.atoms():
-                if poly.parted(high)[0] == base * poly.parted(low)[0]:
-                    return True
-            elif isinstance(root, (ir.FloorDiv, ir.FloorMod)):
-                divided = self.known.poly(root.a)
-                if (
-                    low in divided.atoms()
-                    and divided.parted(high)[0] == base * divided.parted(low)[0]
-                ):
-                    return True
-        return False
-
-    def _whole(self, count: Poly, base: Poly) -> Poly | None:
-        """The number of iterations that are cut into parts of some size, rounded up."""
-        for atom in count.atoms():
-            more = (count - of_atom(atom)).value
-            if atom.kind == "//" and atom.content[1] == base and more is not None:
-                return atom.content[0] + number(1) + base * number(more - 1)
-        return None
-
-    def _guarded(self, stmt: ir.Stmt, positive: Poly) -> bool:
-        """Whether all work of a statement is under the condition that something is positive."""
-        match stmt:
-            case ir.SeqStmt():
-                return all(self._guarded(s, positive) for s in stmt.seq)
-            case ir.For():
-                return self._guarded(stmt.body, positive)
-            case ir.BlockRealize():
-                return any(self._says(c, positive) for c in ir.conditions(stmt.predicate))
-            case ir.IfThenElse():
-                held = any(self._says(c, positive) for c in ir.conditions(stmt.condition))
-                return held and stmt.else_case is None
-            case _:
-                return False
-
-    def _says(self, condition: ir.Expr, positive: Poly) -> bool:
-        if not isinstance(condition, ir.LT):
-            return False
-        return self.known.poly(condition.b) - self.known.poly(condition.a) == positive
 
     # ------------------------------------------------------------------ blocks
     def _block(self, node: ir.BlockRealize) -> ir.Stmt:

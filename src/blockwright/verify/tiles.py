@@ -1,0 +1,216 @@
+"""Loops that were split by a size are one again.
+
+    for h in range((n + t - 1) // t):
+        for l in range(t):              →       for f in range(n):
+            if h * t + l < n:                       A[f] = …
+                A[h * t + l] = …
+
+Three steps, none of which changes what runs or in which order, until none applies:
+
+*lean*: a condition that always holds, or that another one implies, is left out. A comparison with
+a quotient is understood as one without: `q <= e // b` where `q * b <= e`, for a `b` above zero.
+
+*narrow*: a loop loses the iterations in which all of its work is under a condition that fails.
+
+*join*: a loop and the only loop inside of it, of `t` iterations, which are used by `h * t + l`
+alone, are one loop: for `0 <= l < t` that sum runs through `0, 1, … count * t - 1` in this order.
+
+What does not fit stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from blockwright import ir
+from blockwright.verify.polynomial import Atom, Poly, number, of_atom
+from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts, index_roots
+
+
+class Tiles:
+    """One walk over a program, from the inside out.
+
+    Args:
+        least: size → its least value.
+        digits: loops that others were taken apart into; they are not joined again.
+    """
+
+    def __init__(self, least: Mapping[ir.Var, int], digits: set[ir.Var]) -> None:
+        self.digits = digits
+        self.known = Quotients(least)
+
+    def stmt(self, stmt: ir.Stmt) -> Any:
+        match stmt:
+            case ir.For():
+                return self._loop(stmt)
+            case ir.BlockRealize():
+                return self._block(stmt)
+            case ir.IfThenElse() if stmt.else_case is None:
+                test = self._lean(stmt.condition)
+                return stmt.replace(condition=test, then_case=self.stmt(stmt.then_case))
+            case _:
+                return stmt.map_children(lambda c: self.stmt(c) if isinstance(c, ir.Stmt) else c)
+
+    def _block(self, node: ir.BlockRealize) -> ir.Stmt:
+        predicate = self._lean(node.predicate)
+        for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+            if ir.is_const_int(it.dom.min, 0):
+                bound = self.known.poly(value).atom
+                least = None if bound is None else self.known.extent(bound)
+                extent = self.known.poly(it.dom.extent) if least is None else least
+                self.known.bound(it.var, extent)
+        init = None if node.block.init is None else self.stmt(node.block.init)
+        block = node.block.replace(init=init, body=self.stmt(node.block.body))
+        return ir.BlockRealize(node.iter_values, predicate, block)
+
+    # ------------------------------------------------------------------ loops
+    def _loop(self, node: ir.For) -> ir.Stmt:
+        if not ir.is_const_int(node.min, 0):
+            return node.replace(body=self.stmt(node.body))
+        self.known.bound(node.loop_var, self.known.poly(node.extent))
+        made = node.replace(body=self.stmt(node.body))
+        while hard_parts(made.body) or hard_parts(made.extent):
+            found = self._narrowed(made) or self._joined(made)
+            if found is None:
+                return made
+            self.known.bound(found.loop_var, self.known.poly(found.extent))
+            made = found.replace(body=self._leaner(found.body))
+            if ir.is_const_int(made.extent, 1) and _is_plain(made):
+                return ir.substitute(made.body, {made.loop_var: made.min})
+        return made
+
+    def _narrowed(self, node: ir.For) -> ir.For | None:
+        """A loop without the iterations that a condition on its variable leaves empty."""
+        if node.thread is not None:
+            return None
+        atom, extent = self.known.of_variable(node.loop_var), self.known.poly(node.extent)
+        for positive in self._all_conditions(node.body):
+            factor, rest = positive.parted(atom)
+            if factor != number(-1):
+                continue
+            limit = Poly({p: c for p, c in rest.terms.items() if all(a.kind == "size" for a in p)})
+            less = limit != extent and self.known.never_negative(extent - limit)
+            if less and self._guarded(node.body, limit - of_atom(atom)):
+                return node.replace(extent=self.known.expression(limit))
+        return None
+
+    def _joined(self, outer: ir.For) -> ir.For | None:
+        """One loop for two that are used by `outer * extent + inner` alone."""
+        inner = outer.body
+        if not (isinstance(inner, ir.For) and ir.is_const_int(inner.min, 0)):
+            return None
+        if any(f.thread is not None for f in (outer, inner)) or outer.loop_var in self.digits:
+            return None
+        if ir.uses_var(inner.extent, outer.loop_var):
+            return None
+        high, low = (self.known.of_variable(f.loop_var) for f in (outer, inner))
+        base = self.known.poly(inner.extent)
+        if not self._together(high, low, base, inner.body):
+            return None
+        extent = self.known.poly(outer.extent) * base
+        var = ir.Var(f"{outer.loop_var.name}_{inner.loop_var.name}", INDEX)
+        self.known.bound(var, extent)
+        rest = ir.Sub(var, ir.Mul(outer.loop_var, self.known.expression(base)))
+        body = Simplify(self.known, every=True)(ir.substitute(inner.body, {inner.loop_var: rest}))
+        if ir.uses_var(body, outer.loop_var):
+            return None
+        kind = outer.kind if outer.kind is not ir.ForKind.SERIAL else inner.kind
+        kind = ir.ForKind.SERIAL if kind is ir.ForKind.UNROLLED else kind
+        return ir.For(var, outer.min, self.known.expression(extent), kind, body)
+
+    def _together(self, high: Atom, low: Atom, base: Poly, inside: ir.Node) -> bool:
+        """Whether something hard is made of the sum of both loops."""
+        for root in index_roots(inside):
+            poly = self.known.poly(root)
+            if high in poly.atoms() and low in poly.atoms():
+                if poly.parted(high)[0] == base * poly.parted(low)[0]:
+                    return True
+            elif isinstance(root, (ir.FloorDiv, ir.FloorMod)):
+                divided = self.known.poly(root.a)
+                if (
+                    low in divided.atoms()
+                    and divided.parted(high)[0] == base * divided.parted(low)[0]
+                ):
+                    return True
+        return False
+
+    # ------------------------------------------------------------------ conditions
+    def _positive(self, test: ir.Expr) -> Poly | None:
+        """What is above zero where a comparison of positions holds, without quotients."""
+        if not isinstance(test, (ir.LT, ir.LE, ir.GT, ir.GE)) or not test.a.dtype.is_int:
+            return None
+        low, high = self.known.poly(test.a), self.known.poly(test.b)
+        if isinstance(test, (ir.GT, ir.GE)):
+            low, high = high, low
+        strict = isinstance(test, (ir.LT, ir.GT))
+        return self.known.cleared(high - low + number(0 if strict else 1))
+
+    def _implies(self, one: Poly, other: Poly) -> bool:
+        """Whether `other` is above zero wherever `one` is."""
+        return self.known.never_negative(other - one)
+
+    def _lean(self, condition: ir.Expr) -> ir.Expr:
+        """A condition without the parts that hold anyway."""
+        tests = ir.conditions(condition)
+        found = [self._positive(test) for test in tests]
+        kept: list[int] = []
+        for k, one in enumerate(found):
+            if one is None or not self.known.never_negative(one - number(1)):
+                kept.append(k)
+        for k in tuple(kept):
+            one = found[k]
+            others = [found[j] for j in kept if j != k]
+            if one is not None and any(o is not None and self._implies(o, one) for o in others):
+                kept.remove(k)
+        return condition if len(kept) == len(tests) else ir.all_of(tests[k] for k in kept)
+
+    def _leaner(self, stmt: Any) -> Any:
+        """A statement with its conditions left out that what is known by now implies."""
+        match stmt:
+            case ir.BlockRealize():
+                node = stmt.map_children(lambda c: self._leaner(c) if isinstance(c, ir.Block) else c)
+                return node.replace(predicate=self._lean(node.predicate))
+            case ir.IfThenElse() if stmt.else_case is None:
+                return stmt.replace(condition=self._lean(stmt.condition),
+                                    then_case=self._leaner(stmt.then_case))  # fmt: skip
+            case ir.Block() | ir.Stmt():
+                return stmt.map_children(lambda c: self._leaner(c) if isinstance(c, ir.Stmt) else c)
+            case _:
+                return stmt
+
+    def _all_conditions(self, stmt: ir.Node) -> Iterator[Poly]:
+        """What is positive in some part of a statement, by the conditions of its parts."""
+        for node in ir.walk(stmt):
+            test = node.predicate if isinstance(node, ir.BlockRealize) else (
+                node.condition if isinstance(node, ir.IfThenElse) else None)  # fmt: skip
+            for one in () if test is None else ir.conditions(test):
+                positive = self._positive(one)
+                if positive is not None:
+                    yield positive
+
+    def _guarded(self, stmt: ir.Stmt, positive: Poly) -> bool:
+        """Whether all work of a statement is under the condition that something is positive."""
+        match stmt:
+            case ir.SeqStmt():
+                return all(self._guarded(s, positive) for s in stmt.seq)
+            case ir.For():
+                return self._guarded(stmt.body, positive)
+            case ir.BlockRealize():
+                init = stmt.block.init
+                return self._says(stmt.predicate, positive) or (
+                    (init is None or self._guarded(init, positive))
+                    and self._guarded(stmt.block.body, positive)
+                )
+            case ir.IfThenElse():
+                return self._says(stmt.condition, positive) and stmt.else_case is None
+            case _:
+                return False
+
+    def _says(self, condition: ir.Expr, positive: Poly) -> bool:
+        found = (self._positive(test) for test in ir.conditions(condition))
+        return any(one is not None and self._implies(one, positive) for one in found)
+
+
+def _is_plain(loop: ir.For) -> bool:
+    return loop.kind in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
