@@ -34,6 +34,7 @@ class Quotients:
         self.least = least
         self._atoms: dict[Any, Atom] = {}
         self._extents: dict[Atom, Poly] = {}
+        self._heights: dict[Atom, int] = {}
         self._left = STEPS
 
     # ------------------------------------------------------------------ atoms
@@ -43,6 +44,7 @@ class Quotients:
     def bound(self, var: ir.Var, extent: Poly) -> None:
         """From now on a variable is known to run from zero to below an extent."""
         self._extents[self.of_variable(var)] = extent
+        self._heights.clear()
 
     def _atom(self, kind: str, content: Any) -> Atom:
         key = (kind, content)
@@ -154,7 +156,7 @@ class Quotients:
             return False
         unknown = [atom for atom in poly.atoms() if atom.kind != "size"]
         if unknown:
-            atom = max(unknown, key=lambda a: a.kind in ("//", "min", "max"))
+            atom = max(unknown, key=self._height)
             factor, rest = poly.parted(atom)
             if atom in factor.atoms():
                 return False
@@ -172,6 +174,18 @@ class Quotients:
                 term = term * (of_atom(atom) + number(self.least[atom.content]))
             moved = moved + term
         return all(count >= 0 for count in moved.terms.values())
+
+    def _height(self, atom: Atom) -> int:
+        """Above the heights of what its bounds are made of: so bounds bring in lower atoms only."""
+        found = self._heights.get(atom)
+        if found is None:
+            bounds = [p for p in atom.content if isinstance(p, Poly)] if (
+                isinstance(atom.content, tuple)) else []  # fmt: skip
+            extent = self._extents.get(atom)
+            bounds += [] if extent is None else [extent]
+            below = [self._height(a) for p in bounds for a in p.atoms() if a.kind != "size"]
+            found = self._heights[atom] = 1 + max(below, default=0)
+        return found
 
     def _least_parts(self, atom: Atom, factor: Poly) -> Iterator[Poly]:
         """What `factor * atom` is at least, for a factor of at least zero.

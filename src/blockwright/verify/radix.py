@@ -19,7 +19,7 @@ from blockwright.verify.polynomial import Atom, Poly
 from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts
 from blockwright.verify.tiles import Tiles
 
-ROUNDS = 6
+ROUNDS = 8
 """Taking an iterator apart may let the loop that it is bound to be taken apart, and so on."""
 
 
@@ -35,11 +35,13 @@ def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
     for _ in range(ROUNDS):
         if not hard_parts(func.body):
             break
-        body = Tiles(least, digits).stmt(_NoRegions()(func.body))
-        made = func.replace(body=_Radix(least, digits).stmt(body))
-        if ir.structural_equal(made.body, func.body):
-            break
-        func = made
+        plain = _NoRegions()(func.body)
+        body = _Radix(least, digits).stmt(Tiles(least, digits).stmt(plain))
+        if ir.structural_equal(body, plain):
+            body = Tiles(least, digits, narrow=True).stmt(plain)
+            if ir.structural_equal(body, plain):
+                break
+        func = func.replace(body=body)
     return split_axes(func, Quotients(least))
 
 

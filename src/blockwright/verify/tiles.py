@@ -5,7 +5,7 @@
             if h * t + l < n:                       A[f] = …
                 A[h * t + l] = …
 
-Three steps, none of which changes what runs or in which order, until none applies:
+Three steps, none of which changes what runs or in which order:
 
 *lean*: a condition that always holds, or that another one implies, is left out. A comparison with
 a quotient is understood as one without: `q <= e // b` where `q * b <= e`, for a `b` above zero.
@@ -34,10 +34,14 @@ class Tiles:
     Args:
         least: size → its least value.
         digits: loops that others were taken apart into; they are not joined again.
+        narrow: whether loops lose iterations, or are joined. A loop that is too short to be joined
+            stays one of several, so this comes after all that can be joined.
     """
 
-    def __init__(self, least: Mapping[ir.Var, int], digits: set[ir.Var]) -> None:
-        self.digits = digits
+    def __init__(
+        self, least: Mapping[ir.Var, int], digits: set[ir.Var], narrow: bool = False
+    ) -> None:
+        self.digits, self.narrow = digits, narrow
         self.known = Quotients(least)
 
     def stmt(self, stmt: ir.Stmt) -> Any:
@@ -68,72 +72,87 @@ class Tiles:
     def _loop(self, node: ir.For) -> ir.Stmt:
         if not ir.is_const_int(node.min, 0):
             return node.replace(body=self.stmt(node.body))
-        self.known.bound(node.loop_var, self.known.poly(node.extent))
+        hard = bool(hard_parts(node.body))
+        extent = self.known.poly(node.extent)
+        if hard and extent.value == 1 and _is_plain(node):
+            return self.stmt(ir.substitute(node.body, {node.loop_var: node.min}))
+        self.known.bound(node.loop_var, extent)
         made = node.replace(body=self.stmt(node.body))
-        while hard_parts(made.body) or hard_parts(made.extent):
-            found = self._narrowed(made) or self._joined(made)
+        while hard or hard_parts(made.extent):
+            found = self._narrowed(made) if self.narrow else self._joined(made)
             if found is None:
                 return made
             self.known.bound(found.loop_var, self.known.poly(found.extent))
             made = found.replace(body=self._leaner(found.body))
-            if ir.is_const_int(made.extent, 1) and _is_plain(made):
-                return ir.substitute(made.body, {made.loop_var: made.min})
         return made
 
     def _narrowed(self, node: ir.For) -> ir.For | None:
-        """A loop without the iterations that a condition on its variable leaves empty."""
+        """A loop without the iterations that a condition on its variable leaves empty.
+
+        From `rest - factor * f >= 1`, with `factor >= 0` and `factor * limit >= rest`, it follows
+        that `f < limit`: for `f >= limit` the left side is at most zero.
+        """
         if node.thread is not None:
             return None
         atom, extent = self.known.of_variable(node.loop_var), self.known.poly(node.extent)
         for positive in self._all_conditions(node.body):
             factor, rest = positive.parted(atom)
-            if factor != number(-1):
-                continue
-            limit = Poly({p: c for p, c in rest.terms.items() if all(a.kind == "size" for a in p)})
-            less = limit != extent and self.known.never_negative(extent - limit)
-            if less and self._guarded(node.body, limit - of_atom(atom)):
-                return node.replace(extent=self.known.expression(limit))
+            factor = number(0) - factor
+            sizes = Poly({p: c for p, c in rest.terms.items() if all(a.kind == "size" for a in p)})
+            for limit in (sizes.over(factor), number(1)) if factor.terms else ():
+                less = limit is not None and limit != extent and all(
+                    a.kind == "size" for a in limit.atoms())  # fmt: skip
+                if less and limit is not None and self._fits(node, atom, extent, limit):
+                    return node.replace(extent=self.known.expression(limit))
         return None
 
+    def _fits(self, node: ir.For, atom: Atom, extent: Poly, limit: Poly) -> bool:
+        """Whether a loop does nothing from some iteration on, which is not beyond its end."""
+        return self.known.never_negative(extent - limit) and self._guarded(node.body, atom, limit)
+
     def _joined(self, outer: ir.For) -> ir.For | None:
-        """One loop for two that are used by `outer * extent + inner` alone."""
+        """One loop for two that are used by `outer * base + inner` alone.
+
+        The inner one has `base` iterations, or does nothing from that one on.
+        """
         inner = outer.body
         if not (isinstance(inner, ir.For) and ir.is_const_int(inner.min, 0)):
             return None
         if any(f.thread is not None for f in (outer, inner)) or outer.loop_var in self.digits:
             return None
-        if ir.uses_var(inner.extent, outer.loop_var):
-            return None
         high, low = (self.known.of_variable(f.loop_var) for f in (outer, inner))
-        base = self.known.poly(inner.extent)
-        if not self._together(high, low, base, inner.body):
+        count, extent = (self.known.poly(f.extent) for f in (outer, inner))
+        base = self._base(high, low, extent, inner.body)
+        if base is None or ir.uses_var(inner.extent, outer.loop_var):
             return None
-        extent = self.known.poly(outer.extent) * base
+        body = inner.body
+        if base != extent:
+            if not self._fits(inner, low, extent, base):
+                return None
+            self.known.bound(inner.loop_var, base)
+            body = self._leaner(body)
         var = ir.Var(f"{outer.loop_var.name}_{inner.loop_var.name}", INDEX)
-        self.known.bound(var, extent)
+        whole = count * base
+        self.known.bound(var, whole)
         rest = ir.Sub(var, ir.Mul(outer.loop_var, self.known.expression(base)))
-        body = Simplify(self.known, every=True)(ir.substitute(inner.body, {inner.loop_var: rest}))
+        body = Simplify(self.known, every=True)(ir.substitute(body, {inner.loop_var: rest}))
         if ir.uses_var(body, outer.loop_var):
+            self.known.bound(inner.loop_var, extent)
             return None
         kind = outer.kind if outer.kind is not ir.ForKind.SERIAL else inner.kind
         kind = ir.ForKind.SERIAL if kind is ir.ForKind.UNROLLED else kind
-        return ir.For(var, outer.min, self.known.expression(extent), kind, body)
+        return ir.For(var, outer.min, self.known.expression(whole), kind, body)
 
-    def _together(self, high: Atom, low: Atom, base: Poly, inside: ir.Node) -> bool:
-        """Whether something hard is made of the sum of both loops."""
+    def _base(self, high: Atom, low: Atom, extent: Poly, inside: ir.Node) -> Poly | None:
+        """The `base` of some hard `high * base + low`; the inner extent where it is one."""
+        found: list[Poly] = []
         for root in index_roots(inside):
-            poly = self.known.poly(root)
-            if high in poly.atoms() and low in poly.atoms():
-                if poly.parted(high)[0] == base * poly.parted(low)[0]:
-                    return True
-            elif isinstance(root, (ir.FloorDiv, ir.FloorMod)):
-                divided = self.known.poly(root.a)
-                if (
-                    low in divided.atoms()
-                    and divided.parted(high)[0] == base * divided.parted(low)[0]
-                ):
-                    return True
-        return False
+            divides = isinstance(root, (ir.FloorDiv, ir.FloorMod))
+            for poly in (self.known.poly(p) for p in ((root, root.a) if divides else (root,))):
+                if high in poly.atoms() and low in poly.atoms():
+                    base = poly.parted(high)[0].over(poly.parted(low)[0])
+                    found += [] if base is None else [base]
+        return extent if extent in found else found[0] if found else None
 
     # ------------------------------------------------------------------ conditions
     def _positive(self, test: ir.Expr) -> Poly | None:
@@ -189,27 +208,35 @@ class Tiles:
                 if positive is not None:
                     yield positive
 
-    def _guarded(self, stmt: ir.Stmt, positive: Poly) -> bool:
-        """Whether all work of a statement is under the condition that something is positive."""
+    def _guarded(self, stmt: ir.Stmt, atom: Atom, limit: Poly) -> bool:
+        """Whether all work of a statement is under conditions that keep a loop below a limit."""
         match stmt:
             case ir.SeqStmt():
-                return all(self._guarded(s, positive) for s in stmt.seq)
+                return all(self._guarded(s, atom, limit) for s in stmt.seq)
             case ir.For():
-                return self._guarded(stmt.body, positive)
+                return self._guarded(stmt.body, atom, limit)
             case ir.BlockRealize():
                 init = stmt.block.init
-                return self._says(stmt.predicate, positive) or (
-                    (init is None or self._guarded(init, positive))
-                    and self._guarded(stmt.block.body, positive)
+                return self._says(stmt.predicate, atom, limit) or (
+                    (init is None or self._guarded(init, atom, limit))
+                    and self._guarded(stmt.block.body, atom, limit)
                 )
             case ir.IfThenElse():
-                return self._says(stmt.condition, positive) and stmt.else_case is None
+                return self._says(stmt.condition, atom, limit) and stmt.else_case is None
             case _:
                 return False
 
-    def _says(self, condition: ir.Expr, positive: Poly) -> bool:
-        found = (self._positive(test) for test in ir.conditions(condition))
-        return any(one is not None and self._implies(one, positive) for one in found)
+    def _says(self, condition: ir.Expr, atom: Atom, limit: Poly) -> bool:
+        for test in ir.conditions(condition):
+            positive = self._positive(test)
+            if positive is None:
+                continue
+            factor, rest = positive.parted(atom)
+            factor, never = number(0) - factor, self.known.never_negative
+            if factor.terms and atom not in factor.atoms() and never(factor):
+                if never(factor * limit - rest):
+                    return True
+        return False
 
 
 def _is_plain(loop: ir.For) -> bool:
