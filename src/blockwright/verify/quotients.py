@@ -304,8 +304,9 @@ def hard_parts(node: ir.Node) -> list[ir.Expr]:
     return found
 
 
-def index_roots(node: ir.Node) -> list[ir.Expr]:
-    """Whole index expressions below a node that have hard parts, and those parts that divide."""
+def index_roots(node: ir.Node, every: bool = False) -> list[ir.Expr]:
+    """Whole index expressions below a node that have hard parts, or every one; and those parts
+    that divide."""
     found: list[ir.Expr] = []
     stack: list[ir.Node] = [node]
     while stack:
@@ -314,7 +315,7 @@ def index_roots(node: ir.Node) -> list[ir.Expr]:
             continue
         if isinstance(one, ir.Expr) and _is_index(one):
             parts = hard_parts(one)
-            if parts:
+            if parts or every:
                 divisions = (p for p in parts if isinstance(p, (ir.FloorDiv, ir.FloorMod)))
                 found += [one, *divisions]
             continue

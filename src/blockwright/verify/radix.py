@@ -15,11 +15,12 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.verify.axes import split_axes
+from blockwright.verify.bands import gathered
 from blockwright.verify.polynomial import Atom, Poly
 from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts
-from blockwright.verify.tiles import Tiles
+from blockwright.verify.tiles import Digits, Tiles
 
-ROUNDS = 8
+ROUNDS = 12
 """Taking an iterator apart may let the loop that it is bound to be taken apart, and so on."""
 
 
@@ -29,20 +30,31 @@ def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
     Args:
         least: size → its least value, at least one.
     """
-    digits: set[ir.Var] = set()
     if not _is_distinct(func):
         return func
+    digits: set[Digits] = set()
     for _ in range(ROUNDS):
         if not hard_parts(func.body):
             break
-        plain = _NoRegions()(func.body)
-        body = _Radix(least, digits).stmt(Tiles(least, digits).stmt(plain))
-        if ir.structural_equal(body, plain):
-            body = Tiles(least, digits, narrow=True).stmt(plain)
-            if ir.structural_equal(body, plain):
-                break
-        func = func.replace(body=body)
+        plain = func.replace(body=_NoRegions()(func.body))
+        func = next((made for made in _ways(plain, least, digits)
+                     if not ir.structural_equal(made.body, plain.body)), plain)  # fmt: skip
+        if func is plain:
+            break
     return split_axes(func, Quotients(least))
+
+
+def _ways(
+    func: ir.PrimFunc, least: Mapping[ir.Var, int], digits: set[Digits]
+) -> Iterator[ir.PrimFunc]:
+    """A program in the forms that each kind of change gives it, the first ones to be tried first.
+
+    A loop that is too short to be joined stays one of several, so loops lose iterations last.
+    """
+    body = Tiles(least, digits).stmt(func.body)
+    yield func.replace(body=_Radix(least, digits).stmt(body))
+    yield gathered(func, least)
+    yield func.replace(body=Tiles(least, digits, narrow=True).stmt(func.body))
 
 
 def _is_distinct(func: ir.PrimFunc) -> bool:
@@ -63,10 +75,10 @@ class _Radix:
     """One walk over a program, from the outside in.
 
     Attributes:
-        digits: loops that others were taken apart into.
+        digits: pairs of loops that others were taken apart into.
     """
 
-    def __init__(self, least: Mapping[ir.Var, int], digits: set[ir.Var]) -> None:
+    def __init__(self, least: Mapping[ir.Var, int], digits: set[Digits]) -> None:
         self.digits = digits
         self.known = Quotients(least)
         self.simplify = Simplify(self.known)
@@ -100,7 +112,7 @@ class _Radix:
         if found is None:
             return None
         high, low, count, base = found
-        self.digits |= {high, low}
+        self.digits.add((high, low))
         body = ir.substitute(node.body, {node.loop_var: self._sum(high, base, low)})
         kind = ir.ForKind.SERIAL if node.kind is ir.ForKind.UNROLLED else node.kind
         lower = None if node.thread is None else node.thread.replace(

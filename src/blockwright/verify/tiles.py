@@ -27,6 +27,9 @@ from blockwright import ir
 from blockwright.verify.polynomial import Atom, Poly, number, of_atom
 from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts, index_roots
 
+Digits = tuple[ir.Var, ir.Var]
+"""The loops over the higher and the lower digit of one that was taken apart."""
+
 
 class Tiles:
     """One walk over a program, from the inside out.
@@ -34,12 +37,11 @@ class Tiles:
     Args:
         least: size → its least value.
         digits: loops that others were taken apart into; they are not joined again.
-        narrow: whether loops lose iterations, or are joined. A loop that is too short to be joined
-            stays one of several, so this comes after all that can be joined.
+        narrow: whether loops lose iterations, or are joined.
     """
 
     def __init__(
-        self, least: Mapping[ir.Var, int], digits: set[ir.Var], narrow: bool = False
+        self, least: Mapping[ir.Var, int], digits: set[Digits], narrow: bool = False
     ) -> None:
         self.digits, self.narrow = digits, narrow
         self.known = Quotients(least)
@@ -118,11 +120,13 @@ class Tiles:
         inner = outer.body
         if not (isinstance(inner, ir.For) and ir.is_const_int(inner.min, 0)):
             return None
-        if any(f.thread is not None for f in (outer, inner)) or outer.loop_var in self.digits:
+        pair = outer.loop_var, inner.loop_var
+        if any(f.thread is not None for f in (outer, inner)) or pair in self.digits:
             return None
         high, low = (self.known.of_variable(f.loop_var) for f in (outer, inner))
         count, extent = (self.known.poly(f.extent) for f in (outer, inner))
-        base = self._base(high, low, extent, inner.body)
+        every = bool(hard_parts(outer.extent) or hard_parts(inner.extent))
+        base = self._base(high, low, extent, index_roots(inner.body, every))
         if base is None or ir.uses_var(inner.extent, outer.loop_var):
             return None
         body = inner.body
@@ -143,10 +147,10 @@ class Tiles:
         kind = ir.ForKind.SERIAL if kind is ir.ForKind.UNROLLED else kind
         return ir.For(var, outer.min, self.known.expression(whole), kind, body)
 
-    def _base(self, high: Atom, low: Atom, extent: Poly, inside: ir.Node) -> Poly | None:
-        """The `base` of some hard `high * base + low`; the inner extent where it is one."""
+    def _base(self, high: Atom, low: Atom, extent: Poly, roots: list[ir.Expr]) -> Poly | None:
+        """The `base` of some `high * base + low`; the inner extent where it is one."""
         found: list[Poly] = []
-        for root in index_roots(inside):
+        for root in roots:
             divides = isinstance(root, (ir.FloorDiv, ir.FloorMod))
             for poly in (self.known.poly(p) for p in ((root, root.a) if divides else (root,))):
                 if high in poly.atoms() and low in poly.atoms():
