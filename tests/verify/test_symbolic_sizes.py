@@ -182,3 +182,125 @@ def test_a_table_that_another_thread_fills() -> None:
     assert verify(before, program("A[16]; C[16]", RACE.format(kind="range"))).verdict == "proved"
     meet = program("A[16]; C[16]", RACE.format(kind="T.parallel"))
     assert verify(before, meet).verdict != "proved"
+
+
+TILES = """
+for {loops}:
+    with T.block("D"):
+        vi = T.axis.spatial(n, {at})
+        T.where({where})
+        D[vi] = Y[vi] * T.float32(2)
+"""
+TILED = [
+    (  # split by 2 * m, then the middle part by m
+        "i0, i1, i2, i3 in T.grid((n - 1) // (2 * m) + 1, 1, m, 2)",
+        "2 * m * i0 + 2 * i2 + i3",
+        "2 * m * i0 + 2 * i2 + i3 < n",
+    ),
+    (  # split by m, then the outer part by m * 3: one condition says less than the other
+        "i0, i1, i2, i3 in T.grid(((n - 1) // m) // (3 * m) + 1, 3, m, m)",
+        "3 * m * m * i0 + m * m * i1 + m * i2 + i3",
+        "3 * m * m * i0 + m * m * i1 + m * i2 + i3 < n"
+        " and 3 * m * i0 + m * i1 + i2 < (n - 1) // m + 1",
+    ),
+    (  # split by m, then the inner part by 2 * n, which is more than there is
+        "i0, i1, i2, i3 in T.grid((n - 1) // m + 1, (m - 1) // (2 * n) + 1, n, 2)",
+        "m * i0 + 2 * n * i1 + 2 * i2 + i3",
+        "m * i0 + 2 * n * i1 + 2 * i2 + i3 < n and 2 * n * i1 + 2 * i2 + i3 < m",
+    ),
+    (  # parts that do not stand next to each other
+        "i1, i0, i2 in T.grid(m, (n - 1) // (2 * m) + 1, 2)",
+        "2 * m * i0 + 2 * i1 + i2",
+        "2 * m * i0 + 2 * i1 + i2 < n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("loops", "at", "where"), TILED)
+def test_tiles_that_do_not_divide_a_size(loops: str, at: str, where: str) -> None:
+    arguments = "Y[n]; D[n]; S[m]"
+    before = program(arguments, WHOLE, "n m")
+    right = TILES.format(loops=loops, at=at, where=where)
+    assert verify(before, program(arguments, right, "n m")).verdict == "proved"
+
+
+@pytest.mark.parametrize(("loops", "at", "where"), TILED)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("(n - 1)", "(n - 2)"),  # the last element is left out
+        ("(n - 1) //", "n // 2 //"),  # tiles are left out
+        (" < n", " < n - 1"),
+        (" < n", " < n + 1"),  # one element beyond the end
+        ("* i0 +", "* i0 + 1 +"),
+        ("2 * m * i0", "m * i0"),  # tiles overlap
+        ("m * m * i1", "m * i1"),
+        ("m * i0 +", "n * i0 +"),
+    ],
+)
+def test_wrong_tiles(loops: str, at: str, where: str, old: str, new: str) -> None:
+    arguments = "Y[n]; D[n]; S[m]"
+    before = program(arguments, WHOLE, "n m")
+    right = TILES.format(loops=loops, at=at, where=where)
+    wrong = right.replace(old, new)
+    if wrong == right:
+        pytest.skip("has no such part")
+    assert verify(before, program(arguments, wrong, "n m")).verdict != "proved"
+
+
+CHAIN = """
+D[0] = Y[0]
+for {loops}:
+    with T.block("D"):
+        vi = T.axis.spatial(n, {at})
+        T.where(2 * m * i0 + 2 * i1 + i2 < n and 1 <= {at})
+        D[vi] = D[vi - 1] * Y[vi]
+"""
+
+
+def test_parts_are_moved_only_where_the_order_does_not_matter() -> None:
+    arguments = "Y[n]; D[n]; S[m]"
+    at = "2 * m * i0 + 2 * i1 + i2"
+    in_order = CHAIN.format(loops="i0, i1, i2 in T.grid((n - 1) // (2 * m) + 1, m, 2)", at=at)
+    swapped = CHAIN.format(loops="i1, i0, i2 in T.grid(m, (n - 1) // (2 * m) + 1, 2)", at=at)
+    both = [program(arguments, text, "n m") for text in (in_order, swapped)]
+    assert verify(*both).verdict != "proved"
+
+
+REDUCED = """
+for {loops}:
+    with T.block("C"):
+        vi = T.axis.spatial(n, i0 * m + i1)
+        vk = T.axis.reduce(5, k)
+        T.where(i0 * m + i1 < n)
+        with T.init():
+            C[vi] = T.float32(0)
+        C[vi] = C[vi] + X[vi, {read}]
+"""
+
+
+def test_parts_with_a_reduction_between_them() -> None:
+    arguments = "X[n, 5]; C[n]; S[m]"
+    together = "i0, i1, k in T.grid((n - 1) // m + 1, m, 5)"
+    apart = "i0, k, i1 in T.grid((n - 1) // m + 1, 5, m)"
+    before = program(arguments, REDUCED.format(loops=together, read="vk"), "n m")
+    after = program(arguments, REDUCED.format(loops=apart, read="vk"), "n m")
+    assert verify(before, after).verdict == "proved"
+    wrong = program(arguments, REDUCED.format(loops=apart, read="T.max(vk - 1, 0)"), "n m")
+    assert verify(before, wrong).verdict == "refuted"
+
+
+def test_bounds_of_quotients() -> None:
+    found = Quotients({N: 1, M: 1})
+    n, m = found.poly(N), found.poly(M)
+    tiles = found.poly(ir.FloorDiv(ir.Sub(N, ir.const(1, "int64")), M))
+    one = found.poly(ir.const(1, "int64"))
+    assert found.never_negative((tiles + one) * m - n)  # tiles cover
+    assert not found.never_negative(tiles * m - n)
+    assert found.never_negative(n - one - tiles * m)
+    assert not found.never_negative(n - one - one - tiles * m)
+    assert found.never_negative(n - one - tiles)
+    found.bound(A, tiles + one)
+    a = found.poly(A)
+    assert found.cleared(tiles + one - a) == n - m * a  # a < (n - 1) // m + 1: m * a < n
+    assert found.cleared(a - tiles) == m * a - n + one  # a > (n - 1) // m: m * a > n - 1

@@ -101,16 +101,21 @@ class Tiles:
             factor, rest = positive.parted(atom)
             factor = number(0) - factor
             sizes = Poly({p: c for p, c in rest.terms.items() if all(a.kind == "size" for a in p)})
-            for limit in (sizes.over(factor), number(1)) if factor.terms else ():
-                less = limit is not None and limit != extent and all(
-                    a.kind == "size" for a in limit.atoms())  # fmt: skip
-                if less and limit is not None and self._fits(node, atom, extent, limit):
+            for limit in _limits(factor, sizes):
+                if limit != extent and self._fits(node, atom, extent, limit, factor):
                     return node.replace(extent=self.known.expression(limit))
         return None
 
-    def _fits(self, node: ir.For, atom: Atom, extent: Poly, limit: Poly) -> bool:
-        """Whether a loop does nothing from some iteration on, which is not beyond its end."""
-        return self.known.never_negative(extent - limit) and self._guarded(node.body, atom, limit)
+    def _fits(self, node: ir.For, atom: Atom, extent: Poly, limit: Poly,
+              factor: Poly | None = None) -> bool:  # fmt: skip
+        """Whether a loop does nothing from some iteration on, which is not beyond its end.
+
+        An integer `d` is at least zero where `k * d + k - 1` is, for a number `k` above zero.
+        """
+        times = None if factor is None else factor.value
+        k = number(times) if times is not None and times > 0 else number(1)
+        reached = self.known.never_negative((extent - limit) * k + k - number(1))
+        return reached and self._guarded(node.body, atom, limit)
 
     def _joined(self, outer: ir.For) -> ir.For | None:
         """One loop for two that are used by `outer * base + inner` alone.
@@ -241,6 +246,19 @@ class Tiles:
                 if never(factor * limit - rest):
                     return True
         return False
+
+
+def _limits(factor: Poly, rest: Poly) -> Iterator[Poly]:
+    """Candidates for the first `f` at which `rest - factor * f` is not above zero."""
+    if not factor.terms:
+        return
+    whole = rest.over(factor)
+    by, numerator = factor.value, rest.value
+    if whole is not None and all(a.kind == "size" for a in whole.atoms()):
+        yield whole
+    elif by is not None and by > 0 and numerator is not None:
+        yield number(-(-numerator // by))
+    yield number(1)
 
 
 def _is_plain(loop: ir.For) -> bool:

@@ -50,6 +50,8 @@ def main() -> int:
     sys.stdout.write(f"{found.table()}\n{found.steps} verdicts, {len(found.wrong)} wrong\n")
     for text in found.open if options.open else ():
         sys.stdout.write(f"{text}\n")
+    for text in found.broken:
+        sys.stdout.write(f"no program: {text}\n")
     for text in found.wrong:
         sys.stdout.write(f"\n{text}\n")
     return 1 if found.wrong else 0

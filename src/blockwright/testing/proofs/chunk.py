@@ -41,13 +41,15 @@ class Settings(msgspec.Struct, frozen=True):
 class Verdicts(msgspec.Struct):
     """What became of steps: verdicts by primitive (or error), reasons, seconds, and findings.
 
-    `open` says where to find each verdict that is neither a proof nor wrong, with its reason.
+    `open` says where to find each verdict that is neither a proof nor wrong, with its reason;
+    `broken` where a step made a program that is not well formed, which is not judged.
     """
 
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     seconds: list[float] = []
     open: list[str] = []
+    broken: list[str] = []
     wrong: list[str] = []
 
     def note(self, name: str, verdict: str, why: str, seconds: float) -> None:
@@ -62,6 +64,7 @@ class Verdicts(msgspec.Struct):
                 mine.setdefault(name, Counter()).update(counter)
         self.seconds += other.seconds
         self.open += other.open
+        self.broken += other.broken
         self.wrong += other.wrong
 
     @property
@@ -99,7 +102,12 @@ def judge(first: int, settings: Settings) -> Verdicts:
         chance = random.Random(seed)
         for _ in range(settings.length):
             before, taken = player.sch.func, len(player.taken)
-            player.play(1)
+            try:
+                player.play(1)
+            except BlockwrightError as error:  # no refusal: the step made no program
+                why = str(error).partition("\n")[0]
+                found.broken.append(f"seed {seed}, step {taken + 1}: {why}")
+                break
             if len(player.taken) == taken or player.sch.func is before:
                 continue
             name, after = player.taken[-1], player.sch.func
