@@ -36,7 +36,7 @@ class Owners:
             return tuple(found)
         by_tag = sorted((loop.tag, loop.name) for loop in loops
                         if loop.tag and not shares(buffer.scope, loop.tag)
-                        and loop.name not in found)  # fmt: skip
+                        and loop.name not in found and not _is_single(loop))  # fmt: skip
         tags = tuple(tag for tag, _ in by_tag)
         if self.tags.setdefault(buffer, tags) != tags:
             raise Unknown(f"{buffer.name} in scope {buffer.scope!r} is used under different "
@@ -72,6 +72,11 @@ class Owners:
         else:
             for child in node.children():
                 self._visit(child, path)
+
+
+def _is_single(loop: Loop) -> bool:
+    """Whether a thread axis has one thread only, which tells no copies apart."""
+    return loop.node is not None and ir.is_const_int(loop.node.extent, 1)
 
 
 def shares(scope: str, tag: str) -> bool:
