@@ -224,27 +224,24 @@ def test_tiles_that_do_not_divide_a_size(loops: str, at: str, where: str) -> Non
     assert verify(before, program(arguments, right, "n m")).verdict == "proved"
 
 
-@pytest.mark.parametrize(("loops", "at", "where"), TILED)
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("(n - 1)", "(n - 2)"),  # the last element is left out
-        ("(n - 1) //", "n // 2 //"),  # tiles are left out
-        (" < n", " < n - 1"),
-        (" < n", " < n + 1"),  # one element beyond the end
-        ("* i0 +", "* i0 + 1 +"),
-        ("2 * m * i0", "m * i0"),  # tiles overlap
-        ("m * m * i1", "m * i1"),
-        ("m * i0 +", "n * i0 +"),
-    ],
-)
-def test_wrong_tiles(loops: str, at: str, where: str, old: str, new: str) -> None:
+ERRORS = [
+    ("(n - 1)", "(n - 2)"),  # the last element is left out
+    ("(n - 1) //", "n // 2 //"),  # tiles are left out
+    (" < n", " < n - 1"),
+    (" < n", " < n + 1"),  # one element beyond the end
+    ("* i0 +", "* i0 + 1 +"),
+    ("2 * m * i0", "m * i0"),  # tiles overlap
+    ("m * m * i1", "m * i1"),
+    ("m * i0 +", "n * i0 +"),
+]
+WRONG = [(right.replace(old, new)) for loops, at, where in TILED for old, new in ERRORS
+         if old in (right := TILES.format(loops=loops, at=at, where=where))]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_tiles(wrong: str) -> None:
     arguments = "Y[n]; D[n]; S[m]"
     before = program(arguments, WHOLE, "n m")
-    right = TILES.format(loops=loops, at=at, where=where)
-    wrong = right.replace(old, new)
-    if wrong == right:
-        pytest.skip("has no such part")
     assert verify(before, program(arguments, wrong, "n m")).verdict != "proved"
 
 
@@ -304,3 +301,67 @@ def test_bounds_of_quotients() -> None:
     a = found.poly(A)
     assert found.cleared(tiles + one - a) == n - m * a  # a < (n - 1) // m + 1: m * a < n
     assert found.cleared(a - tiles) == m * a - n + one  # a > (n - 1) // m: m * a > n - 1
+
+
+TWO = """
+B = T.alloc_buffer((n,))
+for i0 in range((n - 1) // m + 1):
+    for i1 in range(m):
+        with T.block("B"):
+            vi = T.axis.spatial(n, i0 * m + i1)
+            T.where(i0 * m + i1 < n)
+            B[vi] = Y[vi] + T.float32(1)
+    for i1 in range(m):
+        with T.block("D"):
+            vi = T.axis.spatial(n, i0 * m + i1)
+            T.where(i0 * m + i1 < n)
+            D[vi] = {read} * T.float32(2)
+"""
+APART = """
+B = T.alloc_buffer((n,))
+for i in range(n):
+    with T.block("B"):
+        vi = T.axis.spatial(n, i)
+        B[vi] = Y[vi] + T.float32(1)
+for i in range(n):
+    with T.block("D"):
+        vi = T.axis.spatial(n, i)
+        D[vi] = {read} * T.float32(2)
+"""
+
+
+def test_a_tile_around_two_statements() -> None:
+    arguments = "Y[n]; D[n]; S[m]"
+    before = program(arguments, APART.format(read="B[vi]"), "n m")
+    after = program(arguments, TWO.format(read="B[vi]"), "n m")
+    assert verify(before, after).verdict == "proved"
+    later = "T.if_then_else(vi < n - 1, B[vi + 1], T.float32(0))"  # of the next tile at its end
+    before = program(arguments, APART.format(read=later), "n m")
+    after = program(arguments, TWO.format(read=later), "n m")
+    assert verify(before, after).verdict != "proved"
+
+
+ROLLED = """
+B = T.alloc_buffer((m,))
+for i0 in range((n - 1) // m + 1):
+    for i1 in range(m):
+        with T.block("B"):
+            vi = T.axis.spatial(n, i0 * m + i1)
+            vl = T.axis.spatial(m, i1)
+            T.where(i0 * m + i1 < n)
+            B[vl] = Y[vi] + T.float32(1)
+{again}    for i1 in range(m):
+        with T.block("D"):
+            vi = T.axis.spatial(n, i0 * m + i1)
+            vl = T.axis.spatial(m, i1)
+            T.where(i0 * m + i1 < n)
+            D[vi] = B[vl] * T.float32(2)
+"""
+
+
+def test_a_tile_in_a_buffer_that_the_next_one_overwrites() -> None:
+    arguments = "Y[n]; D[n]; S[m]"
+    before = program(arguments, ROLLED.format(again=""), "n m")
+    again = "for i0 in range((n - 1) // m + 1):\n"
+    after = program(arguments, ROLLED.format(again=again), "n m")
+    assert verify(before, after).verdict != "proved"

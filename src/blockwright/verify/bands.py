@@ -42,7 +42,7 @@ class _Gather(ir.Mutator):
         while isinstance(inside, ir.For) and _is_free(inside, nest):
             nest.append(inside)
             inside = inside.body
-        if len(nest) < 3 or not isinstance(inside, ir.BlockRealize):
+        if len(nest) < 2 or not isinstance(inside, ir.BlockRealize):
             return self.descend(node)
         moved = self._moved(nest, inside)
         order = [*moved, *(loop for loop in nest if loop not in moved)]

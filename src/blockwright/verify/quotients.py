@@ -179,8 +179,7 @@ class Quotients:
         """Above the heights of what its bounds are made of: so bounds bring in lower atoms only."""
         found = self._heights.get(atom)
         if found is None:
-            bounds = [p for p in atom.content if isinstance(p, Poly)] if (
-                isinstance(atom.content, tuple)) else []  # fmt: skip
+            bounds: list[Poly] = [] if atom.kind in ("var", "expr") else [*atom.content]
             extent = self._extents.get(atom)
             bounds += [] if extent is None else [extent]
             below = [self._height(a) for p in bounds for a in p.atoms() if a.kind != "size"]

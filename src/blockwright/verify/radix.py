@@ -16,6 +16,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.verify.axes import split_axes
 from blockwright.verify.bands import gathered
+from blockwright.verify.parts import distributed
 from blockwright.verify.polynomial import Atom, Poly
 from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts
 from blockwright.verify.tiles import Digits, Tiles
@@ -54,6 +55,7 @@ def _ways(
     body = Tiles(least, digits).stmt(func.body)
     yield func.replace(body=_Radix(least, digits).stmt(body))
     yield gathered(func, least)
+    yield distributed(func, least)
     yield func.replace(body=Tiles(least, digits, narrow=True).stmt(func.body))
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from blockwright import ir
-from blockwright.verify.polynomial import Atom, Poly, number, of_atom
+from blockwright.verify.polynomial import Atom, Poly, number
 from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts, index_roots
 
 Digits = tuple[ir.Var, ir.Var]
@@ -197,7 +197,9 @@ class Tiles:
         """A statement with its conditions left out that what is known by now implies."""
         match stmt:
             case ir.BlockRealize():
-                node = stmt.map_children(lambda c: self._leaner(c) if isinstance(c, ir.Block) else c)
+                node = stmt.map_children(
+                    lambda c: self._leaner(c) if isinstance(c, ir.Block) else c
+                )
                 return node.replace(predicate=self._lean(node.predicate))
             case ir.IfThenElse() if stmt.else_case is None:
                 return stmt.replace(condition=self._lean(stmt.condition),
@@ -240,11 +242,11 @@ class Tiles:
             positive = self._positive(test)
             if positive is None:
                 continue
-            factor, rest = positive.parted(atom)
-            factor, never = number(0) - factor, self.known.never_negative
-            if factor.terms and atom not in factor.atoms() and never(factor):
-                if never(factor * limit - rest):
-                    return True
+            negative, rest = positive.parted(atom)
+            factor, never = number(0) - negative, self.known.never_negative
+            bounds = bool(factor.terms) and atom not in factor.atoms() and never(factor)
+            if bounds and never(factor * limit - rest):
+                return True
         return False
 
 
