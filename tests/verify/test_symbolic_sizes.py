@@ -245,23 +245,59 @@ def test_wrong_tiles(wrong: str) -> None:
     assert verify(before, program(arguments, wrong, "n m")).verdict != "proved"
 
 
-CHAIN = """
-D[0] = Y[0]
+SUMMED = """
+R[0] = T.float32(0)
+for i0, i1, i2, i3 in T.grid((n - 1) // m + 1, (m - 1) // (2 * n) + 1, n, 2):
+    with T.block("R"):
+        vi = T.axis.reduce(n, m * i0 + 2 * n * i1 + 2 * i2 + i3)
+        T.where(m * i0 + 2 * n * i1 + 2 * i2 + i3 < n{where})
+        R[0] = R[0] + Y[vi]
+"""
+SUM = """
+R[0] = T.float32(0)
+for i in range(n):
+    with T.block("R"):
+        vi = T.axis.reduce(n, i)
+        R[0] = R[0] + Y[vi]
+"""
+
+
+def test_terms_of_a_sum_are_taken_once() -> None:
+    arguments = "Y[n]; R[1]; S[m]"
+    before = program(arguments, SUM, "n m")
+    found = {
+        where: verify(before, program(arguments, SUMMED.format(where=where), "n m")).verdict
+        for where in (
+            " and 2 * n * i1 + 2 * i2 + i3 < m",
+            " and 2 * n * i1 + 2 * i2 + i3 < m + 1",
+            " and 2 * n * i1 + 2 * i2 + i3 < m - 1",
+            " and 2 * n * i1 + i2 + i3 < m",
+            "",
+        )
+    }
+    assert [*found.values()][0] == "proved"
+    assert "proved" not in [*found.values()][1:]
+
+
+LAST = """
 for {loops}:
     with T.block("D"):
-        vi = T.axis.spatial(n, {at})
-        T.where(2 * m * i0 + 2 * i1 + i2 < n and 1 <= {at})
-        D[vi] = D[vi - 1] * Y[vi]
+        vi = T.axis.spatial(n, 2 * m * i0 + 2 * i1 + i2)
+        T.where(2 * m * i0 + 2 * i1 + i2 < n)
+        D[T.min(vi, 1)] = Y[vi]
 """
 
 
 def test_parts_are_moved_only_where_the_order_does_not_matter() -> None:
-    arguments = "Y[n]; D[n]; S[m]"
-    at = "2 * m * i0 + 2 * i1 + i2"
-    in_order = CHAIN.format(loops="i0, i1, i2 in T.grid((n - 1) // (2 * m) + 1, m, 2)", at=at)
-    swapped = CHAIN.format(loops="i1, i0, i2 in T.grid(m, (n - 1) // (2 * m) + 1, 2)", at=at)
-    both = [program(arguments, text, "n m") for text in (in_order, swapped)]
-    assert verify(*both).verdict != "proved"
+    """The last store to an element stays."""
+    arguments = "Y[n]; D[2]; S[m]"
+    in_order = LAST.format(loops="i0, i1, i2 in T.grid((n - 1) // (2 * m) + 1, m, 2)")
+    swapped = LAST.format(loops="i1, i0, i2 in T.grid(m, (n - 1) // (2 * m) + 1, 2)")
+    plain = "for i in range(n):\n    with T.block('D'):\n        vi = T.axis.spatial(n, i)\n" \
+            "        D[T.min(vi, 1)] = Y[vi]"  # fmt: skip
+    before = program(arguments, plain, "n m")
+    assert verify(before, program(arguments, in_order, "n m")).verdict == "proved"
+    assert verify(before, program(arguments, swapped, "n m")).verdict != "proved"
 
 
 REDUCED = """
