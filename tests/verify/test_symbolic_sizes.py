@@ -401,3 +401,29 @@ def test_a_tile_in_a_buffer_that_the_next_one_overwrites() -> None:
     again = "for i0 in range((n - 1) // m + 1):\n"
     after = program(arguments, ROLLED.format(again=again), "n m")
     assert verify(before, after).verdict != "proved"
+
+
+SHARED = """
+B = T.alloc_buffer((1,))
+for {loops}:
+    with T.block("D"):
+        vi = T.axis.spatial(n, i0 * m + i1)
+        vk = T.axis.spatial(2, k)
+        T.where(i0 * m + i1 < n)
+        if vk == 0:
+            B[0] = Y[vi]
+        else:
+            D[vi] = B[0]
+"""
+
+
+def test_parts_that_are_moved_share_buffers_as_before() -> None:
+    """All elements of a tile are put into one place before the first is taken out again."""
+    arguments = "Y[n]; D[n]; S[m]"
+    plain = "for i in range(n):\n    with T.block('D'):\n        vi = T.axis.spatial(n, i)\n" \
+            "        D[vi] = Y[vi]"  # fmt: skip
+    before = program(arguments, plain, "n m")
+    after = SHARED.format(loops="i0, k, i1 in T.grid((n - 1) // m + 1, 2, m)")
+    assert verify(before, program(arguments, after, "n m")).verdict != "proved"
+    alone = SHARED.format(loops="i0, i1, k in T.grid((n - 1) // m + 1, m, 2)")
+    assert verify(before, program(arguments, alone, "n m")).verdict == "proved"

@@ -9,7 +9,8 @@ Whether that is the same program is asked of the proof: loops that were moved ar
 afterwards, and iterations of parallel loops must not meet (`safety`). Where the iterations of some
 loops of a nest touch nothing in common that one of them writes, these loops may be the outermost
 ones, in any order, if the others keep theirs: for each of their iterations the same runs in the
-same order as before, and what runs in between touches other elements.
+same order as before, and what runs in between touches other elements. Buffers that only such a loop
+uses are not taken to be fresh in each iteration (`MOVED`), as those of other parallel loops are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.verify.owners import MOVED
 from blockwright.verify.polynomial import Poly
 from blockwright.verify.quotients import Quotients, hard_parts
 
@@ -48,8 +50,10 @@ class _Gather(ir.Mutator):
         order = [*moved, *(loop for loop in nest if loop not in moved)]
         made: Any = self(inside)
         for loop in reversed(order):
-            kind = ir.ForKind.PARALLEL if loop in moved else loop.kind
-            made = loop.replace(kind=kind, body=made)
+            if loop in moved:
+                marks = {**loop.annotations, MOVED: True}
+                loop = loop.replace(kind=ir.ForKind.PARALLEL, annotations=marks)
+            made = loop.replace(body=made)
         return made
 
     def _moved(self, nest: list[ir.For], inside: ir.BlockRealize) -> list[ir.For]:

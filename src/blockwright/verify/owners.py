@@ -13,6 +13,9 @@ from blockwright.verify.frame import Loop, Step
 from blockwright.verify.verdict import Unknown
 
 Path = tuple[ir.For, ...]
+MOVED = "moved"
+"""Marks parallel loops of a form of a program, of whose iterations the program runs parts in turn:
+all of them share one copy."""
 _BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
@@ -49,9 +52,10 @@ class Owners:
         outside, around = self.allocated[buffer], self.used.get(buffer, ())
         depth = len(outside)
         for k in range(len(outside), len(around)):
-            if around[k].kind is ir.ForKind.PARALLEL:
+            if around[k].kind is ir.ForKind.PARALLEL and MOVED not in around[k].annotations:
                 depth = k + 1
-        return set(around[:depth]) if around else set(outside)
+        inside = around[len(outside) : depth]
+        return {*outside, *(loop for loop in inside if MOVED not in loop.annotations)}
 
     def _visit(self, node: ir.Node, path: Path) -> None:
         if isinstance(node, ir.Buffer):

@@ -119,8 +119,10 @@ class _Radix:
         kind = ir.ForKind.SERIAL if node.kind is ir.ForKind.UNROLLED else node.kind
         lower = None if node.thread is None else node.thread.replace(
             thread_tag=f"{node.thread.thread_tag}/{self.known.expression(base)!r}")  # fmt: skip
-        inner = ir.For(low, node.min, self.known.expression(base), kind, body, lower)
-        return ir.For(high, node.min, self.known.expression(count), kind, inner, node.thread)
+        inner = ir.For(low, node.min, self.known.expression(base), kind, body, lower,
+                       node.annotations)  # fmt: skip
+        return node.replace(loop_var=high, extent=self.known.expression(count), kind=kind,
+                            body=inner)  # fmt: skip
 
     def _digits(
         self, var: ir.Var, extent: Poly, inside: ir.Node

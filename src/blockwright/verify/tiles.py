@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.verify.owners import MOVED
 from blockwright.verify.polynomial import Atom, Poly, number
 from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts, index_roots
 
@@ -150,7 +151,8 @@ class Tiles:
             return None
         kind = outer.kind if outer.kind is not ir.ForKind.SERIAL else inner.kind
         kind = ir.ForKind.SERIAL if kind is ir.ForKind.UNROLLED else kind
-        return ir.For(var, outer.min, self.known.expression(whole), kind, body)
+        marks = {MOVED: True} if MOVED in {**outer.annotations, **inner.annotations} else {}
+        return ir.For(var, outer.min, self.known.expression(whole), kind, body, annotations=marks)
 
     def _base(self, high: Atom, low: Atom, extent: Poly, roots: list[ir.Expr]) -> Poly | None:
         """The `base` of some `high * base + low`; the inner extent where it is one."""
