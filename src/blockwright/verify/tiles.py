@@ -231,13 +231,23 @@ class Tiles:
             case ir.BlockRealize():
                 init = stmt.block.init
                 return self._says(stmt.predicate, atom, limit) or (
-                    (init is None or self._guarded(init, atom, limit))
+                    self._in_domains(stmt)
+                    and (init is None or self._guarded(init, atom, limit))
                     and self._guarded(stmt.block.body, atom, limit)
                 )
             case ir.IfThenElse():
                 return self._says(stmt.condition, atom, limit) and stmt.else_case is None
             case _:
                 return False
+
+    def _in_domains(self, node: ir.BlockRealize) -> bool:
+        """Whether all iterators have values that they may have, also where nothing is done."""
+        for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+            at = self.known.poly(value) - self.known.poly(it.dom.min)
+            above = self.known.poly(it.dom.extent) - at - number(1)
+            if not (self.known.never_negative(at) and self.known.never_negative(above)):
+                return False
+        return True
 
     def _says(self, condition: ir.Expr, atom: Atom, limit: Poly) -> bool:
         for test in ir.conditions(condition):
