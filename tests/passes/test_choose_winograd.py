@@ -101,9 +101,11 @@ def test_what_follows_is_applied_to_the_tiles(size: int) -> None:
     assert "winograd" in compiled.show("schedule")
 
 
-@pytest.mark.parametrize(("size", "shape"), [("in groups", (16, 16, 32)), ("in passes", (7, 7, 96))])
+@pytest.mark.parametrize(
+    ("size", "shape"), [("in groups", (16, 16, 32)), ("in passes", (7, 7, 96))]
+)
 def test_one_kernel_takes_batches_of_any_size(size: str, shape: tuple[int, int, int]) -> None:
-    """Tiles of all images are one axis; groups for a batch of unknown size are parts of an image."""
+    """Tiles of all images are one axis; groups are parts of an image then."""
     module = model((ir.Var("n", ir.dtype_of("int64")), *shape), 48)
     assert chosen(module) == 4
     compiled = bw.compile(module)
