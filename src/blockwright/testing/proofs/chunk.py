@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis.well_formed import find_problems
 from blockwright.support import BlockwrightError
 from blockwright.testing.check import assert_same_meaning
 from blockwright.testing.generators import random_program
@@ -115,7 +116,7 @@ def judge(first: int, settings: Settings) -> Verdicts:
                 continue
             if settings.mutants:
                 made = mutant(after, chance)
-                if made is None:
+                if made is None or _is_meaningless(made[1]):
                     continue
                 name, after = made
             elif name in HINTS:
@@ -150,6 +151,11 @@ def _judge(found: Verdicts, name: str, before: ir.PrimFunc, after: ir.PrimFunc, 
     if missed or (not wrong and verdict.verdict == "refuted"):
         found.wrong.append(f"{where}: {name}: {verdict.verdict}: {verdict.why}\n"
                            f"--- before\n{before!r}\n--- after\n{after!r}")  # fmt: skip
+
+
+def _is_meaningless(func: ir.PrimFunc) -> bool:
+    """Whether something is used where it is not defined, which no interpreter can run."""
+    return any(problem.code == "BW212" for problem in find_problems(func))
 
 
 def differ(before: ir.PrimFunc, after: ir.PrimFunc, seeds: Sequence[int]) -> bool:
