@@ -67,7 +67,10 @@ class Quotients:
             case ir.Sub():
                 return self.poly(expr.a) - self.poly(expr.b)
             case ir.Mul():
-                return self.poly(expr.a) * self.poly(expr.b)
+                a, b = self.poly(expr.a), self.poly(expr.b)
+                if len(a.terms) * len(b.terms) > MOST_TERMS:
+                    return of_atom(self._atom("expr", expr))
+                return a * b
             case ir.FloorDiv():
                 return self.divided(self.poly(expr.a), self.poly(expr.b))[0]
             case ir.FloorMod():
@@ -94,7 +97,7 @@ class Quotients:
         """Quotient and remainder, as atoms where they cannot be resolved."""
         if by.value == 1:
             return poly, number(0)
-        if by.value is not None and by.value <= 0:
+        if (by.value is not None and by.value <= 0) or len(poly.terms) > MOST_TERMS:
             return self._unresolved(poly, by)
         whole, rest = self._taken_out(poly, by)
         if self._below(rest, by):

@@ -26,7 +26,14 @@ from typing import Any
 from blockwright import ir
 from blockwright.verify.owners import MOVED
 from blockwright.verify.polynomial import Atom, Poly, number
-from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts, index_roots
+from blockwright.verify.quotients import (
+    INDEX,
+    MOST_TERMS,
+    Quotients,
+    Simplify,
+    hard_parts,
+    index_roots,
+)
 
 Digits = tuple[ir.Var, ir.Var]
 """The loops over the higher and the lower digit of one that was taken apart."""
@@ -143,6 +150,8 @@ class Tiles:
             body = self._leaner(body)
         var = ir.Var(f"{outer.loop_var.name}_{inner.loop_var.name}", INDEX)
         whole = count * base
+        if len(whole.terms) > MOST_TERMS:
+            return None
         self.known.bound(var, whole)
         rest = ir.Sub(var, ir.Mul(outer.loop_var, self.known.expression(base)))
         body = Simplify(self.known, every=True)(ir.substitute(body, {inner.loop_var: rest}))
