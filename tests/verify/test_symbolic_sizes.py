@@ -275,8 +275,9 @@ def test_terms_of_a_sum_are_taken_once() -> None:
             "",
         )
     }
-    assert [*found.values()][0] == "proved"
-    assert "proved" not in [*found.values()][1:]
+    right, *wrong = found.values()
+    assert right == "proved"
+    assert "proved" not in wrong
 
 
 LAST = """
