@@ -37,9 +37,9 @@ def test_a_refutation_names_sizes_and_inputs() -> None:
 
 
 def test_the_same_verdict_on_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "OPERATIONS", 30_000)
+    monkeypatch.setattr(proof, "UNITS", 60_000)
     found = {(v.verdict, v.why) for v in (verify(matmul(), tiled()) for _ in range(3))}
-    assert found == {("unknown", "the proof takes more than 30000 operations")}
+    assert found == {("unknown", "the budget of operations is spent: the value that C gets")}
 
 
 def test_what_is_not_decided_is_said() -> None:

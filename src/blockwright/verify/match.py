@@ -16,6 +16,7 @@ from typing import cast
 
 import islpy as isl
 
+from blockwright.verify.budget import begin_step
 from blockwright.verify.flow import maps_of
 from blockwright.verify.frame import least_sizes
 from blockwright.verify.value import (
@@ -46,6 +47,7 @@ def require_equal(where: isl.Set, before: Value, after: Value, what: str) -> Non
         if not missing.is_empty():
             raise _mismatch(f"{what} has no value in the program {side}", missing)
     for a, b in itertools.product(before, after):
+        begin_step(f"whether {what} has the same cases")
         both = where.intersect(a.where).intersect(b.where)
         if not both.is_empty():
             _require_same(both, a, b, what)
@@ -123,20 +125,24 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
         proposals.append(_least_reads)
     proposals.append(_hinted)
     for k, propose in enumerate(proposals):
+        begin_step(f"how the terms of {what} correspond")
         keys = [[_key(t, propose(t)) for t in side] for side in (first, second)]
         known = [[m for m in side if m is not None] for side in keys]
         if [len(side) for side in known] != [len(first), len(second)]:
             continue
         if len({str(m.range().get_space()) for side in known for m in side}) > 1:
             continue
+        begin_step(f"the keys of the terms of {what}")
         a, b = (_union(side) for side in known)
         if k == 0:
             for x, y, side in ((a, b, "after"), (b, a, "before")):
+                begin_step(f"whether terms of {what} are lost")
                 lost = x.range().subtract(y.range())
                 if not lost.is_empty():
                     raise _mismatch(f"a term of {what} has no partner {side}", lost)
         elif not a.range().is_equal(b.range()):
             continue
+        begin_step(f"whether what the terms of {what} read tells them apart")
         unique = a.is_injective() and b.is_injective() and _once(first) and _once(second)
         if unique or (combiner in IDEMPOTENT and not nested):
             if nested:
@@ -144,6 +150,7 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
             return
         if combiner in IDEMPOTENT and _all_alike(a.apply_range(b.reverse()), first, second, what):
             return
+        begin_step(f"families of terms of {what}")
         chosen = _term_by_term(known[0], known[1])
         if chosen is not None:
             for at, other in enumerate(chosen if nested else ()):
@@ -270,6 +277,7 @@ def _compare_inner(pairing: isl.UnionMap, first: Side, second: Side, what: str) 
             if not (pairs.domain().get_space().is_equal(left.get_space())
                     and pairs.range().get_space().is_equal(right.get_space())):  # fmt: skip
                 continue
+            begin_step(f"inner sums of {what}")
             mine = pairs.intersect_domain(left).intersect_range(right)
             if mine.is_empty():
                 continue

@@ -10,6 +10,7 @@ import islpy as isl
 
 from blockwright import ir
 from blockwright.verify.affine import constant
+from blockwright.verify.budget import begin_step
 from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
 from blockwright.verify.operators import FALSE, TRUE, apply, parted, restricted, sum_of
@@ -62,6 +63,7 @@ class Values:
     def _brought(self, statement: Statement, frame: Frame) -> Value:
         """What a store stores, an update combines; of a step on a tuple, all terms together."""
         assert statement.value is not None
+        begin_step(f"the value that {statement.buffer.name} gets")
         if statement.group is None:
             return self.value(statement.value, frame, frame.domain)
         step = statement.group.step
@@ -71,6 +73,7 @@ class Values:
     # ------------------------------------------------------------------ reads
     def read(self, frame: Frame, buffer: ir.Buffer, position: isl.Map, where: isl.Set) -> Value:
         """What a read at a position of each instance gives."""
+        begin_step(f"reads of {buffer.name}")
         element = self.program.element(frame, buffer, position)
         writers = self._writers.get(buffer, [])
         if not writers and buffer in self.program.params:
