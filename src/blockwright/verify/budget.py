@@ -1,9 +1,9 @@
 """The budget of operations of one verdict: counted, so that it ends alike on every machine.
 
 isl counts what it does: memory it takes and pivots of its tableaus. A proof names each *step* that
-it begins (`begin_step`), and what the step before has taken is charged then. Long steps are dear beyond
-their count: they are pivots of large tableaus, some thirty times as slow as the small operations
-that short ones consist of.
+it begins (`begin_step`), and what the step before has taken is charged then. Long steps cost more
+than they count: they are pivots of large tableaus, some thirty times as slow as the operations
+of short ones.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from blockwright.verify.verdict import Exhausted
 
 LONG = 20_000
 """Operations of a step that costs twice what they count."""
+DEAR = 3
+"""How much more an operation costs where unions of many pieces are compared."""
 _LEAST = 1_000
 """The least count that is told apart: steps are charged this much, or twice, four times, ..."""
 
@@ -47,19 +49,24 @@ class Meter:
         self.left = budget.left // 2
         self.what = "what is known of sizes"
         self.common = False
+        self.dear = 1
         self._begin()
 
-    def step(self, what: str) -> None:
-        """Charge the step that ends here, and begin another one."""
+    def step(self, what: str, dear: int = 1) -> None:
+        """Charge the step that ends here, and begin another one.
+
+        Args:
+            dear: how much more an operation costs.
+        """
         self.settle()
         if self.left <= 0:
             raise self.spent()
-        self.what = what
+        self.what, self.dear = what, dear
         self._begin()
 
     def settle(self) -> None:
         """Charge what was counted since the last step began."""
-        cost = price(self._counted())
+        cost = price(self._counted()) * self.dear
         self.left -= cost
         self.budget.left -= cost
         self._allow(0)
@@ -69,7 +76,7 @@ class Meter:
         return Exhausted(f"the budget of operations is spent: {self.what}", self.common)
 
     def _begin(self) -> None:
-        self.allowed = min(self.budget.longest, _affordable(self.left))
+        self.allowed = min(self.budget.longest, _affordable(self.left)) // self.dear
         self._allow(self.allowed)
 
     def _allow(self, operations: int) -> None:
@@ -106,14 +113,14 @@ def _affordable(units: int) -> int:
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
-def begin_step(what: str) -> None:
+def begin_step(what: str, dear: int = 1) -> None:
     """Begin a step of the proof that runs; nothing happens outside of one.
 
     Raises: Exhausted: what came before has spent the budget.
     """
     meter = _METER.get()
     if meter is not None:
-        meter.step(what)
+        meter.step(what, dear)
 
 
 @contextlib.contextmanager

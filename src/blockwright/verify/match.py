@@ -16,7 +16,7 @@ from typing import cast
 
 import islpy as isl
 
-from blockwright.verify.budget import begin_step
+from blockwright.verify.budget import DEAR, begin_step
 from blockwright.verify.flow import maps_of
 from blockwright.verify.frame import least_sizes
 from blockwright.verify.value import (
@@ -136,13 +136,14 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
         a, b = (_union(side) for side in known)
         if k == 0:
             for x, y, side in ((a, b, "after"), (b, a, "before")):
-                begin_step(f"whether terms of {what} are lost")
-                lost = x.range().subtract(y.range())
-                if not lost.is_empty():
+                begin_step(f"whether terms of {what} are lost", DEAR)
+                if not x.range().is_subset(y.range()):
+                    begin_step(f"for which sizes terms of {what} are lost", 3 * DEAR)
+                    lost = x.range().subtract(y.range())
                     raise _mismatch(f"a term of {what} has no partner {side}", lost)
         elif not a.range().is_equal(b.range()):
             continue
-        begin_step(f"whether what the terms of {what} read tells them apart")
+        begin_step(f"whether what the terms of {what} read tells them apart", DEAR)
         unique = a.is_injective() and b.is_injective() and _once(first) and _once(second)
         if unique or (combiner in IDEMPOTENT and not nested):
             if nested:
