@@ -84,10 +84,10 @@ class Values:
         for writer, pairs in seen.plain:
             first += pulled(self.stored(writer), pairs)
         if not seen.nothing.is_empty():
-            if not isinstance(frame, Extended):
-                raise Mismatch(f"an element of {buffer.name} is read that nobody has written",
-                               least_sizes(seen.nothing))  # fmt: skip
-            first.append(Alternative(seen.nothing, ("undefined", next(self._undefined))))
+            # Positions that are values may be any: what any of them reads has been written.
+            what = "may be read" if isinstance(frame, Extended) else "is read"
+            raise Mismatch(f"an element of {buffer.name} {what} that nobody has written",
+                           least_sizes(seen.nothing))  # fmt: skip
         if not seen.updates:
             return first
         combiners = {writer.combiner for writer, _ in seen.updates}
