@@ -63,6 +63,8 @@ def test_what_is_not_decided_is_said() -> None:
 def test_other_arguments_are_not_compared() -> None:
     assert verify(matmul("20"), matmul("16")).verdict == "refuted"  # its call fails
     assert verify(matmul("20"), matmul("n")).verdict == "unknown"
+    assert verify(program("A[8]; C[8]", "for i in range(8):\n    C[i] = A[i]"),
+                  matmul()).verdict == "unknown"  # fmt: skip
 
 
 def test_what_is_no_program_and_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:

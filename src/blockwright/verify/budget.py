@@ -69,7 +69,8 @@ class Meter:
         cost = price(self._counted()) * self.dear
         self.left -= cost
         self.budget.left -= cost
-        self._allow(0)
+        self.allowed = 0
+        self._allow(0)  # no limit
 
     def spent(self) -> Exhausted:
         """That the present step has taken what was left for it."""

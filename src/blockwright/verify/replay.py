@@ -43,6 +43,8 @@ def counterexample(
         tries: how many sets of inputs are tried.
         limit: of the iterations of all runs; what is beyond it stays a question.
     """
+    if len(before.params) != len(after.params):
+        return None
     if max(_steps(before, sizes), _steps(after, sizes)) > MOST_STEPS:
         return None
     for seed in range(tries):
