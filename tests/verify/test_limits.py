@@ -20,6 +20,11 @@ def test_long_steps_cost_more_than_many_short_ones() -> None:
     assert price(40_000) > 2 * 20 * price(1_000)
 
 
+def _spend(context: islpy.Context) -> None:
+    for k in range(10_000):
+        islpy.Set(f"{{ [i] : 0 <= i < {k} }}", context)
+
+
 def test_steps_are_charged_and_the_one_that_is_too_long_is_named() -> None:
     context, budget = islpy.Context(), Budget(100_000, 20_000)
     meter = Meter(context, budget)
@@ -29,8 +34,7 @@ def test_steps_are_charged_and_the_one_that_is_too_long_is_named() -> None:
         begin_step("a long one")
         assert 90_000 < budget.left < 100_000
         with pytest.raises(islpy.Error, match="operations"):
-            for k in range(10_000):
-                islpy.Set(f"{{ [i] : 0 <= i < {k} }}", context)
+            _spend(context)
     assert "a long one" in str(meter.spent())
     assert budget.left < 90_000
 
@@ -38,8 +42,7 @@ def test_steps_are_charged_and_the_one_that_is_too_long_is_named() -> None:
 def test_an_attempt_that_has_spent_its_share_ends_at_the_next_step() -> None:
     budget = Budget(2_000, 20_000)
     with metered(Meter(islpy.Context(), budget)), pytest.raises(Exhausted):
-        for _ in range(3):
-            begin_step("one of many")
+        begin_step("one of many")
     assert budget.left > 0  # for another attempt
 
 

@@ -32,7 +32,6 @@ from blockwright.verify.value import (
 )
 from blockwright.verify.verdict import Mismatch, Unknown
 
-
 DIVISIONS = 64
 """The integer divisions that a piece of a set which is compared may have; 45 were needed yet."""
 
