@@ -212,6 +212,33 @@ def test_a_gather_at_other_rows() -> None:
     assert verify(pair[0], after).verdict == "proved"
 
 
+@pytest.mark.parametrize(("rows", "verdict"), [(9, "proved"), (8, "not proved")])
+def test_what_a_position_may_choose_has_been_written(rows: int, verdict: str) -> None:
+    """Also where no result depends on the read."""
+    text = """
+        for i, j in T.grid(6, 4):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[rows[vi], vj]
+    """
+    unused = f"""
+        G = T.alloc_buffer((9, 4), "float32")
+        D = T.alloc_buffer((6, 4), "float32")
+        for i, j in T.grid({rows}, 4):
+            with T.block("G"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                G[vi, vj] = A[vi, vj]
+        for i, j in T.grid(6, 4):
+            with T.block("D"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = G[rows[vi], vj]
+    """
+    heads = "A[9, 4]; rows:int64[6]; C[6, 4]"
+    found = verify(program(heads, text), program(heads, unused + text))
+    assert (found.verdict == "proved") == (verdict == "proved")
+    assert verdict == "proved" or "nobody has written" in found.why
+
+
 def test_values_of_an_earlier_visit_are_gone() -> None:
     """A buffer that a block allocates is fresh at each visit of the block."""
     text = """

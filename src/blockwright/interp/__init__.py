@@ -8,7 +8,8 @@ GPUs (`hardware`, `matrices`, `copying`). The arithmetic of each type is in `num
 memory with its shadows in `memory`, arguments in `run`.
 """
 
+from blockwright.interp.lanes import Limit
 from blockwright.interp.report import BankRow, Report
 from blockwright.interp.run import interpret, register_packed
 
-__all__ = ["BankRow", "Report", "interpret", "register_packed"]
+__all__ = ["BankRow", "Limit", "Report", "interpret", "register_packed"]

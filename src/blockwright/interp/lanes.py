@@ -69,6 +69,23 @@ def pick(value: Any, lane: int) -> Any:
     return value[min(lane, len(value) - 1)] if type(value) is np.ndarray else value
 
 
+class Limit:
+    """How many iterations of loops runs may still take; one limit may serve several runs."""
+
+    def __init__(self, iterations: int) -> None:
+        self.left = iterations
+
+    def take(self, count: int) -> None:
+        """Count iterations that begin.
+
+        Raises: InterpretError BW757: there are more than are left.
+        """
+        self.left -= max(count, 0)
+        if self.left < 0:
+            raise InterpretError("the run takes more iterations of loops than it may", code="BW757",
+                                 help="allow more of them, or take smaller sizes")  # fmt: skip
+
+
 class State:
     """One run: options, open parallel loops, constants and Python functions it may call.
 
@@ -85,6 +102,7 @@ class State:
         order: str | int | None,
         packed: dict[str, Callable[..., Any]],
         report: Report | None = None,
+        limit: Limit | None = None,
     ) -> None:
         self.module = module
         self.vectorize = vectorize
@@ -101,9 +119,12 @@ class State:
         self.failures: dict[Any, int] = {}
         self.constants: dict[str, Any] = {}
         self.memo: dict[Any, Any] = {}  # what does not change from step to step, per closure
+        self.limit = limit
 
     def sequence(self, count: int, unordered: bool) -> Iterable[int]:
         """Iteration numbers in the order in which this run takes them."""
+        if self.limit is not None:
+            self.limit.take(count)
         if unordered and self.random is not None:
             return [int(k) for k in self.random.permutation(count)]
         return range(count - 1, -1, -1) if unordered and self.reverse else range(count)
@@ -250,7 +271,8 @@ def run_loop(env: Env, loop: Loop, body: Fn) -> None:
 
 
 def _run_with_jumps(env: Env, slot: int, low: Any, count: int, body: Fn) -> None:
-    for step in range(count):
+    state: State = env[1]
+    for step in state.sequence(count, False):
         env[slot] = low + step
         if not run_step(env, body):
             return
@@ -291,7 +313,7 @@ def _run_ragged(env: Env, loop: Loop, body: Fn, low: Any, count: Any) -> None:
     if tracked:
         state.levels.append(level)
     try:
-        for step in range(top):
+        for step in state.sequence(top, False):
             level.current = level.base + step
             inner = compress(env, count > step)
             start = low[count > step] if type(low) is np.ndarray else low

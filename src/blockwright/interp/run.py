@@ -10,7 +10,7 @@ import numpy as np
 
 from blockwright.analysis import alignments, define_empty_reductions
 from blockwright.interp import numeric
-from blockwright.interp.lanes import Env, Fn, Return, State
+from blockwright.interp.lanes import Env, Fn, Limit, Return, State
 from blockwright.interp.memory import Pointer, Storage
 from blockwright.interp.private import private_buffers
 from blockwright.interp.report import Report
@@ -167,6 +167,7 @@ def interpret(
     order: str | int | None = None,
     packed: dict[str, Callable[..., Any]] | None = None,
     report: Report | None = None,
+    limit: Limit | None = None,
     **scalars: Any,
 ) -> None:
     """Run a tensor program in place on NumPy arrays, checking every step.
@@ -182,6 +183,7 @@ def interpret(
         order: of parallel and vectorized loops: None as written, "reverse", or a seed to shuffle.
         packed: Python functions for `call_packed`, besides registered ones.
         report: is given the counts of the run, such as conflicts of shared memory's banks.
+        limit: of iterations of loops, those that run as lanes not counted; BW757 beyond it.
 
     Raises InterpretError: BW701–BW709 for arguments as in a compiled call, BW751 out of bounds,
     BW752 read of an element nobody wrote, BW753 failed assertion, BW754 division by zero,
@@ -204,7 +206,7 @@ def interpret(
         raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW760")
     compiled = program_of(func)
     state = State(module, vectorize=vectorize, races=races, order=order,
-                  packed={**_packed, **(packed or {})}, report=report)  # fmt: skip
+                  packed={**_packed, **(packed or {})}, report=report, limit=limit)  # fmt: skip
     written = written_buffers(func, module)
     arrays, values = _match_arguments(compiled, args, scalars, written)
     fresh = _output_buffers(func, outputs)

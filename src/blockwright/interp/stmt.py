@@ -13,6 +13,7 @@ from blockwright.interp.hardware import HardwareCompiler
 from blockwright.interp.lanes import (
     Env,
     Loop,
+    State,
     compress,
     narrowed,
     one_by_one,
@@ -121,7 +122,10 @@ class StmtCompiler(LaunchCompiler):
                 together(lanes)
 
         def together(env: Env) -> None:
+            state: State = env[1]
             while True:
+                if state.limit is not None:
+                    state.limit.take(1)
                 holds = condition(env)
                 if not np.any(holds):
                     return

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
+from blockwright.interp import Limit
 from blockwright.support import BlockwrightError
 from blockwright.verify.proof import Claim
-from blockwright.verify.replay import counterexample, default_sizes
+from blockwright.verify.replay import ITERATIONS, counterexample, default_sizes
 from blockwright.verify.verdict import Counterexample, Mismatch, Unknown, Verdict
 
 
@@ -27,18 +28,19 @@ def decide(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
         why = str(problem)
     else:
         return Verdict("proved")
+    limit = Limit(ITERATIONS)
     for known in (sizes, {}) if sizes else ({},):
-        found = _run(before, after, known)
+        found = _run(before, after, known, limit)
         if found is not None:
             return Verdict("refuted", f"{found.difference} ({why})", found)
     return Verdict("unknown", why)
 
 
 def _run(
-    before: ir.PrimFunc, after: ir.PrimFunc, sizes: Mapping[str, int]
+    before: ir.PrimFunc, after: ir.PrimFunc, sizes: Mapping[str, int], limit: Limit
 ) -> Counterexample | None:
     """Run both programs; a program that cannot be run leaves the question open."""
     try:
-        return counterexample(before, after, default_sizes(before, sizes))
+        return counterexample(before, after, default_sizes(before, sizes), limit=limit)
     except BlockwrightError:
         return None

@@ -14,6 +14,7 @@ from functools import reduce
 import islpy as isl
 import msgspec
 
+from blockwright.verify.budget import begin_step
 from blockwright.verify.frame import Frame, Step
 from blockwright.verify.program import Program
 from blockwright.verify.statement import Statement
@@ -59,6 +60,7 @@ class Flow:
 
     def seen(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
         """What instances of a frame see that read elements of a buffer."""
+        begin_step(f"what reads of {writers[0].buffer.name if writers else 'an input'} see")
         nothing = read.domain()
         if not writers:
             return Seen([], [], nothing)
@@ -156,6 +158,7 @@ class Flow:
 
     # ------------------------------------------------------------------ isl's dataflow analysis
     def _analysed(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
+        begin_step(f"which store of {writers[0].buffer.name} comes last")
         paths = [frame.path, *(w.frame.path for w in writers)]
         steps = _deciding(paths)
         plain = [w for w in writers if not w.combiner]
@@ -171,6 +174,7 @@ class Flow:
         when = _union([f.time(_padded(f.path, steps)) for f in frames.values()])
         flow = info.set_schedule_map(when).compute_flow()
         found = flow.get_may_dependence().reverse()
+        begin_step(f"the last stores of {writers[0].buffer.name}")
         seen = Seen([], [], read.domain())
         covered = isl.Set.empty(read.domain().get_space())
         for one in maps_of(found):

@@ -16,6 +16,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify.affine import affine, condition
+from blockwright.verify.budget import begin_step
 from blockwright.verify.verdict import Mismatch, Unknown
 
 Step = int | str
@@ -119,6 +120,7 @@ class Frame:
         self.names = place.names
         self.values = place.values
         self._times: dict[tuple[Step, ...], isl.Map] = {}
+        begin_step(f"the instances of {name}")
         iters, loops = [it.name for it in place.iters], [loop.name for loop in place.loops]
         coordinates = [*iters, *place.inner]
         beta = self._beta(coordinates)
@@ -198,7 +200,10 @@ class Frame:
     def loops_of(self) -> isl.Map:
         """Each instance to the loops that run it, by formulas: what isl derives from bounds alone
         stays with every relation made of it."""
-        return self.beta.reverse().as_pw_multi_aff().as_map()
+        begin_step(f"the loops of each instance of {self.name}")
+        found = self.beta.reverse().as_pw_multi_aff().as_map()
+        begin_step(f"accesses of {self.name}")
+        return found
 
 
 class Extended(Frame):

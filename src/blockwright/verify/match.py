@@ -10,12 +10,13 @@ it must be one to one and total, and inner sums of paired terms must be equal.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import cast
 
 import islpy as isl
 
+from blockwright.verify.budget import DEAR, begin_step
 from blockwright.verify.flow import maps_of
 from blockwright.verify.frame import least_sizes
 from blockwright.verify.value import (
@@ -30,6 +31,9 @@ from blockwright.verify.value import (
     pulled_leaf,
 )
 from blockwright.verify.verdict import Mismatch, Unknown
+
+DIVISIONS = 64
+"""The integer divisions that a piece of a set which is compared may have; 45 were needed yet."""
 
 
 def require_equal(where: isl.Set, before: Value, after: Value, what: str) -> None:
@@ -46,6 +50,7 @@ def require_equal(where: isl.Set, before: Value, after: Value, what: str) -> Non
         if not missing.is_empty():
             raise _mismatch(f"{what} has no value in the program {side}", missing)
     for a, b in itertools.product(before, after):
+        begin_step(f"whether {what} has the same cases")
         both = where.intersect(a.where).intersect(b.where)
         if not both.is_empty():
             _require_same(both, a, b, what)
@@ -123,20 +128,26 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
         proposals.append(_least_reads)
     proposals.append(_hinted)
     for k, propose in enumerate(proposals):
+        begin_step(f"how the terms of {what} correspond")
         keys = [[_key(t, propose(t)) for t in side] for side in (first, second)]
         known = [[m for m in side if m is not None] for side in keys]
         if [len(side) for side in known] != [len(first), len(second)]:
             continue
         if len({str(m.range().get_space()) for side in known for m in side}) > 1:
             continue
+        begin_step(f"the keys of the terms of {what}")
         a, b = (_union(side) for side in known)
         if k == 0:
             for x, y, side in ((a, b, "after"), (b, a, "before")):
-                lost = x.range().subtract(y.range())
-                if not lost.is_empty():
+                begin_step(f"whether terms of {what} are lost", DEAR)
+                _require_few_divisions((x, y), what)
+                if not x.range().is_subset(y.range()):
+                    begin_step(f"for which sizes terms of {what} are lost", 3 * DEAR)
+                    lost = x.range().subtract(y.range())
                     raise _mismatch(f"a term of {what} has no partner {side}", lost)
         elif not a.range().is_equal(b.range()):
             continue
+        begin_step(f"whether what the terms of {what} read tells them apart", DEAR)
         unique = a.is_injective() and b.is_injective() and _once(first) and _once(second)
         if unique or (combiner in IDEMPOTENT and not nested):
             if nested:
@@ -144,6 +155,7 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
             return
         if combiner in IDEMPOTENT and _all_alike(a.apply_range(b.reverse()), first, second, what):
             return
+        begin_step(f"families of terms of {what}")
         chosen = _term_by_term(known[0], known[1])
         if chosen is not None:
             for at, other in enumerate(chosen if nested else ()):
@@ -201,6 +213,18 @@ def _term_by_term(first: list[isl.Map], second: list[isl.Map]) -> list[int] | No
         free.remove(other)
         chosen.append(other)
     return chosen
+
+
+def _require_few_divisions(unions: Iterable[isl.UnionMap], what: str) -> None:
+    """Comparing sets of many divisions takes long in few operations, so they do not bound it."""
+    for union in unions:
+        for one in maps_of(union):
+            pieces = one.get_basic_map_list()
+            for k in range(pieces.n_basic_map()):
+                count = pieces.get_at(k).dim(isl.dim_type.div)
+                if count > DIVISIONS:
+                    raise Unknown(f"what terms of {what} read takes more than {DIVISIONS} integer "
+                                  "divisions to say")  # fmt: skip
 
 
 def _once(side: Side) -> bool:
@@ -270,6 +294,7 @@ def _compare_inner(pairing: isl.UnionMap, first: Side, second: Side, what: str) 
             if not (pairs.domain().get_space().is_equal(left.get_space())
                     and pairs.range().get_space().is_equal(right.get_space())):  # fmt: skip
                 continue
+            begin_step(f"inner sums of {what}")
             mine = pairs.intersect_domain(left).intersect_range(right)
             if mine.is_empty():
                 continue

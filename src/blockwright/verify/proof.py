@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 
 import islpy as isl
 
 from blockwright import ir
 from blockwright.verify.affine import affine, condition
+from blockwright.verify.budget import Budget, Meter, metered
 from blockwright.verify.frame import Space
 from blockwright.verify.match import require_equal
 from blockwright.verify.products import Names, Pair, forms
@@ -18,31 +18,18 @@ from blockwright.verify.safety import Safety, require_positions
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
 
-OPERATIONS = 6_000_000
-"""How many operations isl may spend on one attempt: a bound that is the same on every machine."""
-QUICK = 1_500_000
-"""What the first attempts may spend."""
+UNITS = 9_000_000
+"""The budget of one verdict: bounds its time on every machine, a few seconds on present ones."""
+LONGEST = 160_000
+"""The operations that one step may take; the longest in a proof that was found took 90,000."""
+QUICK = 2 / 3
+"""The part of the budget with which a proof is first looked for, in a context used before."""
 
 _IDLE: list[isl.Context] = []
 """Contexts of earlier verdicts, for further ones: islpy never gives one back."""
 
 
-@contextlib.contextmanager
-def _context(limit: int) -> Generator[isl.Context]:
-    """A context with so many operations left.
-
-    A context that was used before counts a few operations less, because it has memory at hand. So
-    only quick attempts, which are made again if they fail, take one.
-    """
-    again = limit < OPERATIONS
-    context = _IDLE.pop() if again and _IDLE else isl.Context()
-    context.set_max_operations(limit)
-    context.reset_operations()
-    try:
-        yield context
-    finally:
-        if again:
-            _IDLE.append(context)
+Failure = Mismatch | Unknown
 
 
 class Claim:
@@ -58,82 +45,89 @@ class Claim:
         self.sizes: set[str] = set()
 
     def prove(self) -> None:
-        """Try the forms of the programs one after the other."""
-        first, second = self._names()
-        reasons: list[str] = []
-        mismatch: Mismatch | None = None
+        """Look for a proof with a part of the budget, then with all of it.
+
+        A context that was used before counts a few operations less, because it has memory at hand.
+        So what ends for want of operations there is tried again in a new context; what is proved
+        with a part of the budget would be proved with all of it: whether there is a proof depends
+        on nothing that was asked before.
+        """
+        names = self._names()
+        context = _IDLE.pop() if _IDLE else isl.Context()
+        try:
+            failed = self._look(context, Budget(int(UNITS * QUICK), int(LONGEST * QUICK)), *names)
+        finally:
+            _IDLE.append(context)
+        if any(isinstance(one, Exhausted) for roads in failed or () for one in roads):
+            failed = self._look(isl.Context(), Budget(UNITS, LONGEST), *names)
+        if failed is not None:
+            raise _reason(failed)
+
+    def _look(self, context: isl.Context, budget: Budget, first: Names, second: Names) \
+            -> list[list[Failure]] | None:  # fmt: skip
+        """Try the forms of the programs one after the other, each on both roads of the dataflow.
+
+        Returns: what stops a proof of each form on each road; None when there is a proof.
+        """
+        failed: list[list[Failure]] = []
         attempts = forms(self.before, self.after, first, second, self._least())
         while True:
             try:
                 pair = next(attempts, None)
             except Unknown as found:
-                reasons.append(str(found))
-                break
+                return [*failed, [found]]
             if pair is None:
-                break
-            failed = self._failure(pair)
-            if failed is None:
-                return
-            if isinstance(failed, Mismatch):
-                mismatch = mismatch or failed
-            else:
-                reasons.append(str(failed))
-        if mismatch is not None:
-            raise mismatch
-        raise Unknown("; in another form: ".join(dict.fromkeys(reasons)))
-
-    def _failure(self, pair: Pair) -> Mismatch | Unknown | None:
-        """What stops a proof on both roads of the dataflow; None when there is one.
-
-        A proof found with few operations is one with more: whether there is one does not depend on
-        what was proved before.
-        """
-        failed: list[Mismatch | Unknown] = []
-        for limit in (min(QUICK, OPERATIONS // 4), OPERATIONS):
-            failed = []
+                return failed
+            failed.append([])
             for ahead in (False, True):
-                found = self._attempt(pair, ahead, limit)
+                found = self._attempt(Meter(context, budget), pair, ahead)
                 if found is None:
                     return None
-                failed.append(found)
-            if not any(isinstance(f, Exhausted) for f in failed):
-                break
-        return min(failed, key=lambda f: (isinstance(f, Unknown), isinstance(f, Exhausted)))
+                failed[-1].append(found)
+                if isinstance(found, Exhausted) and found.common:
+                    break
 
-    def _attempt(self, pair: Pair, ahead: bool, limit: int) -> Mismatch | Unknown | None:
+    def _attempt(self, meter: Meter, pair: Pair, ahead: bool) -> Failure | None:
         """What stops a proof on one road; None when nothing does.
 
         What comes back has no traceback: its frames would keep what isl has made.
         """
         try:
-            with _context(limit) as context:
-                self._compare(context, pair, ahead)
+            with metered(meter):
+                self._compare(meter, pair, ahead)
         except isl.Error as error:
             # Text is well formed when it is written: reading it fails where operations end.
             text = str(error).splitlines()[0] if str(error) else "no reason given"
             if "operations" in str(error) or "read_from_str" in str(error):
-                return Exhausted(f"the proof takes more than {limit} operations")
+                return meter.spent()
             return Unknown(f"isl refused a query: {text}")
         except RecursionError:
             return Unknown("an expression nested too deeply")
+        except Exhausted:
+            return meter.spent()
         except Mismatch as found:
             return Mismatch(str(found), found.sizes)
         except Unknown as found:
-            return type(found)(str(found))
+            return Unknown(str(found))
         return None
 
-    def _compare(self, context: isl.Context, pair: Pair, ahead: bool) -> None:
+    def _compare(self, meter: Meter, pair: Pair, ahead: bool) -> None:
         _require_shapes(pair)
+        context = meter.context
         parameters = (*self.symbols, *pair.sizes.factors)
         space = Space(context, parameters, self._known(context, pair))
         try:
+            meter.common = True
             before = Program(pair.before, space, "b_", pair.first)
+            meter.common = False
             values = Values(before, ahead)
             safety = Safety(before, values)
             safety.check()
         except Mismatch as problem:
             raise Unknown(f"the program before: {problem}") from None
+        meter.common = True
         after = Program(pair.after, space, "a_", pair.second)
+        meter.common = False
         others = Values(after, ahead)
         checked = Safety(after, others)
         checked.check()
@@ -205,6 +199,17 @@ class Claim:
         names = ", ".join([*self.symbols, *pair.sizes.factors])
         text = f"[{names}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
         return isl.Set(text, context)
+
+
+def _reason(failed: list[list[Failure]]) -> Failure:
+    """What is said of a proof that was not found: a form that differs, else what each form lacks;
+    of a form the road that came to an end."""
+    best = [min(roads, key=lambda f: (isinstance(f, Unknown), isinstance(f, Exhausted)))
+            for roads in failed]  # fmt: skip
+    for one in best:
+        if isinstance(one, Mismatch):
+            return one
+    return Unknown("; in another form: ".join(dict.fromkeys(map(str, best))))
 
 
 def _require_shapes(pair: Pair) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.interp import interpret
+from blockwright.interp import Limit, interpret
 from blockwright.interp.sizes import evaluate, index_limits
 from blockwright.support import InterpretError
 from blockwright.verify.verdict import Counterexample
@@ -22,23 +22,33 @@ from blockwright.verify.verdict import Counterexample
 Array = np.ndarray[Any, Any]
 MOST_STEPS = 3_000_000
 """Instances of statements that a program may have to be run."""
+ITERATIONS = 60_000
+"""Iterations of loops, those that run at once not counted, that all runs for one verdict may take
+together."""
 TOLERANCE = 1e-2
 """Relative to the largest magnitude of a result; half precision needs as much."""
 
 
 def counterexample(
-    before: ir.PrimFunc, after: ir.PrimFunc, sizes: Mapping[str, int], tries: int = 2
+    before: ir.PrimFunc,
+    after: ir.PrimFunc,
+    sizes: Mapping[str, int],
+    tries: int = 2,
+    limit: Limit | None = None,
 ) -> Counterexample | None:
     """Arguments for which two programs differ; None when none of those tried does.
 
     Args:
         sizes: symbolic sizes and integer scalars of the program before, by name.
         tries: how many sets of inputs are tried.
+        limit: of the iterations of all runs; what is beyond it stays a question.
     """
+    if len(before.params) != len(after.params):
+        return None
     if max(_steps(before, sizes), _steps(after, sizes)) > MOST_STEPS:
         return None
     for seed in range(tries):
-        found = _try(before, after, sizes, seed)
+        found = _try(before, after, sizes, seed, limit)
         if found is not None:
             return found
     return None
@@ -50,27 +60,36 @@ def differs(before: ir.PrimFunc, after: ir.PrimFunc, example: Counterexample) ->
 
 
 def _try(
-    before: ir.PrimFunc, after: ir.PrimFunc, sizes: Mapping[str, int], seed: int
+    before: ir.PrimFunc,
+    after: ir.PrimFunc,
+    sizes: Mapping[str, int],
+    seed: int,
+    limit: Limit | None,
 ) -> Counterexample | None:
     arrays = _arrays(before, sizes, seed)
     handles = {v for v, _ in before.buffer_map}
     scalars = tuple(sizes.get(p.name, 1) if p.dtype.is_int else 1.5
                     for p in before.params if p not in handles)  # fmt: skip
-    found = _difference(before, after, arrays, scalars)
+    found = _difference(before, after, arrays, scalars, limit)
     return None if found is None else Counterexample(dict(sizes), scalars, arrays, found)
 
 
-def _difference(before: ir.PrimFunc, after: ir.PrimFunc, arrays: tuple[Array, ...],
-                scalars: tuple[int | float, ...]) -> str | None:  # fmt: skip
+def _difference(
+    before: ir.PrimFunc,
+    after: ir.PrimFunc,
+    arrays: tuple[Array, ...],
+    scalars: tuple[int | float, ...],
+    limit: Limit | None = None,
+) -> str | None:
     try:
-        expected = _run(before, arrays, scalars, None)
+        expected = _run(before, arrays, scalars, None, limit)
     except InterpretError:
         return None  # nothing to compare with
     free = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.THREAD_BINDING)
     orders = [None, "reverse"] if any(f.kind in free for f in ir.loops(after.body)) else [None]
     for order in orders:
         try:
-            actual = _run(after, arrays, scalars, order)
+            actual = _run(after, arrays, scalars, order, limit)
         except InterpretError as error:
             if error.code == "BW757":  # beyond the interpreter, not wrong
                 return None
@@ -83,12 +102,12 @@ def _difference(before: ir.PrimFunc, after: ir.PrimFunc, arrays: tuple[Array, ..
 
 
 def _run(func: ir.PrimFunc, arrays: tuple[Array, ...], scalars: tuple[int | float, ...],
-         order: str | None) -> list[Array]:  # fmt: skip
+         order: str | None, limit: Limit | None) -> list[Array]:  # fmt: skip
     copies = [a.copy() for a in arrays]
     handles = {v for v, _ in func.buffer_map}
     rest, numbers = iter(copies), iter(scalars)
     args = [next(rest) if p in handles else next(numbers) for p in func.params]
-    interpret(func, *args, order=order)
+    interpret(func, *args, order=order, limit=limit)
     return copies
 
 

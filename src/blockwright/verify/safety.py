@@ -9,6 +9,7 @@ import islpy as isl
 import msgspec
 
 from blockwright import ir
+from blockwright.verify.budget import begin_step
 from blockwright.verify.frame import Frame, least_sizes, size_text
 from blockwright.verify.match import require_covered
 from blockwright.verify.positions import Taken
@@ -173,6 +174,7 @@ class Safety:
         """Iterations of a loop that write an element are the only ones that touch it."""
         if all(t.statement.atomic for t in touches):
             return
+        begin_step(f"iterations that meet in {buffer.name}")
         writes = _union(_iterations(t, loop) for t in touches if t.writes)
         reads = [_iterations(t, loop) for t in touches if not t.writes]
         if not writes.is_single_valued():

@@ -115,6 +115,8 @@ class _Split(ir.Mutator):
 
 # -------------------------------------------------------------------------------------------- laws
 _PROVED: dict[str, bool] = {}
+MOST_KEPT = 500
+"""Laws that are remembered."""
 
 
 def require_laws(key: str, combination: Combination, identity: Sequence[ir.Expr | None]) -> None:
@@ -125,6 +127,8 @@ def require_laws(key: str, combination: Combination, identity: Sequence[ir.Expr 
     """
     stated = f"{key} from {[repr(e) for e in identity]}"
     if stated not in _PROVED:
+        if len(_PROVED) >= MOST_KEPT:
+            _PROVED.clear()
         _PROVED[stated] = _Laws(combination).hold(identity)
     if not _PROVED[stated]:
         raise Unknown("the laws of a reducer of several elements are not proved: " + stated)

@@ -10,6 +10,7 @@ import islpy as isl
 
 from blockwright import ir
 from blockwright.verify.affine import constant
+from blockwright.verify.budget import begin_step
 from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
 from blockwright.verify.operators import FALSE, TRUE, apply, parted, restricted, sum_of
@@ -62,6 +63,7 @@ class Values:
     def _brought(self, statement: Statement, frame: Frame) -> Value:
         """What a store stores, an update combines; of a step on a tuple, all terms together."""
         assert statement.value is not None
+        begin_step(f"the value that {statement.buffer.name} gets")
         if statement.group is None:
             return self.value(statement.value, frame, frame.domain)
         step = statement.group.step
@@ -71,6 +73,7 @@ class Values:
     # ------------------------------------------------------------------ reads
     def read(self, frame: Frame, buffer: ir.Buffer, position: isl.Map, where: isl.Set) -> Value:
         """What a read at a position of each instance gives."""
+        begin_step(f"reads of {buffer.name}")
         element = self.program.element(frame, buffer, position)
         writers = self._writers.get(buffer, [])
         if not writers and buffer in self.program.params:
@@ -81,10 +84,10 @@ class Values:
         for writer, pairs in seen.plain:
             first += pulled(self.stored(writer), pairs)
         if not seen.nothing.is_empty():
-            if not isinstance(frame, Extended):
-                raise Mismatch(f"an element of {buffer.name} is read that nobody has written",
-                               least_sizes(seen.nothing))  # fmt: skip
-            first.append(Alternative(seen.nothing, ("undefined", next(self._undefined))))
+            # Positions that are values may be any: what any of them reads has been written.
+            what = "may be read" if isinstance(frame, Extended) else "is read"
+            raise Mismatch(f"an element of {buffer.name} {what} that nobody has written",
+                           least_sizes(seen.nothing))  # fmt: skip
         if not seen.updates:
             return first
         combiners = {writer.combiner for writer, _ in seen.updates}

@@ -47,7 +47,15 @@ class Unknown(Exception):
 
 
 class Exhausted(Unknown):
-    """The proof attempt used up its operations: another road may be shorter."""
+    """The proof attempt used up its operations.
+
+    Attributes:
+        common: whether the other road of the dataflow has the same step; else it may be shorter.
+    """
+
+    def __init__(self, why: str, common: bool = False) -> None:
+        super().__init__(why)
+        self.common = common
 
 
 class Mismatch(Exception):

@@ -1,0 +1,95 @@
+"""A verdict comes after a bounded number of operations, and leaves little memory behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+islpy = pytest.importorskip("islpy")
+
+from blockwright.interp import Limit, interpret
+from blockwright.support import InterpretError
+from blockwright.verify import proof, verify
+from blockwright.verify.budget import Budget, Meter, begin_step, metered, price
+from blockwright.verify.verdict import Exhausted
+from tests.verify.pairs import matmul, program, tiled
+
+
+def test_long_steps_cost_more_than_many_short_ones() -> None:
+    assert price(40_000) > 2 * 20 * price(1_000)
+
+
+def _spend(context: islpy.Context) -> None:
+    for k in range(10_000):
+        islpy.Set(f"{{ [i] : 0 <= i < {k} }}", context)
+
+
+def test_steps_are_charged_and_the_one_that_is_too_long_is_named() -> None:
+    context, budget = islpy.Context(), Budget(100_000, 20_000)
+    meter = Meter(context, budget)
+    with metered(meter):
+        begin_step("a short one")
+        islpy.Set("{ [i] : 0 <= i < 7 }", context)
+        begin_step("a long one")
+        assert 90_000 < budget.left < 100_000
+        with pytest.raises(islpy.Error, match="operations"):
+            _spend(context)
+    assert "a long one" in str(meter.spent())
+    assert budget.left < 90_000
+
+
+def test_an_attempt_that_has_spent_its_share_ends_at_the_next_step() -> None:
+    budget = Budget(2_000, 20_000)
+    with metered(Meter(islpy.Context(), budget)), pytest.raises(Exhausted):
+        begin_step("one of many")
+    assert budget.left > 0  # for another attempt
+
+
+@pytest.mark.parametrize("units", [30_000, 60_000, 200_000, 400_000, 2_000_000])
+def test_the_same_verdict_with_contexts_used_before(
+    units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "UNITS", units)
+    monkeypatch.setattr(proof, "_IDLE", [])
+    found = [verify(matmul("n"), tiled("n")) for _ in range(2)]
+    verify(program("A[8]; C[8]", "for i in range(8):\n    C[i] = A[i]"), matmul())
+    found.append(verify(matmul("n"), tiled("n")))
+    assert len({(v.verdict, v.why) for v in found}) == 1
+    assert found[0].verdict == ("proved" if units == 2_000_000 else found[0].verdict)
+
+
+def test_a_run_with_a_limit_of_iterations() -> None:
+    import numpy as np
+
+    func = program("A[8]; B[1]", "for i in range(8):\n    B[0] = B[0] * A[i] + A[i]")
+    arrays = np.ones(8, np.float32), np.zeros(1, np.float32)
+    limit = Limit(20)
+    for _ in range(2):
+        interpret(func, *arrays, limit=limit)
+    with pytest.raises(InterpretError, match="more iterations") as caught:
+        interpret(func, *arrays, limit=limit)
+    assert caught.value.code == "BW757"
+
+
+PER_VERDICT = 40 << 10
+"""Bytes: what islpy leaves behind, three times over (see docs/verification.md)."""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_memory_of_many_verdicts() -> None:
+    n = "n"
+    pairs = [(matmul(n), tiled(n)), (matmul(), tiled()), (matmul(), tiled(init=False)),
+             (matmul(n), tiled(n, shift=" - 1")), (matmul("20"), matmul("n"))]  # fmt: skip
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    def judge(times: int) -> None:
+        for k in range(times):
+            verify(*pairs[k % len(pairs)])
+
+    judge(50)
+    before = resident()
+    judge(300)
+    assert resident() - before < 300 * PER_VERDICT
