@@ -67,6 +67,8 @@ def page(
     lines += ["", "## By file", "", *_table(results, lambda r: r.module)]
     missed = [r for r in results if r.catch.missed]
     lines += ["", f"Programs that differ on the interpreter and were proved: {len(missed)}.", ""]
+    if missed:
+        lines += [*(f"- `{r.key}`" for r in missed), ""]
     survivors = [r for r in results if r.survives]
     lines += ["## Survivors", ""]
     for reason in sorted({argued.get(r.key, "") for r in survivors}):
