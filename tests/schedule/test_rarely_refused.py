@@ -55,6 +55,48 @@ for i, j in T.grid(30, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = A[vi + 1, vj]
 """
+CLAIM = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.reads(A[vi, vj], B[vi, vj])
+        T.writes(B[vi, vj])
+        B[vi, vj] = A[vi, vj]
+"""
+KINDS = """
+C = T.alloc_buffer((32, 32), "float32")
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj]
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("RS", [i, j])
+            B[0, vj] = B[0, vj] + C[vi, vj]
+"""
+SHIFTED = """
+C = T.alloc_buffer((33, 32), "float32")
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vi = T.axis.spatial(33, i + 1)
+            vj = T.axis.spatial(32, j)
+            C[vi, vj] = A[vi - 1, vj]
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi + 1, vj]
+"""
+NEST = """
+for i in range(32):
+    with T.block("outer"):
+        vi = T.axis.spatial(32, i)
+        for j in range(32):
+            with T.block("B"):
+                vj = T.axis.spatial(32, j)
+                B[vi, vj] = A[vi, vj]
+"""
 STRANGER = ir.Var("z", ir.dtype_of("int64"))
 
 
@@ -90,6 +132,16 @@ CASES: dict[str, Case] = {
     "reindex_cache_write: scope": (
         CHAIN, lambda s: s.reindex_cache_write(block(s, "C"), 0, "a b", lambda i, j: (j, i)),
         "BW304", "scope"),
+    "annotate_buffer_access: nothing read": (
+        CLAIM, lambda s: s.annotate_buffer_access(
+            block(s, "B"), 1, "read", lambda i, j: ((i, i + 1), (j, j + 1))),
+        "BW366", "does not read B itself"),
+    "blockize: a loop of two kinds": (
+        KINDS, lambda s: s.blockize([block(s, "C"), block(s, "B")]), "BW364", "different kinds"),
+    "blockize: bound apart": (
+        SHIFTED, lambda s: s.blockize([block(s, "C"), block(s, "B")]), "BW315", "different ways"),
+    "blockize: two scopes": (
+        NEST, lambda s: s.blockize([block(s, "outer"), block(s, "B")]), "BW310", "one scope"),
     "annotate: streaming": (
         COPY, lambda s: s.annotate(loop(s, "B", 0), "streaming_stores", "yes"), "BW304",
         "number of bytes"),
