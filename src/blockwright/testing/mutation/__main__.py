@@ -10,14 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from blockwright.testing.fuzz.isolate import Death, isolated
+from blockwright.testing.fuzz.isolate import TOO_SLOW, Death, isolated
 from blockwright.testing.mutation.bank import Bank, Use
 from blockwright.testing.mutation.nets import Catch, examine
 from blockwright.testing.mutation.page import ARGUED, Result, page, problems
 from blockwright.testing.mutation.sites import Mutant, modules, mutants
 
 _TESTS = ("tests/schedule/test_schedule_documentation.py", "tests/schedule")
-_SECONDS = 120
+_SECONDS = 300
 
 
 def main() -> int:
@@ -76,7 +76,8 @@ def _try(bank: Bank, mutant: Mutant) -> Catch:
         return Catch()
     found = isolated(lambda: examine(mutant, uses), _SECONDS)
     if isinstance(found, Death):
-        return Catch(tried=1, crashed=1, example=found.why)
+        # Of one that does not end it is not known whether a net would hold it: it survives.
+        return Catch(tried=1, crashed=int(found.why != TOO_SLOW), example=found.why)
     return found
 
 
