@@ -17,8 +17,8 @@ from blockwright.testing.mutation.sites import Mutant
 from blockwright.testing.mutation.switch import switched_on
 from blockwright.verify import verify
 
-TESTS = 3
-"""Tests that are run where nothing else catches a fault."""
+TESTS = 12
+"""Tests that are run where nothing else catches a fault, until one fails."""
 USES = 14
 """Uses that are run of each fault."""
 
@@ -34,7 +34,7 @@ class Catch(msgspec.Struct):
         crashed: the step raised what no refusal is.
         differs: the program computes something else on the interpreter.
         refuted, unknown, proved: verdicts on programs that came out.
-        tests: where nothing else caught it, tests that took such steps and now fail.
+        tests: where nothing else caught it, whether a test that took such steps now fails.
         missed: programs that differ on the interpreter and were proved: the prover is at fault.
         example: where nothing caught it, the step and the program.
     """
@@ -79,7 +79,7 @@ def examine(mutant: Mutant, uses: list[Use]) -> Catch:
     if catch.reached and not catch.caught:
         names = list(dict.fromkeys(use.test for use in uses if use.test))[:TESTS]
         with switched_on(mutant):
-            catch.tests = sum(not run_tests([name]) for name in names)
+            catch.tests = int(any(not run_tests([name]) for name in names))
     return catch
 
 
