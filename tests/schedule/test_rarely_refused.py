@@ -142,6 +142,9 @@ CASES: dict[str, Case] = {
         SHIFTED, lambda s: s.blockize([block(s, "C"), block(s, "B")]), "BW315", "different ways"),
     "blockize: two scopes": (
         NEST, lambda s: s.blockize([block(s, "outer"), block(s, "B")]), "BW310", "one scope"),
+    "bind: a parallel loop": (
+        COPY, lambda s: (s.parallel(loop(s, "B", 0)), s.bind(loop(s, "B", 0), "blockIdx.x")),
+        "BW312", "is parallel already"),
     "annotate: streaming": (
         COPY, lambda s: s.annotate(loop(s, "B", 0), "streaming_stores", "yes"), "BW304",
         "number of bytes"),
