@@ -35,6 +35,17 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = C[vi, vj] + 1.0
 """
+PAIR = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] + 1.0
+"""
 IN_PLACE = """
 for i, j in T.grid(32, 32):
     with T.block("B"):
@@ -142,6 +153,38 @@ CASES: dict[str, Case] = {
         SHIFTED, lambda s: s.blockize([block(s, "C"), block(s, "B")]), "BW315", "different ways"),
     "blockize: two scopes": (
         NEST, lambda s: s.blockize([block(s, "outer"), block(s, "B")]), "BW310", "one scope"),
+    "vectorize: a triangle": (
+        TRIANGLE, lambda s: s.vectorize(loop(s, "B", 1)), "BW354", "no constant extent"),
+    "unroll: a triangle": (
+        TRIANGLE, lambda s: s.unroll(loop(s, "B", 1)), "BW354", "no constant extent"),
+    "unroll: a thread": (
+        COPY, lambda s: (s.bind(loop(s, "B", 0), "blockIdx.x"), s.unroll(loop(s, "B", 0))),
+        "BW312", "is bound to blockIdx.x already"),
+    "vectorize: a thread": (
+        COPY, lambda s: (s.bind(loop(s, "B", 0), "blockIdx.x"), s.vectorize(loop(s, "B", 0))),
+        "BW312", "is bound to blockIdx.x already"),
+    "parallel: a thread": (
+        COPY, lambda s: (s.bind(loop(s, "B", 0), "blockIdx.x"), s.parallel(loop(s, "B", 0))),
+        "BW312", "is bound to blockIdx.x already"),
+    "loop_partition: two open factors": (
+        COPY, lambda s: s.loop_partition(loop(s, "B", 0), [None, None]), "BW304",
+        "more than one factor"),
+    "loop_partition: nothing": (
+        COPY, lambda s: s.loop_partition(loop(s, "B", 0), []), "BW304", "no factors"),
+    "split: two open factors": (
+        COPY, lambda s: s.split(loop(s, "B", 0), [None, None]), "BW304", "None"),
+    "read_at: scope": (
+        CHAIN, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), 0, "a b"), "BW304", "scope"),
+    "cache_read: scope": (
+        CHAIN, lambda s: s.cache_read(block(s, "B"), 0, "a b"), "BW304", "scope"),
+    "set_scope: scope": (
+        CHAIN, lambda s: s.set_scope(block(s, "C"), 0, "a b"), "BW304", "scope"),
+    "annotate: twice": (
+        COPY, lambda s: (s.annotate(loop(s, "B", 0), "note", 1),
+                         s.annotate(loop(s, "B", 0), "note", 2)), "BW319", "annotated already"),
+    "horizontal_fuse: the later first": (
+        PAIR, lambda s: s.horizontal_fuse(loop(s, "B", 0), loop(s, "C", 0)), "BW310",
+        "program order"),
     "bind: a parallel loop": (
         COPY, lambda s: (s.parallel(loop(s, "B", 0)), s.bind(loop(s, "B", 0), "blockIdx.x")),
         "BW312", "is parallel already"),
