@@ -46,6 +46,17 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = A[vi, vj] + 1.0
 """
+GUARDED = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 30):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = T.if_then_else(vj < 30, C[vi, vj], T.float32(0))
+"""
 IN_PLACE = """
 for i, j in T.grid(32, 32):
     with T.block("B"):
@@ -185,6 +196,9 @@ CASES: dict[str, Case] = {
     "horizontal_fuse: the later first": (
         PAIR, lambda s: s.horizontal_fuse(loop(s, "B", 0), loop(s, "C", 0)), "BW310",
         "program order"),
+    "reindex: partly written": (
+        GUARDED, lambda s: s.reindex(block(s, "B"), ("read", 0)), "BW363",
+        "not written everywhere"),
     "bind: a parallel loop": (
         COPY, lambda s: (s.parallel(loop(s, "B", 0)), s.bind(loop(s, "B", 0), "blockIdx.x")),
         "BW312", "is parallel already"),
