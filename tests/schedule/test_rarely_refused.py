@@ -57,6 +57,18 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = T.if_then_else(vj < 30, C[vi, vj], T.float32(0))
 """
+THREADS = """
+C = T.alloc_buffer((32, 32), "float32", scope="shared")
+for i in T.thread_binding(32, thread="threadIdx.x"):
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] * 2.0
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi, vj] + 1.0
+"""
 IN_PLACE = """
 for i, j in T.grid(32, 32):
     with T.block("B"):
@@ -199,6 +211,13 @@ CASES: dict[str, Case] = {
     "reindex: partly written": (
         GUARDED, lambda s: s.reindex(block(s, "B"), ("read", 0)), "BW363",
         "not written everywhere"),
+    "store_at: memory of all threads": (
+        THREADS, lambda s: s.store_at(block(s, "C"), loop(s, "C", 0)), "BW352",
+        "shared by the threads"),
+    "horizontal_fuse: an annotated loop": (
+        PAIR, lambda s: (s.annotate(loop(s, "C", 0), "note", 1),
+                         s.horizontal_fuse(loop(s, "C", 0), loop(s, "B", 0))), "BW312",
+        "is annotated with note"),
     "bind: a parallel loop": (
         COPY, lambda s: (s.parallel(loop(s, "B", 0)), s.bind(loop(s, "B", 0), "blockIdx.x")),
         "BW312", "is parallel already"),

@@ -74,6 +74,18 @@ for i in range(2):
             vi, vj = T.axis.remap("SS", [i, j])
             B[vi, vj] = C[vi, vj] + 1.0
 """
+REPEATED = """
+C = T.alloc_buffer((32,), "float32")
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vj = T.axis.spatial(32, j)
+            C[vj] = A[0, vj] * 2.0
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vj] + A[vi, vj]
+"""
 CASES: dict[str, tuple[str, Callable[[Schedule], object], str]] = {
     "fuse": (ONE, lambda s: s.fuse(*s.get_loops("B")), ONE_FUSED),
     "split": (ONE, lambda s: s.split(loop(s, "B", 0), [1, 1]), ONE_SPLIT),
@@ -98,3 +110,12 @@ def test_a_pipeline_that_is_full_for_one_iteration_has_constants_there() -> None
     text = script(sch.func)
     assert text.count("vi = T.axis.spatial(2, 0)") == 2
     assert text.count("vi = T.axis.spatial(2, 1)") == 2
+
+
+def test_a_block_that_no_iteration_shows_in_gets_its_version_from_outside() -> None:
+    sch = Schedule(function(REPEATED))
+    sch.software_pipeline(loop(sch, "B", 0), [0, 1])
+    versions = [it for b in ir.blocks(sch.func.body) for it in b.iter_vars
+                if it.var.name == "version"]  # fmt: skip
+    assert versions
+    assert {ir.const_int(it.dom.extent) for it in versions} == {2}
