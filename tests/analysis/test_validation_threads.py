@@ -369,6 +369,29 @@ for tx in T.thread_binding(4, thread="threadIdx.x"):
     assert codes(program(text.format(kind="parallel")), GPU) == ["BW231"]
 
 
+@pytest.mark.parametrize(("scope", "expected"), [("shared", ["BW240"]), ("local", [])])
+def test_shared_memory_is_one_for_all_threads_wherever_it_is_allocated(
+    scope: str, expected: list[str]
+) -> None:
+    func = program(f"""
+for tx in T.thread_binding(4, thread="threadIdx.x"):
+    with T.block("rows"):
+        vx = T.axis.spatial(4, tx)
+        T.reads(A[0, 0])
+        T.writes(B[vx, 0])
+        first = T.alloc_buffer((1,), "float32", scope="{scope}")
+        with T.block("first"):
+            T.reads(A[0, 0])
+            T.writes(first[0])
+            first[0] = A[0, 0]
+        with T.block("B"):
+            T.reads(first[0])
+            T.writes(B[vx, 0])
+            B[vx, 0] = first[0]
+""")
+    assert codes(func, GPU) == expected
+
+
 def test_operations_of_a_whole_block_are_reached_by_all_threads() -> None:
     text = """
 for tx in T.thread_binding(32, thread="threadIdx.x"):

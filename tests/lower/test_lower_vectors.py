@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.arith import Analyzer
 from blockwright.lower import lower
 from blockwright.script import tir as T
 
@@ -112,3 +113,38 @@ def test_a_border_is_a_mask_where_masked_loads_are_instructions() -> None:
     assert isinstance(masked.value, ir.Select)
     (branch,) = stores(lower(rows, "x86-64"))
     assert isinstance(branch.value, ir.Call)
+
+
+def test_masked_vectors_lie_in_their_buffer_even_where_no_lane_reads() -> None:
+    """Above the first row there may be no memory, and asking for it takes a processor long."""
+
+    @T.prim_func
+    def above(a: T.handle, b: T.handle):
+        c = T.int64()
+        A = T.match_buffer(a, (T.int64(14), c * T.int64(16)))
+        B = T.match_buffer(b, (T.int64(14), c * T.int64(16)))
+        for h, k in T.grid(T.int64(14), c):
+            for v in T.vectorized(T.int64(16)):
+                B[h, k * T.int64(16) + v] = T.if_then_else(
+                    h >= T.int64(2), A[h - T.int64(2), k * T.int64(16) + v], T.float32(0)
+                ) + T.if_then_else(
+                    h < T.int64(11), A[h + T.int64(3), k * T.int64(16) + v], T.float32(0)
+                )  # fmt: skip
+
+    lowered = lower(above, "x86-64-v4")
+    loads = [n for n in ir.collect(lowered.body, ir.BufferLoad) if n.predicate is not None]
+    assert len(loads) == 2
+    h, k = (loop.loop_var for loop in ir.loops(lowered.body))
+    (c,) = ir.free_vars(above.buffers[0].shape[1])
+    whole = {c: 3, k: 2}
+    for load, near in zip(loads, ([0, 0, 0, 1], [12, 13, 13, 13]), strict=True):
+        (index,) = load.indices
+        assert isinstance(index, ir.Ramp)
+        rows = []
+        for row in (0, 1, 2, 3) if near[0] == 0 else (9, 10, 11, 13):
+            known = {var: ir.const(value, "int64") for var, value in {**whole, h: row}.items()}
+            at = ir.const_int(Analyzer().simplify(ir.substitute(index.base, known)))
+            assert at is not None
+            assert at % 48 == 32
+            rows.append(at // 48)
+        assert rows == near

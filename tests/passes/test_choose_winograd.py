@@ -101,6 +101,22 @@ def test_what_follows_is_applied_to_the_tiles(size: int) -> None:
     assert "winograd" in compiled.show("schedule")
 
 
+@pytest.mark.parametrize(
+    ("size", "shape"), [("in groups", (16, 16, 32)), ("in passes", (7, 7, 96))]
+)
+def test_one_kernel_takes_batches_of_any_size(size: str, shape: tuple[int, int, int]) -> None:
+    """Tiles of all images are one axis; groups are parts of an image then."""
+    module = model((ir.Var("n", ir.dtype_of("int64")), *shape), 48)
+    assert chosen(module) == 4
+    compiled = bw.compile(module)
+    assert compiled.context.notes == []
+    direct = bw.compile(module, options={"winograd": False})
+    for images in (1, 2, 5):
+        x = np.random.default_rng(images).standard_normal((images, *shape)).astype("float32")
+        np.testing.assert_allclose(np.asarray(compiled(x)), np.asarray(direct(x)), rtol=0,
+                                   atol=1e-3)  # fmt: skip
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "size": ({"winograd": 5}, "tiles of 2, 4, 6"),
     "stride": ({"winograd": 2, "strides": 2}, "stride and dilation 1"),

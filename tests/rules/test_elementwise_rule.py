@@ -176,3 +176,16 @@ def test_a_transposition_agrees_with_numpy(checks: Any) -> None:
     out = np.empty((21, 37), "float32")
     run(x, out)
     np.testing.assert_array_equal(out, x.T * np.float32(0.5) + 1)
+
+
+def test_few_elements_from_far_apart_are_moved_one_by_one(checks: Any) -> None:
+    """Channels of a picture that come to lie together: no vector of three is gathered."""
+    p = Program("channels_last")
+    x = p.param("X", (3, 20, 24), "float32")
+    func = p.finish([p.compute("y", (20, 24, 3), lambda h, w, c: x[c, h, w])])
+    result = checks.taken_by("elementwise", func, {})
+    assert "vectorized" not in checks.loop_kinds(result.func)
+    pixels = checks.normal(3, 20, 24)
+    out = np.empty((20, 24, 3), "float32")
+    checks.native(func)(pixels, out)
+    np.testing.assert_array_equal(out, pixels.transpose(1, 2, 0))

@@ -135,10 +135,13 @@ class _Loop:
             return False
         stmts = [*visit.around, visit.block]
         mine = next(x.stmt for x in visit.path if x.var is self.level.var)
-        if owner in stmts and stmts.index(owner) > stmts.index(mine):
-            return True
+        inside = owner in stmts and stmts.index(owner) > stmts.index(mine)
+        if inside and not buffer.scope.startswith("shared"):
+            return True  # shared memory is one for all threads wherever it is allocated
         if self.level.tag:
             return not shares(buffer.scope, self.level.tag)
+        if inside:
+            return True
         users = [v for v in self.leaves
                  if any(r.buffer is buffer for r in (*v.block.reads, *v.block.writes))]  # fmt: skip
         return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)

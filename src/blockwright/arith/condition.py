@@ -25,6 +25,7 @@ from blockwright.ir import (
     IntImm,
     Not,
     Or,
+    sub,
 )
 from blockwright.ir.dtype import DType
 
@@ -306,3 +307,20 @@ def _against(
         return "drop"
     sums[d.terms] = (d.const, position)
     return None
+
+
+def room_of(condition: Expr) -> Expr | None:
+    """An integer that is not negative exactly where a comparison of integers holds."""
+    if not isinstance(condition, CompareOp) or not condition.a.dtype.is_int:
+        return None
+    match condition:
+        case LT():
+            return sub(sub(condition.b, condition.a), 1)
+        case LE():
+            return sub(condition.b, condition.a)
+        case GT():
+            return sub(sub(condition.a, condition.b), 1)
+        case GE():
+            return sub(condition.a, condition.b)
+        case _:
+            return None

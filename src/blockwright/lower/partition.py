@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from blockwright.analysis.tree import jumps
 from blockwright.arith import Analyzer, eval_set
-from blockwright.arith.condition import conjuncts
+from blockwright.arith.condition import conjuncts, room_of
 from blockwright.ir import (
     BufferLoad,
     Call,
@@ -123,7 +123,7 @@ class _Partition(Analysed, Statements):
     ) -> tuple[Expr, bool] | None:
         """The least value of `var` at which `condition` may fail, when it holds below; or, with
         True, the least one from which on it holds."""
-        room = _room(condition)
+        room = room_of(condition)
         if room is None or not uses_var(room, var):
             return None
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):
@@ -169,7 +169,7 @@ class _Partition(Analysed, Statements):
         self, condition: Expr, var: Var, domains: dict[Var, Range]
     ) -> Expr | None:  # fmt: skip
         """The value of `var` from which on `condition` fails whatever the inner loops do."""
-        room = _room(condition)
+        room = room_of(condition)
         if room is None or not uses_var(room, var):
             return None
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):
@@ -238,20 +238,3 @@ def _conditions(node: Node) -> list[tuple[Expr, Node, Node]]:
         case _:
             return []
     return [(part, part, true) for test in tests for part in conjuncts(test)]
-
-
-def _room(condition: Expr) -> Expr | None:
-    """An integer that is not negative exactly where the condition holds."""
-    if not isinstance(condition, E.CompareOp) or not condition.a.dtype.is_int:
-        return None
-    match condition:
-        case E.LT():
-            return sub(sub(condition.b, condition.a), 1)
-        case E.LE():
-            return sub(condition.b, condition.a)
-        case E.GT():
-            return sub(sub(condition.a, condition.b), 1)
-        case E.GE():
-            return sub(condition.a, condition.b)
-        case _:
-            return None

@@ -13,6 +13,7 @@ from blockwright.ir import PrimFunc
 from blockwright.lower.allocate import compact_buffers, place_allocations
 from blockwright.lower.blocks import lower_blocks
 from blockwright.lower.check_indices import check_indices
+from blockwright.lower.clamp import clamp_masked_reads
 from blockwright.lower.context import LowerContext, LowerOptions, Pass
 from blockwright.lower.finalize import finalize
 from blockwright.lower.flatten import flatten_buffers
@@ -45,6 +46,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("split_vectors", split_vectors),
     ("hoist_allocations", hoist_allocations),
     ("unroll_loops", unroll_loops),
+    ("clamp_masked_reads", clamp_masked_reads),
     ("finalize", finalize),
 ]
 """Names and passes in order; `on_pass` reports under these names."""

@@ -5,7 +5,8 @@ After:   y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC", winograd=4)
 
 `winograd` is the edge of the output tiles; without it the convolution is computed directly. The
 model of `rules/winograd_model.py` compares both for the target. Weights must be constants, because
-their transform is computed at compile time, and sizes known. A call that says `winograd=…` itself
+their transform is computed at compile time, and sizes of images known; the batch may be
+unknown. A call that says `winograd=…` itself
 is left alone; the option `winograd=False`, or disabling the rule of this name, leaves all
 convolutions direct.
 """
@@ -74,8 +75,11 @@ def convolution_of(call: ir.GraphCall) -> Convolution | None:
         return None
     plain = all(numbers(ctx, key, attrs[key], 2, 1) == (1, 1) for key in ("strides", "dilation"))
     shape = [ir.const_int(d) for d in out.shape or ()]
-    sizes = [s for s in shape if s]  # neither symbolic nor empty
-    if not plain or attrs["groups"] != 1 or len(sizes) != 4 or out.dtype is None:
+    if not plain or attrs["groups"] != 1 or len(shape) != 4 or out.dtype is None:
+        return None
+    y = by_letter(attrs["out_layout"] or attrs["data_layout"], shape)
+    batch, height, width = y["N"], y["H"], y["W"]
+    if batch == 0 or not height or not width:  # empty, or images of unknown size
         return None
     taps = by_letter(attrs["kernel_layout"], weight.data.shape)
     if (taps["H"], taps["W"]) != (TAPS, TAPS) or min(taps["I"], taps["O"]) < 2:
@@ -84,5 +88,4 @@ def convolution_of(call: ir.GraphCall) -> Convolution | None:
         return None
     if accumulator(out.dtype) is not out.dtype:
         return None
-    y = by_letter(attrs["out_layout"] or attrs["data_layout"], sizes)
-    return Convolution(y["N"], y["H"], y["W"], taps["I"], taps["O"], out.dtype.bits)
+    return Convolution(batch, height, width, taps["I"], taps["O"], out.dtype.bits)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from blockwright import ir
-from blockwright.rules.facts import is_spatial, leaf_blocks
+from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride
 from blockwright.rules.inline import block_of, extent, inline_where, push_into_parts
 from blockwright.rules.rule import Rule
 from blockwright.rules.streaming import stream
@@ -130,13 +130,25 @@ def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopR
     while len(loops) > 1 and extent(sch, loops[-1]) == 1:
         loops.pop()  # trailing axes of one element: vectors run along the last longer one
     last = extent(sch, loops[-1])
-    if last is None or last >= 2:
+    if last is not None and 2 <= last < lanes and _leaps(block_of(sch, handle)):
+        sch.unroll(loops[-1])
+    elif last is None or last >= 2:
         outer, lane = sch.split(loops[-1], [None, lanes if last is None else min(lanes, last)])
         sch.vectorize(lane)
         loops[-1] = outer
         if len(loops) > 1 and (last is None or (last > lanes and last % lanes)):
             sch.annotate(outer, "loop_partition", True)  # masks in the last vector alone
     return (loops[:-1], last) if len(loops) > 1 else (loops, lanes)
+
+
+def _leaps(block: ir.Block) -> bool:
+    """Whether elements along the last axis of the result come from places far apart: a vector of a
+    few of them is put together one by one, and taken apart again where it is stored."""
+    last = block.iter_vars[-1]
+    steps = [
+        stride(address_of(load, block), last) for load in ir.collect(block.body, ir.BufferLoad)
+    ]
+    return any(step > 1 for step in steps)
 
 
 def _as_one(sch: Schedule, handle: BlockRV) -> list[LoopRV]:

@@ -11,6 +11,7 @@ from blockwright.target import Core, Target
 
 _MOST_VECTORS = 6  # in a row of accumulators
 _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
+_ROW_NUMBERS = range(16, 513)  # that are likely where rows are unknown
 _LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
 
 
@@ -84,14 +85,17 @@ def _filled(extent: int | None, step: int) -> float:
     return 1.0 if extent is None else extent / (math.ceil(extent / step) * step)
 
 
+@functools.cache
 def _row_waste(rows: int) -> float:
     """Expected useful share for an unknown number of rows.
 
-    Batch × sequence products are mostly multiples of small powers of two: a tile height that
-    shares few of their factors leaves a partial tile more often, and small inputs feel it most.
+    Numbers from a short sentence to a page are taken as likely as numbers twice as large: rows
+    beyond the end are felt most by small inputs. Products of batch and length are multiples of
+    powers of two a little more often than not.
     """
-    shared = math.gcd(rows, 8)
-    return 1.0 - 0.01 * (8 - shared) - 0.002 * rows
+    weights = {many: 1 / many for many in _ROW_NUMBERS}
+    useful = sum(weight * _filled(many, rows) for many, weight in weights.items())
+    return useful / sum(weights.values()) - 0.0025 * (8 - math.gcd(rows, 8))
 
 
 def _rows_apart(target: Target, row_bytes: int) -> int:

@@ -195,17 +195,21 @@ def _follows(block: ir.Block, after: ir.Block) -> bool:
 
 
 def _group(sch: Schedule, parts: Parts, target: Target) -> int | None:
-    """Tiles in a group, as the model says; None for one step after the other."""
+    """Tiles in a group, as the model says; None for one step after the other.
+
+    Groups for a batch of unknown size are parts of one image.
+    """
     product = block_of(sch, parts.product)
     facts = contraction_of(product)
     assert facts is not None
     n, h, w, _, m = _pixel_loops(sch, parts)
     batch, height, width = (extent(sch, loop) for loop in (n, h, w))
     channels, filters = (extent_of(product, axes) for axes in (facts.k, facts.n))
-    if batch is None or height is None or width is None or channels is None or filters is None:
+    if height is None or width is None or channels is None or filters is None:
         return None
     bits = product.writes[0].buffer.dtype.bits
-    return plan(target, Convolution(batch, height, width, channels, filters, bits), m).group
+    conv = Convolution(batch, height, width, channels, filters, bits)
+    return plan(target, conv, m).group
 
 
 # -------------------------------------------------------------------------------------- transforms

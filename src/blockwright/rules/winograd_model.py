@@ -19,12 +19,17 @@ from blockwright.rules.tiles import choose_register_tile
 from blockwright.target import Target
 
 _EFFICIENCY = 0.93  # of a product in register tiles
+_A_FEW = 4  # images in a batch of unknown size
 
 
 class Convolution(msgspec.Struct, frozen=True):
-    """Extents of a 3×3 convolution with stride 1; height and width are those of the result."""
+    """Extents of a 3×3 convolution with stride 1; height and width are those of the result.
 
-    batch: int
+    Attributes:
+        batch: images; None where that is not known, to be reckoned with as with a few.
+    """
+
+    batch: int | None
     height: int
     width: int
     channels: int
@@ -33,7 +38,11 @@ class Convolution(msgspec.Struct, frozen=True):
 
     def grid(self, m: int) -> tuple[int, int, int]:
         """Images, and rows and columns of tiles of m×m results in each."""
-        return self.batch, math.ceil(self.height / m), math.ceil(self.width / m)
+        return self.images, math.ceil(self.height / m), math.ceil(self.width / m)
+
+    @property
+    def images(self) -> int:
+        return _A_FEW if self.batch is None else self.batch
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -48,7 +57,7 @@ def plan(target: Target, conv: Convolution, m: int) -> Plan:
     """The best way to go through the tiles of edge m."""
     count = math.prod(conv.grid(m))
     best = Plan(None, _in_passes(target, conv, m, count))
-    for group in _groups(conv.grid(m)):
+    for group in _groups(conv, m):
         if _group_bytes(conv, m, group) <= target.cache(2).size // 2:
             tasks = math.ceil(count // group / target.num_threads)
             filters = _filter_bytes(conv, m) / _rate(target, 2 * _filter_bytes(conv, m))
@@ -62,17 +71,18 @@ def plan(target: Target, conv: Convolution, m: int) -> Plan:
 def direct_cycles(target: Target, conv: Convolution) -> float:
     """Cycles of the direct method."""
     vectors = math.ceil(conv.filters / _lanes(target, conv))
-    pixels = conv.batch * conv.height * conv.width
+    pixels = conv.images * conv.height * conv.width
     steps = pixels * TAPS**2 * conv.channels * vectors
     weights = TAPS**2 * conv.channels * conv.filters * conv.bits // 8
     cycles = steps / target.core.arithmetic / _EFFICIENCY
     return max(cycles, weights / _rate(target, weights)) / target.num_threads + target.core.fork
 
 
-def _groups(grid: tuple[int, int, int]) -> list[int]:
+def _groups(conv: Convolution, m: int) -> list[int]:
     """Numbers of tiles that are parts of a line, or whole lines, or whole images; neither one
-    nor all tiles."""
-    batch, rows, columns = grid
+    nor all tiles. Where the batch may be one image, its tiles are all."""
+    images, rows, columns = conv.grid(m)
+    batch = 1 if conv.batch is None else images
     found = {d for d in range(1, columns + 1) if columns % d == 0}
     found |= {columns * d for d in range(1, rows + 1) if rows % d == 0}
     found |= {columns * rows * d for d in range(1, batch + 1) if batch % d == 0}

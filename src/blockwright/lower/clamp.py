@@ -1,0 +1,103 @@
+"""Vectors that are not read at all are not far from what is read.
+
+Before::
+
+    for h in range(14):
+        B[h * 16 : h * 16 + 16] = A[h * 16 - 16 : h * 16] if h >= 1 else 0       # a masked load
+
+After::
+
+    for h in range(14):
+        near = max(0, 1 - h) * 16
+        B[h * 16 : h * 16 + 16] = A[h * 16 - 16 + near : h * 16 + near] if h >= 1 else 0
+
+A processor that is given an address where there is no memory takes hundreds of cycles to find that
+no lane reads, and the row above the first one of an image is often such a place. Where a condition
+that all lanes share fails, the position is moved by what the condition misses, to where it just
+holds; elsewhere that changes nothing.
+"""
+
+from __future__ import annotations
+
+from blockwright.arith import Analyzer
+from blockwright.arith.condition import conjuncts, room_of
+from blockwright.ir import (
+    BufferLoad,
+    DType,
+    Expr,
+    For,
+    PrimFunc,
+    Range,
+    Stmt,
+    Var,
+    build,
+    const,
+    const_int,
+    free_vars,
+    substitute,
+    uses_var,
+)
+from blockwright.ir import expr as E
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import Analysed, reads_memory
+
+
+def clamp_masked_reads(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function with positions of masked loads moved towards what is read."""
+    return func.replace(body=_Clamp(function_analyzer(func))(func.body))
+
+
+class _Clamp(Analysed):
+    def rewrite_For(self, node: For) -> Stmt:
+        with self.inside(node.loop_var, Range(node.min, node.extent)):
+            return self.descend(node)
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
+        node = self.descend(node)
+        if node.predicate is None or len(node.indices) != 1:
+            return node
+        (index,) = node.indices
+        if not isinstance(index, E.Ramp) or not isinstance(index.stride, E.IntImm):
+            return node
+        base = index.base
+        for part in conjuncts(node.predicate):
+            if isinstance(part, E.Broadcast):
+                base = build.add(base, _towards(index.base, part.value, self.analyzer))
+        return node if base is index.base else node.replace(indices=(index.replace(base=base),))
+
+
+def _towards(position: Expr, condition: Expr, analyzer: Analyzer) -> Expr:
+    """What to add to a position where a condition on it fails; 0 where nothing is known."""
+    shift: Expr = const(0, position.dtype)
+    for part in conjuncts(condition):
+        room = room_of(part)
+        if room is None or reads_memory(room):
+            continue
+        none = const(0, room.dtype)
+        missing = build.maximum(build.sub(none, room), none)
+        rate = _rate(position, room, analyzer)
+        if rate is not None:
+            shift = build.add(shift, build.mul(build.cast_to(missing, position.dtype), rate))
+    return shift
+
+
+def _rate(position: Expr, room: Expr, analyzer: Analyzer) -> Expr | None:
+    """How far a position moves while the room of a condition grows by one; None if unknown."""
+    for var in free_vars(room):
+        if not isinstance(var.type, DType) or not var.dtype.is_int:
+            continue
+        grown = const_int(_step(room, var, analyzer))
+        if not grown:
+            continue
+        moved = _step(position, var, analyzer)
+        if uses_var(moved, var) or reads_memory(moved):
+            return None
+        rate = build.floordiv(moved, const(abs(grown), moved.dtype))
+        return analyzer.simplify(rate if grown > 0 else build.sub(const(0, rate.dtype), rate))
+    return None
+
+
+def _step(value: Expr, var: Var, analyzer: Analyzer) -> Expr:
+    """How much a value grows with a step of a variable."""
+    later = substitute(value, {var: build.add(var, const(1, var.dtype))})
+    return analyzer.simplify(build.sub(later, value))
