@@ -1,6 +1,7 @@
 """Copies of buffers: which iterations have one for themselves.
 
-A buffer that a block allocates is fresh at each visit of the block; one that is touched only inside
+A buffer that a block allocates is fresh at each visit of the block, by other threads too unless they
+share its memory; one that is touched only inside
 a parallel loop is fresh in each of its iterations; on-chip memory belongs to the threads that do
 not share its scope. Such a buffer is taken as one with an axis more for each of these loops. A
 value that would cross from one copy to another is then one that nobody wrote.
@@ -45,13 +46,15 @@ class Owners:
 
     def _owning(self, buffer: ir.Buffer) -> set[ir.For]:
         """Loops around the allocation, and those down to the innermost parallel one around all
-        uses."""
+        uses; but no loop over threads that share the memory."""
         outside, around = self.allocated[buffer], self.used.get(buffer, ())
         depth = len(outside)
         for k in range(len(outside), len(around)):
             if around[k].kind is ir.ForKind.PARALLEL:
                 depth = k + 1
-        return set(around[:depth]) if around else set(outside)
+        loops = around[:depth] if around else outside
+        return {f for f in loops if f.thread is None or buffer.scope == "global"
+                or not shares(buffer.scope, f.thread.thread_tag)}  # fmt: skip
 
     def _visit(self, node: ir.Node, path: Path) -> None:
         if isinstance(node, ir.Buffer):
