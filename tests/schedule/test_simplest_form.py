@@ -6,6 +6,7 @@ Loops of one iteration leave constants behind, and conditions that always hold a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -86,11 +87,17 @@ for i in range(32):
             vi, vj = T.axis.remap("SS", [i, j])
             B[vi, vj] = C[vj] + A[vi, vj]
 """
+
+
+def tiles_of_eight(i: Any, j: Any) -> tuple[Any, Any, Any]:
+    return i, j // 8, j % 8
+
+
 CASES: dict[str, tuple[str, Callable[[Schedule], object], str]] = {
     "fuse": (ONE, lambda s: s.fuse(*s.get_loops("B")), ONE_FUSED),
     "split": (ONE, lambda s: s.split(loop(s, "B", 0), [1, 1]), ONE_SPLIT),
     "transform_block_layout": (
-        ROWS, lambda s: s.transform_block_layout(block(s, "B"), lambda i, j: (i, j // 8, j % 8)),
+        ROWS, lambda s: s.transform_block_layout(block(s, "B"), tiles_of_eight),
         ROWS_TILED),
     "read_at": (ROWS, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), 0, "local"), ROWS_READ),
 }  # fmt: skip
