@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import blockwright as bw
@@ -134,6 +136,14 @@ for i in range(32):
 STRANGER = ir.Var("z", ir.dtype_of("int64"))
 
 
+def turned(i: Any, j: Any) -> tuple[Any, Any]:
+    return j, i
+
+
+def elements(i: Any, j: Any) -> tuple[tuple[Any, Any], ...]:
+    return (i, i + 1), (j, j + 1)
+
+
 CASES: dict[str, Case] = {
     "fuse: nothing": (COPY, lambda s: s.fuse(), "BW304", "no loops are given"),
     "reorder: nothing": (COPY, lambda s: s.reorder(), "BW304", "no loops are given"),
@@ -161,14 +171,14 @@ CASES: dict[str, Case] = {
     "write_at: scope": (
         CHAIN, lambda s: s.write_at(loop(s, "C", 0), block(s, "C"), 0, "a b"), "BW304", "scope"),
     "reindex_cache_read: scope": (
-        COPY, lambda s: s.reindex_cache_read(block(s, "B"), 0, "a b", lambda i, j: (j, i)),
+        COPY, lambda s: s.reindex_cache_read(block(s, "B"), 0, "a b", turned),
         "BW304", "scope"),
     "reindex_cache_write: scope": (
-        CHAIN, lambda s: s.reindex_cache_write(block(s, "C"), 0, "a b", lambda i, j: (j, i)),
+        CHAIN, lambda s: s.reindex_cache_write(block(s, "C"), 0, "a b", turned),
         "BW304", "scope"),
     "annotate_buffer_access: nothing read": (
         CLAIM, lambda s: s.annotate_buffer_access(
-            block(s, "B"), 1, "read", lambda i, j: ((i, i + 1), (j, j + 1))),
+            block(s, "B"), 1, "read", elements),
         "BW366", "does not read B itself"),
     "blockize: a loop of two kinds": (
         KINDS, lambda s: s.blockize([block(s, "C"), block(s, "B")]), "BW364", "different kinds"),
