@@ -3,7 +3,8 @@
 A buffer that a block allocates is fresh at each visit of the block, but for visits by threads that
 share its memory; one that is touched only inside a parallel loop is fresh in each of its
 iterations; on-chip memory belongs to the threads that do not share its scope. Such a buffer is
-taken as one with an axis more for each of these loops. A value that would cross from one copy to another is then one that nobody wrote.
+taken as one with an axis more for each of these loops. A value that would cross from one copy to
+another is then one that nobody wrote.
 """
 
 from __future__ import annotations
