@@ -50,6 +50,20 @@ for i, j in T.grid(n, 12):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = C[vi, 11 - vj]
 """
+AMONG = """
+for i, j in T.grid(n, 12):
+    with T.block("before"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(n, 12):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] + 1.0
+for i, j in T.grid(n, 5):
+    with T.block("after"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj + 2] = B[vi, vj + 2] * A[vi, vj]
+"""
 ROWS = """
 S = T.alloc_buffer((n,), "float32")
 for i, k in T.grid(n, 12):
@@ -213,6 +227,8 @@ CASES: dict[str, tuple[str, Steps]] = {
         ROWS.replace("S[vi] + A[vi, vk]", "T.max(S[vi], A[vi, vk])").replace(
             "T.float32(0)", "T.float32('-inf')"),
         lambda s: s.pad_einsum(s.get_block("S"), [4, 8], "clamp")),
+    "a writer among others rounded up": (
+        AMONG, lambda s: s.pad_einsum(s.get_block("B"), [4, 5], "clamp")),
     "separated axes": (
         CHAIN, lambda s: (s.set_axis_separator(s.get_block("C"), "C", [1]),
                           s.set_axis_separator(s.get_block("B"), ("write", 0), [1]))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import blockwright as bw
@@ -35,6 +37,40 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = C[vi, vj] + 1.0
 """
+PAIR = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] + 1.0
+"""
+GUARDED = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 30):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = T.if_then_else(vj < 30, C[vi, vj], T.float32(0))
+"""
+THREADS = """
+C = T.alloc_buffer((32, 32), "float32", scope="shared")
+for i in T.thread_binding(32, thread="threadIdx.x"):
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] * 2.0
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi, vj] + 1.0
+"""
 IN_PLACE = """
 for i, j in T.grid(32, 32):
     with T.block("B"):
@@ -55,7 +91,57 @@ for i, j in T.grid(30, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = A[vi + 1, vj]
 """
+CLAIM = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.reads(A[vi, vj], B[vi, vj])
+        T.writes(B[vi, vj])
+        B[vi, vj] = A[vi, vj]
+"""
+KINDS = """
+C = T.alloc_buffer((32, 32), "float32")
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj]
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("RS", [i, j])
+            B[0, vj] = B[0, vj] + C[vi, vj]
+"""
+SHIFTED = """
+C = T.alloc_buffer((33, 32), "float32")
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vi = T.axis.spatial(33, i + 1)
+            vj = T.axis.spatial(32, j)
+            C[vi, vj] = A[vi - 1, vj]
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi + 1, vj]
+"""
+NEST = """
+for i in range(32):
+    with T.block("outer"):
+        vi = T.axis.spatial(32, i)
+        for j in range(32):
+            with T.block("B"):
+                vj = T.axis.spatial(32, j)
+                B[vi, vj] = A[vi, vj]
+"""
 STRANGER = ir.Var("z", ir.dtype_of("int64"))
+
+
+def turned(i: Any, j: Any) -> tuple[Any, Any]:
+    return j, i
+
+
+def elements(i: Any, j: Any) -> tuple[tuple[Any, Any], ...]:
+    return (i, i + 1), (j, j + 1)
 
 
 CASES: dict[str, Case] = {
@@ -85,11 +171,66 @@ CASES: dict[str, Case] = {
     "write_at: scope": (
         CHAIN, lambda s: s.write_at(loop(s, "C", 0), block(s, "C"), 0, "a b"), "BW304", "scope"),
     "reindex_cache_read: scope": (
-        COPY, lambda s: s.reindex_cache_read(block(s, "B"), 0, "a b", lambda i, j: (j, i)),
+        COPY, lambda s: s.reindex_cache_read(block(s, "B"), 0, "a b", turned),
         "BW304", "scope"),
     "reindex_cache_write: scope": (
-        CHAIN, lambda s: s.reindex_cache_write(block(s, "C"), 0, "a b", lambda i, j: (j, i)),
+        CHAIN, lambda s: s.reindex_cache_write(block(s, "C"), 0, "a b", turned),
         "BW304", "scope"),
+    "annotate_buffer_access: nothing read": (
+        CLAIM, lambda s: s.annotate_buffer_access(
+            block(s, "B"), 1, "read", elements),
+        "BW366", "does not read B itself"),
+    "blockize: a loop of two kinds": (
+        KINDS, lambda s: s.blockize([block(s, "C"), block(s, "B")]), "BW364", "different kinds"),
+    "blockize: bound apart": (
+        SHIFTED, lambda s: s.blockize([block(s, "C"), block(s, "B")]), "BW315", "different ways"),
+    "blockize: two scopes": (
+        NEST, lambda s: s.blockize([block(s, "outer"), block(s, "B")]), "BW310", "one scope"),
+    "vectorize: a triangle": (
+        TRIANGLE, lambda s: s.vectorize(loop(s, "B", 1)), "BW354", "no constant extent"),
+    "unroll: a triangle": (
+        TRIANGLE, lambda s: s.unroll(loop(s, "B", 1)), "BW354", "no constant extent"),
+    "unroll: a thread": (
+        COPY, lambda s: (s.bind(loop(s, "B", 0), "blockIdx.x"), s.unroll(loop(s, "B", 0))),
+        "BW312", "is bound to blockIdx.x already"),
+    "vectorize: a thread": (
+        COPY, lambda s: (s.bind(loop(s, "B", 0), "blockIdx.x"), s.vectorize(loop(s, "B", 0))),
+        "BW312", "is bound to blockIdx.x already"),
+    "parallel: a thread": (
+        COPY, lambda s: (s.bind(loop(s, "B", 0), "blockIdx.x"), s.parallel(loop(s, "B", 0))),
+        "BW312", "is bound to blockIdx.x already"),
+    "loop_partition: two open factors": (
+        COPY, lambda s: s.loop_partition(loop(s, "B", 0), [None, None]), "BW304",
+        "more than one factor"),
+    "loop_partition: nothing": (
+        COPY, lambda s: s.loop_partition(loop(s, "B", 0), []), "BW304", "no factors"),
+    "split: two open factors": (
+        COPY, lambda s: s.split(loop(s, "B", 0), [None, None]), "BW304", "None"),
+    "read_at: scope": (
+        CHAIN, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), 0, "a b"), "BW304", "scope"),
+    "cache_read: scope": (
+        CHAIN, lambda s: s.cache_read(block(s, "B"), 0, "a b"), "BW304", "scope"),
+    "set_scope: scope": (
+        CHAIN, lambda s: s.set_scope(block(s, "C"), 0, "a b"), "BW304", "scope"),
+    "annotate: twice": (
+        COPY, lambda s: (s.annotate(loop(s, "B", 0), "note", 1),
+                         s.annotate(loop(s, "B", 0), "note", 2)), "BW319", "annotated already"),
+    "horizontal_fuse: the later first": (
+        PAIR, lambda s: s.horizontal_fuse(loop(s, "B", 0), loop(s, "C", 0)), "BW310",
+        "program order"),
+    "reindex: partly written": (
+        GUARDED, lambda s: s.reindex(block(s, "B"), ("read", 0)), "BW363",
+        "not written everywhere"),
+    "store_at: memory of all threads": (
+        THREADS, lambda s: s.store_at(block(s, "C"), loop(s, "C", 0)), "BW352",
+        "shared by the threads"),
+    "horizontal_fuse: an annotated loop": (
+        PAIR, lambda s: (s.annotate(loop(s, "C", 0), "note", 1),
+                         s.horizontal_fuse(loop(s, "C", 0), loop(s, "B", 0))), "BW312",
+        "is annotated with note"),
+    "bind: a parallel loop": (
+        COPY, lambda s: (s.parallel(loop(s, "B", 0)), s.bind(loop(s, "B", 0), "blockIdx.x")),
+        "BW312", "is parallel already"),
     "annotate: streaming": (
         COPY, lambda s: s.annotate(loop(s, "B", 0), "streaming_stores", "yes"), "BW304",
         "number of bytes"),

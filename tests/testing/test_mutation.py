@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from blockwright import ir
@@ -107,3 +111,20 @@ def test_survivors_must_be_argued_and_arguments_must_survive() -> None:
     text = page([alive, held], {"a": "harmless"}, ["tests"], 3)
     assert "**harmless**" in text
     assert "| range | 2 | 0 | 1 | 1 | 1 | 0 | 1 | 0 | 0 |" in text
+    assert "proved: 0.\n" in text
+    assert "proved: 1.\n\n- `c`" in page([wrong], {}, ["tests"], 3)
+
+
+def test_a_run_of_some_modules_keeps_what_is_known_of_others(tmp_path: Path) -> None:
+    """A long run may be done in parts; the page is made of all of them."""
+    file = tmp_path / "results.json"
+    first, *_ = mutants("blockwright.schedule.primitive.fuse")
+    old = [Result(first.key, first.module, first.kind, Catch(tried=7)),
+           Result("primitive.split:Gone: range: x", SPLIT, "range", Catch(tried=9))]  # fmt: skip
+    file.write_bytes(msgspec.json.encode(old))
+    command = [sys.executable, "-m", "blockwright.testing.mutation", "--programs", "0", "--tests",
+               "--only", "split", "--json", str(file)]  # fmt: skip
+    subprocess.run(command, check=False, capture_output=True, timeout=300)
+    found = {r.key: r for r in msgspec.json.decode(file.read_bytes(), type=list[Result])}
+    assert found.pop(first.key) == old[0]
+    assert found.keys() == {m.key for m in mutants(SPLIT)}

@@ -140,22 +140,6 @@ def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
                    "before it), or take the step before transform_layout pads it")  # fmt: skip
 
 
-def require_alone(state: State, block: ir.Block, buffer: ir.Buffer, around: ir.Stmt) -> None:
-    """No other block inside `around` touches a buffer; nor, if the block writes it, does another
-    block of the scope write it."""
-    flow = state.data_flow(state.scope(block))
-    writes = any(r.buffer is buffer for r in block.writes)
-    users = [*flow.writers.get(buffer, ()), *flow.readers.get(buffer, ())]
-    for user in users:
-        realize = state.tree.realize(user)
-        inside = realize is around or state.tree.is_below(realize, around)
-        rival = writes and any(r.buffer is buffer for r in user.writes)
-        if user is not block and (inside or rival):
-            state.fail(f"block {user.name} uses {buffer.name} too, where a copy would come between",
-                       code="BW323", guilty=[realize, state.tree.realize(block)],
-                       help="take the step before blocks share loops")  # fmt: skip
-
-
 def require_compact_flow(
     state: State, loop: ir.For, own: Callable[[], Set[ir.Buffer]] = frozenset
 ) -> list[ir.Block]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from blockwright import ir
 from blockwright.arith import Analyzer, eval_set
 from blockwright.schedule.buffers import copy_nest, fresh_name, nest_of, with_regions
-from blockwright.schedule.checks import require_alone, require_filled
+from blockwright.schedule.checks import require_filled
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.loops import resized
 from blockwright.schedule.state import State, Step
@@ -57,7 +57,6 @@ class EinsumPadding:
         output = block.writes[0].buffer
         self._check_filled(output)
         outer = nest_of(state, block, self.loops)
-        require_alone(state, block, output, outer)
         for region in (*block.reads, *block.writes):
             require_filled(state, self.scope, region.buffer)
         for region in block.reads:

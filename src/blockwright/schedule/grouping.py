@@ -56,7 +56,7 @@ def grouped(
     body = list(parts)
     for block in inside:
         inner = _inner(state, edit, block, parts, common, preserve_unit_iters)
-        known = outer.take(inner)
+        known = outer.take(inner, block)
         inner = _signed(edit, inner, known)
         edit.forward[block] = inner.realize.block
         old = state.tree.realize(block)
@@ -176,18 +176,18 @@ class _Outer:
         self.iters: list[ir.IterVar] = []
         self.values: list[ir.Expr] = []
 
-    def take(self, inner: _Inner) -> tuple[Analyzer, dict[ir.Var, ir.Expr]]:
+    def take(self, inner: _Inner, block: ir.Block) -> tuple[Analyzer, dict[ir.Var, ir.Expr]]:
         """Find or add the iterators a block asks for; what is known inside, and their names."""
         renamed: dict[ir.Var, ir.Expr] = {}
         for it, value in zip(inner.iters, inner.values, strict=True):
-            own = self._find(it, value, inner)
+            own = self._find(it, value, block)
             renamed[it.var] = ir.cast_to(own, it.var.type)
         known = self.analyzer.copy()
         for it in self.iters:
             known.bind(it.var, it.dom)
         return known, renamed
 
-    def _find(self, it: ir.IterVar, value: ir.Expr, inner: _Inner) -> ir.Expr:
+    def _find(self, it: ir.IterVar, value: ir.Expr, block: ir.Block) -> ir.Expr:
         prove = self.analyzer.prove_equal
         for own, mine in zip(self.iters, self.values, strict=True):
             if prove(mine, value) and prove(own.dom.extent, it.dom.extent):
@@ -195,9 +195,9 @@ class _Outer:
                     return own.var
                 self.state.fail(
                     f"an outer loop drives iterators of different kinds, one of them of block "
-                    f"{inner.block.name}",
+                    f"{block.name}",
                     code="BW364",
-                    guilty=[it],
+                    guilty=[self.state.tree.realize(block)],
                     help="group the blocks further inside",
                 )
         self.iters.append(it)

@@ -1,9 +1,10 @@
 """Copies of buffers: which iterations have one for themselves.
 
-A buffer that a block allocates is fresh at each visit of the block; one that is touched only inside
-a parallel loop is fresh in each of its iterations; on-chip memory belongs to the threads that do
-not share its scope. Such a buffer is taken as one with an axis more for each of these loops. A
-value that would cross from one copy to another is then one that nobody wrote.
+A buffer that a block allocates is fresh at each visit of the block, but for visits by threads that
+share its memory; one that is touched only inside a parallel loop is fresh in each of its
+iterations; on-chip memory belongs to the threads that do not share its scope. Such a buffer is
+taken as one with an axis more for each of these loops. A value that would cross from one copy to
+another is then one that nobody wrote.
 """
 
 from __future__ import annotations
@@ -48,14 +49,16 @@ class Owners:
 
     def _owning(self, buffer: ir.Buffer) -> set[ir.For]:
         """Loops around the allocation, and those down to the innermost parallel one around all
-        uses."""
+        uses; but no loop over threads that share the memory."""
         outside, around = self.allocated[buffer], self.used.get(buffer, ())
         depth = len(outside)
         for k in range(len(outside), len(around)):
             if around[k].kind is ir.ForKind.PARALLEL and MOVED not in around[k].annotations:
                 depth = k + 1
         inside = around[len(outside) : depth]
-        return {*outside, *(loop for loop in inside if MOVED not in loop.annotations)}
+        own = [*outside, *(loop for loop in inside if MOVED not in loop.annotations)]
+        return {f for f in own if f.thread is None or buffer.scope == "global"
+                or not shares(buffer.scope, f.thread.thread_tag)}  # fmt: skip
 
     def _visit(self, node: ir.Node, path: Path) -> None:
         if isinstance(node, ir.Buffer):

@@ -17,6 +17,9 @@ import msgspec
 T = TypeVar("T")
 
 
+TOO_SLOW = "too slow"
+
+
 class Death(msgspec.Struct, frozen=True):
     """A process that gave no answer: how it ended, or that it took too long."""
 
@@ -92,7 +95,7 @@ def _answer(running: _Running) -> Any:
     """What the process sent; its end is waited for."""
     if not running.answers.poll():
         _end(running)
-        return Death("too slow")
+        return Death(TOO_SLOW)
     try:
         found = running.answers.recv()
     except EOFError:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from blockwright.testing.fuzz.isolate import Death, isolated
+from blockwright.testing.fuzz.isolate import TOO_SLOW, Death, isolated
 from blockwright.testing.mutation.bank import Bank, Use
 from blockwright.testing.mutation.nets import Catch, examine
 from blockwright.testing.mutation.page import ARGUED, Result, page, problems
 from blockwright.testing.mutation.sites import Mutant, modules, mutants
 
 _TESTS = ("tests/schedule/test_schedule_documentation.py", "tests/schedule")
-_SECONDS = 120
+_SECONDS = 300
 
 
 def main() -> int:
@@ -27,19 +27,24 @@ def main() -> int:
     chosen = [m for m in modules() if not options.only or m.rsplit(".", 1)[-1] in options.only]
     faults = {m: mutants(m) for m in chosen}
     bank = Bank()
+    _say(f"{sum(map(len, faults.values()))} faults")
     bank.play(range(options.programs), options.length)
     bank.test(options.tests)
     bank.cover()
     _say(f"{sum(map(len, bank.accepted.values()))} accepted uses, "
          f"refusals at {len(bank.refusals)} places")  # fmt: skip
-    results: list[Result] = []
+    known = _known(options.json)
     start = time.monotonic()
     for module, found in faults.items():
+        for key in [key for key, result in known.items() if result.module == module]:
+            del known[key]
         for mutant in found:
-            results.append(Result(mutant.key, module, mutant.kind, _try(bank, mutant)))
+            known[mutant.key] = Result(mutant.key, module, mutant.kind, _try(bank, mutant))
+        if options.json is not None:
+            text = msgspec.json.encode(list(known.values()))
+            options.json.write_bytes(msgspec.json.format(text))
         _say(f"{time.monotonic() - start:6.0f} s: {module}")
-    if options.json is not None:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+    results = _in_order(known)
     argued = json.loads(ARGUED.read_text(encoding="utf-8"))
     text = page(results, argued, options.tests, options.programs)
     if options.page is not None:
@@ -52,6 +57,18 @@ def main() -> int:
     return 1 if wrong else 0
 
 
+def _known(path: Path | None) -> dict[str, Result]:
+    """What earlier runs found; a run of some modules renews these and keeps the others."""
+    if path is None or not path.exists():
+        return {}
+    return {r.key: r for r in msgspec.json.decode(path.read_bytes(), type=list[Result])}
+
+
+def _in_order(known: dict[str, Result]) -> list[Result]:
+    """By module and line, those of faults that are no more left out."""
+    return [known[m.key] for name in modules() for m in mutants(name) if m.key in known]
+
+
 def _try(bank: Bank, mutant: Mutant) -> Catch:
     """Run a fault in a process of its own: it may never end, or leave things broken."""
     uses = _uses(bank, mutant)
@@ -59,7 +76,8 @@ def _try(bank: Bank, mutant: Mutant) -> Catch:
         return Catch()
     found = isolated(lambda: examine(mutant, uses), _SECONDS)
     if isinstance(found, Death):
-        return Catch(tried=1, crashed=1, example=found.why)
+        # Of one that does not end it is not known whether a net would hold it: it survives.
+        return Catch(tried=1, crashed=int(found.why != TOO_SLOW), example=found.why)
     return found
 
 
@@ -83,7 +101,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", help="modules, by their last names")
     parser.add_argument("--page", type=Path, help="where to write the page; else it is printed")
     parser.add_argument("--json", type=Path, help="where to write each fault with what became of "
-                        "its uses")  # fmt: skip
+                        "its uses; of modules that are not tried now, what stands there "
+                        "already is kept")  # fmt: skip
     return parser.parse_args()
 
 

@@ -28,7 +28,7 @@ PER_PLACE = 6
 """Uses kept of each place that refuses, from players and from each path of tests."""
 PER_PRIMITIVE = 20
 """Accepted uses kept of each primitive, likewise."""
-_LARGEST = 300_000
+_LARGEST = 40_000
 """Instances of a block above which a program takes too long to run."""
 _PACKAGE = "schedule"
 

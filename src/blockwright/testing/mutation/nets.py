@@ -11,13 +11,14 @@ from blockwright.schedule import ScheduleError
 from blockwright.support import BlockwrightError
 from blockwright.testing.check import Reference
 from blockwright.testing.moves.checks import check_meaning, check_text
+from blockwright.testing.moves.slack import slack
 from blockwright.testing.mutation.bank import Use, run_tests
 from blockwright.testing.mutation.sites import Mutant
 from blockwright.testing.mutation.switch import switched_on
 from blockwright.verify import verify
 
-TESTS = 3
-"""Tests that are run where nothing else catches a fault."""
+TESTS = 12
+"""Tests that are run where nothing else catches a fault, until one fails."""
 USES = 14
 """Uses that are run of each fault."""
 
@@ -28,12 +29,12 @@ class Catch(msgspec.Struct):
     Attributes:
         tried: uses that were run.
         unchanged: of these, where the same program came out as without the fault.
-        refused: another precondition refused, or the program is not well formed, not legal, or not
-            what its text says.
+        refused: another precondition refused, or the program is not well formed, not legal, not
+            what its text says, or its blocks promise more than they do (`slack`).
         crashed: the step raised what no refusal is.
         differs: the program computes something else on the interpreter.
         refuted, unknown, proved: verdicts on programs that came out.
-        tests: where nothing else caught it, tests that took such steps and now fail.
+        tests: where nothing else caught it, whether a test that took such steps now fails.
         missed: programs that differ on the interpreter and were proved: the prover is at fault.
         example: where nothing caught it, the step and the program.
     """
@@ -78,7 +79,7 @@ def examine(mutant: Mutant, uses: list[Use]) -> Catch:
     if catch.reached and not catch.caught:
         names = list(dict.fromkeys(use.test for use in uses if use.test))[:TESTS]
         with switched_on(mutant):
-            catch.tests = sum(not run_tests([name]) for name in names)
+            catch.tests = int(any(not run_tests([name]) for name in names))
     return catch
 
 
@@ -99,7 +100,11 @@ def _examine(catch: Catch, mutant: Mutant, use: Use) -> None:
     if after is same or ir.structural_equal(after, same):
         catch.unchanged += 1
         return
-    catch.refused += _illegal(use.func, after) or (not _readable(after) and _readable(same))
+    catch.refused += (
+        _illegal(use.func, after)
+        or (not _readable(after) and _readable(same))
+        or bool(slack(use.func, after) and not slack(use.func, same))
+    )
     wrong = differs(use.func, after)
     catch.differs += wrong
     verdict = _verdict(use.func, after)
