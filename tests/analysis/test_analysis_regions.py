@@ -114,6 +114,22 @@ for i in range(8):
         "A[vi * 8 + 4:vi * 8 + 4 + 4, 0:64]", "B[vi * 8:vi * 8 + 4, 0:64]")  # fmt: skip
 
 
+def test_a_view_counts_in_the_integers_of_what_it_shows() -> None:
+    func = body("""
+for i in range(T.int64(8)):
+    with T.block("B"):
+        vi = T.axis.spatial(T.int64(8), i)
+        T.reads(A[vi, 0:1])
+        T.writes(B[vi, 0])
+        V = T.match_buffer(A[vi, 0:1], (1, 1), "float32", offset_factor=1)
+        B[vi, 0] = V[0, 0]
+""")
+    reads, _ = block_access_regions(ir.blocks(func)[1])
+    row, column = reads[0].region
+    assert row.extent.dtype is row.min.dtype is ir.dtype_of("int64")
+    assert column.extent.dtype is column.min.dtype
+
+
 @pytest.mark.parametrize(("tile", "count"), [(4, 16), (10, 7)])
 def test_a_region_under_loops_with_symbolic_sizes(tile: int, count: int) -> None:
     n, i0, i1 = (ir.var(name, "int64") for name in ("n", "i0", "i1"))

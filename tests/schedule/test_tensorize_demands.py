@@ -213,6 +213,21 @@ def test_a_tile_of_one_element_holds_no_vectors() -> None:
     np.testing.assert_array_equal(c, a @ b)
 
 
+def test_a_tile_of_one_element_is_tensorized_again() -> None:
+    """Views of the first time belong to the block inside, which is gone after the second."""
+    func = from_source(PRODUCT)
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    i, j, k = sch.get_loops("C")
+    (io, ii), (jo, ji), (ko, ki) = (sch.split(loop, [None, 1]) for loop in (i, j, k))
+    sch.reorder(io, jo, ko, ki, ii, ji)
+    sch.tensorize(ii, "outer_product_1x1_float32")
+    sch.tensorize(ki, "outer_product_1x1_float32")
+    views = [view for block in ir.blocks(sch.func) for view in block.match_buffers]
+    assert {view.source.buffer.name for view in views} == {"A", "B", "C"}
+    assert_same_meaning(func, sch.func)
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_views_follow_into_a_new_block(several: bool) -> None:
     """Where the region of a view starts is said by iterators that the new block divides."""

@@ -159,8 +159,7 @@ class _Walker:
         view = self.views.get(buffer)
         if view is not None:
             extra = len(view.region) - len(ranges)
-            inner = [ir.Range(o.min + r.min, r.extent)
-                     for o, r in zip(view.region[extra:], ranges, strict=True)]  # fmt: skip
+            inner = [_within(o, r) for o, r in zip(view.region[extra:], ranges, strict=True)]
             self._box(target, view.buffer, (*view.region[:extra], *inner), predicate)
             return
         if buffer in self.inside:
@@ -195,6 +194,12 @@ class _Walker:
                       for rng, dim in zip(box, buffer.shape, strict=True)]  # fmt: skip
             out.append(ir.BufferRegion(buffer, tuple(ranges)))
         return tuple(out)
+
+
+def _within(outer: ir.Range, rng: ir.Range) -> ir.Range:
+    """A range of a view in the coordinates of what it is a view of, in one type of integers."""
+    start = outer.min + rng.min
+    return ir.Range(start, ir.cast_to(rng.extent, start.dtype))
 
 
 def _lanes_of(index: ir.Expr) -> ir.Range:

@@ -256,5 +256,32 @@ class Match:
         return var.name if loop is None else f"{var.name} (loop {loop.name})"
 
 
+def seen_through(block: ir.Block) -> ir.Block:
+    """The block without its views: what they show is accessed where it is."""
+    if not block.match_buffers:
+        return block
+    views = {m.buffer: m.source for m in block.match_buffers}
+    return block.replace(body=_SeeThrough(views)(block.body), match_buffers=())
+
+
+class _SeeThrough(ir.Mutator):
+    def __init__(self, views: Mapping[ir.Buffer, ir.BufferRegion]) -> None:
+        super().__init__()
+        self.views = views
+
+    def _access(self, node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
+        new = self.descend(node)
+        buffer, indices = new.buffer, list(new.indices)
+        while buffer in self.views:
+            source = self.views[buffer]
+            extra = len(source.region) - len(indices)
+            shown = [r.min + i for r, i in zip(source.region[extra:], indices, strict=True)]
+            indices = [*(r.min for r in source.region[:extra]), *shown]
+            buffer = source.buffer
+        return new if buffer is new.buffer else new.replace(buffer=buffer, indices=tuple(indices))
+
+    rewrite_BufferLoad = rewrite_BufferStore = _access
+
+
 def _place(region: ir.BufferRegion) -> str:
     return f"{region.buffer.name}[{', '.join(expr_text(r.min) for r in region.region)}]"

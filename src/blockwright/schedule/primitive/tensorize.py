@@ -13,7 +13,7 @@ from blockwright.arith.text import expr_text
 from blockwright.intrin import TensorIntrin
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.match import Match
+from blockwright.schedule.match import Match, seen_through
 from blockwright.schedule.primitive.blockize import blockized
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.renew import copied
@@ -123,7 +123,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
         state: State, intrin: TensorIntrin, outer: ir.Block, realize: ir.BlockRealize,
         guilty: ir.Node,
     ) -> Match:  # fmt: skip
-        inner = realize.block
+        inner = seen_through(realize.block)  # a tile of one element may be tensorized again
         analyzer = state.analyzer(guilty if isinstance(guilty, ir.Stmt) else None)
         for it in (*outer.iter_vars, *inner.iter_vars):
             analyzer.bind(it.var, it.dom)
