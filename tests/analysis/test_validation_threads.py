@@ -357,6 +357,24 @@ def test_execution_scopes_that_do_not_fit(change: tuple[str, str], code: str, wh
     assert any(why in text for _, text in found)
 
 
+def test_what_a_view_shows_is_touched_where_it_is() -> None:
+    """On-chip memory that is read through a view outside of its kernel."""
+    func = program("""
+for tx in T.thread_binding(32, thread="threadIdx.x"):
+    with T.block("C"):
+        vi = T.axis.spatial(32, tx)
+        C[vi] = A[vi, 0]
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        T.reads(C[vi])
+        T.writes(B[vi, 0])
+        V = T.match_buffer(C[vi], (1,), "float32", scope="shared", offset_factor=1)
+        B[vi, 0] = V[0]
+""", allocate='C = T.alloc_buffer((32,), "float32", scope="shared")')  # fmt: skip
+    assert codes(func) == ["BW238"]
+
+
 def test_no_loop_of_a_kernel_is_parallel() -> None:
     text = """
 for tx in T.thread_binding(4, thread="threadIdx.x"):

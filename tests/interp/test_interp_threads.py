@@ -68,6 +68,27 @@ def test_memory_on_the_chip_does_not_outlive_its_kernel() -> None:
     assert caught.value.code == "BW757"
 
 
+def test_nor_does_a_view_take_it_out_of_its_kernel() -> None:
+    shared = 'S = T.alloc_buffer((16,), "float32", scope="shared")'
+    with pytest.raises(InterpretError, match="ends with its kernel"):
+        run(
+            """
+for tx in T.thread_binding(16, thread="threadIdx.x"):
+    with T.block("S"):
+        vt = T.axis.spatial(16, tx)
+        S[vt] = A[vt]
+for i in range(16):
+    with T.block("B"):
+        vi = T.axis.spatial(16, i)
+        T.reads(S[vi])
+        T.writes(B[vi])
+        V = T.match_buffer(S[vi], (1,), "float32", scope="shared", offset_factor=1)
+        B[vi] = V[0]
+""",
+            shared,
+        )
+
+
 TOGETHER = """
 for tx in T.thread_binding(64, thread="threadIdx.x"):
     with T.block("S"):

@@ -304,3 +304,23 @@ def test_parallel_loops_do_not_move_into_a_kernel() -> None:
     with pytest.raises(ScheduleError) as caught:
         sch.reorder(j, i)
     assert caught.value.code == "BW312"
+
+
+def test_parallel_loops_that_become_several_share_no_buffer_of_their_iterations() -> None:
+    sch = Schedule(
+        from_source("""@T.prim_func
+def add(A: T.Buffer((16, 8), "float32"), C: T.Buffer((16,), "float32"),
+        B: T.Buffer((16, 8), "float32")):
+    for i, j in T.grid(16, 8):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + C[vi]
+""")
+    )
+    copy = sch.cache_read(sch.get_block("B"), 1, "global")
+    i, j = sch.get_loops(sch.get_block("B"))
+    sch.compute_at(copy, j)
+    sch.parallel(j)  # every iteration has a copy of its own
+    with pytest.raises(ScheduleError, match="may write the same elements of C_global") as caught:
+        sch.loop_partition(i, [None, 4])
+    assert caught.value.code == "BW317"

@@ -191,8 +191,15 @@ def _touch(
     access: ir.BufferLoad | ir.BufferStore, how: str, visit: Visit, spans: tuple[Span, ...],
     guards: tuple[ir.Expr, ...],
 ) -> Touch:  # fmt: skip
-    indices = tuple(visit.resolved(i) for i in access.indices)
-    return Touch(access.buffer, indices, how, spans, guards)
+    buffer, indices = access.buffer, list(access.indices)
+    for block in (visit.block, *reversed(visit.around)):
+        for view in block.match_buffers if isinstance(block, ir.Block) else ():
+            if view.buffer is buffer:  # what a view shows is touched where it is
+                region = view.source.region
+                extra = len(region) - len(indices)
+                shown = [r.min + i for r, i in zip(region[extra:], indices, strict=True)]
+                buffer, indices = view.source.buffer, [*(r.min for r in region[:extra]), *shown]
+    return Touch(buffer, tuple(visit.resolved(i) for i in indices), how, spans, guards)
 
 
 def _loads(

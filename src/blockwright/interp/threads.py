@@ -30,6 +30,7 @@ from blockwright.ir import (
     BlockRealize,
     Buffer,
     BufferLoad,
+    BufferRegion,
     BufferStore,
     Call,
     DeclBuffer,
@@ -135,7 +136,7 @@ def _check_kept(func: PrimFunc, found: dict[For, Launch], kernel_of: dict[For, K
         node = stack.pop()
         if isinstance(node, For) and node in found:
             continue
-        if isinstance(node, (BufferLoad, BufferStore)) and node.buffer in users:
+        if isinstance(node, (BufferLoad, BufferStore, BufferRegion)) and node.buffer in users:
             users[node.buffer].add(None)
         if isinstance(node, Block):
             stack += [n for n in (*node.match_buffers, node.init, node.body) if n is not None]

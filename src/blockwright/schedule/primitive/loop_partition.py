@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.schedule.checks import require_plain_loop
+from blockwright.schedule.checks import require_parallel, require_plain_loop
 from blockwright.schedule.edit import Edit, with_signature
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.loops import simplified_bindings
@@ -30,7 +30,8 @@ class LoopPartition(Primitive, frozen=True, eq=False):
 
     Requires:
     - the loop is serial and not annotated;
-    - the pieces provably do not take more than there is.
+    - the pieces provably do not take more than there is;
+    - parallel loops inside share no buffer that each of their iterations had for itself (BW317).
 
     Before::
 
@@ -101,7 +102,9 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         edit.replace(loop, ir.seq(made))
         if late:  # an update reads what a reduction only writes
             edit.refresh_signatures()
-        return edit.finish(*fresh)
+        step = edit.finish(*fresh)
+        _require_own_buffers(state, loop, step.func)
+        return step
 
     def _pieces(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Range]:
         dtype = loop.loop_var.type
@@ -136,6 +139,17 @@ class LoopPartition(Primitive, frozen=True, eq=False):
             pieces.append(ir.Range(analyzer.simplify(start), extent))
             start = start + extent
         return pieces
+
+
+def _require_own_buffers(state: State, loop: ir.For, func: ir.PrimFunc) -> None:
+    """Parallel loops inside, of which there are several now, still may run so: a buffer that only
+    one of them used was each iteration's own, one that several use is shared."""
+    if all(inner.kind is not ir.ForKind.PARALLEL for inner in ir.loops(loop.body)):
+        return
+    after, before = state.following(func), set(ir.loops(state.func.body))
+    for inner in ir.loops(func.body):
+        if inner.kind is ir.ForKind.PARALLEL and inner not in before:
+            require_parallel(after, inner)
 
 
 def _named(stmt: ir.Stmt, suffix: str) -> ir.Stmt:
