@@ -23,7 +23,6 @@ from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts, room_of
 from blockwright.ir import (
     BufferLoad,
-    DType,
     Expr,
     For,
     PrimFunc,
@@ -84,7 +83,7 @@ def _towards(position: Expr, condition: Expr, analyzer: Analyzer) -> Expr:
 def _rate(position: Expr, room: Expr, analyzer: Analyzer) -> Expr | None:
     """How far a position moves while the room of a condition grows by one; None if unknown."""
     for var in free_vars(room):
-        if not isinstance(var.type, DType) or not var.dtype.is_int:
+        if not var.dtype.is_int:
             continue
         grown = const_int(_step(room, var, analyzer))
         if not grown:
