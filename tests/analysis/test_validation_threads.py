@@ -357,6 +357,18 @@ def test_execution_scopes_that_do_not_fit(change: tuple[str, str], code: str, wh
     assert any(why in text for _, text in found)
 
 
+def test_races_in_the_last_iteration_of_the_loops_around_are_seen() -> None:
+    func = program("""
+for k in range(3):
+    for tx in T.thread_binding(4, thread="threadIdx.x"):
+        with T.block("B"):
+            vk = T.axis.spatial(3, k)
+            T.where(2 <= k)
+            B[vk, 0] = A[vk, 0]
+""")
+    assert codes(func) == ["BW240"]
+
+
 def test_what_a_view_shows_is_touched_where_it_is() -> None:
     """On-chip memory that is read through a view outside of its kernel."""
     func = program("""

@@ -1,14 +1,15 @@
 """Iterations that run at the same time do not meet, except in atomic updates (BW240).
 
 Looked at are parallel and thread-bound loops; two of their iterations are taken, with whatever is
-around at its first value, and what they surely touch is compared element by element. A reduction
-whose iterator such a loop drives is the common case and named as such. Buffers that each iteration
-has for itself do not count: those allocated inside, those that only one parallel loop touches, and
-those in a scope that the members of the thread axis do not share.
+around at its first value and at its last one, and what they surely touch is compared element by
+element. A reduction whose iterator such a loop drives is the common case and named as such. Buffers
+that each iteration has for itself do not count: those allocated inside, those that only one parallel
+loop touches, and those in a scope that the members of the thread axis do not share.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -107,9 +108,9 @@ class _Loop:
                 return
             if count < 2:
                 continue
-            first = self._touched({**sizes, self.level.var: low})
-            for other in {low + 1, low + count - 1}:
-                second = self._touched({**sizes, self.level.var: other})
+            for other, last in itertools.product({low + 1, low + count - 1}, (False, True)):
+                first = self._touched({**sizes, self.level.var: low}, last)
+                second = self._touched({**sizes, self.level.var: other}, last)
                 met = self._meeting(first, second) or self._meeting(second, first)
                 if met is not None:
                     buffer, place, visits = met
@@ -146,8 +147,11 @@ class _Loop:
                  if any(r.buffer is buffer for r in (*v.block.reads, *v.block.writes))]  # fmt: skip
         return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
 
-    def _touched(self, known: Env) -> dict[tuple[ir.Buffer, Place], dict[str, Visit]]:
-        """Element → how it is surely touched and by which block, for one iteration."""
+    def _touched(self, known: Env, last: bool) -> dict[tuple[ir.Buffer, Place], dict[str, Visit]]:
+        """Element → how it is surely touched and by which block, for one iteration.
+
+        `last`: whether the loops around are in their last iteration, else in their first one.
+        """
         found: dict[tuple[ir.Buffer, Place], dict[str, Visit]] = {}
         if self._followed is None:
             self._followed = [
@@ -159,7 +163,7 @@ class _Loop:
         for visit, touch in self._followed:
             key = visit.order, touch.spans, touch.guards
             if key not in ran:
-                ran[key] = self._ran(visit, touch, known)
+                ran[key] = self._ran(visit, touch, known, last)
             for place in self._places(touch, ran[key]):
                 found.setdefault((touch.buffer, place), {}).setdefault(touch.how, visit)
         return found
@@ -182,7 +186,7 @@ class _Loop:
                         return buffer, place, (visit, partner)
         return None
 
-    def _ran(self, visit: Visit, touch: Touch, known: Env) -> Instances | None:
+    def _ran(self, visit: Visit, touch: Touch, known: Env, last: bool) -> Instances | None:
         """Instances of a touch in one iteration; None where that cannot be told."""
         own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
         spans: list[Span] = []
@@ -190,9 +194,13 @@ class _Loop:
             if level.var is self.level.var:
                 continue
             free = k > own or bool(level.tag and self.level.tag)
-            count = level.extent if free and not _same_launch(level, self.level) else ir.const(
-                1, level.low.dtype)  # fmt: skip
-            spans.append(Span(level.var, level.low, count))
+            if free and not _same_launch(level, self.level):
+                spans.append(Span(level.var, level.low, level.extent))
+                continue
+            start, one = level.low, ir.const(1, level.low.dtype)
+            if last and not _same_launch(level, self.level):
+                start = ir.add(start, ir.sub(ir.maximum(level.extent, one), one))
+            spans.append(Span(level.var, start, one))
         try:
             rows = instances([*spans, *touch.spans], known, _FEW)
             for guard in (*visit.guards, *touch.guards):

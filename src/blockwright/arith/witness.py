@@ -115,7 +115,7 @@ class Witness:
     def _odd(self, low: int | None, high: int | None) -> int:
         if high is None:
             return _MULTIPLE * max(1, -(-(low or 0) // _MULTIPLE)) + 1
-        if low is not None and high - low < _LARGE:
+        if low is not None and high - low + 1 < _LARGE:
             return high
         return max(high - (high - 1) % 48, high - 48 if low is None else low)
 
