@@ -3,8 +3,8 @@
 Looked at are parallel and thread-bound loops; two of their iterations are taken, with whatever is
 around at its first value and at its last one, and what they surely touch is compared element by
 element. A reduction whose iterator such a loop drives is the common case and named as such. Buffers
-that each iteration has for itself do not count: those allocated inside, those that only one parallel
-loop touches, and those in a scope that the members of the thread axis do not share.
+that each iteration has for itself do not count: those allocated inside, those that only one
+parallel loop touches, and those in a scope that the members of the thread axis do not share.
 """
 
 from __future__ import annotations

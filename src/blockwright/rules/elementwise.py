@@ -145,10 +145,8 @@ def _leaps(block: ir.Block) -> bool:
     """Whether elements along the last axis of the result come from places far apart: a vector of a
     few of them is put together one by one, and taken apart again where it is stored."""
     last = block.iter_vars[-1]
-    steps = [
-        stride(address_of(load, block), last) for load in ir.collect(block.body, ir.BufferLoad)
-    ]
-    return any(step > 1 for step in steps)
+    loads = [load for load in ir.collect(block.body, ir.BufferLoad) if load.indices]
+    return any(stride(address_of(load, block), last) > 1 for load in loads)
 
 
 def _as_one(sch: Schedule, handle: BlockRV) -> list[LoopRV]:
