@@ -18,6 +18,23 @@ HEAD = """
 @T.prim_func
 def main(A: T.Buffer((32, 32), "float32"), B: T.Buffer((32, 32), "float32")):
 """
+COPY = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj] * 2.0
+"""
+CHAIN = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj] * 2.0
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi, vj] + 1.0
+"""
 Step = Callable[[Schedule], object]
 Case = tuple[str, Step, str, str]
 """Program, step, pattern of the code, and pattern of the reason."""

@@ -10,25 +10,8 @@ import pytest
 from blockwright import ir
 from blockwright.schedule import BlockRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
-from tests.schedule.refusals import Case, Step, block, function, loop, require_refusal
+from tests.schedule.refusals import CHAIN, COPY, Case, Step, block, function, loop, require_refusal
 
-COPY = """
-for i, j in T.grid(32, 32):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[vi, vj] * 2.0
-"""
-CHAIN = """
-C = T.alloc_buffer((32, 32), "float32")
-for i, j in T.grid(32, 32):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = A[vi, vj] * 2.0
-for i, j in T.grid(32, 32):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = C[vi, vj] + 1.0
-"""
 IN_PLACE = """
 for i, j in T.grid(32, 32):
     with T.block("A"):

@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 
 from blockwright.schedule import Schedule
-from tests.schedule.refusals import Case, block, loop, require_refusal
+from tests.schedule.refusals import CHAIN, Case, block, loop, require_refusal
 
-CHAIN = """
-C = T.alloc_buffer((32, 32), "float32")
-for i, j in T.grid(32, 32):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = A[vi, vj] * 2.0
-for i, j in T.grid(32, 32):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = C[vi, vj] + 1.0
-"""
 SHARED = """
 C = T.alloc_buffer((32, 32), "float32")
 for i in range(32):

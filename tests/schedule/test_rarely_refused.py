@@ -10,14 +10,8 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.schedule import Schedule
 from blockwright.testing.check import assert_same_meaning
-from tests.schedule.refusals import Case, block, function, loop, require_refusal
+from tests.schedule.refusals import CHAIN, COPY, Case, block, function, loop, require_refusal
 
-COPY = """
-for i, j in T.grid(32, 32):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[vi, vj] * 2.0
-"""
 TRIANGLE = """
 for i in range(32):
     for j in range(i + 1):
@@ -25,17 +19,6 @@ for i in range(32):
             vi = T.axis.spatial(32, i)
             vj = T.axis.spatial(32, j)
             B[vi, vj] = A[vi, vj] * 2.0
-"""
-CHAIN = """
-C = T.alloc_buffer((32, 32), "float32")
-for i, j in T.grid(32, 32):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = A[vi, vj] * 2.0
-for i, j in T.grid(32, 32):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = C[vi, vj] + 1.0
 """
 PAIR = """
 C = T.alloc_buffer((32, 32), "float32")

@@ -156,8 +156,7 @@ class _Loop:
         if self._followed is None:
             self._followed = [
                 (visit, touch) for visit in self.inside for touch in touches(visit)
-                if _root(visit, touch.buffer) is touch.buffer
-                and not self._private(touch.buffer, visit)
+                if not self._private(touch.buffer, visit)
             ]  # fmt: skip
         ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
         for visit, touch in self._followed:

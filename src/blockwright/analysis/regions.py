@@ -196,6 +196,13 @@ class _Walker:
         return tuple(out)
 
 
+def behind_view(source: ir.BufferRegion, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+    """Where an element of a view lies in the buffer whose region the view shows."""
+    extra = len(source.region) - len(indices)
+    shown = (r.min + i for r, i in zip(source.region[extra:], indices, strict=True))
+    return (*(r.min for r in source.region[:extra]), *shown)
+
+
 def _within(outer: ir.Range, rng: ir.Range) -> ir.Range:
     """A range of a view in the coordinates of what it is a view of, in one type of integers."""
     start = outer.min + rng.min

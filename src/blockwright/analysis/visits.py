@@ -15,6 +15,7 @@ from typing import NamedTuple
 from blockwright import ir
 from blockwright.analysis.enumerate import Span
 from blockwright.analysis.kernels import Axis, Kernel, axis_of
+from blockwright.analysis.regions import behind_view
 from blockwright.analysis.tree import child_stmts
 
 
@@ -191,14 +192,11 @@ def _touch(
     access: ir.BufferLoad | ir.BufferStore, how: str, visit: Visit, spans: tuple[Span, ...],
     guards: tuple[ir.Expr, ...],
 ) -> Touch:  # fmt: skip
-    buffer, indices = access.buffer, list(access.indices)
+    buffer, indices = access.buffer, access.indices
     for block in (visit.block, *reversed(visit.around)):
         for view in block.match_buffers if isinstance(block, ir.Block) else ():
             if view.buffer is buffer:  # what a view shows is touched where it is
-                region = view.source.region
-                extra = len(region) - len(indices)
-                shown = [r.min + i for r, i in zip(region[extra:], indices, strict=True)]
-                buffer, indices = view.source.buffer, [*(r.min for r in region[:extra]), *shown]
+                buffer, indices = view.source.buffer, behind_view(view.source, indices)
     return Touch(buffer, tuple(visit.resolved(i) for i in indices), how, spans, guards)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
+from blockwright.analysis.regions import behind_view
 from blockwright.arith import Analyzer
 from blockwright.arith.text import expr_text
 
@@ -271,14 +272,11 @@ class _SeeThrough(ir.Mutator):
 
     def _access(self, node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
         new = self.descend(node)
-        buffer, indices = new.buffer, list(new.indices)
+        buffer, indices = new.buffer, new.indices
         while buffer in self.views:
             source = self.views[buffer]
-            extra = len(source.region) - len(indices)
-            shown = [r.min + i for r, i in zip(source.region[extra:], indices, strict=True)]
-            indices = [*(r.min for r in source.region[:extra]), *shown]
-            buffer = source.buffer
-        return new if buffer is new.buffer else new.replace(buffer=buffer, indices=tuple(indices))
+            buffer, indices = source.buffer, behind_view(source, indices)
+        return new if buffer is new.buffer else new.replace(buffer=buffer, indices=indices)
 
     rewrite_BufferLoad = rewrite_BufferStore = _access
 
