@@ -78,6 +78,33 @@ def test_quotients_and_remainders_are_independent(
     assert codes(bound(extent, v1, v2, condition)) == []
 
 
+def test_rows_that_overlap_are_independent_of_a_tile_cut_short() -> None:
+    """A producer at its consumer's fused loop: a halo along one axis, 5 of 2 x 4 along two."""
+    assert codes(bw.from_source("""
+@T.prim_func
+def main(B: T.Buffer((3, 2, 4), "float32")):
+    for f in range(10):
+        for a in range(2):
+            with T.block("B"):
+                v0 = T.axis.spatial(3, f % 2 + a)
+                v1 = T.axis.spatial(2, f // 8)
+                v2 = T.axis.spatial(4, f // 2 % 4)
+                B[v0, v1, v2] = T.float32(1)
+""")) == []  # fmt: skip
+
+
+def test_sums_that_share_a_loop_are_not_independent() -> None:
+    assert codes(bw.from_source("""
+@T.prim_func
+def main(B: T.Buffer((7, 4), "float32")):
+    for i, j in T.grid(4, 4):
+        with T.block("B"):
+            v0 = T.axis.spatial(7, i + j)
+            v1 = T.axis.spatial(4, j)
+            B[v0, v1] = T.float32(1)
+""")) == ["BW233"]  # fmt: skip
+
+
 def test_combinations_that_never_run_are_counted() -> None:
     """i % 4 and i % 6 have the same parity."""
     text = message(bound("24", "spatial(4, i % 4)", "spatial(6, i % 6)"))

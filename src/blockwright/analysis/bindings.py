@@ -164,7 +164,10 @@ class _Nest:
                      if any(ir.uses_var(v, f.loop_var) for _, v in group)]  # fmt: skip
             domains = {f.loop_var: self.domains[f.loop_var] for f in loops}
             values = [value for _, value in group]
-            if detect_iter_map(values, domains, None, analyzer, "independent", pad=True).ok:
+            if any(
+                detect_iter_map(parts, domains, None, analyzer, "independent", pad=True).ok
+                for parts in (values, [s for value in values for s in _summands(value)])
+            ):
                 continue
             why = self._missing_combination([it for it, _ in group], loops)
             if why is not None:
@@ -320,6 +323,14 @@ def _one_variable_per_axis(visit: Visit) -> dict[ir.Var, ir.Expr]:
         if axis is not None and outer.setdefault(axis.tag, axis.var) is not axis.var:
             same[axis.var] = outer[axis.tag]
     return same
+
+
+def _summands(value: ir.Expr) -> list[ir.Expr]:
+    """What is added up to a value: where all of it varies independently, sums of it do too, also
+    sums that take one value several times (`i % 2 + halo`)."""
+    if isinstance(value, ir.Add):
+        return [*_summands(value.a), *_summands(value.b)]
+    return [] if isinstance(value, ir.IntImm) else [value]
 
 
 def _depends_on_memory(value: ir.Expr) -> bool:
