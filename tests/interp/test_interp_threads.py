@@ -68,6 +68,39 @@ def test_memory_on_the_chip_does_not_outlive_its_kernel() -> None:
     assert caught.value.code == "BW757"
 
 
+FILLED_IN_PIECES = """
+for k in range(4):
+    for tx in T.thread_binding(16, thread="threadIdx.x"):
+        with T.block("S"):
+            vk, vt = T.axis.remap("SS", [k, tx])
+            {condition}
+            S[vk * 16 + vt] = A[vk * 16 + vt]
+"""
+USED_AT_ONCE = """
+for tx in T.thread_binding(16, thread="threadIdx.x"):
+    for k in range(4):
+        with T.block("B"):
+            vk, vt = T.axis.remap("SS", [k, tx])
+            B[vk * 16 + vt] = S[63 - vk * 16 - vt]
+"""
+
+
+def test_a_kernel_of_several_nests_begins_where_all_of_them_do() -> None:
+    """The first nest fills shared memory piece by piece; each piece is there for the second."""
+    shared = 'S = T.alloc_buffer((64,), "float32", scope="shared")'
+    a, b = run(FILLED_IN_PIECES.format(condition="T.where(True)") + USED_AT_ONCE, shared)
+    assert np.array_equal(b, a[::-1])
+
+
+def test_a_kernel_that_is_launched_again_finds_nothing_there() -> None:
+    shared = 'S = T.alloc_buffer((64,), "float32", scope="shared")'
+    once = FILLED_IN_PIECES.format(condition="T.where(again == 0)") + USED_AT_ONCE
+    lines = "\n".join("    " + line for line in once.strip("\n").splitlines())
+    with pytest.raises(InterpretError, match="read before it is written") as caught:
+        run("for again in range(2):\n" + lines, shared)
+    assert caught.value.code == "BW752"
+
+
 def test_nor_does_a_view_take_it_out_of_its_kernel() -> None:
     shared = 'S = T.alloc_buffer((16,), "float32", scope="shared")'
     with pytest.raises(InterpretError, match="ends with its kernel"):

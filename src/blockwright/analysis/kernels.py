@@ -1,9 +1,10 @@
 """Thread axes and kernels: which loops are bound, which belong to one launch, who shares what.
 
 A kernel is launched by the outermost thread-bound loop. Nests without a `blockIdx` axis that touch
-the same on-chip buffer belong to one kernel of a single block; lowering puts barriers between them.
-All loops of a kernel that are bound to one axis stand for the same thread, also when one is inside
-another: then the inner one does not run anew, its variable is the outer one's.
+the same on-chip buffer belong to one kernel of a single block, which begins where the statement
+that contains them all does; lowering puts barriers between them. All loops of a kernel that are
+bound to one axis stand for the same thread, also when one is inside another: then the inner one
+does not run anew, its variable is the outer one's.
 """
 
 from __future__ import annotations

@@ -35,6 +35,20 @@ class LaunchCompiler(BlockCompiler):
         self.grid: dict[str, int] = {}  # blockIdx axis → slot of its position
         self.depths: dict[str, int] = {}  # virtual axis → how many loops on it are open
 
+    def kernels_begin(self, node: Stmt, run: Run) -> Run:
+        """What runs a statement; kernels of several nests that begin there have no memory yet."""
+        nests = [n for n in self.launches.values() if n.home is node]
+        if not nests:
+            return run
+        slots = {self.slot(b) for n in nests for b in n.owned.get(None, ())}
+
+        def begin(env: Env) -> None:
+            for slot in slots:
+                env[slot] = None
+            run(env)
+
+        return begin
+
     def axis_loop(self, node: For) -> Run:
         """A loop bound to an axis; the outermost one is a launch."""
         tag = "" if node.thread is None else node.thread.thread_tag
@@ -52,7 +66,9 @@ class LaunchCompiler(BlockCompiler):
         coordinates = self.coordinates
         mine = launch.owned.get(None, [])
         slots = [self.slot(b) for b in mine]
-        memory = [self.new_buffer(b) if launch.first else self.copies_again(b) for b in mine]
+        memory = [(slot, self.new_buffer(b), self.copies_again(b))
+                  for slot, b in zip(slots, mine, strict=True)]  # fmt: skip
+        kept = launch.home is not None
         body = self.axis_loop(node)
         self.launch = None
 
@@ -68,8 +84,8 @@ class LaunchCompiler(BlockCompiler):
             for key, slot in coordinates.items():
                 inner[slot] = team.coordinates[key]
             try:
-                for step in memory:
-                    step(inner)
+                for slot, anew, again in memory:
+                    (again if kept and inner[slot] is not None else anew)(inner)
                 for slot in slots:
                     env[slot] = inner[slot]  # for later nests of the kernel
                 body(inner)

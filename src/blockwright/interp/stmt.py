@@ -65,7 +65,7 @@ class StmtCompiler(LaunchCompiler):
         self.here = node.span or outer
         run: Run = getattr(self, method)(node)
         self.here = outer
-        return run
+        return self.kernels_begin(node, run)
 
     def _seq(self, node: SeqStmt) -> Run:
         return self._seq_of(self.sequence(node))

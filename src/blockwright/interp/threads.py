@@ -63,7 +63,8 @@ class Launch:
     Attributes:
         extents: members of each thread axis of the kernel, `threadIdx.x` first. Virtual threads on
             one axis inside each other are axes of their own.
-        first: whether the nest begins its kernel, and on-chip memory with it.
+        home: the statement that contains all nests of the kernel, if there are several. Where it
+            begins, the kernel does, and on-chip memory with it; else with every launch.
         owned: blockIdx loop, or None for the nest itself → buffers that are fresh there.
         leaves: blocks without blocks inside.
         written: leaf → storage scopes of what it writes; none where threads need each other.
@@ -72,7 +73,7 @@ class Launch:
     """
 
     extents: dict[str, Expr]
-    first: bool
+    home: Stmt | None
     owned: dict[For | None, list[Buffer]]
     leaves: set[Block]
     written: dict[Block, list[str]]
@@ -115,10 +116,11 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
                   for x in leaves}  # fmt: skip
         scopes = {x: [] if _together(x) else [b.scope for b, how in touched[x].items() if how]
                   for x in leaves}  # fmt: skip
-        for position, nest in enumerate(kernel.nests):
+        home = _home(func.body, kernel.nests) if len(kernel.nests) > 1 else None
+        for nest in kernel.nests:
             assert isinstance(nest, For)
             kernel_of[nest] = kernel
-            found[nest] = Launch(extents, position == 0, _owned(nest, allocated),
+            found[nest] = Launch(extents, home, _owned(nest, allocated),
                                  set(leaves), scopes, rivals, tracked)  # fmt: skip
     _check_kept(func, found, kernel_of)
     return found
@@ -149,6 +151,17 @@ def _check_kept(func: PrimFunc, found: dict[For, Launch], kernel_of: dict[For, K
             "of it", code="BW757", span=kept.span,
             help="keep the values in global memory, or let one kernel contain all uses"
         )  # fmt: skip
+
+
+def _home(root: Stmt, nests: Sequence[Stmt]) -> Stmt:
+    """The innermost statement that contains all of several nests."""
+    inside = set(nests)
+    here = root
+    while True:
+        holding = [s for s in statements_below(here) if not inside.isdisjoint(statements(s))]
+        if len(holding) != 1:
+            return here
+        (here,) = holding
 
 
 def axis_key(tag: str, depth: int) -> str:
