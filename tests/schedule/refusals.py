@@ -98,13 +98,13 @@ def require_advice(problem: Diagnostic) -> None:
 
 def marks(problem: Diagnostic) -> list[str]:
     """The lines of carets below guilty nodes."""
-    return [line for note in problem.notes for line in note.splitlines()
+    return [line for note in problem.notes for line in str(note).splitlines()
             if re.fullmatch(r" *\^[ ^]*", line)]  # fmt: skip
 
 
 def require_program(problem: Diagnostic, func: ir.PrimFunc) -> None:
     """What is shown is the program, which the refused step left as it was."""
-    note = problem.notes[0]
+    note = str(problem.notes[0])
     underlined = marks(problem)
     lines = [line for line in note.splitlines()[1:] if line not in underlined]
     if note.startswith("the program, which stays"):

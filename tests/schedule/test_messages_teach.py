@@ -38,7 +38,7 @@ def test_a_refusal_names_the_rule_marks_the_nodes_and_says_what_to_do(
     assert problem.help
     if schedule.__name__ in UNMARKED:
         return
-    note = problem.notes[0]
+    note = str(problem.notes[0])
     marks = [line for line in note.splitlines() if re.fullmatch(r" *\^[ ^]*", line)]
     assert marks, "guilty nodes are underlined"
     lines = [line for line in note.splitlines()[1:] if line not in marks]

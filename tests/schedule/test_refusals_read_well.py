@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import traceback
 
 import pytest
@@ -80,3 +81,11 @@ def test_an_atomic_update_is_offered_only_where_it_is_one() -> None:
         sch.parallel(sch.get_loops("argmax")[1])
     assert "atomic" not in str(caught.value.help)
     assert "rfactor(k, 0)" in str(caught.value.help)
+
+
+def test_a_refusal_travels_with_its_program() -> None:
+    """A search in other processes sends back why a step was refused; nothing of it is lost."""
+    error = refused_parallel(start())
+    sent = pickle.loads(pickle.dumps(error))
+    assert "the program, which stays as it is" in str(error)
+    assert (str(sent), sent.code) == (str(error), error.code)

@@ -73,7 +73,7 @@ def test_a_hygienic_macro_does_not_see_the_names_of_its_caller() -> None:
                 wants_i(A)
 
     (problem,) = caught.value.diagnostics
-    assert "in macro 'wants_i', called at" in problem.notes[0]
+    assert "in macro 'wants_i', called at" in str(problem.notes[0])
 
 
 def test_a_hygienic_macro_keeps_the_names_of_its_definition() -> None:

@@ -16,7 +16,7 @@ from blockwright.analysis import FlowMemo, Scope, Tree
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
-from blockwright.support import ScheduleError
+from blockwright.support import LateText, ScheduleError
 
 
 class Place(Enum):
@@ -155,21 +155,11 @@ class State:
         help: str | None = None,
     ) -> NoReturn:
         """Raise a `ScheduleError` that shows the program with the guilty nodes underlined."""
-        error = schedule_error(self.step_name, rule, code, self.func, guilty, help)
-        if self.taken:
-            raise error
-        would_be = "the program as the step would leave it:\n"
-        raise ScheduleError.collect(
-            [
-                msgspec.structs.replace(
-                    d, notes=tuple(note.replace(_AS_IT_IS, would_be, 1) for note in d.notes)
-                )
-                for d in error.diagnostics
-            ]
-        )
+        heading = _AS_IT_IS if self.taken else "the program as the step would leave it"
+        raise schedule_error(self.step_name, rule, code, self.func, guilty, help, heading)
 
 
-_AS_IT_IS = "the program, which stays as it is:\n"
+_AS_IT_IS = "the program, which stays as it is"
 
 
 def schedule_error(
@@ -179,12 +169,17 @@ def schedule_error(
     func: ir.PrimFunc | None,
     guilty: Iterable[ir.Node] = (),
     help: str | None = None,
+    heading: str = _AS_IT_IS,
 ) -> ScheduleError:
     """An error whose first line names the step and the rule; the program follows as a note."""
-    return ScheduleError(f"{step}: {rule}", code=code, help=help, notes=shown(func, guilty))
+    return ScheduleError(
+        f"{step}: {rule}", code=code, help=help, notes=shown(func, guilty, heading)
+    )
 
 
-def shown(func: ir.PrimFunc | None, guilty: Iterable[ir.Node]) -> tuple[str, ...]:
+def shown(
+    func: ir.PrimFunc | None, guilty: Iterable[ir.Node], heading: str = _AS_IT_IS
+) -> tuple[LateText, ...]:
     """The note that shows the program with nodes underlined; none when there are no nodes."""
     if func is None:
         return ()
@@ -194,7 +189,7 @@ def shown(func: ir.PrimFunc | None, guilty: Iterable[ir.Node]) -> tuple[str, ...
         marks += body.seq if isinstance(body, ir.SeqStmt) else [body]
     if not marks:
         return ()
-    return (_AS_IT_IS + script(func, marks=marks),)
+    return (LateText(lambda: f"{heading}:\n{script(func, marks=marks)}"),)
 
 
 @contextmanager

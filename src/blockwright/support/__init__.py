@@ -1,6 +1,12 @@
 """Diagnostics and errors: the lowest room. It knows nothing about the IR it reports on."""
 
-from blockwright.support.diagnostics import Diagnostic, SourceFile, Span, render_diagnostics
+from blockwright.support.diagnostics import (
+    Diagnostic,
+    LateText,
+    SourceFile,
+    Span,
+    render_diagnostics,
+)
 from blockwright.support.errors import (
     ArgumentError,
     ArtefactError,
@@ -27,6 +33,7 @@ __all__ = [
     "IRError",
     "ImporterError",
     "InterpretError",
+    "LateText",
     "OptionError",
     "ScheduleError",
     "ScriptError",

@@ -6,7 +6,8 @@ a notebook and a test can each show the same record in their own way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -38,6 +39,19 @@ class Span(msgspec.Struct, frozen=True, eq=False):
         return f"{self.source.name}:{self.line}:{self.column + 1}"
 
 
+class LateText:
+    """A text that is written when somebody reads it: refusals are many, readers are few."""
+
+    def __init__(self, write: Callable[[], str]) -> None:
+        self._write = write
+
+    def __str__(self) -> str:
+        return self._write()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)  # what it is written from need not travel
+
+
 class Diagnostic(msgspec.Struct, frozen=True, eq=False):
     """One problem: a stable code, one sentence, and optionally place, remedy and further notes."""
 
@@ -45,7 +59,7 @@ class Diagnostic(msgspec.Struct, frozen=True, eq=False):
     message: str
     span: Span | None = None
     help: str | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str | LateText, ...] = ()
 
 
 def _excerpt(span: Span) -> list[str]:

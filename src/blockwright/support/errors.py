@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from blockwright.support.diagnostics import Diagnostic, Span, render_diagnostics
+from blockwright.support.diagnostics import Diagnostic, LateText, Span, render_diagnostics
 
 
 class BlockwrightError(Exception):
@@ -29,7 +29,7 @@ class BlockwrightError(Exception):
         code: str | None = None,
         help: str | None = None,
         span: Span | None = None,
-        notes: Sequence[str] = (),
+        notes: Sequence[str | LateText] = (),
         diagnostics: Sequence[Diagnostic] | None = None,
     ) -> None:
         self.code = code or self.default_code
@@ -38,7 +38,10 @@ class BlockwrightError(Exception):
         if diagnostics is None:
             diagnostics = (Diagnostic(self.code, message, span, help, tuple(notes)),)
         self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
-        super().__init__(render_diagnostics(self.diagnostics))
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return render_diagnostics(self.diagnostics)
 
     @classmethod
     def collect(cls, diagnostics: Sequence[Diagnostic]) -> Self:
