@@ -418,3 +418,24 @@ def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
     a, b = np.random.default_rng(0).random(16, np.float32), np.zeros(16, np.float32)
     interpret(func, a, b)
     assert np.array_equal(b, a.max() - a)
+
+
+SAME_VECTOR = """
+for tx in T.thread_binding({threads}, thread="threadIdx.x"):
+    with T.block("B"):
+        vt = T.axis.spatial({threads}, tx)
+        B[T.ramp({to}, 1, 4)] = A[T.ramp(8, 1, 4)]
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 4, 8])
+def test_threads_may_read_one_vector(threads: int) -> None:
+    a, b = run(SAME_VECTOR.format(threads=threads, to="vt * 4"))
+    assert np.array_equal(b[: threads * 4], np.tile(a[8:12], threads))
+
+
+@pytest.mark.parametrize("threads", [4, 8])
+def test_threads_that_write_one_vector_race(threads: int) -> None:
+    with pytest.raises(InterpretError, match="race") as caught:
+        run(SAME_VECTOR.format(threads=threads, to="0"))
+    assert caught.value.code == "BW761"

@@ -171,7 +171,7 @@ class AccessCompiler(ExprCompiler):
             if env[1].levels:
                 note(env, site, name, view, where, "read")
             if watched:
-                env[1].team.touch(env, site, name, view, where, "read")
+                env[1].team.touch(env, site, name, view, where, "read", wide=lanes > 1)
             return view.data[where]
 
         return load
@@ -253,7 +253,7 @@ class AccessCompiler(ExprCompiler):
             if env[1].levels:
                 note(env, site, name, view, where, "write")
             if watched:
-                env[1].team.touch(env, site, name, view, where, "write")
+                env[1].team.touch(env, site, name, view, where, "write", wide=wide)
             if view.shadow is not None:
                 view.shadow[where] = view.ones
             view.data[where] = new

@@ -139,19 +139,22 @@ class Team:
     # -------------------------------------------------------------------------------- touching
     def touch(
         self, env: Env, site: Site, name: str, view: View, where: Any, how: Touch,
-        me: Array | None = None,
+        me: Array | None = None, wide: bool = False,
     ) -> None:  # fmt: skip
         """Note an access of memory that the threads share; an error if it races.
 
-        `me`: the thread of each element, where that is not the thread of its lane.
+        `me`: the thread of each element, where that is not the thread of its lane. `wide`: each
+        lane touches a vector, which may be the same for all of them.
         """
         state: State = env[1]
         places = np.asarray(where)
         threads = me
         if threads is None:
             threads = np.asarray(env[2])
+            if wide and places.ndim == 1:
+                places = places[None]
             if places.ndim == 2:
-                threads = np.broadcast_to(threads[:, None], places.shape)
+                threads = np.broadcast_to(threads[:, None], (len(threads), places.shape[1]))
             places = np.broadcast_to(places, threads.shape)
         if state.report is not None and view.storage.banked:
             self._count(env, site, name, view, places, how, threads)
