@@ -82,6 +82,17 @@ def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
     assert plan_seconds(TWO, cold, tile, plan) >= plan_seconds(TWO, warm, tile, plan)
 
 
+def test_so_it_does_for_rows_of_unknown_number() -> None:
+    """A task takes as many rows as stay near; few rows make one task for each thread."""
+    cold = msgspec.structs.replace(product(1, 3072, 768), rows=None, cold=True)
+    tile = gemm_tile(TWO, cold)
+    plan = gemm_plan(TWO, cold, tile)
+    assert plan.rows_inside
+    assert math.ceil(3072 / tile.columns / plan.panels) == 2
+    band = plan.row_tiles * tile.rows * cold.row_step
+    assert TWO.cache(2).size / 4 < band <= TWO.cache(2).size / 2
+
+
 def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:
     """Rows of 1024 floats lie a multiple of the first cache's ways apart: more of them than it has
     ways drive each other out at every step."""

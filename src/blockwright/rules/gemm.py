@@ -135,7 +135,9 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
     mo, mi = sch.split(m0, [None, plan.row_tiles])
     no, ni = sch.split(n0, [None, plan.panels])
-    outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
+    inner = (ni, mi) if plan.rows_inside else (mi, ni)
+    # Tasks are told apart by division: an unknown number of them stands outermost.
+    outer = (no, mo) if plan.rows_inside and product.rows is not None else (mo, no)
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])

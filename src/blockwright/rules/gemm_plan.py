@@ -100,8 +100,10 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
     panels are waited for least, also when other programs use the memory.
     """
     plain = _start(target, product, tile)
-    if not product.cold or product.rows is None or product.columns is None or product.depth is None:
+    if not product.cold or product.columns is None or product.depth is None:
         return [plain]
+    if product.rows is None:
+        return [_by_bands(target, product, tile), plain]
     in_turn = _in_turn(target, product, tile)
     near = product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
     return [in_turn, plain] if near else [plain, in_turn]
@@ -127,6 +129,16 @@ def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     have panels of their own: each comes from memory once, while the other threads compute."""
     rows, columns = _tiles(product, tile)
     return GemmPlan(rows, math.ceil(columns / target.num_threads), rows_inside=True)
+
+
+def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+    """As `_in_turn`, for as many of unknown rows at a time as stay in half of the second cache."""
+    assert product.depth is not None
+    _, columns = _tiles(product, tile)
+    row = product.depth * product.bits // 8
+    most = max(1, target.cache(2).size // 2 // row // tile.rows)
+    row_tiles = 1 << (most.bit_length() - 1)  # tasks are found, and proved, by dividing by it
+    return GemmPlan(row_tiles, math.ceil(columns / target.num_threads), rows_inside=True)
 
 
 def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
