@@ -71,7 +71,8 @@ MOVES = {
     "merge": Move(_merge),
     "parallel": Move(lambda p: p.sch.parallel(p.loop())),
     "reorder": Move(_reorder, reassociates=True),
-    "reorder_block_iter_var": Move(_reorder_block_iter_var),
+    # Loops that later steps make for the block follow the order of its iterators.
+    "reorder_block_iter_var": Move(_reorder_block_iter_var, reassociates=True),
     "split": Move(_split),
     "unroll": Move(lambda p: p.sch.unroll(p.loop())),
     "vectorize": Move(_vectorize),

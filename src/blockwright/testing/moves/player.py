@@ -21,7 +21,8 @@ class Move(msgspec.Struct, frozen=True):
 
     Attributes:
         run: draws arguments and calls the primitive; raises `NothingToTry` where there are none.
-        reassociates: whether the step may regroup a sum, so that results may differ by rounding.
+        reassociates: whether a sum may be regrouped, by the step or by others that follow it: then
+            results may differ by rounding.
     """
 
     run: Callable[[Player], None]
