@@ -83,14 +83,20 @@ def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
 
 
 def test_so_it_does_for_rows_of_unknown_number() -> None:
-    """A task takes as many rows as stay near; few rows make one task for each thread."""
+    """Every thread has panels of its own, and passes each for as many rows as stay near."""
     cold = msgspec.structs.replace(product(1, 3072, 768), rows=None, cold=True)
     tile = gemm_tile(TWO, cold)
     plan = gemm_plan(TWO, cold, tile)
-    assert plan.rows_inside
+    assert plan.rows_inside and plan.bands
     assert math.ceil(3072 / tile.columns / plan.panels) == 2
     band = plan.row_tiles * tile.rows * cold.row_step
     assert TWO.cache(2).size / 4 < band <= TWO.cache(2).size / 2
+
+
+def test_too_few_panels_for_the_threads_are_not_all_that_is_shared_out() -> None:
+    many = Target("x86-64-v3", num_threads=16)
+    cold = msgspec.structs.replace(product(1, 320, 768), rows=None, cold=True)
+    assert not gemm_plan(many, cold, gemm_tile(many, cold)).bands
 
 
 def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:
@@ -101,7 +107,15 @@ def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:
     assert gemm_tile(wide, product(1024, 1024, 1040)).rows > wide.cache(1).ways
 
 
-@pytest.mark.parametrize("plan", [GemmPlan(2, 2), GemmPlan(2, 2, None, True), GemmPlan(2, 2, 16)])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        GemmPlan(2, 2),
+        GemmPlan(2, 2, None, True),
+        GemmPlan(2, 2, None, True, True),
+        GemmPlan(2, 2, 16),
+    ],
+)
 def test_tasks_may_be_cut_unevenly(
     plan: GemmPlan, monkeypatch: pytest.MonkeyPatch, checks: Any
 ) -> None:

@@ -135,9 +135,7 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
     mo, mi = sch.split(m0, [None, plan.row_tiles])
     no, ni = sch.split(n0, [None, plan.panels])
-    inner = (ni, mi) if plan.rows_inside else (mi, ni)
-    # Tasks are told apart by division: an unknown number of them stands outermost.
-    outer = (no, mo) if plan.rows_inside and product.rows is not None else (mo, no)
+    outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
@@ -148,7 +146,8 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
         for handle in (clear, form.block):
             vector_rows(sch, handle, form.tile.columns)
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
-    sch.parallel(sch.fuse(*loops[:batch], *outer))
+    tasks = (no,) if plan.bands else outer
+    sch.parallel(sch.fuse(*loops[:batch], *tasks) if batch or len(tasks) > 1 else no)
     pack(sch, form, batch)
 
 

@@ -21,6 +21,7 @@ _UNKNOWN = 512  # taken for an extent that is a symbol
 _ROW_TILES = 16  # of a task: enough to hide its start, few enough to share work evenly
 _TILES = 8  # register tiles that are compared
 _SHORTEST = 128  # steps of a piece of the reduction
+_EVEN = 0.9  # of the threads' time, that is worked in where panels are all that is shared out
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
@@ -53,12 +54,15 @@ class GemmPlan(msgspec.Struct, frozen=True):
             result; None for all.
         rows_inside: whether a panel is used for all rows of a task before the next one is; else a
             tile of rows meets all panels before the next tile.
+        bands: whether a task takes all rows, and passes its panels for `row_tiles` of them at a
+            time; else tasks have that many.
     """
 
     row_tiles: int
     panels: int
     depth: int | None = None
     rows_inside: bool = False
+    bands: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -103,7 +107,8 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
     if not product.cold or product.columns is None or product.depth is None:
         return [plain]
     if product.rows is None:
-        return [_by_bands(target, product, tile), plain]
+        banded = _by_bands(target, product, tile)
+        return [plain if banded is None else banded]
     in_turn = _in_turn(target, product, tile)
     near = product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
     return [in_turn, plain] if near else [plain, in_turn]
@@ -131,14 +136,19 @@ def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     return GemmPlan(rows, math.ceil(columns / target.num_threads), rows_inside=True)
 
 
-def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
-    """As `_in_turn`, for as many of unknown rows at a time as stay in half of the second cache."""
+def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
+    """As `_in_turn`, for as many of unknown rows at a time as stay in half of the second cache.
+
+    None where there are too few panels to share out among the threads.
+    """
     assert product.depth is not None
     _, columns = _tiles(product, tile)
+    panels = math.ceil(columns / target.num_threads)
+    if columns < _EVEN * panels * target.num_threads:
+        return None
     row = product.depth * product.bits // 8
-    most = max(1, target.cache(2).size // 2 // row // tile.rows)
-    row_tiles = 1 << (most.bit_length() - 1)  # tasks are found, and proved, by dividing by it
-    return GemmPlan(row_tiles, math.ceil(columns / target.num_threads), rows_inside=True)
+    row_tiles = max(1, target.cache(2).size // 2 // row // tile.rows)
+    return GemmPlan(row_tiles, panels, rows_inside=True, bands=True)
 
 
 def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:

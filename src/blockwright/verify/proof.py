@@ -18,7 +18,7 @@ from blockwright.verify.safety import Safety, require_positions
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
 
-UNITS = 18_000_000
+UNITS = 9_000_000
 """The budget of one verdict: bounds its time on every machine, a few seconds on present ones."""
 LONGEST = 160_000
 """The operations that one step may take; the longest in a proof that was found took 90,000."""
