@@ -6,7 +6,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.analysis import Scope, Tree, block_access_regions, relax_region
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, covers
 from blockwright.script.ir import from_source
 
 HEAD = """
@@ -67,6 +67,74 @@ with T.block("outer"):
     block = ir.blocks(func)[1]
     assert block.name == "outer"
     assert regions(block) == ("A[0:64, 0:64]", "B[0:64, 0:64]")
+
+
+def test_a_block_that_never_runs_touches_nothing() -> None:
+    func = body("""
+with T.block("outer"):
+    T.reads()
+    T.writes()
+    for i in range(2):
+        with T.block("B"):
+            vi = T.axis.spatial(64, i)
+            B[vi, 0] = A[vi, 0]
+    for i in range(2, 3):
+        with T.block("dead"):
+            vi = T.axis.spatial(64, i)
+            T.where(i < 2)
+            B[vi, 0] = A[vi, 0]
+""")
+    assert regions(ir.blocks(func)[1]) == ("A[0:2, 0]", "B[0:2, 0]")
+
+
+SYMBOLIC = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n + 8,), "float32")
+    B = T.match_buffer(b, (n + 8,), "float32")
+    with T.block("outer"):
+        T.reads()
+        T.writes()
+        for i in range(T.max(n - 2, 0)):
+            with T.block("most"):
+                vi = T.axis.spatial(n + 8, i + {ahead})
+                B[vi] = A[vi]
+        {rest}
+"""
+
+
+def written(ahead: int, rest: str) -> tuple[ir.Range, Analyzer]:
+    """What a block writes of B around a loop that is empty for n < 3, and that n is at least 1."""
+    func = from_source(SYMBOLIC.format(ahead=ahead, rest=rest.replace("\n", "\n        ")))
+    n = func.buffers[0].shape[0]
+    known = Analyzer({v: ir.Range(ir.const(1, "int64"), ir.const(9, "int64"))
+                      for v in ir.free_vars(n)})  # fmt: skip
+    _, writes = block_access_regions(ir.blocks(func)[1], known)
+    return writes[0].region[0], known
+
+
+def test_a_loop_that_may_be_empty_says_nothing_of_what_stands_beside_it() -> None:
+    region, known = written(3, "B[n] = A[n]")
+    (n,) = ir.free_vars(region)
+    assert covers([region], [ir.Range(n, ir.const(1, "int64"))], known)
+
+
+def test_the_predicate_of_an_inner_block_tells_when_it_counts() -> None:
+    """For n = 1 the second block does not run, so that nothing lies before element 0."""
+    region, known = written(
+        0,
+        """with T.block("last but one"):
+    v = T.axis.spatial(n + 8, n - 2)
+    T.where(n - 1 >= 1)
+    B[v] = A[v]
+with T.block("last"):
+    v = T.axis.spatial(n + 8, n - 1)
+    B[v] = A[v]""",
+    )
+    (n,) = ir.free_vars(region)
+    assert known.prove_equal(region.min, ir.const(0, "int64"))
+    assert known.prove_equal(region.extent, n)
 
 
 def test_an_index_from_memory_may_be_anywhere() -> None:

@@ -171,6 +171,42 @@ def test_fewer_iterations_than_stages() -> None:
     assert_same_meaning(program(text), sch.func, exact=True)
 
 
+ROWS = """
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    T.func_attr({"tir_var_lower_bound": {"n": 1}, "tir_var_upper_bound": {"n": 9}})
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    C = T.match_buffer(c, (n,), "float32")
+    B = T.alloc_buffer((n,), "float32")
+    for o in range(3):
+        for i in range(n):
+            with T.block("load"):
+                vi = T.axis.spatial(n, o * n + i)
+                T.where(o * n + i < n)
+                B[vi] = A[vi] * 2.0
+            with T.block("use"):
+                vi = T.axis.spatial(n, o * n + i)
+                T.where(o * n + i < n)
+                C[vi] = B[vi] + 1.0
+"""
+
+
+def test_a_steady_loop_of_any_length_is_split_by_a_size() -> None:
+    """The loop is empty for n < 3; that it runs says nothing of the epilogue beside it."""
+    func = from_source(ROWS)
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    sch.software_pipeline(sch.get_loops(sch.get_block("use"))[1], [0, 2])
+    (pipeline,) = [b for b in ir.blocks(sch.func.body) if b.name == "i_pipeline"]
+    stated = pipeline.writes
+    sch.split(sch.get_loops(sch.get_block("use"))[-1], [None, 3, sch.symbol("n")])
+    (pipeline,) = [b for b in ir.blocks(sch.func.body) if b.name == "i_pipeline"]
+    assert all(map(ir.structural_equal, pipeline.writes, stated))
+    for n in (1, 2, 7):
+        assert_same_meaning(func, sch.func, sizes={"n": n}, exact=True)
+
+
 def test_steps_inside_blocks_go_on_after_the_pipeline() -> None:
     """What is blockized before, keeps its inside: it can be scheduled afterwards."""
     sch = Schedule(program(CHAIN), verify="full")

@@ -428,3 +428,29 @@ def test_parts_that_are_moved_share_buffers_as_before() -> None:
     assert verify(before, program(arguments, after, "n m")).verdict != "proved"
     alone = SHARED.format(loops="i0, i1, k in T.grid((n - 1) // m + 1, m, 2)")
     assert verify(before, program(arguments, alone, "n m")).verdict == "proved"
+
+
+SHIFTED = """
+B = T.alloc_buffer(({shape}), "float32")
+for i, j in T.grid(n, m):
+    with T.block("B"):
+        v, w = T.axis.remap("SS", [i, j])
+        B[{written}] = T.exp(X[v, w])
+for i, j in T.grid(n, m + 2):
+    with T.block("C"):
+        v, w = T.axis.remap("SS", [i, j])
+        C[v, w] = T.if_then_else(w < {low}, T.float32(0), B[{read}])
+"""
+
+
+def test_an_axis_of_two_sizes_is_read_under_a_condition() -> None:
+    """That `w - 2` is a digit holds where `w` is not below 2."""
+    arguments = "X[n, m]; C[n, m + 2]"
+    before = program(arguments, SHIFTED.format(
+        shape="n, m", written="v, w", read="v, w - 2", low=2), "n m")  # fmt: skip
+    right, wrong = (program(arguments, SHIFTED.format(
+        shape="n * m,", written="v * m + w", read="v * m + w - 2", low=low), "n m")
+        for low in (2, 1))  # fmt: skip
+    assert verify(before, right).verdict == "proved"
+    assert verify(before, wrong).verdict != "proved"
+    assert verify(wrong, wrong.replace(attrs={"name": "same"})).verdict == "unknown"

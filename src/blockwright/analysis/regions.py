@@ -9,14 +9,18 @@ reads (the update belongs to the block, not to a producer).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from blockwright import ir
-from blockwright.arith import Analyzer, bound_region, hull
+from blockwright.arith import Analyzer, bound_region, covers, hull
 from blockwright.arith import clip_region as clip_box
+from blockwright.arith.condition import conjuncts
 
 Regions = tuple[tuple[ir.BufferRegion, ...], tuple[ir.BufferRegion, ...]]
 _Box = list["ir.Range | None"]
 """One range per dimension; None is a dimension of which nothing is known."""
+_Boxes = dict[ir.Buffer, list[tuple[_Box, Analyzer]]]
+"""Boxes in order of first access, each with what is known where it is touched."""
 
 
 def block_access_regions(block: ir.Block, analyzer: Analyzer | None = None) -> Regions:
@@ -62,24 +66,39 @@ def clip_region(region: ir.BufferRegion, analyzer: Analyzer) -> ir.BufferRegion:
 
 
 class _Walker:
-    """Collects per buffer and dimension the hull of all accesses."""
+    """Collects the boxes of all accesses per buffer, and what is known where each is touched.
+
+    Attributes:
+        outside: what is known where the block runs.
+        analyzer: what is known where the walk stands: the loops around it have iterations.
+        busiest: what is known where all loops have iterations and all blocks run.
+    """
 
     def __init__(self, analyzer: Analyzer, block: ir.Block) -> None:
-        self.analyzer = analyzer
+        self.outside = self.analyzer = analyzer
+        self.busiest = analyzer.copy()
         self.domains: dict[ir.Var, ir.Range] = {}
         self.lets: dict[ir.Var, ir.Expr] = {}
         self.inside: set[ir.Buffer] = set(block.alloc_buffers)
         self.views: dict[ir.Buffer, ir.BufferRegion] = {}
-        self.reads: dict[ir.Buffer, _Box] = {}
-        self.writes: dict[ir.Buffer, _Box] = {}
+        self.reads: _Boxes = {}
+        self.writes: _Boxes = {}
         for match in block.match_buffers:
             self.views[match.buffer] = match.source
 
     # ------------------------------------------------------------------ scopes
-    def enter(self, var: ir.Var, dom: ir.Range) -> None:
-        """Let a variable run."""
-        self.analyzer.bind(var, dom)
-        self.domains[var] = dom
+    def _loop(self, node: ir.For) -> None:
+        """What lies in a loop runs if the loop does; what stands beside it may without."""
+        self.visit(node.min)
+        self.visit(node.extent)
+        around = self.analyzer
+        self.analyzer = around.copy()
+        dom = ir.Range(node.min, node.extent)
+        self.analyzer.bind(node.loop_var, dom)
+        self.busiest.bind(node.loop_var, dom)
+        self.domains[node.loop_var] = dom
+        self.visit(node.body)
+        self.analyzer = around
 
     def visit(self, node: ir.Node) -> None:
         if isinstance(node, ir.BufferStore):
@@ -93,10 +112,7 @@ class _Walker:
             for child in node.indices:
                 self.visit(child)
         elif isinstance(node, ir.For):
-            self.visit(node.min)
-            self.visit(node.extent)
-            self.enter(node.loop_var, ir.Range(node.min, node.extent))
-            self.visit(node.body)
+            self._loop(node)
         elif isinstance(node, ir.BlockRealize):
             self._inner_block(node)
         elif isinstance(node, (ir.LetStmt, ir.Let)):
@@ -135,15 +151,21 @@ class _Walker:
         binding = dict(zip((it.var for it in block.iter_vars), node.iter_values, strict=True))
         for value in (*node.iter_values, node.predicate):
             self.visit(value)
+        if self._never(node.predicate):  # a piece of a loop that a bound leaves empty
+            return
         for target, regions in ((self.reads, block.reads), (self.writes, block.writes)):
             for region in regions:
                 ranges = tuple(ir.substitute(r, binding) for r in region.region)
                 self._box(target, region.buffer, ranges, node.predicate)
 
+    def _never(self, predicate: ir.Expr) -> bool:
+        """Whether a condition is seen to fail for all values of the loops."""
+        if ir.is_const_int(predicate):
+            return ir.is_const_int(predicate, 0)
+        return any(self.analyzer.prove(ir.logical_not(p)) for p in conjuncts(predicate))
+
     # ------------------------------------------------------------------ accesses
-    def _touch(
-        self, target: dict[ir.Buffer, _Box], buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
-    ) -> None:
+    def _touch(self, target: _Boxes, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> None:
         if any(i.dtype.lanes > 1 and not isinstance(i, (ir.Ramp, ir.Broadcast)) for i in indices):
             self._box(target, buffer, ir.full_region(buffer).region, None)  # gathered lanes
             return
@@ -151,7 +173,7 @@ class _Walker:
 
     def _box(
         self,
-        target: dict[ir.Buffer, _Box],
+        target: _Boxes,
         buffer: ir.Buffer,
         ranges: Sequence[ir.Range],
         predicate: ir.Expr | None,
@@ -166,13 +188,13 @@ class _Walker:
             return
         if ir.is_const_int(predicate):
             predicate = None
+        known = self.analyzer
+        if predicate is not None:
+            known = known.copy()
+            known.learn(predicate)
+            self.busiest.learn(predicate)
         box: _Box = [self._relax(r, predicate) for r in ranges]
-        old = target.get(buffer)
-        if old is None:
-            target[buffer] = box
-            return
-        for dim, (a, b) in enumerate(zip(old, box, strict=True)):
-            old[dim] = None if a is None or b is None else hull(a, b, self.analyzer)
+        target.setdefault(buffer, []).append((box, known))
 
     def _relax(self, rng: ir.Range, predicate: ir.Expr | None) -> ir.Range | None:
         if self.lets:
@@ -186,14 +208,32 @@ class _Walker:
         box = bound_region([rng], self.domains, self.analyzer, predicate, unknown)[0]
         return None if ir.is_const_int(box.extent, -1) else box
 
-    def result(self, found: Mapping[ir.Buffer, _Box]) -> tuple[ir.BufferRegion, ...]:
-        """The collected boxes as regions; unknown dimensions are taken whole."""
+    def result(self, found: _Boxes) -> tuple[ir.BufferRegion, ...]:
+        """The hulls of the collected boxes; unknown dimensions are taken whole."""
         out: list[ir.BufferRegion] = []
-        for buffer, box in found.items():
+        for buffer, boxes in found.items():
+            joined = [self._joined([(box[k], known) for box, known in boxes])
+                      for k in range(buffer.ndim)]  # fmt: skip
             ranges = [ir.Range(ir.const(0, dim.dtype), dim) if rng is None else rng
-                      for rng, dim in zip(box, buffer.shape, strict=True)]  # fmt: skip
+                      for rng, dim in zip(joined, buffer.shape, strict=True)]  # fmt: skip
             out.append(ir.BufferRegion(buffer, tuple(ranges)))
         return tuple(out)
+
+    def _joined(self, parts: list[tuple[ir.Range | None, Analyzer]]) -> ir.Range | None:
+        """The hull of what is touched in one dimension.
+
+        What it is where all of it is touched is the simplest form. That is the hull everywhere if
+        it covers each part wherever this one is touched.
+        """
+        ranges = [rng for rng, _ in parts if rng is not None]
+        if len(ranges) < len(parts):
+            return None
+        if len(ranges) == 1:
+            return ranges[0]
+        simple = reduce(lambda a, b: hull(a, b, self.busiest), ranges)
+        if all(covers([simple], [rng], known) for rng, known in parts if rng is not None):
+            return simple
+        return reduce(lambda a, b: hull(a, b, self.outside), ranges)
 
 
 def behind_view(source: ir.BufferRegion, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:

@@ -8,8 +8,8 @@ decided.
 
 The road of a proof: `program` (and `frame`, `affine`, `lanes`, `owners`) reads a function as
 statements with instances; `flow` finds which stores a read sees; `values` turns results into terms
-over inputs; `safety` checks bounds and races; `match` compares; `replay` runs both programs where
-that failed.
+over inputs; `lemmas` finds buffers that hold the same in both, `safety` checks bounds and races;
+`match` compares; `replay` runs both programs where that failed.
 """
 
 from __future__ import annotations

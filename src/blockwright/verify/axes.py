@@ -56,9 +56,30 @@ def _split(buffer: ir.Buffer, accesses: Sequence[Access], known: Quotients) -> S
             count = known.poly(size).over(base)
             if count is None or count.value == 1:
                 continue
-            if all(known.digits(known.poly(i), base) is not None for i in indices):
+            if all(_digits(known, i, base) is not None for i in indices):
                 return axis, base
     return None
+
+
+def _digits(known: Quotients, index: ir.Expr, base: Poly) -> tuple[Poly, Poly] | None:
+    """The two parts of an index.
+
+    `a * m + b - 2` is in parts `a` and `b - 2` wherever `b - 2` is not negative and less than `m`.
+    That need not be seen here, where conditions around a read are not known (`b < 2` chooses
+    something else): the access of the axis of `m` elements that is made of it is one of those of
+    which `safety` proves that they lie inside, if its index is a linear form; and inside, the parts
+    of a number are what they are.
+    """
+    found = known.digits(known.poly(index), base)
+    if found is None:
+        parts = known.taken_out(known.poly(index), base)
+        found = parts if all(map(_is_linear, parts)) else None
+    return found
+
+
+def _is_linear(poly: Poly) -> bool:
+    return all(len(product) <= 1 and all(a.kind in ("var", "size") for a in product)
+               for product in poly.terms)  # fmt: skip
 
 
 def _bases(index: ir.Expr, known: Quotients) -> Iterator[Poly]:
@@ -91,7 +112,7 @@ class _Split(ir.Mutator):
         if node.buffer not in self.chosen:
             return made
         axis, base = self.chosen[node.buffer]
-        digits = self.known.digits(self.known.poly(node.indices[axis]), base)
+        digits = _digits(self.known, node.indices[axis], base)
         assert digits is not None
         return (*made[:axis], *map(self.known.expression, digits), *made[axis + 1 :])
 

@@ -158,6 +158,25 @@ class Flow:
 
     # ------------------------------------------------------------------ isl's dataflow analysis
     def _analysed(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
+        """isl's answer; where it says nothing of a part of the reads, that part is asked anew.
+
+        isl leaves instances out at times, neither with a last store nor among those without
+        one, where stores of one element are told apart by remainders. Asked about these alone it
+        answers: each answer is one to a question of its own, so nothing rests on what was left out.
+        """
+        seen = self._asked(frame, read, writers)
+        while seen.plain and not seen.nothing.is_empty():
+            open_reads = read.intersect_domain(seen.nothing)
+            more = self._asked(frame, open_reads, writers)
+            if not more.plain:
+                break
+            answered = read.domain().subtract(seen.nothing)
+            updates = [(w, pairs.intersect_domain(answered)) for w, pairs in seen.updates]
+            seen = Seen(_together(seen.plain, more.plain), _together(updates, more.updates),
+                        more.nothing)  # fmt: skip
+        return seen
+
+    def _asked(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
         begin_step(f"which store of {writers[0].buffer.name} comes last")
         paths = [frame.path, *(w.frame.path for w in writers)]
         steps = _deciding(paths)
@@ -195,6 +214,15 @@ class Flow:
             return True
         when = writer.frame.time(_padded(writer.frame.path, steps))
         return bool(writer.write.range_product(when).is_injective())
+
+
+def _together(a: list[tuple[Statement, isl.Map]], b: list[tuple[Statement, isl.Map]]) \
+        -> list[tuple[Statement, isl.Map]]:  # fmt: skip
+    """What is seen of each statement by some instances, and by others."""
+    found: dict[Statement, isl.Map] = {}
+    for writer, pairs in (*a, *b):
+        found[writer] = found[writer].union(pairs) if writer in found else pairs
+    return [(writer, pairs) for writer, pairs in found.items() if not pairs.is_empty()]
 
 
 def _position(statement: Statement) -> tuple[int, ...]:

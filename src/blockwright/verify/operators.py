@@ -64,6 +64,9 @@ def _applied(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) ->
         known = _on_integers(operator, args, where)
         if known is not None:
             return known
+    same = _unmoved(operator, args, where)
+    if same is not None:
+        return [restricted(same, where)]
     if name in _COMMUTATIVE:
         if any(a.total is not None and a.total.combiner == name for a in args):
             terms = terms_of([restricted(a, where) for a in args], where.identity(), name)
@@ -85,6 +88,20 @@ def _short_cut(name: str, args: Sequence[Alternative]) -> Alternative | None:
                 return one
             if one.skeleton == goes:
                 return other
+    return None
+
+
+def _unmoved(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Alternative | None:
+    """An integer to which one is added that is 0 at all instances (of a loop that runs once), or
+    from which it is taken away, is that integer."""
+    name = operator[0]
+    if name not in ("+", "Sub") or not ir.dtype_of(operator[1]).is_int:
+        return None
+    for one, other in (args, args[::-1]) if name == "+" else (args,):
+        at = other.leaves[0].at if other.skeleton == INTEGER else None
+        zero = isl.Set("{ [0] }", where.get_ctx())
+        if at is not None and at.intersect_domain(where).range().is_subset(zero):
+            return one
     return None
 
 

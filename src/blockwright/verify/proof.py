@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import islpy as isl
+import msgspec
 
 from blockwright import ir
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.budget import Budget, Meter, metered
 from blockwright.verify.frame import Space
+from blockwright.verify.lemmas import agree
 from blockwright.verify.match import require_equal
 from blockwright.verify.products import Names, Pair, forms
 from blockwright.verify.program import LAST, Program
@@ -32,17 +34,33 @@ _IDLE: list[isl.Context] = []
 Failure = Mismatch | Unknown
 
 
+class Failed(msgspec.Struct):
+    """Why there is no proof.
+
+    Attributes:
+        forms: for each form what stops a proof of the whole, on each road.
+        spent: whether operations were missing somewhere.
+    """
+
+    forms: list[list[Failure]]
+    spent: bool = False
+
+
 class Claim:
     """That two functions mean the same; `prove` returns, or raises `Mismatch` or `Unknown`.
 
     Attributes:
         symbols: name of each isl parameter → the variable of the program before.
+        sizes: those of them that are sizes of buffers.
+        in_parts: whether the last attempt used a lemma about a buffer between.
+        short: whether operations were missing for another such lemma.
     """
 
     def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
         self.before, self.after = (f.replace(body=rolled(f.body)) for f in (before, after))
         self.symbols: dict[str, ir.Var] = {}
         self.sizes: set[str] = set()
+        self.in_parts = self.short = False
 
     def prove(self) -> None:
         """Look for a proof with a part of the budget, then with all of it.
@@ -58,43 +76,59 @@ class Claim:
             failed = self._look(context, Budget(int(UNITS * QUICK), int(LONGEST * QUICK)), *names)
         finally:
             _IDLE.append(context)
-        if any(isinstance(one, Exhausted) for roads in failed or () for one in roads):
+        if failed is not None and failed.spent:
             failed = self._look(isl.Context(), Budget(UNITS, LONGEST), *names)
         if failed is not None:
-            raise _reason(failed)
+            raise _reason(failed.forms)
 
     def _look(self, context: isl.Context, budget: Budget, first: Names, second: Names) \
-            -> list[list[Failure]] | None:  # fmt: skip
+            -> Failed | None:  # fmt: skip
         """Try the forms of the programs one after the other, each on both roads of the dataflow.
 
-        Returns: what stops a proof of each form on each road; None when there is a proof.
+        Returns: what stops a proof; None when there is one.
         """
-        failed: list[list[Failure]] = []
+        failed = Failed([])
         attempts = forms(self.before, self.after, first, second, self._least())
         while True:
             try:
                 pair = next(attempts, None)
             except Unknown as found:
-                return [*failed, [found]]
+                failed.forms.append([found])
+                return failed
             if pair is None:
                 return failed
-            failed.append([])
-            for ahead in (False, True):
-                found = self._attempt(Meter(context, budget), pair, ahead)
-                if found is None:
-                    return None
-                failed[-1].append(found)
-                if isinstance(found, Exhausted) and found.common:
-                    break
+            if self._proved(context, budget, pair, failed):
+                return None
 
-    def _attempt(self, meter: Meter, pair: Pair, ahead: bool) -> Failure | None:
+    def _proved(self, context: isl.Context, budget: Budget, pair: Pair, failed: Failed) -> bool:
+        """Whether there is a proof of one form, first in parts, then as a whole: what parts lack
+        may be there of the whole."""
+        for lemmas in (True, False):
+            failed.forms.append([])
+            parts = False
+            for ahead in (False, True):
+                found = self._attempt(Meter(context, budget), pair, ahead, lemmas)
+                if found is None:
+                    return True
+                parts = parts or self.in_parts
+                failed.forms[-1].append(found)
+                failed.spent = failed.spent or self.short or isinstance(found, Exhausted)
+                if isinstance(found, Exhausted) and found.common:
+                    return False
+            if not parts:
+                return False
+            if lemmas:
+                failed.forms.pop()
+        return False
+
+    def _attempt(self, meter: Meter, pair: Pair, ahead: bool, lemmas: bool) -> Failure | None:
         """What stops a proof on one road; None when nothing does.
 
         What comes back has no traceback: its frames would keep what isl has made.
         """
         try:
             with metered(meter):
-                self._compare(meter, pair, ahead)
+                self._compare(meter, pair, ahead, lemmas)
         except isl.Error as error:
             # Text is well formed when it is written: reading it fails where operations end.
             text = str(error).splitlines()[0] if str(error) else "no reason given"
@@ -111,34 +145,43 @@ class Claim:
             return Unknown(str(found))
         return None
 
-    def _compare(self, meter: Meter, pair: Pair, ahead: bool) -> None:
+    def _compare(self, meter: Meter, pair: Pair, ahead: bool, lemmas: bool) -> None:
+        self.in_parts = self.short = False
         _require_shapes(pair)
         context = meter.context
         parameters = (*self.symbols, *pair.sizes.factors)
         space = Space(context, parameters, self._known(context, pair))
+        values, others = self._values(meter, space, pair, ahead)
+        if lemmas:
+            self.short = agree(values, others)
+            self.in_parts = bool(values.agreed)
         try:
-            meter.common = True
-            before = Program(pair.before, space, "b_", pair.first)
-            meter.common = False
-            values = Values(before, ahead)
-            safety = Safety(before, values)
+            safety = Safety(values.program, values)
             safety.check()
         except Mismatch as problem:
-            raise Unknown(f"the program before: {problem}") from None
-        meter.common = True
-        after = Program(pair.after, space, "a_", pair.second)
-        meter.common = False
-        others = Values(after, ahead)
-        checked = Safety(after, others)
+            raise _of_the_first(problem) from None
+        checked = Safety(others.program, others)
         checked.check()
         require_positions(safety, checked)
-        both = zip(pair.before.buffers, pair.after.buffers, strict=True)
-        for k, (mine, other) in enumerate(both):
-            if mine in before.written or other in after.written:
-                frames = [p.whole(b, f"O{k}", LAST) for p, b in ((before, mine), (after, other))]
-                found = [v.read(f, b, f.relation(f.coordinates), f.domain) for v, f, b in
-                         zip((values, others), frames, (mine, other), strict=True)]  # fmt: skip
-                require_equal(frames[0].domain, found[0], found[1], mine.name)
+        for k, both in enumerate(zip(pair.before.buffers, pair.after.buffers, strict=True)):
+            sides = list(zip((values, others), both, strict=True))
+            if any(b in v.program.written for v, b in sides) and both[0] not in values.agreed:
+                frames = [v.program.whole(b, f"O{k}", LAST) for v, b in sides]
+                found = [v.read(f, b, f.relation(f.coordinates), f.domain)
+                         for (v, b), f in zip(sides, frames, strict=True)]  # fmt: skip
+                require_equal(frames[0].domain, found[0], found[1], both[0].name)
+
+    @staticmethod
+    def _values(meter: Meter, space: Space, pair: Pair, ahead: bool) -> tuple[Values, Values]:
+        """Both programs as statements; what they mean is the same question on the other road."""
+        meter.common = True
+        try:
+            before = Program(pair.before, space, "b_", pair.first)
+        except Mismatch as problem:
+            raise _of_the_first(problem) from None
+        after = Program(pair.after, space, "a_", pair.second)
+        meter.common = False
+        return Values(before, ahead), Values(after, ahead)
 
     # ------------------------------------------------------------------ arguments
     def _names(self) -> tuple[Names, Names]:
@@ -199,6 +242,11 @@ class Claim:
         names = ", ".join([*self.symbols, *pair.sizes.factors])
         text = f"[{names}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
         return isl.Set(text, context)
+
+
+def _of_the_first(problem: Mismatch) -> Unknown:
+    """What is wrong about a program before says nothing of the one after."""
+    return Unknown(f"the program before: {problem}")
 
 
 def _reason(failed: list[list[Failure]]) -> Failure:

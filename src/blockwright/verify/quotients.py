@@ -99,7 +99,7 @@ class Quotients:
             return poly, number(0)
         if (by.value is not None and by.value <= 0) or len(poly.terms) > MOST_TERMS:
             return self._unresolved(poly, by)
-        whole, rest = self._taken_out(poly, by)
+        whole, rest = self.taken_out(poly, by)
         if self._below(rest, by):
             return whole, rest
         quotient, remainder = self._unresolved(rest, by)
@@ -107,10 +107,10 @@ class Quotients:
 
     def digits(self, poly: Poly, by: Poly) -> tuple[Poly, Poly] | None:
         """Quotient and remainder; None where they cannot be resolved."""
-        whole, rest = self._taken_out(poly, by)
+        whole, rest = self.taken_out(poly, by)
         return (whole, rest) if self._below(rest, by) else None
 
-    def _taken_out(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+    def taken_out(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
         """What is divided without rest, and what is left."""
         whole, rest = number(0), number(0)
         for product, count in poly.terms.items():

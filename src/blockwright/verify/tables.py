@@ -8,7 +8,7 @@ from functools import reduce
 import islpy as isl
 
 from blockwright.verify.frame import Extended
-from blockwright.verify.operators import apply
+from blockwright.verify.operators import apply, restricted
 from blockwright.verify.value import Alternative, Leaf, Skeleton, Sum, Term, Value, operands
 
 
@@ -28,6 +28,11 @@ class Table:
         self.where = where
         self.everywhere = wide.shrink.intersect_range(where).reverse()
         self.place = Leaf(wide.relation(wide.added))
+
+    def chosen_of(self, value: Value) -> Value:
+        """What the positions choose of a value, inside of its operators where it is one tree."""
+        one = united(value)
+        return self.chosen(value) if one is None else self.tree(one.skeleton, iter(one.leaves))
 
     def chosen(self, value: Value) -> Value:
         """The one of many values that the positions choose."""
@@ -51,6 +56,29 @@ class Table:
             if alike.is_single_valued():  # at all positions
                 return [Alternative(self.where, skeleton, (Leaf(alike, number=leaf.number),))]
         return self.chosen([Alternative(self.everywhere.range(), skeleton, (leaf,))])
+
+
+def by_instance(value: Value, everywhere: isl.Map) -> Iterator[tuple[Value, isl.Set]]:
+    """A value at every position, parted by instances: those at whose positions one alternative
+    holds alone (padding beside what is padded), and the rest.
+
+    Args:
+        everywhere: instance at a position → instance.
+    """
+    rest = everywhere.range()
+    if value and united(value) is None:
+        for one in value:
+            others = everywhere.domain().subtract(one.where)
+            alone = rest.subtract(everywhere.intersect_domain(others).range())
+            if not alone.is_empty():
+                held = everywhere.intersect_range(alone).domain()
+                yield [restricted(one, held)], alone
+                rest = rest.subtract(alone)
+        left = everywhere.intersect_range(rest).domain()
+        value = [restricted(one, one.where.intersect(left)) for one in value
+                 if not one.where.is_disjoint(left)]  # fmt: skip
+    if value and not rest.is_empty():
+        yield value, rest
 
 
 def united(value: Value) -> Alternative | None:

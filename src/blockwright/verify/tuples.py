@@ -59,9 +59,12 @@ def joint_update(
     indices = tuple(s.indices for s in stores)
     if any(s.predicate is not None for s in stores) or len(set(buffers)) != len(buffers):
         return None
-    split = _Split(buffers, indices)
-    results = tuple(split(v) for v in values)
-    if len(split.terms) != len(buffers):
+    for numbers in (False, True):
+        split = _Split(buffers, indices, numbers)
+        results = tuple(split(v) for v in values)
+        if len(split.terms) == len(buffers):
+            break
+    else:
         return None
     found = Combination(results, tuple(split.held), tuple(split.given))
     for held, given in zip(found.held, found.given, strict=True):
@@ -81,12 +84,20 @@ class Combination(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Split(ir.Mutator):
-    """Takes a step apart: what elements hold becomes a0, a1, …; what the step brings x0, x1, …"""
+    """Takes a step apart: what elements hold becomes a0, a1, …; what the step brings x0, x1, …
+
+    Args:
+        numbers: whether constants are brought too (the position in an axis of one element is 0): a
+            law of all values is one of these.
+    """
 
     def __init__(
-        self, buffers: tuple[ir.Buffer, ...], indices: tuple[tuple[ir.Expr, ...], ...]
-    ) -> None:
+        self, buffers: tuple[ir.Buffer, ...], indices: tuple[tuple[ir.Expr, ...], ...],
+        numbers: bool,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self.logic = (ir.CompareOp, ir.And, ir.Or, ir.Not, ir.Select,
+                      *(() if numbers else (ir.IntImm, ir.FloatImm)))  # fmt: skip
         self.buffers, self.indices = buffers, indices
         self.held = [ir.Var(f"a{k}", b.dtype) for k, b in enumerate(buffers)]
         self.given: list[ir.Var] = []
@@ -100,10 +111,8 @@ class _Split(ir.Mutator):
             if not all(map(ir.structural_equal, node.indices, self.indices[component])):
                 raise Unknown(f"a step on several elements reads another one of {node.buffer.name}")
             return self.held[component]
-        logic = isinstance(node, (ir.CompareOp, ir.And, ir.Or, ir.Not, ir.Select, ir.IntImm,
-                                  ir.FloatImm))  # fmt: skip
         reads = any(n.buffer in self.buffers for n in ir.collect(node, ir.BufferLoad))
-        if logic or reads:
+        if isinstance(node, self.logic) or reads:
             return node.map_children(self)
         for term, name in zip(self.terms, self.given, strict=True):
             if ir.structural_equal(term, node):

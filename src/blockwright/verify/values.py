@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 import islpy as isl
+import msgspec
 
 from blockwright import ir
 from blockwright.verify.affine import constant
@@ -16,7 +17,7 @@ from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
 from blockwright.verify.operators import FALSE, TRUE, apply, parted, restricted, sum_of
 from blockwright.verify.program import Program
 from blockwright.verify.statement import COMBINERS, Statement
-from blockwright.verify.tables import Table, united
+from blockwright.verify.tables import Table, by_instance
 from blockwright.verify.tuples import require_laws
 from blockwright.verify.value import (
     Alternative,
@@ -29,8 +30,24 @@ from blockwright.verify.value import (
 from blockwright.verify.verdict import Mismatch, Unknown
 
 
+class Agreed(msgspec.Struct, frozen=True, eq=False):
+    """The final content of a buffer, as an input of what comes later.
+
+    Attributes:
+        name: of its elements, the same in both programs.
+        written: the elements that are there.
+    """
+
+    name: str
+    written: isl.Set
+
+
 class Values:
-    """Values of one program."""
+    """Values of one program.
+
+    Attributes:
+        agreed: buffers whose content is known to be that of the other program's (`lemmas`).
+    """
 
     def __init__(self, program: Program, ahead: bool = False) -> None:
         self.program = program
@@ -39,6 +56,7 @@ class Values:
         self._open: set[Statement] = set()
         self._undefined = itertools.count()
         self._tuples: dict[tuple[str, ...], Leaf] = {}
+        self.agreed: dict[ir.Buffer, Agreed] = {}
         self._writers: dict[ir.Buffer, list[Statement]] = {}
         for statement in program.statements:
             self._writers.setdefault(statement.buffer, []).append(statement)
@@ -51,12 +69,14 @@ class Values:
                 raise Unknown(f"values of {statement.buffer.name} depend on each other in a circle")
             self._open.add(statement)
             frame = statement.frame
-            if statement.value is None:
-                name = self.program.element_name(statement.buffer)
-                found = [Alternative(frame.domain, ("in", name), (Leaf(statement.write),))]
-            else:
-                found = self._brought(statement, frame)
-            self._open.discard(statement)
+            try:
+                if statement.value is None:
+                    name = self.program.element_name(statement.buffer)
+                    found = [Alternative(frame.domain, ("in", name), (Leaf(statement.write),))]
+                else:
+                    found = self._brought(statement, frame)
+            finally:
+                self._open.discard(statement)
             self._stored[statement] = found
         return found
 
@@ -75,6 +95,12 @@ class Values:
         """What a read at a position of each instance gives."""
         begin_step(f"reads of {buffer.name}")
         element = self.program.element(frame, buffer, position)
+        agreed = self.agreed.get(buffer)
+        if agreed is not None:
+            missing = element.intersect_domain(where).subtract_range(agreed.written)
+            self._require_written(buffer, frame, missing.domain())
+            made = element.set_tuple_name(isl.dim_type.out, agreed.name)
+            return [Alternative(where, ("in", agreed.name), (Leaf(made),))]
         writers = self._writers.get(buffer, [])
         if not writers and buffer in self.program.params:
             name = self.program.element_name(buffer)
@@ -83,11 +109,7 @@ class Values:
         first: Value = []
         for writer, pairs in seen.plain:
             first += pulled(self.stored(writer), pairs)
-        if not seen.nothing.is_empty():
-            # Positions that are values may be any: what any of them reads has been written.
-            what = "may be read" if isinstance(frame, Extended) else "is read"
-            raise Mismatch(f"an element of {buffer.name} {what} that nobody has written",
-                           least_sizes(seen.nothing))  # fmt: skip
+        self._require_written(buffer, frame, seen.nothing)
         if not seen.updates:
             return first
         combiners = {writer.combiner for writer, _ in seen.updates}
@@ -108,6 +130,15 @@ class Values:
         if where.is_subset(reached):
             return [total]
         return [total, *_outside(first, reached)]
+
+    @staticmethod
+    def _require_written(buffer: ir.Buffer, frame: Frame, nothing: isl.Set) -> None:
+        """No instance of a frame reads an element that has no value."""
+        if not nothing.is_empty():
+            # Positions that are values may be any: what any of them reads has been written.
+            what = "may be read" if isinstance(frame, Extended) else "is read"
+            raise Mismatch(f"an element of {buffer.name} {what} that nobody has written",
+                           least_sizes(nothing))  # fmt: skip
 
     def _component(self, frame: Frame, where: isl.Set, seen: Seen, first: Value,
                    key: str) -> Value:  # fmt: skip
@@ -192,9 +223,8 @@ class Values:
         at = [t if t is not None else places[k] for k, t in enumerate(texts)]
         everywhere = wide.shrink.intersect_range(where)
         value = self.read(wide, buffer, wide.relation(at), everywhere.domain())
-        table = Table(wide, positions, where)
-        one = united(value)
-        return table.chosen(value) if one is None else table.tree(one.skeleton, iter(one.leaves))
+        return [one for part, held in by_instance(value, everywhere)
+                for one in Table(wide, positions, held).chosen_of(part)]  # fmt: skip
 
     # ------------------------------------------------------------------ expressions
     def value(self, expr: ir.Expr, frame: Frame, where: isl.Set) -> Value:

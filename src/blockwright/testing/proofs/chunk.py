@@ -121,6 +121,11 @@ def judge(first: int, settings: Settings) -> Verdicts:
                 name, after = made
             elif name in HINTS:
                 continue
+            if not settings.mutants:
+                # What a move does first, to make its step possible, is not that step.
+                before = player.sch.history[-2].func
+                if ir.structural_equal(before, after):
+                    continue
             where = f"seed {seed}, step {len(player.taken)}"
             _judge(found, name, before, after, where, settings.mutants)
     return found

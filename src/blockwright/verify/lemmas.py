@@ -1,0 +1,146 @@
+"""Lemmas about buffers between: what both programs leave in them is the same.
+
+A term over inputs grows with each stage that it goes through, while a step of a schedule changes
+one or two. So buffers that both programs fill before anything reads them are compared first, in
+written order, and an element of one that was found equal is an input of what comes later.
+
+Why that is sound: the buffer has one copy, and every read of it comes after all of its stores, in
+both programs. So all reads see its final content. The lemma says that an element that both programs
+write is the same in both; that each of them has written what it reads is asked at every read. A
+lemma uses lemmas about buffers that were compared before it, whose content is final where it reads
+them; so there is no circle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import reduce
+
+import islpy as isl
+
+from blockwright import ir
+from blockwright.verify.budget import begin_step
+from blockwright.verify.flow import part
+from blockwright.verify.frame import Frame
+from blockwright.verify.match import require_equal
+from blockwright.verify.program import LAST, Program
+from blockwright.verify.statement import Statement
+from blockwright.verify.tables import is_undefined
+from blockwright.verify.values import Agreed, Values
+from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
+
+Twins = tuple[ir.Buffer, ir.Buffer]
+
+
+def agree(before: Values, after: Values) -> bool:
+    """Compare buffers that both programs have, and remember those that are equal; reads of others
+    are terms over what these are made of, in both programs.
+
+    Returns: whether operations were missing for some comparison.
+    """
+    spent = False
+    for number, twins in enumerate(_twins(before.program, after.program)):
+        try:
+            found = _compared(before, after, twins, number)
+        except (Exhausted, isl.Error):
+            spent = True
+            continue
+        except (Mismatch, Unknown):
+            continue
+        for values, buffer, agreed in zip((before, after), twins, found, strict=True):
+            values.agreed[buffer] = agreed
+    return spent
+
+
+def _compared(before: Values, after: Values, twins: Twins, number: int) -> list[Agreed]:
+    """What two buffers hold, which is found equal wherever both hold something."""
+    begin_step(f"whether {twins[0].name} holds the same in both programs")
+    sides = list(zip((before, after), twins, strict=True))
+    frames = [v.program.whole(b, f"C{number}", LAST) for v, b in sides]
+    written = [_written(v.program, b) for v, b in sides]
+    holding = [_holding(v.program, f, b, w)
+               for (v, b), f, w in zip(sides, frames, written, strict=True)]  # fmt: skip
+    both = holding[0].intersect(holding[1])
+    found = [v.read(f, b, f.relation(f.coordinates), both)
+             for (v, b), f in zip(sides, frames, strict=True)]  # fmt: skip
+    if any(is_undefined(one.skeleton) for value in found for one in value):
+        raise Unknown(f"elements of {twins[0].name} are undefined")
+    require_equal(both, found[0], found[1], twins[0].name)
+    return [Agreed(f"I{number}", w) for w in written]
+
+
+def _written(program: Program, buffer: ir.Buffer) -> isl.Set:
+    """The elements that have a value at the end: updates alone give none."""
+    stores = [s.write.range() for s in program.statements if s.buffer is buffer and not s.combiner]
+    if not stores:
+        raise Unknown(f"{buffer.name} is only updated")
+    return reduce(lambda a, b: a.union(b), stores).coalesce()
+
+
+def _holding(program: Program, frame: Frame, buffer: ir.Buffer, written: isl.Set) -> isl.Set:
+    """The instances of a frame whose element is written."""
+    element = program.access(frame, buffer, frame.coordinates)
+    return element.intersect_range(written).domain().intersect(frame.domain)
+
+
+# ------------------------------------------------------------------------------------- candidates
+def _twins(before: Program, after: Program) -> Iterator[Twins]:
+    """Buffers of the same name in both programs, parameters at the same place, in the order in
+    which the program before fills them."""
+    first, second = _settled(before), _settled(after)
+    places = dict(zip(before.func.buffers, after.func.buffers, strict=True))
+    by_name = {b.name: b for b in second if b not in after.params}
+    for buffer in first:
+        twin = places.get(buffer) if buffer in before.params else by_name.get(buffer.name)
+        if twin is not None and twin in second and _same_kind(buffer, twin):
+            yield buffer, twin
+
+
+def _same_kind(a: ir.Buffer, b: ir.Buffer) -> bool:
+    return a.dtype is b.dtype and a.ndim == b.ndim
+
+
+def _settled(program: Program) -> dict[ir.Buffer, None]:
+    """Buffers of numbers with one copy that are read, and only after all of their stores.
+
+    Not integers: those that are positions have to stay formulas.
+    """
+    writers: dict[ir.Buffer, list[Statement]] = {}
+    readers: dict[ir.Buffer, list[Statement]] = {}
+    for statement in program.statements:
+        writers.setdefault(statement.buffer, []).append(statement)
+        for buffer in _read(program, statement):
+            readers.setdefault(buffer, []).append(statement)
+    names = Counter(b.name for b in program.owners.allocated)
+    return {
+        buffer: None
+        for buffer, stores in writers.items()
+        if buffer in readers and buffer.dtype.is_float
+        and (buffer in program.params or (names[buffer.name] == 1 and _is_single(program, buffer)))
+        and all(_comes_first(w, r) for w in stores for r in readers[buffer])
+    }  # fmt: skip
+
+
+def _is_single(program: Program, buffer: ir.Buffer) -> bool:
+    """Whether a buffer has one copy."""
+    return buffer.scope == "global" and not program.owners.loops.get(buffer, True)
+
+
+def _read(program: Program, statement: Statement) -> set[ir.Buffer]:
+    if statement.value is None:
+        return set()
+    parts = [statement.value, *statement.indices, *(t.read for t in statement.taken)]
+    return {program.resolve(load.buffer, load.indices)[0]
+            for part in parts for load in ir.collect(part, ir.BufferLoad)}  # fmt: skip
+
+
+def _comes_first(writer: Statement, reader: Statement) -> bool:
+    """Whether all instances of one statement come before those of another: they share no loop, and
+    one is written above the other."""
+    at = part(writer.frame.path, reader.frame.path)
+    if at is None:
+        return False
+    x, y = writer.frame.path[at], reader.frame.path[at]
+    shared = any(isinstance(step, str) for step in writer.frame.path[:at])
+    return not shared and isinstance(x, int) and isinstance(y, int) and x < y
