@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 pytest.importorskip("islpy")
 
-from blockwright.verify import proof, verify
+from blockwright.verify import verify
 from tests.verify.pairs import program
 
 WINDOWS = """
@@ -122,22 +120,3 @@ def test_a_result_that_is_an_input_of_the_next_one() -> None:
     after = program("X[8]; B[8]; C[8]", blocks("B[v] = T.exp(X[v])",
                                                "C[v] = T.exp(X[v]) + B[v]"))  # fmt: skip
     assert verify(before, after).verdict == "proved"
-
-
-def test_operations_that_a_lemma_lacks_are_looked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What ends for want of operations in a context used before is tried in a new one."""
-    before = program("X[8]; C[8]", blocks("B[v] = X[v]", "C[v] = B[v]", allocated="B"))
-    after = program("X[8]; C[8]", blocks("B[v] = X[v]", "C[v] = B[v] + X[v]", allocated="B"))
-    asked: list[bool] = []
-    agree: Callable[..., bool] = proof.agree
-
-    def short(*sides: object) -> bool:
-        asked.append(True)
-        agree(*sides)
-        return len(asked) <= 2
-
-    monkeypatch.setattr(proof, "agree", short)
-    assert verify(before, after).verdict == "refuted"
-    assert len(asked) == 4

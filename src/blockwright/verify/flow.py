@@ -11,9 +11,9 @@ from __future__ import annotations
 import itertools
 from functools import reduce
 
-import islpy as isl
 import msgspec
 
+from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
 from blockwright.verify.frame import Frame, Step
 from blockwright.verify.program import Program
@@ -92,7 +92,7 @@ class Flow:
     def _once(self, writer: Statement) -> bool:
         """Whether a statement stores each element once."""
         if writer not in self._injective:
-            self._injective[writer] = bool(writer.write.is_injective())
+            self._injective[writer] = writer.write.is_injective()
         return self._injective[writer]
 
     def _starts(self, init: Statement, update: Statement) -> bool:
@@ -102,7 +102,7 @@ class Flow:
             steps = init.frame.path[:depth]
             pairs = update.write.apply_range(init.write.reverse())  # update → init of the element
             late = update.frame.time(steps).lex_lt_map(init.frame.time(steps))
-            self._ordered[init] = self._once(init) and bool(late.intersect(pairs).is_empty())
+            self._ordered[init] = self._once(init) and late.intersect(pairs).is_empty()
         return self._ordered[init]
 
     def _in_order(self, read: isl.Map, writers: list[Statement]) -> Seen:
@@ -154,7 +154,7 @@ class Flow:
             return False
         a, b = first.path[: at + 1], second.path[: at + 1]
         late = first.time(a).lex_ge_map(second.time(b))
-        return bool(late.is_disjoint(pairs))
+        return late.is_disjoint(pairs)
 
     # ------------------------------------------------------------------ isl's dataflow analysis
     def _analysed(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
@@ -196,9 +196,9 @@ class Flow:
         begin_step(f"the last stores of {writers[0].buffer.name}")
         seen = Seen([], [], read.domain())
         covered = isl.Set.empty(read.domain().get_space())
-        for one in maps_of(found):
+        for one in found.maps():
             pairs = one.coalesce()
-            writer = self.by_name[pairs.get_tuple_name(isl.dim_type.out)]
+            writer = self.by_name[pairs.target()]
             if writer.combiner:
                 seen.updates.append((writer, pairs))
                 continue
@@ -213,7 +213,7 @@ class Flow:
         if self._once(writer):
             return True
         when = writer.frame.time(_padded(writer.frame.path, steps))
-        return bool(writer.write.range_product(when).is_injective())
+        return writer.write.range_product(when).is_injective()
 
 
 def _together(a: list[tuple[Statement, isl.Map]], b: list[tuple[Statement, isl.Map]]) \
@@ -252,9 +252,3 @@ def _padded(path: tuple[Step, ...], count: int) -> tuple[Step, ...]:
 
 def _union(parts: list[isl.Map]) -> isl.UnionMap:
     return reduce(lambda a, b: a.union(b), [m.to_union_map() for m in parts])
-
-
-def maps_of(union: isl.UnionMap) -> list[isl.Map]:
-    """The maps of a union, one per pair of spaces."""
-    found = union.get_map_list()
-    return [found.get_at(k) for k in range(found.n_map())]

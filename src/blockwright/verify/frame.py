@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-import islpy as isl
 import msgspec
 
 from blockwright import ir
+from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.budget import begin_step
 from blockwright.verify.verdict import Mismatch, Unknown
@@ -201,7 +201,7 @@ class Frame:
         """Each instance to the loops that run it, by formulas: what isl derives from bounds alone
         stays with every relation made of it."""
         begin_step(f"the loops of each instance of {self.name}")
-        found = self.beta.reverse().as_pw_multi_aff().as_map()
+        found = self.beta.reverse().as_formulas()
         begin_step(f"accesses of {self.name}")
         return found
 
@@ -234,11 +234,7 @@ def least_sizes(where: isl.Set | isl.UnionSet) -> dict[str, int]:
     if sizes.is_empty():
         return {}
     point = sizes.lexmin().sample_point()
-    kind = isl.dim_type.param
-    return {
-        str(sizes.get_dim_name(kind, k)): int(point.get_coordinate_val(kind, k).to_python())
-        for k in range(sizes.dim(kind))
-    }
+    return {name: point.coordinate(isl.Dim.PARAM, k) for k, name in enumerate(sizes.parameters())}
 
 
 def size_text(expr: ir.Expr, names: Mapping[ir.Var, str]) -> str:

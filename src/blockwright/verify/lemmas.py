@@ -17,9 +17,8 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import reduce
 
-import islpy as isl
-
 from blockwright import ir
+from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
 from blockwright.verify.flow import part
 from blockwright.verify.frame import Frame
@@ -28,29 +27,21 @@ from blockwright.verify.program import LAST, Program
 from blockwright.verify.statement import Statement
 from blockwright.verify.tables import is_undefined
 from blockwright.verify.values import Agreed, Values
-from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
+from blockwright.verify.verdict import Mismatch, Unknown
 
 Twins = tuple[ir.Buffer, ir.Buffer]
 
 
-def agree(before: Values, after: Values) -> bool:
+def agree(before: Values, after: Values) -> None:
     """Compare buffers that both programs have, and remember those that are equal; reads of others
-    are terms over what these are made of, in both programs.
-
-    Returns: whether operations were missing for some comparison.
-    """
-    spent = False
+    are terms over what these are made of, in both programs."""
     for number, twins in enumerate(_twins(before.program, after.program)):
         try:
             found = _compared(before, after, twins, number)
-        except (Exhausted, isl.Error):
-            spent = True
-            continue
-        except (Mismatch, Unknown):
+        except (Mismatch, Unknown, isl.Error):
             continue
         for values, buffer, agreed in zip((before, after), twins, found, strict=True):
             values.agreed[buffer] = agreed
-    return spent
 
 
 def _compared(before: Values, after: Values, twins: Twins, number: int) -> list[Agreed]:

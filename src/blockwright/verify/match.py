@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import cast
 
-import islpy as isl
-
+from blockwright.verify import isl
 from blockwright.verify.budget import DEAR, begin_step
-from blockwright.verify.flow import maps_of
 from blockwright.verify.frame import least_sizes
 from blockwright.verify.value import (
     IDEMPOTENT,
@@ -97,8 +95,7 @@ def _kind(term: Term) -> Kind:
 
 
 def _target(at: isl.Map) -> str:
-    out = isl.dim_type.out
-    return (at.get_tuple_name(out) if at.has_tuple_name(out) else None) or "int"
+    return at.target() or "int"
 
 
 def _require_sums(where: isl.Set, before: Sum, after: Sum, what: str) -> None:
@@ -218,13 +215,9 @@ def _term_by_term(first: list[isl.Map], second: list[isl.Map]) -> list[int] | No
 def _require_few_divisions(unions: Iterable[isl.UnionMap], what: str) -> None:
     """Comparing sets of many divisions takes long in few operations, so they do not bound it."""
     for union in unions:
-        for one in maps_of(union):
-            pieces = one.get_basic_map_list()
-            for k in range(pieces.n_basic_map()):
-                count = pieces.get_at(k).dim(isl.dim_type.div)
-                if count > DIVISIONS:
-                    raise Unknown(f"what terms of {what} read takes more than {DIVISIONS} integer "
-                                  "divisions to say")  # fmt: skip
+        if any(count > DIVISIONS for one in union.maps() for count in one.divisions()):
+            raise Unknown(f"what terms of {what} read takes more than {DIVISIONS} integer "
+                          "divisions to say")  # fmt: skip
 
 
 def _once(side: Side) -> bool:
@@ -288,7 +281,7 @@ def _reads(total: Sum) -> dict[str, isl.Map]:
 
 def _compare_inner(pairing: isl.UnionMap, first: Side, second: Side, what: str) -> None:
     """Inner sums of paired terms are equal."""
-    for pairs in maps_of(pairing):
+    for pairs in pairing.maps():
         for x, y in itertools.product(first, second):
             left, right = x.pairs.wrap(), y.pairs.wrap()
             if not (pairs.domain().get_space().is_equal(left.get_space())

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import islpy as isl
 import numpy as np
 
 from blockwright import ir
+from blockwright.verify import isl
 from blockwright.verify.value import (
     Alternative,
     Leaf,
@@ -99,7 +99,7 @@ def _unmoved(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) ->
         return None
     for one, other in (args, args[::-1]) if name == "+" else (args,):
         at = other.leaves[0].at if other.skeleton == INTEGER else None
-        zero = isl.Set("{ [0] }", where.get_ctx())
+        zero = isl.Set("{ [0] }", where.context)
         if at is not None and at.intersect_domain(where).range().is_subset(zero):
             return one
     return None
@@ -176,7 +176,7 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
     assert first.at is not None
     assert second.at is not None
     both = first.at.flat_range_product(second.at).intersect_domain(where)
-    context = where.get_ctx()
+    context = where.context
     if text is not None:
         made = both.apply_range(isl.Map(f"{{ [x, y] -> [{text}] }}", context))
         return [Alternative(where, INTEGER, (Leaf(made),))]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
-import islpy as isl
 import msgspec
 
 from blockwright import ir
+from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, size_text
 from blockwright.verify.lanes import scalar_store
@@ -103,12 +103,12 @@ class Program:
     def element(self, frame: Frame, buffer: ir.Buffer, position: isl.Map) -> isl.Map:
         """Instance → element of a buffer, from instance → position in it."""
         name = self.element_name(buffer)
-        element = position.set_tuple_name(isl.dim_type.out, name)
+        element = position.to(name)
         copies = self.owners.copies(buffer, frame.place.loops)
         if not copies:
             return element
         both = frame.time(copies).flat_range_product(element)
-        return both.set_tuple_name(isl.dim_type.out, name)
+        return both.to(name)
 
     def box(self, buffer: ir.Buffer, frame: Frame) -> isl.Set:
         """The elements that a buffer has, without copies."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import islpy as isl
-import msgspec
-
 from blockwright import ir
+from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.budget import Budget, Meter, metered
 from blockwright.verify.frame import Space
@@ -24,26 +22,8 @@ UNITS = 9_000_000
 """The budget of one verdict: bounds its time on every machine, a few seconds on present ones."""
 LONGEST = 160_000
 """The operations that one step may take; the longest in a proof that was found took 90,000."""
-QUICK = 2 / 3
-"""The part of the budget with which a proof is first looked for, in a context used before."""
-
-_IDLE: list[isl.Context] = []
-"""Contexts of earlier verdicts, for further ones: islpy never gives one back."""
-
 
 Failure = Mismatch | Unknown
-
-
-class Failed(msgspec.Struct):
-    """Why there is no proof.
-
-    Attributes:
-        forms: for each form what stops a proof of the whole, on each road.
-        spent: whether operations were missing somewhere.
-    """
-
-    forms: list[list[Failure]]
-    spent: bool = False
 
 
 class Claim:
@@ -53,72 +33,58 @@ class Claim:
         symbols: name of each isl parameter → the variable of the program before.
         sizes: those of them that are sizes of buffers.
         in_parts: whether the last attempt used a lemma about a buffer between.
-        short: whether operations were missing for another such lemma.
     """
 
     def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
         self.before, self.after = (f.replace(body=rolled(f.body)) for f in (before, after))
         self.symbols: dict[str, ir.Var] = {}
         self.sizes: set[str] = set()
-        self.in_parts = self.short = False
+        self.in_parts = False
 
     def prove(self) -> None:
-        """Look for a proof with a part of the budget, then with all of it.
-
-        A context that was used before counts a few operations less, because it has memory at hand.
-        So what ends for want of operations there is tried again in a new context; what is proved
-        with a part of the budget would be proved with all of it: whether there is a proof depends
-        on nothing that was asked before.
-        """
-        names = self._names()
-        context = _IDLE.pop() if _IDLE else isl.Context()
-        try:
-            failed = self._look(context, Budget(int(UNITS * QUICK), int(LONGEST * QUICK)), *names)
-        finally:
-            _IDLE.append(context)
-        if failed is not None and failed.spent:
-            failed = self._look(isl.Context(), Budget(UNITS, LONGEST), *names)
+        """Look for a proof, in a context of its own: one that was used before has memory at hand
+        and counts fewer operations, and no verdict may depend on what was asked before it."""
+        failed = self._look(isl.Context(), Budget(UNITS, LONGEST), *self._names())
         if failed is not None:
-            raise _reason(failed.forms)
+            raise _reason(failed)
 
     def _look(self, context: isl.Context, budget: Budget, first: Names, second: Names) \
-            -> Failed | None:  # fmt: skip
+            -> list[list[Failure]] | None:  # fmt: skip
         """Try the forms of the programs one after the other, each on both roads of the dataflow.
 
-        Returns: what stops a proof; None when there is one.
+        Returns: what stops a proof of each form on each road; None when there is one.
         """
-        failed = Failed([])
+        failed: list[list[Failure]] = []
         attempts = forms(self.before, self.after, first, second, self._least())
         while True:
             try:
                 pair = next(attempts, None)
             except Unknown as found:
-                failed.forms.append([found])
-                return failed
+                return [*failed, [found]]
             if pair is None:
                 return failed
             if self._proved(context, budget, pair, failed):
                 return None
 
-    def _proved(self, context: isl.Context, budget: Budget, pair: Pair, failed: Failed) -> bool:
+    def _proved(self, context: isl.Context, budget: Budget, pair: Pair,
+                failed: list[list[Failure]]) -> bool:  # fmt: skip
         """Whether there is a proof of one form, first in parts, then as a whole: what parts lack
         may be there of the whole."""
         for lemmas in (True, False):
-            failed.forms.append([])
+            failed.append([])
             parts = False
             for ahead in (False, True):
                 found = self._attempt(Meter(context, budget), pair, ahead, lemmas)
                 if found is None:
                     return True
                 parts = parts or self.in_parts
-                failed.forms[-1].append(found)
-                failed.spent = failed.spent or self.short or isinstance(found, Exhausted)
+                failed[-1].append(found)
                 if isinstance(found, Exhausted) and found.common:
                     return False
             if not parts:
                 return False
             if lemmas:
-                failed.forms.pop()
+                failed.pop()
         return False
 
     def _attempt(self, meter: Meter, pair: Pair, ahead: bool, lemmas: bool) -> Failure | None:
@@ -130,11 +96,7 @@ class Claim:
             with metered(meter):
                 self._compare(meter, pair, ahead, lemmas)
         except isl.Error as error:
-            # Text is well formed when it is written: reading it fails where operations end.
-            text = str(error).splitlines()[0] if str(error) else "no reason given"
-            if "operations" in str(error) or "read_from_str" in str(error):
-                return meter.spent()
-            return Unknown(f"isl refused a query: {text}")
+            return meter.spent() if error.spent else Unknown(f"isl refused a query: {error}")
         except RecursionError:
             return Unknown("an expression nested too deeply")
         except Exhausted:
@@ -146,14 +108,14 @@ class Claim:
         return None
 
     def _compare(self, meter: Meter, pair: Pair, ahead: bool, lemmas: bool) -> None:
-        self.in_parts = self.short = False
+        self.in_parts = False
         _require_shapes(pair)
         context = meter.context
         parameters = (*self.symbols, *pair.sizes.factors)
         space = Space(context, parameters, self._known(context, pair))
         values, others = self._values(meter, space, pair, ahead)
         if lemmas:
-            self.short = agree(values, others)
+            agree(values, others)
             self.in_parts = bool(values.agreed)
         try:
             safety = Safety(values.program, values)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import reduce
 
-import islpy as isl
 import msgspec
 
 from blockwright import ir
+from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
 from blockwright.verify.frame import Frame, least_sizes, size_text
 from blockwright.verify.match import require_covered

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import islpy as isl
 import msgspec
 
 from blockwright import ir
+from blockwright.verify import isl
 from blockwright.verify.frame import Frame
 from blockwright.verify.positions import Taken
 from blockwright.verify.tuples import Combination, Joint

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import reduce
 
-import islpy as isl
-
+from blockwright.verify import isl
 from blockwright.verify.frame import Extended
 from blockwright.verify.operators import apply, restricted
 from blockwright.verify.value import Alternative, Leaf, Skeleton, Sum, Term, Value, operands

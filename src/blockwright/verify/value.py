@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import islpy as isl
 import msgspec
+
+from blockwright.verify import isl
 
 Skeleton = tuple[Any, ...]
 IDEMPOTENT = ("min", "max", "and", "or")

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from functools import reduce
 
-import islpy as isl
 import msgspec
 
 from blockwright import ir
+from blockwright.verify import isl
 from blockwright.verify.affine import constant
 from blockwright.verify.budget import begin_step
 from blockwright.verify.flow import Flow, Seen
@@ -99,7 +99,7 @@ class Values:
         if agreed is not None:
             missing = element.intersect_domain(where).subtract_range(agreed.written)
             self._require_written(buffer, frame, missing.domain())
-            made = element.set_tuple_name(isl.dim_type.out, agreed.name)
+            made = element.to(agreed.name)
             return [Alternative(where, ("in", agreed.name), (Leaf(made),))]
         writers = self._writers.get(buffer, [])
         if not writers and buffer in self.program.params:
@@ -176,7 +176,7 @@ class Values:
             if group is None or writer is not group.statements[mine]:
                 raise Unknown(f"{buffer.name} is updated together with something else at times")
             twin = group.statements[its]
-            expected[twin] = pairs.set_tuple_name(isl.dim_type.out, twin.frame.name)
+            expected[twin] = pairs.to(twin.frame.name)
             parts.append(expected[twin].apply_range(twin.write))
         element = reduce(lambda a, b: a.union(b), parts)
         found = self.flow.seen(frame, element, self._writers.get(buffer, []))
@@ -316,7 +316,7 @@ def _whole(one: Alternative, key: str) -> Alternative:
 
 def _steps_seen(seen: Seen) -> list[str]:
     """Which steps an instance sees, as text: the same for all components of a tuple."""
-    return [str(pairs.set_tuple_name(isl.dim_type.out, w.group.statements[0].frame.name))
+    return [str(pairs.to(w.group.statements[0].frame.name))
             for w, pairs in seen.updates if w.group is not None]  # fmt: skip
 
 

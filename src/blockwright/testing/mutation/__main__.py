@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 import time
@@ -31,6 +32,7 @@ def main() -> int:
     bank.play(range(options.programs), options.length)
     bank.test(options.tests)
     bank.cover()
+    gc.freeze()  # the bank stays: no collection in a process that tries a fault goes through it
     _say(f"{sum(map(len, bank.accepted.values()))} accepted uses, "
          f"refusals at {len(bank.refusals)} places")  # fmt: skip
     known = _known(options.json)

@@ -1,0 +1,534 @@
+"""Integer sets and relations: what the proofs use of isl, freed when it is no more used.
+
+isl is a library in C. The package islpy brings it along, compiled into one file that exports its
+functions. They are called here without islpy's own classes: of each operand that isl takes, those
+leave some memory behind, and with it they keep the context alive, so that a process that proves
+much would grow for ever. Here objects are freed with their last reference, and a context after the
+last of its objects.
+
+Names are those of isl's functions: `a.intersect(b)` of two sets is `isl_set_intersect`. No call
+changes its operands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char_p, c_int, c_uint, c_ulong, c_void_p
+from enum import IntEnum
+from functools import cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from typing import Any, ClassVar, Self, TypeVar
+
+from blockwright.support import OptionError
+
+_HELP = 'pip install "blockwright[prove]"'
+
+
+class Error(Exception):
+    """A call failed.
+
+    Attributes:
+        spent: whether it ended at the limit of operations. Text is well formed when it is written,
+            so reading it fails for no other reason.
+    """
+
+    def __init__(self, why: str, spent: bool) -> None:
+        super().__init__(why)
+        self.spent = spent
+
+
+class Dim(IntEnum):
+    """Kinds of dimensions, as isl numbers them."""
+
+    PARAM = 1
+    OUT = 3
+    DIV = 4
+
+
+ON_ERROR = 1
+"""What isl does about errors: nothing but to fail; 0 is to write them to stderr as well."""
+_QUOTA = 6
+"""The kind of error of a call that ended at the limit of operations."""
+
+
+# --------------------------------------------------------------------------------------- functions
+def library(package: str = "islpy", module: str = "_isl") -> ctypes.PyDLL:
+    """The file that holds isl.
+
+    Raises:
+        OptionError: BW926 when the package is not installed, or brings no such file along.
+    """
+    spec = find_spec(package)
+    folders = None if spec is None else spec.submodule_search_locations
+    found = None if folders is None else PathFinder.find_spec(module, list(folders))
+    if found is None or found.origin is None:
+        raise OptionError(f"proofs need isl, which {package} brings along", code="BW926",
+                          help=_HELP)  # fmt: skip
+    return ctypes.PyDLL(found.origin)
+
+
+def declared(holder: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    """A function of a library.
+
+    Raises:
+        OptionError: BW926 when the library does not export it.
+    """
+    function = getattr(holder, name, None)
+    if function is None:
+        raise OptionError(f"the islpy that is installed does not export {name}", code="BW926",
+                          help=_HELP)  # fmt: skip
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+_ISL = library()
+
+
+@cache
+def _giving(name: str, operands: int) -> Any:
+    """A function of objects that gives an object, or text."""
+    return declared(_ISL, name, c_void_p, *[c_void_p] * operands)
+
+
+@cache
+def _answering(name: str, operands: int) -> Any:
+    """A function of objects that gives a number: less than 0 when it failed."""
+    return declared(_ISL, name, c_int, *[c_void_p] * operands)
+
+
+_free_text = declared(ctypes.CDLL(None), "free", None, c_void_p)
+free_context = declared(_ISL, "isl_ctx_free", None, c_void_p)
+_last_error = declared(_ISL, "isl_ctx_last_error", c_int, c_void_p)
+_last_message = declared(_ISL, "isl_ctx_last_error_msg", c_char_p, c_void_p)
+_reset_error = declared(_ISL, "isl_ctx_reset_error", None, c_void_p)
+_reset_operations = declared(_ISL, "isl_ctx_reset_operations", None, c_void_p)
+_set_max_operations = declared(_ISL, "isl_ctx_set_max_operations", None, c_void_p, c_ulong)
+_set_on_error = declared(_ISL, "isl_options_set_on_error", c_int, c_void_p, c_int)
+_alloc_context = declared(_ISL, "isl_ctx_alloc", c_void_p)
+_coordinate = declared(_ISL, "isl_point_get_coordinate_val", c_void_p, c_void_p, c_int, c_int)
+_read = {kind: declared(_ISL, f"isl_{kind}_read_from_str", c_void_p, c_void_p, c_char_p)
+         for kind in ("set", "map")}  # fmt: skip
+_dimensions = {kind: declared(_ISL, f"isl_{kind}_dim", c_int, c_void_p, c_int)
+               for kind in ("set", "basic_map")}  # fmt: skip
+_dimension = declared(_ISL, "isl_set_get_dim_name", c_char_p, c_void_p, c_int, c_uint)
+_tuple = declared(_ISL, "isl_map_get_tuple_name", c_char_p, c_void_p, c_int)
+_set_tuple = declared(_ISL, "isl_map_set_tuple_name", c_void_p, c_void_p, c_int, c_char_p)
+_items = {kind: declared(_ISL, f"isl_{kind}_get_at", c_void_p, c_void_p, c_int)
+          for kind in ("map_list", "basic_map_list")}  # fmt: skip
+
+
+class Context:
+    """What the objects of a proof share: memory that isl keeps at hand, the count of operations.
+
+    Attributes:
+        users: itself and the objects that are alive; the last one frees it. (Those of one cycle are
+            finalized in any order: a reference from object to context would not be enough.)
+    """
+
+    __slots__ = ("pointer", "users")
+
+    def __init__(self) -> None:
+        self.pointer: int = _alloc_context()
+        self.users = 1
+        _set_on_error(self.pointer, ON_ERROR)
+
+    def leave(self) -> None:
+        """One user fewer."""
+        self.users -= 1
+        if not self.users:
+            free_context(self.pointer)
+
+    __del__ = leave
+
+    def set_max_operations(self, most: int) -> None:
+        """From this count on calls fail; 0 for no limit."""
+        _set_max_operations(self.pointer, most)
+
+    def reset_operations(self) -> None:
+        """Count from 0."""
+        _reset_operations(self.pointer)
+
+    def reaches(self, operations: int) -> bool:
+        """Whether there were as many operations, which becomes the limit: isl tells no number."""
+        self.set_max_operations(operations)
+        value = _giving("isl_val_zero", 1)(self.pointer)
+        if value is None:
+            _reset_error(self.pointer)
+            return True
+        _giving("isl_val_free", 1)(value)
+        return False
+
+    def failure(self, name: str) -> Error:
+        """What is said of a call that failed."""
+        spent = _last_error(self.pointer) == _QUOTA or name.endswith("read_from_str")
+        message: bytes = _last_message(self.pointer) or b"no reason given"
+        _reset_error(self.pointer)
+        return Error(f"{name}: {message.decode()}", spent)
+
+
+# ----------------------------------------------------------------------------------------- objects
+class _Object:
+    """Something of isl; `kind` is what isl calls it."""
+
+    __slots__ = ("context", "pointer")
+    context: Context
+    pointer: int
+    kind: ClassVar[str]
+    free: ClassVar[Any]
+    copied: ClassVar[Any]
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        super().__init_subclass__()
+        if kind:
+            cls.kind = kind
+            cls.free = _giving(f"isl_{kind}_free", 1)
+            cls.copied = _giving(f"isl_{kind}_copy", 1)
+
+    def __del__(self) -> None:
+        type(self).free(self.pointer)
+        self.context.leave()
+
+    def __str__(self) -> str:
+        return _text(self.context, f"isl_{self.kind}_to_str", self.pointer)
+
+    def _gives(self, kind: type[_T], name: str, *others: _Object) -> _T:
+        """The result of a function that takes its operands."""
+        return _taking(kind, f"isl_{self.kind}_{name}", self, *others)
+
+    def _has(self, kind: type[_T], name: str) -> _T:
+        """A part, of which isl gives a copy."""
+        name = f"isl_{self.kind}_{name}"
+        return _made(kind, self.context, name, _giving(name, 1)(self.pointer))
+
+    def _counts(self, name: str, *others: _Object) -> int:
+        """A number, or the answer to a question."""
+        name = f"isl_{self.kind}_{name}"
+        function = _answering(name, 1 + len(others))
+        found: int = function(self.pointer, *[o.pointer for o in others])
+        if found < 0:
+            raise self.context.failure(name)
+        return found
+
+    def _is(self, name: str, *others: _Object) -> bool:
+        return self._counts(name, *others) > 0
+
+
+_T = TypeVar("_T", bound=_Object)
+
+
+def _taking(kind: type[_T], name: str, *operands: _Object) -> _T:
+    """The result of a function on copies, of which isl disposes."""
+    pointer = _giving(name, len(operands))(*[type(o).copied(o.pointer) for o in operands])
+    return _made(kind, operands[0].context, name, pointer)
+
+
+def _made(kind: type[_T], context: Context, name: str, pointer: int | None) -> _T:
+    """What a function gave, as an object.
+
+    Raises:
+        Error: it gave nothing.
+    """
+    if pointer is None:
+        raise context.failure(name)
+    made = object.__new__(kind)
+    made.context, made.pointer = context, pointer
+    context.users += 1
+    return made
+
+
+def _text(context: Context, name: str, operand: int) -> str:
+    pointer = _giving(name, 1)(operand)
+    if pointer is None:
+        raise context.failure(name)
+    text = ctypes.string_at(pointer).decode()
+    _free_text(pointer)
+    return text
+
+
+class Space(_Object, kind="space"):
+    """The parameters and tuples that there are."""
+
+    __slots__ = ()
+
+    def is_equal(self, other: Space) -> bool:
+        return self._is("is_equal", other)
+
+
+class Value(_Object, kind="val"):
+    """A number."""
+
+    __slots__ = ()
+
+
+class Point(_Object, kind="point"):
+    """An element, and values of the parameters."""
+
+    __slots__ = ()
+
+    def coordinate(self, kind: Dim, position: int) -> int:
+        pointer = _coordinate(self.pointer, kind, position)
+        return int(str(_made(Value, self.context, "isl_point_get_coordinate_val", pointer)))
+
+
+class _Relation(_Object):
+    """What sets, relations and unions of them have in common."""
+
+    __slots__ = ()
+
+    def union(self, other: Self) -> Self:
+        return self._gives(type(self), "union", other)
+
+    def intersect(self, other: Self) -> Self:
+        return self._gives(type(self), "intersect", other)
+
+    def subtract(self, other: Self) -> Self:
+        return self._gives(type(self), "subtract", other)
+
+    def coalesce(self) -> Self:
+        return self._gives(type(self), "coalesce")
+
+    def params(self) -> Set:
+        return self._gives(Set, "params")
+
+    def is_empty(self) -> bool:
+        return self._is("is_empty")
+
+    def is_equal(self, other: Self) -> bool:
+        return self._is("is_equal", other)
+
+    def is_subset(self, other: Self) -> bool:
+        return self._is("is_subset", other)
+
+    def is_disjoint(self, other: Self) -> bool:
+        return self._is("is_disjoint", other)
+
+
+class _Plain(_Relation):
+    """A set or relation of one space, from its notation."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str, context: Context) -> Self:
+        pointer = _read[cls.kind](context.pointer, text.encode())
+        return _made(cls, context, f"isl_{cls.kind}_read_from_str", pointer)
+
+    def lexmin(self) -> Self:
+        return self._gives(type(self), "lexmin")
+
+    def intersect_params(self, known: Set) -> Self:
+        return self._gives(type(self), "intersect_params", known)
+
+    def get_space(self) -> Space:
+        return self._has(Space, "get_space")
+
+
+class Set(_Plain, kind="set"):
+    """Tuples of integers."""
+
+    __slots__ = ()
+
+    @classmethod
+    def empty(cls, space: Space) -> Set:
+        """Nothing."""
+        return _taking(cls, "isl_set_empty", space)
+
+    def identity(self) -> Map:
+        return self._gives(Map, "identity")
+
+    def parameters(self) -> list[str]:
+        """The names of the parameters."""
+        count: int = _dimensions["set"](self.pointer, Dim.PARAM)
+        return [_dimension(self.pointer, Dim.PARAM, k).decode() for k in range(count)]
+
+    def sample_point(self) -> Point:
+        return self._gives(Point, "sample_point")
+
+
+class UnionSet(_Relation, kind="union_set"):
+    """Sets of several spaces."""
+
+    __slots__ = ()
+
+
+class _Arrows(_Relation):
+    """What relations and unions of them have in common."""
+
+    __slots__ = ()
+
+    def reverse(self) -> Self:
+        return self._gives(type(self), "reverse")
+
+    def apply_range(self, other: Self) -> Self:
+        return self._gives(type(self), "apply_range", other)
+
+    def range_product(self, other: Self) -> Self:
+        return self._gives(type(self), "range_product", other)
+
+    def domain_map(self) -> Self:
+        """Each pair to its first part."""
+        return self._gives(type(self), "domain_map")
+
+    def range_map(self) -> Self:
+        """Each pair to its second part."""
+        return self._gives(type(self), "range_map")
+
+    def is_injective(self) -> bool:
+        return self._is("is_injective")
+
+    def is_single_valued(self) -> bool:
+        return self._is("is_single_valued")
+
+
+class Map(_Plain, _Arrows, kind="map"):
+    """Tuples of integers to tuples of integers."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_range(cls, values: Set) -> Map:
+        """The tuple of nothing to each element."""
+        return _taking(cls, "isl_map_from_range", values)
+
+    @classmethod
+    def from_domain_and_range(cls, first: Set, second: Set) -> Map:
+        """Each element to each one."""
+        return _taking(cls, "isl_map_from_domain_and_range", first, second)
+
+    def domain(self) -> Set:
+        return self._gives(Set, "domain")
+
+    def range(self) -> Set:
+        return self._gives(Set, "range")
+
+    def wrap(self) -> Set:
+        """The pairs."""
+        return self._gives(Set, "wrap")
+
+    def intersect_domain(self, where: Set) -> Map:
+        return self._gives(Map, "intersect_domain", where)
+
+    def intersect_range(self, where: Set) -> Map:
+        return self._gives(Map, "intersect_range", where)
+
+    def subtract_domain(self, where: Set) -> Map:
+        return self._gives(Map, "subtract_domain", where)
+
+    def subtract_range(self, where: Set) -> Map:
+        return self._gives(Map, "subtract_range", where)
+
+    def flat_range_product(self, other: Map) -> Map:
+        return self._gives(Map, "flat_range_product", other)
+
+    def lex_lt_map(self, other: Map) -> Map:
+        return self._gives(Map, "lex_lt_map", other)
+
+    def lex_ge_map(self, other: Map) -> Map:
+        return self._gives(Map, "lex_ge_map", other)
+
+    def as_formulas(self) -> Map:
+        """The same of a map of each element to one, by formulas in it."""
+        return self._gives(Formulas, "as_pw_multi_aff").as_map()
+
+    def to_union_map(self) -> UnionMap:
+        return self._gives(UnionMap, "to_union_map")
+
+    def target(self) -> str:
+        """The name of the tuples on the right; empty where they have none."""
+        found: bytes | None = _tuple(self.pointer, Dim.OUT)
+        return "" if found is None else found.decode()
+
+    def to(self, name: str) -> Map:
+        """The same with another name of the tuples on the right."""
+        pointer = _set_tuple(Map.copied(self.pointer), Dim.OUT, name.encode())
+        return _made(Map, self.context, "isl_map_set_tuple_name", pointer)
+
+    def divisions(self) -> list[int]:
+        """The number of integer divisions in each piece."""
+        pieces = self._has(_Pieces, "get_basic_map_list")
+        return [_dimensions["basic_map"](p.pointer, Dim.DIV) for p in pieces.items(_Piece)]
+
+
+class UnionMap(_Arrows, kind="union_map"):
+    """Relations of several spaces."""
+
+    __slots__ = ()
+
+    def domain(self) -> UnionSet:
+        return self._gives(UnionSet, "domain")
+
+    def range(self) -> UnionSet:
+        return self._gives(UnionSet, "range")
+
+    def intersect_domain(self, where: UnionSet) -> UnionMap:
+        return self._gives(UnionMap, "intersect_domain", where)
+
+    def maps(self) -> list[Map]:
+        """One for each pair of spaces."""
+        return self._has(_Maps, "get_map_list").items(Map)
+
+
+class Formulas(_Object, kind="pw_multi_aff"):
+    """A function, by formulas."""
+
+    __slots__ = ()
+
+    def as_map(self) -> Map:
+        return self._gives(Map, "as_map")
+
+
+class _Piece(_Object, kind="basic_map"):
+    """A part of a relation that one conjunction describes."""
+
+    __slots__ = ()
+
+
+class _List(_Object):
+    """Several objects."""
+
+    __slots__ = ()
+
+    def items(self, kind: type[_T]) -> list[_T]:
+        pointers = [_items[self.kind](self.pointer, k) for k in range(self._counts("size"))]
+        return [_made(kind, self.context, f"isl_{self.kind}_get_at", p) for p in pointers]
+
+
+class _Maps(_List, kind="map_list"):
+    __slots__ = ()
+
+
+class _Pieces(_List, kind="basic_map_list"):
+    __slots__ = ()
+
+
+# ---------------------------------------------------------------------------------------- dataflow
+class UnionFlow(_Object, kind="union_flow"):
+    """What dataflow analysis has found."""
+
+    __slots__ = ()
+
+    def get_may_dependence(self) -> UnionMap:
+        """Each access of a source to the accesses of the sink that may see it."""
+        return self._has(UnionMap, "get_may_dependence")
+
+
+class UnionAccessInfo(_Object, kind="union_access_info"):
+    """A question to dataflow analysis."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_sink(cls, reads: UnionMap) -> UnionAccessInfo:
+        return _taking(cls, "isl_union_access_info_from_sink", reads)
+
+    def set_must_source(self, writes: UnionMap) -> UnionAccessInfo:
+        return self._gives(UnionAccessInfo, "set_must_source", writes)
+
+    def set_may_source(self, writes: UnionMap) -> UnionAccessInfo:
+        return self._gives(UnionAccessInfo, "set_may_source", writes)
+
+    def set_schedule_map(self, when: UnionMap) -> UnionAccessInfo:
+        return self._gives(UnionAccessInfo, "set_schedule_map", when)
+
+    def compute_flow(self) -> UnionFlow:
+        return self._gives(UnionFlow, "compute_flow")
