@@ -86,6 +86,17 @@ def test_a_range_that_is_one_off_is_caught(bank: Bank) -> None:
     assert catch.caught
 
 
+def test_the_tests_of_a_place_are_known(bank: Bank) -> None:
+    """Those that took a step of the primitive, or were refused there: here the test that came
+    first, with the bank."""
+    mutant = one("range", "extent of ir.Range(ir.const(0, dtype), extents[k]) -1")
+    (name,) = bank.tests_of(bank.uses_of(SPLIT, mutant.function))
+    assert name.startswith("tests/testing/test_mutation.py::")
+    refused = [m.line for m in mutants(SPLIT) if m.kind == "precondition"]
+    assert [name] in [bank.tests_refused_at(SPLIT, line) for line in refused]
+    assert bank.tests_refused_at(SPLIT, 1) == []
+
+
 def test_every_fault_has_a_name_and_fits_its_function() -> None:
     keys: list[str] = []
     for module in modules():

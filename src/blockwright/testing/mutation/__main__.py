@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from blockwright.testing.fuzz.isolate import TOO_SLOW, Death, isolated
-from blockwright.testing.mutation.bank import Bank, Use
+from blockwright.testing.mutation.bank import Bank
 from blockwright.testing.mutation.nets import Catch, examine
 from blockwright.testing.mutation.page import ARGUED, Result, page, problems
 from blockwright.testing.mutation.sites import Mutant, modules, mutants
@@ -73,20 +73,18 @@ def _in_order(known: dict[str, Result]) -> list[Result]:
 
 def _try(bank: Bank, mutant: Mutant) -> Catch:
     """Run a fault in a process of its own: it may never end, or leave things broken."""
-    uses = _uses(bank, mutant)
+    refused = mutant.kind == "precondition"
+    uses = (bank.refused_at(mutant.module, mutant.line) if refused else
+            bank.uses_of(mutant.module, mutant.function))  # fmt: skip
     if not uses:
         return Catch()
-    found = isolated(lambda: examine(mutant, uses), _SECONDS)
+    tests = (bank.tests_refused_at(mutant.module, mutant.line) if refused else
+             bank.tests_of(uses))  # fmt: skip
+    found = isolated(lambda: examine(mutant, uses, tests), _SECONDS)
     if isinstance(found, Death):
         # Of one that does not end it is not known whether a net would hold it: it survives.
         return Catch(tried=1, crashed=int(found.why != TOO_SLOW), example=found.why)
     return found
-
-
-def _uses(bank: Bank, mutant: Mutant) -> list[Use]:
-    if mutant.kind == "precondition":
-        return bank.refused_at(mutant.module, mutant.line)
-    return bank.uses_of(mutant.module, mutant.function)
 
 
 def _say(text: str) -> None:

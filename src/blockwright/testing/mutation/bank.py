@@ -11,7 +11,7 @@ import sys
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -70,6 +70,8 @@ class Bank:
         self.refusals: dict[Place, dict[str, list[Use]]] = {}
         self.accepted: dict[str, list[Use]] = {}
         self.functions: dict[str, list[Use]] = {}
+        self.tests: dict[str | Place, dict[str, None]] = {}
+        """The tests that use a primitive, and those that a place refuses."""
         self.source = ""
 
     # ------------------------------------------------------------------ gathering
@@ -115,9 +117,14 @@ class Bank:
         self, record: Primitive, state: State, trace: TracebackType | None,
         after: ir.PrimFunc | None,
     ) -> None:  # fmt: skip
-        if record.pure or record.namespace or not _small(state.func):
+        if record.pure or record.namespace:
             return
         places = _places(trace)
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
+        for key in (record.path(),) if after is not None else places:
+            self.tests.setdefault(key, {}).update({test: None} if test else {})
+        if not _small(state.func):
+            return
         rows = [self.refusals.setdefault(place, {}).setdefault(self.source, [])
                 for place in places]  # fmt: skip
         key = f"{record.path()} {self.source}"
@@ -130,7 +137,6 @@ class Bank:
         targets: dict[Handle, Target] = {
             h: known(h) for h in used_handles(record) if not isinstance(h, ir.Var)
         }
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
         use = Use(state.func, record, targets, places, after, test)
         for row in rows:
             if len(row) < most:
@@ -167,22 +173,37 @@ class Bank:
 
     def refused_at(self, module: str, line: int) -> list[Use]:
         """Uses that a call on this line has refused; the sources take turns."""
-        path = str(importlib.import_module(module).__file__)
-        return _in_turns(self.refusals.get((path, line), {}).values())
+        return _in_turns(self.refusals.get(_place(module, line), {}).values())
+
+    def tests_of(self, uses: Iterable[Use]) -> list[str]:
+        """The tests of the primitives that are used; these take turns."""
+        names = {use.name: None for use in uses}
+        return list(dict.fromkeys(_in_turns(list(self.tests.get(n, ())) for n in names)))
+
+    def tests_refused_at(self, module: str, line: int) -> list[str]:
+        """The tests that a call on this line refuses something."""
+        return list(self.tests.get(_place(module, line), ()))
 
 
-def _in_turns(rows: Iterable[list[Use]]) -> list[Use]:
+def _place(module: str, line: int) -> Place:
+    return str(importlib.import_module(module).__file__), line
+
+
+_T = TypeVar("_T")
+
+
+def _in_turns(rows: Iterable[list[_T]]) -> list[_T]:
     """The first of each row, then the second of each, and so on."""
-    return [use for turn in itertools.zip_longest(*rows) for use in turn if use is not None]
+    return [one for turn in itertools.zip_longest(*rows) for one in turn if one is not None]
 
 
-def run_tests(names: Sequence[str]) -> bool:
+def run_tests(names: Sequence[str], *options: str) -> bool:
     """Run tests in this process; whether all passed."""
     import pytest
 
     with contextlib.redirect_stdout(io.StringIO()):
         code = pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-m",
-                            "not fuzz and not slow", *names])  # fmt: skip
+                            "not fuzz and not slow", *options, *names])  # fmt: skip
     return code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 

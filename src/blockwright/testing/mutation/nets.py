@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from blockwright import ir
@@ -17,7 +19,7 @@ from blockwright.testing.mutation.sites import Mutant
 from blockwright.testing.mutation.switch import switched_on
 from blockwright.verify import verify
 
-TESTS = 12
+TESTS = 150
 """Tests that are run where nothing else catches a fault, until one fails."""
 USES = 14
 """Uses that are run of each fault."""
@@ -34,7 +36,7 @@ class Catch(msgspec.Struct):
         crashed: the step raised what no refusal is.
         differs: the program computes something else on the interpreter.
         refuted, unknown, proved: verdicts on programs that came out.
-        tests: where nothing else caught it, whether a test that took such steps now fails.
+        tests: where nothing else caught it, whether a test of such steps now fails.
         missed: programs that differ on the interpreter and were proved: the prover is at fault.
         example: where nothing caught it, the step and the program.
     """
@@ -69,17 +71,20 @@ class Catch(msgspec.Struct):
         return self.tried > self.unchanged
 
 
-def examine(mutant: Mutant, uses: list[Use]) -> Catch:
-    """Run uses under a fault until interpreter and prover have both caught it."""
+def examine(mutant: Mutant, uses: list[Use], tests: Sequence[str] = ()) -> Catch:
+    """Run uses under a fault until interpreter and prover have both caught it.
+
+    Args:
+        tests: what is run when no net catches it.
+    """
     catch = Catch()
     for use in uses[:USES]:
         _examine(catch, mutant, use)
         if catch.differs and catch.refuted:
             break
     if catch.reached and not catch.caught:
-        names = list(dict.fromkeys(use.test for use in uses if use.test))[:TESTS]
         with switched_on(mutant):
-            catch.tests = int(any(not run_tests([name]) for name in names))
+            catch.tests = int(bool(tests) and not run_tests(tests[:TESTS], "-x"))
     return catch
 
 
