@@ -9,10 +9,12 @@ import pytest
 
 pytest.importorskip("islpy")
 
+from blockwright import ir
 from blockwright.interp import Limit, interpret
 from blockwright.support import InterpretError
 from blockwright.verify import isl, proof, verify
 from blockwright.verify.budget import Budget, Meter, begin_step, metered, price
+from blockwright.verify.tuples import Combination, require_laws
 from blockwright.verify.verdict import Exhausted
 from tests.verify.pairs import matmul, program, tiled
 
@@ -45,6 +47,26 @@ def test_an_attempt_that_has_spent_its_share_ends_at_the_next_step() -> None:
     with metered(Meter(isl.Context(), budget)), pytest.raises(Exhausted):
         begin_step("one of many")
     assert budget.left > 0  # for another attempt
+
+
+def test_what_z3_takes_is_charged_each_time() -> None:
+    """A law that is remembered costs what it did, so that no verdict depends on others."""
+    held, given = (ir.Var(name, ir.dtype_of("float32")) for name in "ax")
+    largest = Combination((ir.Max(held, given),), (held,), (given,))
+    least = [ir.const(float("-inf"), "float32")]
+    spent: list[int] = []
+    for _ in range(2):
+        budget = Budget(1_000_000, 20_000)
+        with metered(Meter(isl.Context(), budget)):
+            before = budget.left
+            require_laws("test", largest, least)
+            spent.append(before - budget.left)
+    assert spent[0] == spent[1] > 1_000
+    with (
+        metered(Meter(isl.Context(), Budget(2 * spent[0] - 2, 20_000))),
+        pytest.raises(Exhausted, match="budget"),
+    ):
+        require_laws("test", largest, least)
 
 
 @pytest.mark.parametrize("units", [30_000, 60_000, 200_000, 400_000, 2_000_000])

@@ -3,7 +3,8 @@
 isl counts what it does: memory it takes and pivots of its tableaus. A proof names each *step* that
 it begins (`begin_step`), and what the step before has taken is charged then. Long steps cost more
 than they count: they are pivots of large tableaus, some thirty times as slow as the operations
-of short ones.
+of short ones. z3 counts too, in units of about the same time, which are charged as they are
+(`charge`).
 """
 
 from __future__ import annotations
@@ -71,6 +72,13 @@ class Meter:
         self.allowed = 0
         self._allow(0)  # no limit
 
+    def charge(self, units: int) -> None:
+        """Charge what the present step took elsewhere than in isl."""
+        self.left -= units
+        self.budget.left -= units
+        if self.left <= 0:
+            raise self.spent()
+
     def spent(self) -> Exhausted:
         """That the present step has taken what was left for it."""
         return Exhausted(f"the budget of operations is spent: {self.what}", self.common)
@@ -117,6 +125,16 @@ def begin_step(what: str, dear: int = 1) -> None:
     meter = _METER.get()
     if meter is not None:
         meter.step(what, dear)
+
+
+def charge(units: int) -> None:
+    """Charge what z3 took to the proof that runs; nothing happens outside of one.
+
+    Raises: Exhausted: the budget is spent.
+    """
+    meter = _METER.get()
+    if meter is not None:
+        meter.charge(units)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.budget import Budget, Meter, metered
 from blockwright.verify.frame import Space
+from blockwright.verify.fused import unfused
 from blockwright.verify.lemmas import agree
 from blockwright.verify.match import require_equal
 from blockwright.verify.products import Names, Pair, forms
@@ -36,7 +37,7 @@ class Claim:
     """
 
     def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
-        self.before, self.after = (f.replace(body=rolled(f.body)) for f in (before, after))
+        self.before, self.after = (f.replace(body=unfused(rolled(f.body))) for f in (before, after))
         self.symbols: dict[str, ir.Var] = {}
         self.sizes: set[str] = set()
         self.in_parts = False

@@ -23,11 +23,13 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
+from blockwright.verify.budget import charge
 from blockwright.verify.verdict import Unknown
 
 z3: Any = importlib.import_module("z3")  # comes without types
 RESOURCES = 2_000_000
 """How much z3 may spend on one law; the same on every machine."""
+_COUNT = "rlimit count"
 
 
 class Joint(msgspec.Struct, frozen=True, eq=False):
@@ -123,7 +125,14 @@ class _Split(ir.Mutator):
 
 
 # -------------------------------------------------------------------------------------------- laws
-_PROVED: dict[str, bool] = {}
+class _Answer(msgspec.Struct, frozen=True):
+    """Whether laws hold, and the units that z3 took to find out."""
+
+    hold: bool
+    cost: int
+
+
+_ANSWERS: dict[str, _Answer] = {}
 MOST_KEPT = 500
 """Laws that are remembered."""
 
@@ -131,15 +140,20 @@ MOST_KEPT = 500
 def require_laws(key: str, combination: Combination, identity: Sequence[ir.Expr | None]) -> None:
     """The combination is commutative and associative, and the initial value its identity.
 
+    What is remembered costs a verdict as much as it did when it was found: no verdict depends on
+    others before it.
+
     Raises:
-        Unknown: z3 does not prove it.
+        Unknown: z3 does not prove it, or the budget is spent.
     """
     stated = f"{key} from {[repr(e) for e in identity]}"
-    if stated not in _PROVED:
-        if len(_PROVED) >= MOST_KEPT:
-            _PROVED.clear()
-        _PROVED[stated] = _Laws(combination).hold(identity)
-    if not _PROVED[stated]:
+    if stated not in _ANSWERS:
+        if len(_ANSWERS) >= MOST_KEPT:
+            _ANSWERS.clear()
+        laws = _Laws(combination)
+        _ANSWERS[stated] = _Answer(laws.hold(identity), laws.cost())
+    charge(_ANSWERS[stated].cost)
+    if not _ANSWERS[stated].hold:
         raise Unknown("the laws of a reducer of several elements are not proved: " + stated)
 
 
@@ -165,6 +179,11 @@ class _Laws:
         start = [self._value(e, {}) for e in identity if e is not None]
         claims.append(zip(f(start, x), x, strict=True))
         return all(self._valid(z3.And(*[p == q for p, q in claim])) for claim in claims)
+
+    def cost(self) -> int:
+        """The units that were taken, all claims together."""
+        found = self.solver.statistics()
+        return int(found.get_key_value(_COUNT)) if _COUNT in found.keys() else 0  # noqa: SIM118
 
     def _valid(self, claim: Any) -> bool:
         self.solver.push()

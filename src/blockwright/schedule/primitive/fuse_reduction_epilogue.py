@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, NoReturn
 
 from blockwright import ir
@@ -243,22 +244,27 @@ class _Fuse:
         value = _Replace(load.buffer, old)(self.store.value)
         found: ir.Expr | None = None
         reducer = self.reduction.reducer
-        (left,), (right,) = reducer.lhs, reducer.rhs
         while value is not old:
-            for captured in match_all(reducer.result, [value], {}, ()):
-                rest, term = captured.get(left), captured.get(right)
-                if rest is None or term is None:
-                    continue
-                if ir.uses_var(term, old):
-                    rest, term = term, rest
-                if not ir.uses_var(term, old):
-                    break
-            else:
+            parts = next(self._parts(value, old), None)
+            if parts is None:
                 self._refuse()
+            value, term = parts
             found = term if found is None else ir.substitute(
                 reducer.result[0], reducer.operands([term], [found]))  # fmt: skip
-            value = rest
         return found
+
+    def _parts(self, value: ir.Expr, result: ir.Var) -> Iterator[tuple[ir.Expr, ir.Expr]]:
+        """The operand of a combination that holds the result, and the other one."""
+        reducer = self.reduction.reducer
+        (left,), (right,) = reducer.lhs, reducer.rhs
+        for captured in match_all(reducer.result, [value], {}, ()):
+            rest, term = captured.get(left), captured.get(right)
+            if rest is None or term is None:
+                continue
+            if ir.uses_var(term, result):
+                rest, term = term, rest
+            if not ir.uses_var(term, result):
+                yield rest, term
 
     def _refuse(self) -> NoReturn:
         name = self.reduction.name or "the declared reducer"
