@@ -2,12 +2,14 @@
 
 A buffer that a block allocates is fresh at each visit of the block, but for visits by threads that
 share its memory; one that is touched only inside a parallel loop is fresh in each of its
-iterations; on-chip memory belongs to the threads that do not share its scope. Such a buffer is
-taken as one with an axis more for each of these loops. A value that would cross from one copy to
-another is then one that nobody wrote.
+iterations; on-chip memory belongs to the threads that do not share its scope, and is fresh at each
+launch of the kernel that uses it. Such a buffer is taken as one with an axis more for each of these
+loops. A value that would cross from one copy to another is then one that nobody wrote.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from blockwright import ir
 from blockwright.verify.frame import Loop, Step
@@ -27,6 +29,9 @@ class Owners:
         self.allocated: dict[ir.Buffer, Path] = {}
         self.used: dict[ir.Buffer, Path] = {}
         self.tags: dict[ir.Buffer, tuple[str, ...]] = {}
+        self.nests: dict[ir.Buffer, list[Path]] = {}
+        """Memory on the chip → the way down to each nest of threads that it is used in: the loops
+        around the nest, and its outermost loop."""
         self._visit(body, ())
         self.loops = {b: self._owning(b) for b in self.allocated}
 
@@ -56,15 +61,26 @@ class Owners:
             if around[k].kind is ir.ForKind.PARALLEL and MOVED not in around[k].annotations:
                 depth = k + 1
         inside = around[len(outside) : depth]
-        own = [*outside, *(loop for loop in inside if MOVED not in loop.annotations)]
+        own = [*outside, *(loop for loop in inside if MOVED not in loop.annotations),
+               *self._launching(buffer)]  # fmt: skip
         return {f for f in own if f.thread is None or buffer.scope == "global"
                 or not shares(buffer.scope, f.thread.thread_tag)}  # fmt: skip
 
+    def _launching(self, buffer: ir.Buffer) -> Path:
+        """Loops that launch a kernel again and again: those around all nests that use its memory,
+        which are one kernel, and begin where the statement around them does."""
+        nests = dict.fromkeys(self.nests.get(buffer, ()))
+        around = _common(nest[:-1] for nest in nests)
+        if self.used.get(buffer, ())[: len(around)] != around:
+            raise Unknown(f"{buffer.name} in scope {buffer.scope!r} is used outside of its kernel")
+        return around
+
     def _visit(self, node: ir.Node, path: Path) -> None:
         if isinstance(node, ir.Buffer):
-            known = self.used.get(node, path)
-            common = [a for a, b in zip(known, path, strict=False) if a is b]
-            self.used[node] = tuple(common)
+            self.used[node] = _common([self.used.get(node, path), path])
+            nest = next((k for k, loop in enumerate(path, 1) if loop.thread is not None), 0)
+            if nest and node.scope != "global":
+                self.nests.setdefault(node, []).append(path[:nest])
         elif isinstance(node, ir.For):
             self._visit(node.min, path)
             self._visit(node.extent, path)
@@ -79,6 +95,12 @@ class Owners:
         else:
             for child in node.children():
                 self._visit(child, path)
+
+
+def _common(paths: Iterable[Path]) -> Path:
+    """The loops that several ways down have in common."""
+    found = [loops[0] for loops in zip(*paths, strict=False) if len(set(loops)) == 1]
+    return tuple(found)
 
 
 def _is_single(loop: Loop) -> bool:
