@@ -139,3 +139,21 @@ def test_a_run_of_some_modules_keeps_what_is_known_of_others(tmp_path: Path) -> 
     found = {r.key: r for r in msgspec.json.decode(file.read_bytes(), type=list[Result])}
     assert found.pop(first.key) == old[0]
     assert found.keys() == {m.key for m in mutants(SPLIT)}
+
+
+def test_what_is_settled_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    names = [m.key for m in mutants(SPLIT)]
+    caught = Result(names[0], SPLIT, "range", Catch(tried=7, refuted=3))
+    survived = Result(names[1], SPLIT, "range", Catch(tried=7, proved=3))
+    assert (caught.settled, survived.settled) == (True, False)
+    assert not Result("x", SPLIT, "range", Catch()).settled
+    assert not Result("x", SPLIT, "range", Catch(tried=2, missed=1, differs=1)).settled
+    file.write_bytes(msgspec.json.encode([caught, survived]))
+    command = [sys.executable, "-m", "blockwright.testing.mutation", "--programs", "0", "--tests",
+               "--only", "split", "--unsettled", "--json", str(file)]  # fmt: skip
+    subprocess.run(command, check=False, capture_output=True, timeout=300)
+    found = {r.key: r for r in msgspec.json.decode(file.read_bytes(), type=list[Result])}
+    assert found[caught.key] == caught
+    assert found[survived.key].catch.tried == 0  # no use of it is known here
+    assert found.keys() == set(names)

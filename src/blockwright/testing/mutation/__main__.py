@@ -38,10 +38,12 @@ def main() -> int:
     known = _known(options.json)
     start = time.monotonic()
     for module, found in faults.items():
-        for key in [key for key, result in known.items() if result.module == module]:
-            del known[key]
+        before = {key: known.pop(key) for key in list(known) if known[key].module == module}
         for mutant in found:
-            known[mutant.key] = Result(mutant.key, module, mutant.kind, _try(bank, mutant))
+            old = before.get(mutant.key)
+            if old is None or not (options.unsettled and old.settled):
+                old = Result(mutant.key, module, mutant.kind, _try(bank, mutant))
+            known[mutant.key] = old
         if options.json is not None:
             text = msgspec.json.encode(list(known.values()))
             options.json.write_bytes(msgspec.json.format(text))
@@ -76,10 +78,10 @@ def _try(bank: Bank, mutant: Mutant) -> Catch:
     refused = mutant.kind == "precondition"
     uses = (bank.refused_at(mutant.module, mutant.line) if refused else
             bank.uses_of(mutant.module, mutant.function))  # fmt: skip
-    if not uses:
-        return Catch()
     tests = (bank.tests_refused_at(mutant.module, mutant.line) if refused else
              bank.tests_of(uses))  # fmt: skip
+    if not (uses or tests):
+        return Catch()
     found = isolated(lambda: examine(mutant, uses, tests), _SECONDS)
     if isinstance(found, Death):
         # Of one that does not end it is not known whether a net would hold it: it survives.
@@ -99,6 +101,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tests", nargs="*", default=list(_TESTS),
                         help="tests to gather uses from, too")  # fmt: skip
     parser.add_argument("--only", nargs="*", help="modules, by their last names")
+    parser.add_argument("--unsettled", action="store_true", help="of what --json holds, keep what "
+                        "is caught: try what survived or was not reached")  # fmt: skip
     parser.add_argument("--page", type=Path, help="where to write the page; else it is printed")
     parser.add_argument("--json", type=Path, help="where to write each fault with what became of "
                         "its uses; of modules that are not tried now, what stands there "

@@ -117,13 +117,11 @@ class Bank:
         self, record: Primitive, state: State, trace: TracebackType | None,
         after: ir.PrimFunc | None,
     ) -> None:  # fmt: skip
-        if record.pure or record.namespace:
-            return
         places = _places(trace)
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
         for key in (record.path(),) if after is not None else places:
             self.tests.setdefault(key, {}).update({test: None} if test else {})
-        if not _small(state.func):
+        if record.pure or record.namespace or not _small(state.func):
             return
         rows = [self.refusals.setdefault(place, {}).setdefault(self.source, [])
                 for place in places]  # fmt: skip

@@ -75,6 +75,7 @@ def examine(mutant: Mutant, uses: list[Use], tests: Sequence[str] = ()) -> Catch
     """Run uses under a fault until interpreter and prover have both caught it.
 
     Args:
+        uses: none where steps make no program, or too large a one: then the tests alone are asked.
         tests: what is run when no net catches it.
     """
     catch = Catch()
@@ -82,9 +83,10 @@ def examine(mutant: Mutant, uses: list[Use], tests: Sequence[str] = ()) -> Catch
         _examine(catch, mutant, use)
         if catch.differs and catch.refuted:
             break
-    if catch.reached and not catch.caught:
+    if tests and not catch.caught and (catch.reached or not uses):
+        catch.tried += not uses
         with switched_on(mutant):
-            catch.tests = int(bool(tests) and not run_tests(tests[:TESTS], "-x"))
+            catch.tests = int(not run_tests(tests[:TESTS], "-x"))
     return catch
 
 

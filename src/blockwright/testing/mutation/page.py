@@ -23,6 +23,11 @@ class Result(msgspec.Struct, frozen=True):
     catch: Catch
 
     @property
+    def settled(self) -> bool:
+        """Whether there is nothing left to do about it."""
+        return self.catch.tried > 0 and not (self.survives or self.catch.missed)
+
+    @property
     def survives(self) -> bool:
         """Programs came out that differ from what came out before, and no net held any."""
         return self.catch.reached and not self.catch.caught
