@@ -85,21 +85,30 @@ class Space(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         sizes: names of the parameters.
         known: what holds of them.
+        maps, sets: what was read, by its text.
     """
 
     context: isl.Context
     sizes: tuple[str, ...]
     known: isl.Set
+    maps: dict[str, isl.Map] = {}
+    sets: dict[str, isl.Set] = {}
 
     def text(self, body: str) -> str:
         """A relation or set in isl's notation, with the parameters in front."""
         return f"[{', '.join(self.sizes)}] -> {{ {body} }}"
 
     def map(self, body: str) -> isl.Map:
-        return isl.Map(self.text(body), self.context)
+        found = self.maps.get(body)
+        if found is None:
+            found = self.maps[body] = isl.Map(self.text(body), self.context)
+        return found
 
     def set(self, body: str) -> isl.Set:
-        return isl.Set(self.text(body), self.context)
+        found = self.sets.get(body)
+        if found is None:
+            found = self.sets[body] = isl.Set(self.text(body), self.context)
+        return found
 
 
 class Frame:

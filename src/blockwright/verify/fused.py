@@ -10,6 +10,8 @@ of them in every relation that is made of the loop. Loops fused from symbolic si
 
 from __future__ import annotations
 
+from typing import Any
+
 from blockwright import ir
 
 _KINDS = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED, ir.ForKind.PARALLEL)
@@ -21,6 +23,10 @@ def unfused(stmt: ir.Stmt) -> ir.Stmt:
 
 
 class _Unfused(ir.Mutator):
+    def __call__(self, node: Any) -> Any:
+        """Expressions hold no loops."""
+        return super().__call__(node) if isinstance(node, ir.Stmt) else node
+
     def rewrite_For(self, node: ir.For) -> ir.Stmt:
         made = self.descend(node)
         while (apart := _apart(made)) is not None:

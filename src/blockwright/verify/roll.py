@@ -10,7 +10,7 @@ own, are what unrolling such a loop gives, in that order.
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -38,6 +38,10 @@ class _Roll(ir.Mutator):
     def __init__(self) -> None:
         super().__init__()
         self.marks: dict[_Place, ir.Var] = {}
+
+    def __call__(self, node: Any) -> Any:
+        """Expressions hold no stores."""
+        return super().__call__(node) if isinstance(node, ir.Stmt) else node
 
     def rewrite_LetStmt(self, node: ir.LetStmt) -> ir.Stmt:
         """Stores that use values kept from before all of them stay next to each other."""

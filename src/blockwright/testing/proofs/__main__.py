@@ -38,8 +38,7 @@ def main() -> int:
     options = parser.parse_args()
     settings = Settings(options.length, tuple(options.often), sizes=options.sizes,
                         mutants=options.mutants)  # fmt: skip
-    # What isl is asked leaves a little memory behind each time, so processes are given back.
-    with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=20) as pool:
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         if not options.each:
             found = _judged(pool, options, settings, options.steps)
         else:
