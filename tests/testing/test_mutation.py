@@ -97,6 +97,19 @@ def test_the_tests_of_a_place_are_known(bank: Bank) -> None:
     assert bank.tests_refused_at(SPLIT, 1) == []
 
 
+def test_tests_of_few_steps_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = Bank()
+    with bank.recording("here"):
+        for name, steps in (("long", 3), ("short", 1), ("middle", 2)):
+            monkeypatch.setenv("PYTEST_CURRENT_TEST", f"{name} (call)")
+            sch = schedule()
+            for _ in range(steps):
+                sch.split(sch.get_loops("B")[0], [None, 5])
+    bank.cover()
+    uses = bank.uses_of(SPLIT, "Split.apply")
+    assert bank.tests_of(uses) == ["short", "middle", "long"]
+
+
 def test_every_fault_has_a_name_and_fits_its_function() -> None:
     keys: list[str] = []
     for module in modules():

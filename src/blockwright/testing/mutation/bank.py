@@ -8,10 +8,11 @@ import io
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -72,6 +73,8 @@ class Bank:
         self.functions: dict[str, list[Use]] = {}
         self.tests: dict[str | Place, dict[str, None]] = {}
         """The tests that use a primitive, and those that a place refuses."""
+        self.steps: Counter[str] = Counter()
+        """How many steps each test takes."""
         self.source = ""
 
     # ------------------------------------------------------------------ gathering
@@ -119,6 +122,7 @@ class Bank:
     ) -> None:  # fmt: skip
         places = _places(trace)
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
+        self.steps[test] += 1
         for key in (record.path(),) if after is not None else places:
             self.tests.setdefault(key, {}).update({test: None} if test else {})
         if record.pure or record.namespace or not _small(state.func):
@@ -174,9 +178,11 @@ class Bank:
         return _in_turns(self.refusals.get(_place(module, line), {}).values())
 
     def tests_of(self, uses: Iterable[Use]) -> list[str]:
-        """The tests of the primitives that are used; these take turns."""
+        """The tests of the primitives that are used; those of the fewest steps come first, for
+        they are about a step and not on their way to another."""
         names = {use.name: None for use in uses}
-        return list(dict.fromkeys(_in_turns(list(self.tests.get(n, ())) for n in names)))
+        found = dict.fromkeys(test for name in names for test in self.tests.get(name, ()))
+        return sorted(found, key=self.steps.__getitem__)
 
     def tests_refused_at(self, module: str, line: int) -> list[str]:
         """The tests that a call on this line refuses something."""
@@ -187,12 +193,9 @@ def _place(module: str, line: int) -> Place:
     return str(importlib.import_module(module).__file__), line
 
 
-_T = TypeVar("_T")
-
-
-def _in_turns(rows: Iterable[list[_T]]) -> list[_T]:
+def _in_turns(rows: Iterable[list[Use]]) -> list[Use]:
     """The first of each row, then the second of each, and so on."""
-    return [one for turn in itertools.zip_longest(*rows) for one in turn if one is not None]
+    return [use for turn in itertools.zip_longest(*rows) for use in turn if use is not None]
 
 
 def run_tests(names: Sequence[str], *options: str) -> bool:
