@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ROUNDS = 3
-PROGRAMS = 40
+PROGRAMS = 160
 STEPS = 16
 
 LOOP_STEPS = {"add_unit_loop", "annotate", "bind", "fuse", "loop_partition", "merge", "parallel",

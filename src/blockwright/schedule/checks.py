@@ -157,9 +157,11 @@ def require_compact_flow(
             require_known_kind(state, flow, block)
         for region in block.reads:
             writers = [w for w in flow.writers.get(region.buffer, ()) if w in inside]
+            if not writers or region.buffer in own():
+                continue
             before = [w for w in flow.writers_before(block, region) if w in inside]
             later = [w for w in writers if flow.position[w] > flow.position[block]]
-            if later and region.buffer not in own():
+            if later:
                 state.fail(
                     f"block {block.name} reads {region.buffer.name}, which block "
                     f"{later[0].name} after it in the same loop writes",
@@ -167,7 +169,7 @@ def require_compact_flow(
                     guilty=[state.tree.realize(block), state.tree.realize(later[0])],
                     help="take the step on loops that hold only one of the two blocks",
                 )
-            if before and not flow.covers(before, block, region) and region.buffer not in own():
+            if before and not flow.covers(before, block, region):
                 state.fail(
                     f"iterations of {loop.loop_var.name} depend on one another: block "
                     f"{before[-1].name} does not write all of {region.buffer.name} that "
