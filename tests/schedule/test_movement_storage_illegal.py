@@ -30,6 +30,20 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         B[vi, vj] = T.if_then_else(vi < 20, C[vi, vj], T.float32(0))
 """
+PADDED_OUTSIDE = """
+C = T.alloc_buffer((32, 5, 8), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj // 7, vj % 7] = A[vi, vj] * 2.0
+for i in range(32):
+    with T.block("row"):
+        vi = T.axis.spatial(32, i)
+        for j in range(32):
+            with T.block("B"):
+                vj = T.axis.spatial(32, j)
+                B[vi, vj] = C[vi, vj // 7, vj % 7]
+"""
 SUM = """
 C = T.alloc_buffer((32,), "float32")
 for k in range(32):
@@ -203,6 +217,13 @@ AT: dict[str, Case] = {
     "read_at: not all is written": (
         GUARDED, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), "C", "local"), "BW323",
         "does not write every element"),
+    "read_at: not all is written before the block around": (
+        PADDED_OUTSIDE, lambda s: (s.split(loop(s, "B", 0), [None, 8]),
+                                   s.read_at(loop(s, "B", 0), block(s, "B"), 0, "local")), "BW323",
+        "block C does not write every element of C"),
+    "cache_read: not all is written before the block around": (
+        PADDED_OUTSIDE, lambda s: s.cache_read(block(s, "B"), 0, "local"), "BW323",
+        "block C does not write every element of C"),
     "read_at: triangle": (
         TRIANGLE, lambda s: s.read_at(loop(s, "B", 1), block(s, "B"), 0, "local"), "BW350",
         "depends on another loop"),

@@ -12,6 +12,7 @@ from typing import NoReturn
 from blockwright import ir
 from blockwright.analysis import clip_region
 from blockwright.arith import Analyzer, covers, hull, jointly_cover
+from blockwright.schedule.buffers import home, region_of
 from blockwright.schedule.checks import require_kind
 from blockwright.schedule.edit import with_signature, wrap_loops
 from blockwright.schedule.move import Domains, merge, nest_for
@@ -43,26 +44,26 @@ def copied_nest(
         domain: the box that `whole` copies.
         needs: blocks with the regions that decide what is copied.
         makers: blocks with the regions that must hold all that is copied, one of them alone or
-            together; may be empty.
+            together; without any, what was written before the scope must.
     """
-    fixed = state.tree.loops_above(at)
+    fixed, buffer = state.tree.loops_above(at), needs[0][1].buffer
     analyzer = state.analyzer(at)
     for tight in (False, True) if fixed else (False,):
         box, nest = _boxed(state, scope, at, copy, whole, domain, needs or makers, tight)
         given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
-        if is_held(state, scope, fixed, box.region, makers, needs, given, analyzer):
+        if is_held(state, scope, buffer, fixed, box.region, makers, needs, given, analyzer):
             return nest
-    return fail_unwritten(state, makers)
+    return fail_unwritten(state, scope, buffer, makers)
 
 
 def is_held(
-    state: State, scope: ir.Block, fixed: list[ir.For], box: Sequence[ir.Range],
+    state: State, scope: ir.Block, buffer: ir.Buffer, fixed: list[ir.For], box: Sequence[ir.Range],
     makers: list[tuple[ir.Block, ir.BufferRegion]],
     needs: list[tuple[ir.Block, ir.BufferRegion]], given: ir.Expr, analyzer: Analyzer,
 ) -> bool:  # fmt: skip
-    """Whether blocks have written a box, or surely read it, wherever `given` holds in an iteration
-    of the fixed loops; without makers it is not asked."""
-    if not makers:
+    """Whether blocks have written a box of a buffer, or surely read it, wherever `given` holds in
+    an iteration of the fixed loops; without makers, whether it was written before the scope."""
+    if not makers and written_before(state, scope, buffer)[1]:
         return True
     flow = state.data_flow(scope)
     sure = [(need, True) for need in needs if surely_reads(state, *need)]
@@ -75,10 +76,34 @@ def is_held(
     return jointly_cover(held, box, analyzer)
 
 
-def fail_unwritten(state: State, makers: list[tuple[ir.Block, ir.BufferRegion]]) -> NoReturn:
-    """Refuse a copy of elements that blocks may not have written."""
+def written_before(
+    state: State, scope: ir.Block, buffer: ir.Buffer
+) -> tuple[list[tuple[ir.Block, ir.BufferRegion]], bool]:
+    """The blocks, with regions, that fill a buffer before a scope inside of another one runs; and
+    whether they fill all that the scope states that it may read. A parameter holds values."""
+    owner, around = home(state, buffer), scope
+    while owner is not None and around is not owner:
+        region = next((r for r in around.reads if r.buffer is buffer), None)
+        if region is None:
+            break
+        outer = state.scope(around)
+        flow = state.data_flow(outer)
+        makers = flow.writers_before(around, region)
+        if makers:
+            found = [(m, region_of(m.writes, buffer)) for m in makers]
+            return found, flow.covers(makers, around, region)
+        around = outer
+    return [], True
+
+
+def fail_unwritten(
+    state: State, scope: ir.Block, buffer: ir.Buffer,
+    makers: list[tuple[ir.Block, ir.BufferRegion]],
+) -> NoReturn:  # fmt: skip
+    """Refuse a copy of elements that blocks, or those before the scope, may not have written."""
+    makers = makers or written_before(state, scope, buffer)[0]
     names = " and ".join(f"block {maker.name}" for maker, _ in makers)
-    state.fail(f"{names} does not write every element of {makers[0][1].buffer.name} that the copy "
+    state.fail(f"{names} does not write every element of {buffer.name} that the copy "
                "would read", code="BW323",
                guilty=[state.tree.realize(maker) for maker, _ in makers],
                help="copy before the buffer is padded, or at another place")  # fmt: skip

@@ -34,7 +34,8 @@ class CacheRead(Primitive, frozen=True, eq=False):
         consumer_blocks: who reads the copy; default: every reader in the block's scope.
 
     Requires:
-    - blocks of the scope that write the buffer stand before the consumers (BW323);
+    - blocks of the scope that write the buffer stand before the consumers (BW323); in a scope
+      inside of another block, blocks before that one have written all that it states (BW323);
     - what is copied has been written: what the consumers read of the buffer, or, when producers and
       consumers share loops, what they read in one iteration of these (BW323);
     - consumers stand under the loops that the first of them shares with a producer, and do not

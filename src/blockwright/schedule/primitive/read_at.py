@@ -107,8 +107,10 @@ class ReadAt(Primitive, frozen=True, eq=False):
                   if order[b] < order[loop]]  # fmt: skip
         own = [(b, region_of(b.writes, buffer)) for b in makers]
         analyzer = state.analyzer(loop.body)
-        if not is_held(state, scope, fixed, box, own, needs, ir.const(True, "bool"), analyzer):
-            fail_unwritten(state, own)
+        if not is_held(
+            state, scope, buffer, fixed, box, own, needs, ir.const(True, "bool"), analyzer
+        ):
+            fail_unwritten(state, scope, buffer, own)
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         realize, made = box_block(state, name, cache, buffer, box, fixed)

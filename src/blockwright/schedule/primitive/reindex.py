@@ -306,7 +306,7 @@ def _require_readable(
     domains = {it.var: it.dom for it in block.iter_vars}
     beside = state.analyzer(outermost(state, block, scope))
     box = relax_region(region, domains, beside).region  # on the whole domain, visited or not
-    held = is_held(state, scope, [], box, own, [], ir.const(True, "bool"), beside)
+    held = is_held(state, scope, buffer, [], box, own, [], ir.const(True, "bool"), beside)
     stated = whole_box(state, scope, buffer, "read")
     if not held or not (makers or covers(stated, clip_box(box, buffer.shape, beside), beside)):
         state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "

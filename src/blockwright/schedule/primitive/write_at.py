@@ -104,8 +104,8 @@ class WriteAt(Primitive, frozen=True, eq=False):
         own = [(b, region_of(b.writes, buffer)) for b in makers]
         box = box_at(state, scope, fixed, own)
         analyzer = state.analyzer(loop.body)
-        if not is_held(state, scope, fixed, box, own, [], ir.const(True, "bool"), analyzer):
-            fail_unwritten(state, own)
+        if not is_held(state, scope, buffer, fixed, box, own, [], ir.const(True, "bool"), analyzer):
+            fail_unwritten(state, scope, buffer, own)
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         realize, made = box_block(state, name, buffer, cache, box, fixed)
