@@ -68,6 +68,8 @@ def test_two_iterators_on_one_loop_are_not_independent(extent: str) -> None:
         ("n * 4", "spatial(4, i // n)", "spatial(n, i % n)", "True"),
         ("18", "spatial(5, i // 4)", "spatial(4, i % 4)", "True"),  # the last row is shorter
         ("20", "spatial(5, i // 4)", "spatial(4, i % 4)", "i < 18"),
+        ("4 * n - 1", "spatial(4, (i + 1) // n)", "spatial(n, (i + 1) % n)", "True"),  # a prologue
+        ("4 * n - 2", "spatial(4, (i + 2) // n)", "spatial(n, (i + 2) % n)", "True"),
         ("16", "spatial(8, i // 4 + 2)", "spatial(9, i % 4 + 5)", "True"),
         ("16", "opaque(16, i)", "opaque(32, i * 2)", "True"),  # declared not to be looked at
     ],

@@ -164,10 +164,12 @@ class _Nest:
                      if any(ir.uses_var(v, f.loop_var) for _, v in group)]  # fmt: skip
             domains = {f.loop_var: self.domains[f.loop_var] for f in loops}
             values = [value for _, value in group]
+            parts = [s for value in values for s in _summands(value)]
             if any(
-                detect_iter_map(parts, domains, None, analyzer, "independent", pad=True).ok
-                for parts in (values, [s for value in values for s in _summands(value)])
-            ):
+                detect_iter_map(found, ranges, None, analyzer, "independent", pad=True).ok
+                for found, ranges in ((values, domains), (parts, domains),
+                                      _from_the_start(values, domains))
+            ):  # fmt: skip
                 continue
             why = self._missing_combination([it for it, _ in group], loops)
             if why is not None:
@@ -331,6 +333,24 @@ def _summands(value: ir.Expr) -> list[ir.Expr]:
     if isinstance(value, ir.Add):
         return [*_summands(value.a), *_summands(value.b)]
     return [] if isinstance(value, ir.IntImm) else [value]
+
+
+def _from_the_start(
+    values: list[ir.Expr], domains: dict[ir.Var, ir.Range]
+) -> tuple[list[ir.Expr], dict[ir.Var, ir.Range]]:
+    """Values with loops that also run through what was left out before them: `(f + 1) // n` and
+    `(f + 1) % n` miss the first pair, as a tile cut short misses its last ones."""
+    shift: dict[ir.Var, ir.Expr] = {}
+    ranges = dict(domains)
+    for var, domain in domains.items():
+        offsets = [ir.const_int(e.b) or 0 for v in values for e in ir.walk(v)
+                   if isinstance(e, ir.Add) and e.a is var]  # fmt: skip
+        offset = max(offsets, default=0)
+        if offset > 0 and ir.is_const_int(domain.min, 0):
+            shift[var] = ir.sub(var, ir.const(offset, var.type))
+            extent = ir.add(domain.extent, ir.const(offset, domain.extent.dtype))
+            ranges[var] = ir.Range(domain.min, extent)
+    return [ir.substitute(v, shift) for v in values], ranges
 
 
 def _depends_on_memory(value: ir.Expr) -> bool:
