@@ -5,20 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.schedule.refusals import COPY, Case, block, loop, require_refusal
+from tests.schedule.refusals import CHAIN, COPY, Case, block, loop, require_refusal
 
-LOOSE = """
-C = T.alloc_buffer((32, 32), "float32")
-for i, j in T.grid(32, 32):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = A[vi, vj] * 2.0
+PRODUCER, CONSUMER = CHAIN.split('\nfor i, j in T.grid(32, 32):\n    with T.block("B")')
+LOOSE = f"""{PRODUCER}
 C[0, 0] = T.float32(3)
 for i, j in T.grid(32, 32):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = C[vi, vj] + 1.0
-"""
+    with T.block("B"){CONSUMER}"""
 IN_PLACE = LOOSE.replace("C[vi, vj] = A[vi, vj]", "C[vi, vj] = C[vi, vj]")
 EPILOGUE = """
 C = T.alloc_buffer((32,), "float32")
