@@ -12,6 +12,7 @@ pytest.importorskip("islpy")
 
 from blockwright.support import OptionError
 from blockwright.verify import isl
+from blockwright.verify.isl import library
 
 
 class _Watched(isl.Context):
@@ -78,7 +79,7 @@ def test_a_context_lives_as_long_as_its_objects() -> None:
 def test_a_circle_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[int] = []
     gc.collect()
-    monkeypatch.setattr(isl, "free_context", freed.append)
+    monkeypatch.setattr(library, "free_context", freed.append)
     for _ in range(20):
         circle: list[object] = [context := isl.Context(), isl.Set("{ [i] }", context)]
         circle.append(circle)
@@ -89,8 +90,8 @@ def test_a_circle_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_installed_or_not_exported() -> None:
     with pytest.raises(OptionError, match="no_such_package") as caught:
-        isl.library("no_such_package")
+        library.load("no_such_package")
     assert caught.value.code == "BW926"
     with pytest.raises(OptionError, match="no_such_function") as caught:
-        isl.declared(ctypes.CDLL(None), "no_such_function", None)
+        library.declared(ctypes.CDLL(None), "no_such_function", None)
     assert caught.value.code == "BW926"

@@ -14,6 +14,7 @@ from blockwright.interp import Limit, interpret
 from blockwright.support import InterpretError
 from blockwright.verify import isl, proof, verify
 from blockwright.verify.budget import Budget, Meter, begin_step, metered, price
+from blockwright.verify.isl import library
 from blockwright.verify.tuples import Combination, require_laws
 from blockwright.verify.verdict import Exhausted
 from tests.verify.pairs import matmul, program, tiled
@@ -121,7 +122,7 @@ def test_nothing_of_a_verdict_stays(
     units: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(proof, "UNITS", units)
-    monkeypatch.setattr(isl, "ON_ERROR", 0)  # isl says on stderr what is wrong
+    monkeypatch.setattr(library, "ON_ERROR", 0)  # isl says on stderr what is wrong
     _judge(5)
     gc.collect()
     assert not [o for o in gc.get_objects() if type(o) is isl.Context]

@@ -1,173 +1,33 @@
-"""Integer sets and relations: what the proofs use of isl, freed when it is no more used.
-
-isl is a library in C. The package islpy brings it along, compiled into one file that exports its
-functions. They are called here without islpy's own classes: of each operand that isl takes, those
-leave some memory behind, and with it they keep the context alive, so that a process that proves
-much would grow for ever. Here objects are freed with their last reference, and a context after the
-last of its objects.
-
-Names are those of isl's functions: `a.intersect(b)` of two sets is `isl_set_intersect`. No call
-changes its operands.
-"""
+"""The objects: sets, relations and unions of them, and what dataflow analysis takes and gives."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char_p, c_int, c_uint, c_ulong, c_void_p
-from enum import IntEnum
-from functools import cache
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
+from ctypes import c_char_p, c_int, c_uint, c_void_p
 from typing import Any, ClassVar, Self, TypeVar
 
-from blockwright.support import OptionError
+from blockwright.verify.isl.library import (
+    ISL,
+    Context,
+    Dim,
+    answering,
+    declared,
+    free_text,
+    giving,
+)
 
-_HELP = 'pip install "blockwright[prove]"'
-
-
-class Error(Exception):
-    """A call failed.
-
-    Attributes:
-        spent: whether it ended at the limit of operations. Text is well formed when it is written,
-            so reading it fails for no other reason.
-    """
-
-    def __init__(self, why: str, spent: bool) -> None:
-        super().__init__(why)
-        self.spent = spent
-
-
-class Dim(IntEnum):
-    """Kinds of dimensions, as isl numbers them."""
-
-    PARAM = 1
-    OUT = 3
-    DIV = 4
-
-
-ON_ERROR = 1
-"""What isl does about errors: nothing but to fail; 0 is to write them to stderr as well."""
-_QUOTA = 6
-"""The kind of error of a call that ended at the limit of operations."""
-
-
-# --------------------------------------------------------------------------------------- functions
-def library(package: str = "islpy", module: str = "_isl") -> ctypes.PyDLL:
-    """The file that holds isl.
-
-    Raises:
-        OptionError: BW926 when the package is not installed, or brings no such file along.
-    """
-    spec = find_spec(package)
-    folders = None if spec is None else spec.submodule_search_locations
-    found = None if folders is None else PathFinder.find_spec(module, list(folders))
-    if found is None or found.origin is None:
-        raise OptionError(f"proofs need isl, which {package} brings along", code="BW926",
-                          help=_HELP)  # fmt: skip
-    return ctypes.PyDLL(found.origin)
-
-
-def declared(holder: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    """A function of a library.
-
-    Raises:
-        OptionError: BW926 when the library does not export it.
-    """
-    function = getattr(holder, name, None)
-    if function is None:
-        raise OptionError(f"the islpy that is installed does not export {name}", code="BW926",
-                          help=_HELP)  # fmt: skip
-    function.restype, function.argtypes = result, arguments
-    return function
-
-
-_ISL = library()
-
-
-@cache
-def _giving(name: str, operands: int) -> Any:
-    """A function of objects that gives an object, or text."""
-    return declared(_ISL, name, c_void_p, *[c_void_p] * operands)
-
-
-@cache
-def _answering(name: str, operands: int) -> Any:
-    """A function of objects that gives a number: less than 0 when it failed."""
-    return declared(_ISL, name, c_int, *[c_void_p] * operands)
-
-
-_free_text = declared(ctypes.CDLL(None), "free", None, c_void_p)
-free_context = declared(_ISL, "isl_ctx_free", None, c_void_p)
-_last_error = declared(_ISL, "isl_ctx_last_error", c_int, c_void_p)
-_last_message = declared(_ISL, "isl_ctx_last_error_msg", c_char_p, c_void_p)
-_reset_error = declared(_ISL, "isl_ctx_reset_error", None, c_void_p)
-_reset_operations = declared(_ISL, "isl_ctx_reset_operations", None, c_void_p)
-_set_max_operations = declared(_ISL, "isl_ctx_set_max_operations", None, c_void_p, c_ulong)
-_set_on_error = declared(_ISL, "isl_options_set_on_error", c_int, c_void_p, c_int)
-_alloc_context = declared(_ISL, "isl_ctx_alloc", c_void_p)
-_coordinate = declared(_ISL, "isl_point_get_coordinate_val", c_void_p, c_void_p, c_int, c_int)
-_read = {kind: declared(_ISL, f"isl_{kind}_read_from_str", c_void_p, c_void_p, c_char_p)
+_coordinate = declared(ISL, "isl_point_get_coordinate_val", c_void_p, c_void_p, c_int, c_int)
+_read = {kind: declared(ISL, f"isl_{kind}_read_from_str", c_void_p, c_void_p, c_char_p)
          for kind in ("set", "map")}  # fmt: skip
-_dimensions = {kind: declared(_ISL, f"isl_{kind}_dim", c_int, c_void_p, c_int)
+_dimensions = {kind: declared(ISL, f"isl_{kind}_dim", c_int, c_void_p, c_int)
                for kind in ("set", "basic_map")}  # fmt: skip
-_dimension = declared(_ISL, "isl_set_get_dim_name", c_char_p, c_void_p, c_int, c_uint)
-_tuple = declared(_ISL, "isl_map_get_tuple_name", c_char_p, c_void_p, c_int)
-_set_tuple = declared(_ISL, "isl_map_set_tuple_name", c_void_p, c_void_p, c_int, c_char_p)
-_items = {kind: declared(_ISL, f"isl_{kind}_get_at", c_void_p, c_void_p, c_int)
+_dimension = declared(ISL, "isl_set_get_dim_name", c_char_p, c_void_p, c_int, c_uint)
+_tuple = declared(ISL, "isl_map_get_tuple_name", c_char_p, c_void_p, c_int)
+_set_tuple = declared(ISL, "isl_map_set_tuple_name", c_void_p, c_void_p, c_int, c_char_p)
+_items = {kind: declared(ISL, f"isl_{kind}_get_at", c_void_p, c_void_p, c_int)
           for kind in ("map_list", "basic_map_list")}  # fmt: skip
 
 
-class Context:
-    """What the objects of a proof share: memory that isl keeps at hand, the count of operations.
-
-    Attributes:
-        users: itself and the objects that are alive; the last one frees it. (Those of one cycle are
-            finalized in any order: a reference from object to context would not be enough.)
-    """
-
-    __slots__ = ("pointer", "users")
-
-    def __init__(self) -> None:
-        self.pointer: int = _alloc_context()
-        self.users = 1
-        _set_on_error(self.pointer, ON_ERROR)
-
-    def leave(self) -> None:
-        """One user fewer."""
-        self.users -= 1
-        if not self.users:
-            free_context(self.pointer)
-
-    __del__ = leave
-
-    def set_max_operations(self, most: int) -> None:
-        """From this count on calls fail; 0 for no limit."""
-        _set_max_operations(self.pointer, most)
-
-    def reset_operations(self) -> None:
-        """Count from 0."""
-        _reset_operations(self.pointer)
-
-    def reaches(self, operations: int) -> bool:
-        """Whether there were as many operations, which becomes the limit: isl tells no number."""
-        self.set_max_operations(operations)
-        value = _giving("isl_val_zero", 1)(self.pointer)
-        if value is None:
-            _reset_error(self.pointer)
-            return True
-        _giving("isl_val_free", 1)(value)
-        return False
-
-    def failure(self, name: str) -> Error:
-        """What is said of a call that failed."""
-        spent = _last_error(self.pointer) == _QUOTA or name.endswith("read_from_str")
-        message: bytes = _last_message(self.pointer) or b"no reason given"
-        _reset_error(self.pointer)
-        return Error(f"{name}: {message.decode()}", spent)
-
-
-# ----------------------------------------------------------------------------------------- objects
 class _Object:
     """Something of isl; `kind` is what isl calls it."""
 
@@ -182,8 +42,8 @@ class _Object:
         super().__init_subclass__()
         if kind:
             cls.kind = kind
-            cls.free = _giving(f"isl_{kind}_free", 1)
-            cls.copied = _giving(f"isl_{kind}_copy", 1)
+            cls.free = giving(f"isl_{kind}_free", 1)
+            cls.copied = giving(f"isl_{kind}_copy", 1)
 
     def __del__(self) -> None:
         type(self).free(self.pointer)
@@ -199,12 +59,12 @@ class _Object:
     def _has(self, kind: type[_T], name: str) -> _T:
         """A part, of which isl gives a copy."""
         name = f"isl_{self.kind}_{name}"
-        return _made(kind, self.context, name, _giving(name, 1)(self.pointer))
+        return _made(kind, self.context, name, giving(name, 1)(self.pointer))
 
     def _counts(self, name: str, *others: _Object) -> int:
         """A number, or the answer to a question."""
         name = f"isl_{self.kind}_{name}"
-        function = _answering(name, 1 + len(others))
+        function = answering(name, 1 + len(others))
         found: int = function(self.pointer, *[o.pointer for o in others])
         if found < 0:
             raise self.context.failure(name)
@@ -219,7 +79,7 @@ _T = TypeVar("_T", bound=_Object)
 
 def _taking(kind: type[_T], name: str, *operands: _Object) -> _T:
     """The result of a function on copies, of which isl disposes."""
-    pointer = _giving(name, len(operands))(*[type(o).copied(o.pointer) for o in operands])
+    pointer = giving(name, len(operands))(*[type(o).copied(o.pointer) for o in operands])
     return _made(kind, operands[0].context, name, pointer)
 
 
@@ -238,11 +98,11 @@ def _made(kind: type[_T], context: Context, name: str, pointer: int | None) -> _
 
 
 def _text(context: Context, name: str, operand: int) -> str:
-    pointer = _giving(name, 1)(operand)
+    pointer = giving(name, 1)(operand)
     if pointer is None:
         raise context.failure(name)
     text = ctypes.string_at(pointer).decode()
-    _free_text(pointer)
+    free_text(pointer)
     return text
 
 
@@ -501,7 +361,6 @@ class _Pieces(_List, kind="basic_map_list"):
     __slots__ = ()
 
 
-# ---------------------------------------------------------------------------------------- dataflow
 class UnionFlow(_Object, kind="union_flow"):
     """What dataflow analysis has found."""
 
