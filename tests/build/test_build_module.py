@@ -187,3 +187,14 @@ def test_scheduled_or_not_programs_are_lowered() -> None:
     result = np.zeros_like(data)
     module["add_one"](data, result)
     assert np.array_equal(result, data + 1)
+
+
+def test_nothing_is_left_in_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    double = build(flat_scale("double", 2.0))
+    x, y = np.arange(5, dtype="float32"), np.zeros(5, "float32")
+    double(x, y)
+    assert y.tolist() == (2 * x).tolist()
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,6 @@ contents is spelt differently, with `/./` in place of `/`.
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
 import shutil
@@ -36,7 +35,7 @@ class Writable(Protocol):
 
 
 class Library:
-    """A loaded library. Attributes: `path` of its file, `module` (the FFI's module object)."""
+    """A loaded library. Attributes: `path` it came from, `module` (the FFI's module object)."""
 
     __slots__ = ("module", "path")
 
@@ -56,7 +55,6 @@ class Library:
 
 _seen: dict[str, list[tuple[int, int, int, int]]] = {}
 _counter = itertools.count()
-_directories: dict[int, str] = {}
 _memory_files: list[int] = []
 
 
@@ -68,18 +66,14 @@ def load_library(path: str | os.PathLike[str]) -> Library:
     return library
 
 
-def load_image(
-    image: ReadableBuffer | Writable,
-    name: str = "kernels",
-    directory: str | os.PathLike[str] | None = None,
-) -> Library:
-    """Loads a library from memory, through a private file.
+def load_image(image: ReadableBuffer | Writable, name: str = "kernels") -> Library:
+    """Loads a library from memory, through a private file that is gone when this returns: however
+    the process ends, and whoever it forks, nothing is left behind.
 
-    Arguments: `name` becomes part of the file's name, for profilers; `directory` keeps the file
-    there, else it goes to a temporary directory removed when the process ends.
+    Arguments: `name` becomes part of the file's name, for profilers.
     """
-    where = Path(directory) if directory is not None else _temporary_directory()
-    path = where / f"{name}-{os.getpid()}-{next(_counter)}.so"
+    directory = tempfile.mkdtemp(prefix="blockwright-")
+    path = Path(directory, f"{name}-{os.getpid()}-{next(_counter)}.so")
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "wb") as file:
             _write(image, file)
@@ -88,6 +82,8 @@ def load_image(
         # A directory mounted without permission to execute: memory needs none.
         if "failed to map segment" not in error.message:
             raise
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
     handle = os.memfd_create(name)
     with open(os.dup(handle), "wb") as file:
         _write(image, file)
@@ -100,20 +96,6 @@ def _write(image: ReadableBuffer | Writable, file: BinaryIO) -> None:
         image.write(file)
     else:
         file.write(image)
-
-
-def _temporary_directory() -> Path:
-    """This process' own directory; a child after fork makes its own."""
-    owner = os.getpid()
-    if owner not in _directories:
-        _directories[owner] = tempfile.mkdtemp(prefix="blockwright-")
-        atexit.register(_remove, owner, _directories[owner])
-    return Path(_directories[owner])
-
-
-def _remove(owner: int, path: str) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _fresh_name(file: Path) -> str:
