@@ -369,6 +369,25 @@ for k in range(3):
     assert codes(func) == ["BW240"]
 
 
+def test_races_in_the_last_member_of_another_axis_are_seen() -> None:
+    func = program(
+        """
+for b in T.thread_binding(4, thread="blockIdx.x"):
+    for t in T.thread_binding(32, thread="threadIdx.x"):
+        with T.block("copy"):
+            vb = T.axis.spatial(4, b)
+            T.where(1 <= b)
+            S[vb, 0] = A[vb, 0]
+        with T.block("B"):
+            vb, vt = T.axis.remap("SS", [b, t])
+            T.where(1 <= b)
+            B[vb, vt] = S[vb, 0]
+""",
+        allocate='S = T.alloc_buffer((32, 32), "float32", scope="shared")',
+    )
+    assert codes(func) == ["BW240"]
+
+
 def test_what_a_view_shows_is_touched_where_it_is() -> None:
     """On-chip memory that is read through a view outside of its kernel."""
     func = program("""

@@ -150,7 +150,8 @@ class _Loop:
     def _touched(self, known: Env, last: bool) -> dict[tuple[ir.Buffer, Place], dict[str, Visit]]:
         """Element → how it is surely touched and by which block, for one iteration.
 
-        `last`: whether the loops around are in their last iteration, else in their first one.
+        `last`: whether the loops around, and the other axes of the launch, are in their last
+            iteration, else in their first one.
         """
         found: dict[tuple[ir.Buffer, Place], dict[str, Visit]] = {}
         if self._followed is None:
@@ -197,7 +198,7 @@ class _Loop:
                 spans.append(Span(level.var, level.low, level.extent))
                 continue
             start, one = level.low, ir.const(1, level.low.dtype)
-            if last and not _same_launch(level, self.level):
+            if last:
                 start = ir.add(start, ir.sub(ir.maximum(level.extent, one), one))
             spans.append(Span(level.var, start, one))
         try:
@@ -223,7 +224,7 @@ class _Loop:
 
 
 def _same_launch(level: Level, loop: Level) -> bool:
-    """Another axis of the same launch: its first member stands for all."""
+    """Another axis of the same launch: its first and its last member stand for all."""
     return bool(level.tag and loop.tag) and level.stmt is not loop.stmt
 
 
