@@ -34,6 +34,9 @@ def block_access_regions(block: ir.Block, analyzer: Analyzer | None = None) -> R
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
     walker = _Walker(known, block)
+    for view in block.match_buffers:  # what they show may be chosen by elements
+        for rng in view.source.region:
+            walker.visit(rng)
     if block.init is not None:
         walker.visit(block.init)
     begun = set(walker.writes)

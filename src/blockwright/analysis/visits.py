@@ -149,6 +149,9 @@ class _Walker:
 def touches(visit: Visit) -> list[Touch]:
     """What the body of a block without inner blocks touches; not its initial value."""
     found: list[Touch] = []
+    starts = [rng.min for view in visit.block.match_buffers for rng in view.source.region]
+    for access, when in _loads(starts, (), visit):
+        found.append(_touch(access, "read", visit, (), when))
     _touch_stmt(visit.block.body, visit, (), (), found)
     return found
 

@@ -141,9 +141,10 @@ class _Moved(ir.Mutator):
     def rewrite_Block(self, node: ir.Block) -> Any:
         body = self(node.body)
         init = None if node.init is None else self(node.init)
-        if body is node.body and init is node.init:
+        views = tuple(map(self, node.match_buffers))  # what they show may be chosen by elements
+        if body is node.body and init is node.init and views == node.match_buffers:
             return node
-        new = with_signature(node.replace(body=body, init=init))
+        new = with_signature(node.replace(body=body, init=init, match_buffers=views))
         new = new.replace(reads=tuple(map(self._stated, new.reads)),
                           writes=tuple(map(self._stated, new.writes)))  # fmt: skip
         self.forward[node] = new
