@@ -22,6 +22,7 @@ _ROW_TILES = 16  # of a task: enough to hide its start, few enough to share work
 _TILES = 8  # register tiles that are compared
 _SHORTEST = 128  # steps of a piece of the reduction
 _EVEN = 0.9  # of the threads' time, that is worked in where panels are all that is shared out
+_TASKS = 4  # of a thread, where it has panels for its own
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
@@ -133,7 +134,14 @@ def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     """Every panel is used for all rows of a task before the next one is fetched, and the threads
     have panels of their own: each comes from memory once, while the other threads compute."""
     rows, columns = _tiles(product, tile)
-    return GemmPlan(rows, math.ceil(columns / target.num_threads), rows_inside=True)
+    share = math.ceil(columns / target.num_threads)
+    return GemmPlan(rows, _portion(share), rows_inside=True)
+
+
+def _portion(share: int) -> int:
+    """Panels of a task, of those that a thread has for its own: about a quarter, which the other
+    threads can take from one that the system does not run; each thread has as many tasks."""
+    return max(p for p in range(1, math.ceil(share / _TASKS) + 1) if share % p == 0)
 
 
 def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
@@ -143,12 +151,12 @@ def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan 
     """
     assert product.depth is not None
     _, columns = _tiles(product, tile)
-    panels = math.ceil(columns / target.num_threads)
-    if columns < _EVEN * panels * target.num_threads:
+    share = math.ceil(columns / target.num_threads)
+    if columns < _EVEN * share * target.num_threads:
         return None
     row = product.depth * product.bits // 8
     row_tiles = max(1, target.cache(2).size // 2 // row // tile.rows)
-    return GemmPlan(row_tiles, panels, rows_inside=True, bands=True)
+    return GemmPlan(row_tiles, _portion(share), rows_inside=True, bands=True)
 
 
 def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
