@@ -70,6 +70,7 @@ def test_two_iterators_on_one_loop_are_not_independent(extent: str) -> None:
         ("20", "spatial(5, i // 4)", "spatial(4, i % 4)", "i < 18"),
         ("4 * n - 1", "spatial(4, (i + 1) // n)", "spatial(n, (i + 1) % n)", "True"),  # a prologue
         ("4 * n - 2", "spatial(4, (i + 2) // n)", "spatial(n, (i + 2) % n)", "True"),
+        ("4 * n - n // 2", "spatial(5, (n // 2 + i) // n)", "spatial(n, (n // 2 + i) % n)", "True"),
         ("16", "spatial(8, i // 4 + 2)", "spatial(9, i % 4 + 5)", "True"),
         ("16", "opaque(16, i)", "opaque(32, i * 2)", "True"),  # declared not to be looked at
     ],
@@ -78,6 +79,11 @@ def test_quotients_and_remainders_are_independent(
     extent: str, v1: str, v2: str, condition: str
 ) -> None:
     assert codes(bound(extent, v1, v2, condition)) == []
+
+
+def test_quotients_and_remainders_of_every_third_are_not() -> None:
+    func = bound("16", "spatial(12, (3 * i + 1) // 4)", "spatial(4, (3 * i + 1) % 4)")
+    assert codes(func) == ["BW233"]
 
 
 def test_rows_that_overlap_are_independent_of_a_tile_cut_short() -> None:

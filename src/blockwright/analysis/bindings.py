@@ -168,7 +168,7 @@ class _Nest:
             if any(
                 detect_iter_map(found, ranges, None, analyzer, "independent", pad=True).ok
                 for found, ranges in ((values, domains), (parts, domains),
-                                      _from_the_start(values, domains))
+                                      _of_dividends(values, domains, analyzer))
             ):  # fmt: skip
                 continue
             why = self._missing_combination([it for it, _ in group], loops)
@@ -335,22 +335,49 @@ def _summands(value: ir.Expr) -> list[ir.Expr]:
     return [] if isinstance(value, ir.IntImm) else [value]
 
 
-def _from_the_start(
-    values: list[ir.Expr], domains: dict[ir.Var, ir.Range]
+def _of_dividends(
+    values: list[ir.Expr], domains: dict[ir.Var, ir.Range], analyzer: Analyzer
 ) -> tuple[list[ir.Expr], dict[ir.Var, ir.Range]]:
-    """Values with loops that also run through what was left out before them: `(f + 1) // n` and
-    `(f + 1) % n` miss the first pair, as a tile cut short misses its last ones."""
-    shift: dict[ir.Var, ir.Expr] = {}
+    """Values in terms of what they divide, where that runs through consecutive numbers:
+    `(x + f) // n` and `(x + f) % n` miss the first pairs, as a tile cut short misses its last."""
     ranges = dict(domains)
-    for var, domain in domains.items():
-        offsets = [ir.const_int(e.b) or 0 for v in values for e in ir.walk(v)
-                   if isinstance(e, ir.Add) and e.a is var]  # fmt: skip
-        offset = max(offsets, default=0)
-        if offset > 0 and ir.is_const_int(domain.min, 0):
-            shift[var] = ir.sub(var, ir.const(offset, var.type))
-            extent = ir.add(domain.extent, ir.const(offset, domain.extent.dtype))
-            ranges[var] = ir.Range(domain.min, extent)
-    return [ir.substitute(v, shift) for v in values], ranges
+    for dividend in _dividends(values, domains):
+        whole = ir.Var("dividend", dividend.dtype)
+        found = [_with(v, dividend, whole) for v in values]
+        inside = {v: r for v, r in ranges.items() if ir.uses_var(dividend, v)}
+        if any(ir.uses_var(v, set(inside)) for v in found):
+            continue
+        if detect_iter_map([dividend], inside, None, analyzer, pad=True).ok:
+            values = found
+            ranges = {v: r for v, r in ranges.items() if v not in inside}
+            zero = ir.const(0, whole.dtype)
+            ranges[whole] = ir.Range(zero, ir.Var("dividends", whole.dtype))
+    return values, ranges
+
+
+def _dividends(values: list[ir.Expr], domains: dict[ir.Var, ir.Range]) -> list[ir.Expr]:
+    """What is divided and runs with a loop, each once."""
+    found: list[ir.Expr] = []
+    for value in values:
+        for node in ir.walk(value):
+            if not isinstance(node, ir.FloorDiv | ir.FloorMod) or isinstance(node.a, ir.Var):
+                continue
+            known = any(ir.structural_equal(node.a, other) for other in found)
+            if ir.uses_var(node.a, set(domains)) and not known:
+                found.append(node.a)
+    return found
+
+
+def _with(value: ir.Expr, part: ir.Expr, new: ir.Expr) -> ir.Expr:
+    """The value with `new` in place of a part of it."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        divides = isinstance(node, ir.FloorDiv | ir.FloorMod)
+        if divides and ir.structural_equal(node.a, part):
+            return node.replace(a=new)
+        return None
+
+    return ir.rewrite_bottom_up(value, change)
 
 
 def _depends_on_memory(value: ir.Expr) -> bool:
