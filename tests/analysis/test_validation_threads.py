@@ -236,6 +236,34 @@ def test_threads_see_what_their_memory_shares(scope: str, index: str, expected: 
     assert codes(func, GPU) == expected
 
 
+@pytest.mark.parametrize(
+    ("reader", "expected"),
+    [
+        ('t in T.thread_binding(32, thread="threadIdx.x")', []),
+        ('t in T.thread_binding(32, thread="threadIdx.y")', ["BW238"]),
+        ("t in range(32)", ["BW238"]),  # every thread reads what all of them wrote
+    ],
+)
+def test_what_runs_on_all_threads_of_an_axis_sees_one_copy(
+    reader: str, expected: list[str]
+) -> None:
+    func = program(
+        f"""
+for b in T.thread_binding(32, thread="blockIdx.x"):
+    for t in T.thread_binding(32, thread="threadIdx.x"):
+        with T.block("L"):
+            vb, vt = T.axis.remap("SS", [b, t])
+            L[vb, vt] = A[vb, vt]
+    for {reader}:
+        with T.block("B"):
+            vb, vt = T.axis.remap("SS", [b, t])
+            B[vb, vt] = L[vb, vt]
+""",
+        allocate='L = T.alloc_buffer((32, 32), "float32", scope="local")',
+    )
+    assert codes(func) == expected
+
+
 @pytest.mark.parametrize("scope", ["shared", "global"])
 def test_blocks_do_not_see_each_other(scope: str) -> None:
     text = KERNEL.format(blocks=4, threads=32, others=32)

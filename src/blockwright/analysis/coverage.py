@@ -108,6 +108,7 @@ class _Read:
     ) -> None:  # fmt: skip
         self.func, self.visit, self.touch = func, visit, touch
         self.writers, self.analyzer = writers, analyzer
+        self.path = (*visit.path, *self._axes_of_writers())
 
     def check(self) -> Problem | None:
         name, reader = self.touch.buffer.name, self.visit.block.name
@@ -132,6 +133,17 @@ class _Read:
             "let the producer write all that is read, before it is read and in every iteration of "
             "the loops they share",
         )  # fmt: skip
+
+    def _axes_of_writers(self) -> list[Level]:
+        """Axes that writers share out among threads with copies of their own and the reader does
+        not: all threads along them read."""
+        found: dict[ir.Var, Level] = {}
+        for writer in self.writers:
+            if writer.visit.kernel is not None and writer.visit.kernel is self.visit.kernel:
+                found |= {level.var: level for level in writer.visit.path
+                          if level.tag and not shares(self.touch.buffer.scope, level.tag)}
+        return [level for var, level in found.items()
+                if all(mine.var is not var for mine in self.visit.path)]  # fmt: skip
 
     # ------------------------------------------------------------------ counterexamples
     def _refuted(self, everyone: bool = False, alone: bool = False) -> str | None:
@@ -165,11 +177,11 @@ class _Read:
     def _instances(self, sizes: Env, first: set[ir.Var]) -> Instances:
         """Instances of the read that happen in the first iteration of the shared loops."""
         spans: list[Span] = []
-        for level in self.visit.path:
+        for level in self.path:
             span = level.span
             if level.var in first:
                 span = span._replace(extent=ir.const(1, span.low.dtype))
-                if np.any(value_of(level.extent, {**sizes, **_starts(self.visit.path)}) < 1):
+                if np.any(value_of(level.extent, {**sizes, **_starts(self.path)}) < 1):
                     raise Unknown
             spans.append(span)
         rows = instances([*spans, *self.touch.spans], sizes)
@@ -212,7 +224,7 @@ class _Read:
 
     def _box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
         """What a writer has at most written, in terms of what it has in common with the reader."""
-        fixed = {level.var for level in self.visit.path
+        fixed = {level.var for level in self.path
                  if self._in_step(level, writer, everyone, alone)}  # fmt: skip
         domains = {level.var: ir.Range(level.low, level.extent) for level in writer.visit.path
                    if level.var not in fixed}  # fmt: skip
@@ -222,7 +234,7 @@ class _Read:
         guards = ir.all_of(writer.visit.guards)
         predicate = None if ir.is_const_int(guards) else guards
         known = self.analyzer.copy()
-        for level in self.visit.path:
+        for level in self.path:
             if level.var in fixed:
                 known.bind(level.var, ir.Range(level.low, level.extent))
         return relax_region(region, domains, known, predicate).region
