@@ -13,6 +13,7 @@ from blockwright import ir
 from blockwright.analysis import check_well_formed
 from blockwright.build import build
 from blockwright.rules import RULES, RuleResult, apply_rules
+from blockwright.rules.entry import chosen_at_entry
 from blockwright.schedule import RECORDS, Schedule, Trace
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
@@ -32,12 +33,19 @@ def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> RuleResult
     assert result.rule == rule, (result.rule, result.note)
     assert "gave up" not in result.note
     check_well_formed(result.func)
-    again = Schedule(func)
-    again.replay(from_json(result.trace, func))
-    ir.assert_structural_equal(again.func, result.func)
+    usual, *others = (replayed(func, t) for t in (result.trace, *(t for _, t in result.variants)))
+    conditions = [when for when, _ in result.variants]
+    again = chosen_at_entry(usual, list(zip(conditions, others, strict=True)))
+    ir.assert_structural_equal(again, result.func)
     for given in sizes:
         assert_same_meaning(func, result.func, sizes=given)
     return result
+
+
+def replayed(func: ir.PrimFunc, trace: Trace) -> ir.PrimFunc:
+    sch = Schedule(func)
+    sch.replay(from_json(trace, func))
+    return sch.func
 
 
 def from_json(trace: Trace, func: ir.PrimFunc) -> Trace:

@@ -90,7 +90,7 @@ def test_so_it_does_for_rows_of_unknown_number() -> None:
     plan = gemm_plan(TWO, cold, tile)
     assert plan.bands
     assert plan.rows_inside
-    assert math.ceil(3072 / tile.columns / plan.panels) == 2 * 4
+    assert math.ceil(3072 / tile.columns / plan.panels) == 2 * 8
     band = plan.row_tiles * tile.rows * cold.row_step
     assert TWO.cache(2).size / 4 < band <= TWO.cache(2).size / 2
 

@@ -100,6 +100,9 @@ class CompiledModel(Executable):
                 func = module[name]
                 parts.append(f"# {name}: rule {func.attrs.get('schedule_rule')}")
                 parts.append(trace.as_python())
+                for when, other in self.context.variants.get(name, ()):
+                    parts.append(f"# where {when!r}:")
+                    parts.append(other.as_python())
                 parts.append(func.script())
         if not parts:
             known = ", ".join(self.context.traces)

@@ -5,7 +5,7 @@ One call, `i32 @bw_parallel_for(ptr fn, ptr ctx, i64 num_tasks)`, runs tasks 0..
 through the FFI moves to the calling thread), after which remaining tasks are skipped.
 `i32 @bw_num_threads()` tells how many threads a call may use.
 
-- Each thread owns a contiguous share of the tasks, in up to four chunks; a thread that has
+- Each thread owns a contiguous share of the tasks, in up to eight chunks; a thread that has
   finished its share takes chunks of others. The caller takes part and waits only for threads that
   have joined, so one that the system has not scheduled yet delays nobody. One that has joined and
   lost its processor to another program is moved to the caller's, which the caller has no use for.

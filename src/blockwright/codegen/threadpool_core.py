@@ -172,8 +172,8 @@ share:
   %more = icmp ult i64 %s, %rem
   %extra = zext i1 %more to i64
   %size = add i64 %base, %extra
-  %round = add i64 %size, 3
-  %chunk = lshr i64 %round, 2
+  %round = add i64 %size, 7
+  %chunk = lshr i64 %round, 3
   %counter = getelementptr [8 x i64], ptr @bw.tp.next, i64 %s
   br label %look
 look:

@@ -104,14 +104,18 @@ class Reader:
         return []
 
     def _choice(self, stmt: ir.IfThenElse) -> list[Loop | Step]:
-        """Both sides, each as often as its condition lets it."""
-        share = self._holds(stmt.condition)
-        nodes = self._statement(stmt.then_case)
-        other = [] if stmt.else_case is None else self._statement(stmt.else_case)
-        for side, often in ((nodes, share), (other, 1 - share if share < 1 else 1.0)):
-            for step, _ in steps(side):
+        """Both sides, each as often as its condition lets it, as far as that is known."""
+        share = self._share(stmt.condition)
+        holds, fails = (1.0, 1.0) if share is None else (share, 1 - share)
+        nodes: list[Loop | Step] = []
+        for side, often in ((stmt.then_case, holds), (stmt.else_case, fails)):
+            if side is None or not often:
+                continue
+            made = self._statement(side)
+            for step, _ in steps(made):
                 step.share *= often
-        return nodes + other
+            nodes += made
+        return nodes
 
     def _for(self, stmt: ir.For) -> list[Loop | Step]:
         first = form_of(stmt.min, self._known)
@@ -172,19 +176,26 @@ class Reader:
         return nodes
 
     def _holds(self, condition: ir.Expr) -> float:
+        """How often a condition holds; always, where nothing is known."""
+        share = self._share(condition)
+        return 1.0 if share is None else share
+
+    def _share(self, condition: ir.Expr) -> float | None:
         """How often a condition holds, its sides being as likely to be anywhere in their range."""
         if isinstance(condition, ir.And):
             return self._holds(condition.a) * self._holds(condition.b)
         if isinstance(condition, ir.GT | ir.GE):
-            return self._holds(ir.LT(condition.b, condition.a))
+            kind = ir.LT if isinstance(condition, ir.GT) else ir.LE
+            return self._share(kind(condition.b, condition.a))
         if not isinstance(condition, ir.LT | ir.LE):
-            return 1.0
+            return None
         a, b = (form_of(side, self._known) for side in (condition.a, condition.b))
         gap = add(a, b, -1)
         if gap.scattered:
-            return 1.0
+            return None
         values = gap.high() - gap.low() + 1
-        return min(1.0, max(0.0, -gap.low() / values))
+        fewer = isinstance(condition, ir.LT)
+        return min(1.0, max(0.0, (1 - fewer - gap.low()) / values))
 
     def _store(self, stmt: ir.BufferStore) -> Step:
         step = self._step([stmt.value, *stmt.indices], stmt.value, stmt)

@@ -109,8 +109,13 @@ class _Place(Analysed, Statements):
                         return None
                     return stmt.replace(body=self._sink(node, stmt.body))
             case S.IfThenElse():
-                if stmt.else_case is not None or mentions(stmt.condition, buffer):
+                other = stmt.else_case
+                if mentions(stmt.condition, buffer):
                     return None
+                if other is not None and mentions(other, buffer):
+                    if mentions(stmt.then_case, buffer):
+                        return None
+                    return stmt.replace(else_case=self._sink(node, other))
                 with self.analyzer.assume(stable(stmt.condition)):
                     return stmt.replace(then_case=self._sink(node, stmt.then_case))
             case S.LetStmt():

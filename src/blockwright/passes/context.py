@@ -22,6 +22,8 @@ class PassContext:
         options: option name → value (`effort`, `sanitize`, …).
         instruments: called after every pass with (name, module before, module after).
         traces: kernel name → schedule trace, filled by the scheduling stage.
+        variants: kernel name → conditions on its sizes, each with the trace of the schedule that
+            runs where it is the first that holds; else the one of `traces` does.
         notes: what passes want the user to know, such as a kernel scheduled by the fallback rule.
         decisions: pass name → what it decided, a line for each decision; `show` gives them.
         timings: pass name → seconds.
@@ -40,6 +42,7 @@ class PassContext:
         self.options: dict[str, Any] = dict(options or {})
         self.instruments = list(instruments)
         self.traces: dict[str, Any] = {}
+        self.variants: dict[str, tuple[tuple[ir.Expr, Any], ...]] = {}
         self.notes: list[str] = []
         self.decisions: dict[str, list[str]] = {}
         self.timings: dict[str, float] = {}

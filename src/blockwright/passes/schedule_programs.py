@@ -3,7 +3,8 @@
 Before:  natural loop nests, one per block
 After:   tiled, packed, vectorised, parallel loops; the trace of each is kept in the context
 
-The first rule that takes a program wins; the fallback takes what no other wants and says so. A
+The first rule that takes a program wins; the fallback takes what no other wants and says so. Where
+sizes decide which schedule is best, a rule makes several, and calls choose (`rules.entry`). A
 program knows by its attribute `tir.constant_params` which parameters are constants at every call:
 what only packs them costs nothing, because `lift_packing` moves it to compile time. Where one call
 of the module reads more constants than the last cache holds, `tir.cold_params` says that they come
@@ -42,6 +43,8 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         attrs |= {"tir.is_scheduled": True, "schedule_rule": result.rule}
         functions[name] = result.func.replace(attrs=attrs)
         ctx.traces[name] = result.trace
+        if result.variants:
+            ctx.variants[name] = result.variants
         if result.note:
             ctx.notes.append(f"{name}: {result.note}")
         ctx.progress("schedule", done + 1, len(pending))

@@ -11,11 +11,13 @@ before, when the windows of the contraction overlap.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis.facts import symbol_facts
 from blockwright.rules.contraction import (
     Canonical,
     canonicalize,
@@ -39,7 +41,8 @@ from blockwright.rules.facts import (
 from blockwright.rules.gemm_plan import Product, gemm_plan, gemm_tile
 from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
-from blockwright.rules.rule import Rule
+from blockwright.rules.rule import Rule, Variant
+from blockwright.rules.tiles import RegisterTile, RowTile, row_tiles
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -68,19 +71,51 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, passing: Passing | None = None) -> None:
     before, products, behind = parts(sch)
     kept = inline_producers(sch, before, products)
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
-        contract(sch, products[0], behind[-1], target)
+        contract(sch, products[0], behind[-1], target, passing)
     else:
         kept += inline_where(sch, behind)
         for block in products:
-            contract(sch, block, None, target)
+            contract(sch, block, None, target, passing)
     for handle in kept:
         spread(sch, [handle], target)
+
+
+def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+    """For a number of rows that calls decide: other register tiles where these waste less of the
+    last one, all on the same panels."""
+    products = [(b, f) for b in leaf_blocks(func) if (f := contraction_of(b)) is not None]
+    block, facts = products[0]
+    product = _product(block, facts, is_cold(func, facts.b))
+    if len(products) > 1 or product.rows is not None or product.columns is None:
+        return []
+    rows: ir.Expr = ir.const(1, "int64")
+    for position in facts.m:
+        rows = rows * block.iter_vars[position].dom.extent
+    least = symbol_facts(func).const_bounds(rows)[0] or 1
+    usual = gemm_tile(target, product)
+    first, *others = row_tiles(
+        target, usual, least, product.columns, product.bits, max(1, product.row_step)
+    )
+    found: list[Variant] = []
+    for k, one in enumerate(others):
+        here = _passed(rows, one)
+        better: ir.Expr = ir.LT(here, _passed(rows, first))
+        for other in others[k + 1 :]:
+            better = ir.And(better, ir.LE(here, _passed(rows, other)))
+        passing = Passing(one.tile, usual.columns)
+        found.append(Variant(better, functools.partial(apply, passing=passing)))
+    return found
+
+
+def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
+    """What it costs to pass that many rows in tiles of one height."""
+    return ir.floordiv(rows + (one.tile.rows - 1), one.tile.rows) * one.cost
 
 
 def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
@@ -108,7 +143,17 @@ def inline_producers(
     return kept
 
 
-def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target) -> None:
+class Passing(msgspec.Struct, frozen=True):
+    """A register tile, and the columns of the panels that it passes."""
+
+    tile: RegisterTile
+    panel: int
+
+
+def contract(
+    sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target,
+    passing: Passing | None = None,
+) -> None:  # fmt: skip
     """Schedule one contraction at the root, with the block behind it if there is one."""
     facts = contraction_of(node(sch, block))
     if facts is None:
@@ -116,8 +161,10 @@ def contract(sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target
                             help="keep a copy of one operand: cache_read of it before the rule, or "
                             "schedule the program by the fallback rule")  # fmt: skip
     product = _product(node(sch, block), facts, is_cold(sch.func, facts.b))
-    chosen = gemm_tile(target, product)
-    form = canonicalize(sch, block, tail, target, tile=chosen)
+    if passing is None:
+        tile = gemm_tile(target, product)
+        passing = Passing(tile, tile.columns)
+    form = canonicalize(sch, block, tail, target, tile=passing.tile, panel=passing.panel)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
@@ -224,4 +271,4 @@ def pack(sch: Schedule, form: Canonical, batch: int) -> None:
     sch.parallel(panel)
 
 
-RULE = Rule("gemm", refuses, apply)
+RULE = Rule("gemm", refuses, apply, variants)

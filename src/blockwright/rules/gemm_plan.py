@@ -22,7 +22,7 @@ _ROW_TILES = 16  # of a task: enough to hide its start, few enough to share work
 _TILES = 8  # register tiles that are compared
 _SHORTEST = 128  # steps of a piece of the reduction
 _EVEN = 0.9  # of the threads' time, that is worked in where panels are all that is shared out
-_TASKS = 4  # of a thread, where it has panels for its own
+_TASKS = 8  # of a thread, where it has panels for its own
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
@@ -139,7 +139,7 @@ def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
 
 
 def _portion(share: int) -> int:
-    """Panels of a task, of those that a thread has for its own: about a quarter, which the other
+    """Panels of a task, of those that a thread has for its own: about an eighth, which the other
     threads can take from one that the system does not run; each thread has as many tasks."""
     return max(p for p in range(1, math.ceil(share / _TASKS) + 1) if share % p == 0)
 

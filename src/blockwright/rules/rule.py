@@ -12,10 +12,22 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from blockwright import ir
+from blockwright.rules.entry import chosen_at_entry
 from blockwright.rules.facts import has_empty_axis
 from blockwright.schedule import Schedule, Trace
 from blockwright.support import ScheduleError
 from blockwright.target import Target
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """Another schedule of a program, for some of its sizes: `when`, a condition on them."""
+
+    when: ir.Expr
+    apply: Callable[[Schedule, Target], None]
+
+
+def _none(func: ir.PrimFunc, target: Target) -> Sequence[Variant]:
+    return ()
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -25,22 +37,33 @@ class Rule(msgspec.Struct, frozen=True):
         name: for traces, notes and `disabled_rules`.
         refuses: reason why the program is not this rule's business; "" when it is.
         apply: schedules the program in place.
+        variants: other schedules for some sizes, the first of which that applies is taken when the
+            program is called; `apply` makes the one for all others.
         note: what to tell the user when the rule was used; "" for nothing.
     """
 
     name: str
     refuses: Callable[[ir.PrimFunc, Target], str]
     apply: Callable[[Schedule, Target], None]
+    variants: Callable[[ir.PrimFunc, Target], Sequence[Variant]] = _none
     note: str = ""
 
 
 class RuleResult(msgspec.Struct, frozen=True):
-    """A scheduled program: the rule that made it, its trace, and what the user should know."""
+    """A scheduled program.
+
+    Attributes:
+        rule: that made it.
+        trace: of the schedule for all sizes that no variant is for.
+        note: what the user should know.
+        variants: conditions on sizes, and the traces of the schedules for these.
+    """
 
     func: ir.PrimFunc
     rule: str
     trace: Trace
     note: str = ""
+    variants: tuple[tuple[ir.Expr, Trace], ...] = ()
 
 
 def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleResult:
@@ -56,13 +79,19 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
         if rule.refuses(func, target):
             continue
         sch = Schedule(func)
+        others: list[tuple[ir.Expr, Schedule]] = []
         try:
             rule.apply(sch, target)
+            for variant in rule.variants(func, target):
+                others.append((variant.when, Schedule(func)))
+                variant.apply(others[-1][1], target)
         except ScheduleError as error:
             reason = error.message.splitlines()[0]
             notes.append(f"rule {rule.name} gave up: [{error.code}] {reason}")
             continue
         notes += [rule.note] if rule.note else []
-        return RuleResult(sch.func, rule.name, sch.trace, "; ".join(notes))
+        made = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
+        traces = tuple((when, other.trace) for when, other in others)
+        return RuleResult(made, rule.name, sch.trace, "; ".join(notes), traces)
     sch = Schedule(func)
     return RuleResult(sch.func, "unscheduled", sch.trace, "; ".join(notes) or "no rule applies")

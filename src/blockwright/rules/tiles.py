@@ -12,6 +12,11 @@ from blockwright.target import Core, Target
 _MOST_VECTORS = 6  # in a row of accumulators
 _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 _ROW_NUMBERS = range(16, 513)  # that are likely where rows are unknown
+_FEWEST = 8  # rows, from which on products are no matter of how fast the matrix can be read
+_ROW_TILES = 4  # that are chosen from when a product is called
+_BETTER = 0.95  # of the time, that a tile for some numbers of rows must take: less is model's error
+_WORTH = 0.003  # of the time, over all numbers of rows, that pays for the code of one more
+_UNIT = 1000  # in which costs of tiles are whole numbers
 _LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
 
 
@@ -144,6 +149,59 @@ def register_tiles(
             found.append((score, tile))
     found.sort(key=lambda entry: -entry[0])
     return [tile for _, tile in found]
+
+
+class RowTile(msgspec.Struct, frozen=True):
+    """A register tile for some numbers of rows, and what it costs to pass one, for each column."""
+
+    tile: RegisterTile
+    cost: int
+
+    def of(self, rows: int) -> int:
+        """What it costs to pass this many rows."""
+        return math.ceil(rows / self.tile.rows) * self.cost
+
+
+def row_tiles(
+    target: Target, usual: RegisterTile, least: int, columns: int | None, bits: int = 32,
+    row_bytes: int = 1,
+) -> list[RowTile]:  # fmt: skip
+    """The usual tile for an unknown number of rows, then those that some numbers are better
+    passed in, each worth the code that it takes.
+
+    Few rows fall into tiles of one height well and of another badly. All tiles pass the same
+    panels, so their columns divide those of the usual one. `least` is the least number of rows.
+    """
+    lanes = max(1, target.vector_bits // bits)
+
+    def speed(tile: RegisterTile) -> float:
+        vectors = tile.columns / lanes
+        return _efficiency(target.core, tile.rows, vectors) - _load_loss(
+            target.core, tile.rows, vectors
+        )
+
+    def passed(tile: RegisterTile, better: float = 1.0) -> RowTile:
+        return RowTile(tile, round(_UNIT * tile.rows / speed(tile) / better))
+
+    numbers = range(max(_FEWEST, least), _ROW_NUMBERS.stop)
+    found = [passed(usual)]
+    others = [
+        passed(tile, _BETTER)
+        for tile in register_tiles(target, None, columns, bits, row_bytes)
+        if usual.columns % tile.columns == 0 and tile != usual and speed(tile) > speed(usual) / 2
+    ]
+    while others and len(found) < _ROW_TILES:
+        now = {rows: min(one.of(rows) for one in found) for rows in numbers}
+
+        def gain(other: RowTile, now: dict[int, int] = now) -> float:
+            saved = (max(0.0, 1 - other.of(rows) / cost) / rows for rows, cost in now.items())
+            return sum(saved) / max(1e-9, sum(1 / rows for rows in now))
+
+        best = max(others, key=gain)
+        if gain(best) < _WORTH:
+            break
+        found.append(best)
+    return found
 
 
 def predicted_share(

@@ -1,0 +1,84 @@
+"""Several schedules of one program in one function, chosen from when it is called.
+
+Before:  f1: W_packed = W; out = …      f2: W_packed = W; out = … otherwise
+After:   f:  W_packed = W
+             if n < 9: out = …
+             else:     out = … otherwise
+
+What only packs a parameter, and all do alike, is done once, before: `lift_packing` finds it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.schedule.renew import copied
+
+
+def chosen_at_entry(
+    usual: ir.PrimFunc, others: Sequence[tuple[ir.Expr, ir.PrimFunc]]
+) -> ir.PrimFunc:
+    """One function that runs the first of `others` whose condition on sizes holds, else `usual`.
+
+    All are schedules of one program: they have the same parameters.
+    """
+    if not others:
+        return usual
+    stmts = _statements(usual)
+    packing = [s for s in stmts if _packed(usual, s) is not None]
+    body = ir.seq([s for s in stmts if s not in packing])
+    buffers = list(usual.root.alloc_buffers)
+    for when, other in reversed(others):
+        own: list[ir.Stmt] = []
+        renamed: dict[ir.Buffer, ir.Buffer] = {}
+        for stmt in _statements(other):
+            twin = next((s for s in packing if _alike(usual, s, other, stmt)), None)
+            if twin is None:
+                own.append(stmt)
+                continue
+            mine, theirs = _packed(usual, twin), _packed(other, stmt)
+            assert mine is not None
+            assert theirs is not None
+            renamed[theirs] = mine
+        case = copied(ir.substitute(ir.seq(own), renamed))
+        body = ir.IfThenElse(when, case, body)
+        buffers += [b for b in other.root.alloc_buffers if b not in renamed and b not in buffers]
+    root = usual.root.replace(body=ir.seq([*packing, body]), alloc_buffers=tuple(buffers))
+    return usual.replace(body=usual.body.replace(block=root))
+
+
+def _statements(func: ir.PrimFunc) -> list[ir.Stmt]:
+    body = func.root.body
+    return list(body.seq) if isinstance(body, ir.SeqStmt) else [body]
+
+
+def _packed(func: ir.PrimFunc, stmt: ir.Stmt) -> ir.Buffer | None:
+    """The buffer that a statement makes of one parameter alone, if that is all it does."""
+    reads = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
+    writes = {n.buffer for n in ir.collect(stmt, ir.BufferStore)}
+    plain = all(not block.match_buffers for block in ir.blocks(stmt))
+    if not plain or len(reads) != 1 or len(writes) != 1 or not reads <= set(func.buffers):
+        return None
+    (made,) = writes
+    return made if made in func.root.alloc_buffers else None
+
+
+def _alike(usual: ir.PrimFunc, mine: ir.Stmt, other: ir.PrimFunc, theirs: ir.Stmt) -> bool:
+    """Whether two statements pack a parameter in the same way."""
+    made = _packed(other, theirs)
+    if made is None:
+        return False
+    first, second = (_closed(f, s) for f, s in ((usual, mine), (other, theirs)))
+    return ir.structural_equal(first, second)
+
+
+def _closed(func: ir.PrimFunc, stmt: ir.Stmt) -> ir.PrimFunc:
+    """The statement as a function of what it reads and writes."""
+    made = _packed(func, stmt)
+    assert made is not None
+    (source,) = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
+    handles = tuple(ir.Var(name, ir.dtype_of("handle")) for name in ("source", "packed"))
+    root = ir.Block("root", (), (), (), stmt)
+    body = ir.BlockRealize((), ir.const(True, "bool"), root)
+    return ir.PrimFunc(handles, tuple(zip(handles, (source, made), strict=True)), body, {})

@@ -1,0 +1,37 @@
+"""A program that chooses by its sizes how to go on is proved where each choice alone is.
+
+    make a                               make a                make a
+    if n < 9:                    →       b from a      and     b from a another way
+        b from a
+    else:
+        b from a another way
+
+For given sizes it runs one of the programs without a condition. The condition is not made use of:
+where a part is right only under it, the program has to be proved as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blockwright import ir
+
+
+def choices(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
+    """The programs, one of which runs; the function itself where it does not choose at its end."""
+    if not isinstance(func.body, ir.BlockRealize):
+        yield func
+        return
+    stmts = list(func.root.body.seq) if isinstance(func.root.body, ir.SeqStmt) else [func.root.body]
+    last = stmts.pop()
+    if not isinstance(last, ir.IfThenElse) or not _is_of_sizes(last.condition):
+        yield func
+        return
+    for case in (last.then_case, last.else_case):
+        body = ir.seq([*stmts, ir.Evaluate(ir.const(0, "int32")) if case is None else case])
+        root = func.root.replace(body=body)
+        yield from choices(func.replace(body=func.body.replace(block=root)))
+
+
+def _is_of_sizes(condition: ir.Expr) -> bool:
+    return not any(isinstance(n, ir.BufferLoad | ir.Call) for n in ir.walk(condition))

@@ -1,0 +1,95 @@
+"""Products of unknown rows: register tiles that calls choose from, all on one packed matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.rules import CONSTANT_PARAMS, apply_rules
+from blockwright.rules.tiles import choose_register_tile, row_tiles
+from blockwright.script.compute import Program
+from blockwright.target import Target
+from blockwright.testing import assert_same_meaning
+
+WIDE = Target("x86-64-v4", num_threads=2)
+N = ir.var("n", "int64")
+
+
+def product(rows: ir.Expr, columns: int = 200, depth: int = 8, least: int = 1) -> ir.PrimFunc:
+    p = Program("product")
+    a, w = p.param("A", (rows, depth), "float32"), p.param("W", (columns, depth), "float32")
+    c = p.reduce("C", (rows, columns), (depth,), lambda i, j, k: a[i, k] * w[j, k])
+    func = p.finish([p.compute("D", (rows, columns), lambda i, j: c[i, j] + 1.0)])
+    bounds = {"tir_var_lower_bound": {"n": least}, CONSTANT_PARAMS: (1,)}
+    return func.replace(attrs={**func.attrs, **bounds})
+
+
+def choices(func: ir.PrimFunc) -> list[ir.Stmt]:
+    """What is chosen from at the end of a function."""
+    body = func.root.body
+    last = body.seq[-1] if isinstance(body, ir.SeqStmt) else body
+    found: list[ir.Stmt] = []
+    while isinstance(last, ir.IfThenElse):
+        found.append(last.then_case)
+        assert last.else_case is not None
+        last = last.else_case
+    return [*found, last]
+
+
+def test_few_rows_are_passed_in_tiles_that_suit_them() -> None:
+    usual = choose_register_tile(WIDE, None, 768)
+    tiles = row_tiles(WIDE, usual, 1, 768)
+    assert tiles[0].tile == usual
+    for rows in range(8, 64):
+        least = min(one.of(rows) for one in tiles)
+        wasted = tiles[0].of(rows) - rows * tiles[0].cost / usual.rows
+        assert least <= tiles[0].of(rows)
+        if wasted > 0.2 * least:  # the usual tile leaves a fifth of the work on rows there are not
+            assert least < tiles[0].of(rows)
+
+
+def test_the_matrix_is_packed_once_for_all_of_them() -> None:
+    result = apply_rules(product(N), WIDE)
+    assert result.rule == "gemm"
+    assert len(result.variants) == len(choices(result.func)) - 1 > 0
+    packing, _ = result.func.root.body.children()
+    (packed,) = {n.buffer for n in ir.collect(packing, ir.BufferStore)}
+    for choice in choices(result.func):
+        touched = [(b.reads, b.writes) for b in ir.blocks(choice)]
+        assert any(region.buffer is packed for reads, _ in touched for region in reads)
+        assert all(region.buffer is not packed for _, writes in touched for region in writes)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 9, 10, 13, 17, 18, 23, 40])
+def test_each_number_of_rows_is_right(rows: int) -> None:
+    func = product(N, columns=100, depth=3)
+    assert_same_meaning(func, apply_rules(func, WIDE).func, sizes={"n": rows})
+
+
+def test_all_choices_are_proved() -> None:
+    pytest.importorskip("islpy")
+    func = product(N)
+    found = bw.verify(func, apply_rules(func, WIDE).func)
+    assert found.verdict == "proved", found
+
+
+@pytest.mark.parametrize("rows", [ir.const(9, "int64"), N * 3136])
+def test_there_is_nothing_to_choose_for_rows_that_are_known_or_many(rows: ir.Expr) -> None:
+    assert apply_rules(product(rows), WIDE).variants == ()
+
+
+def test_a_model_shows_its_choices_and_computes_the_same() -> None:
+    torch = pytest.importorskip("torch")
+    linear = torch.nn.Linear(96, 192)
+    exe = bw.compile(linear, (torch.randn(40, 96),), target=Target("native"),
+                     dynamic_shapes=({0: torch.export.Dim("n", min=2, max=4096)},))  # fmt: skip
+    (name,) = exe.context.traces
+    shown = exe.show("schedule")
+    for when, trace in exe.context.variants.get(name, ()):
+        assert f"# where {when!r}:" in shown
+        assert trace.as_python() in shown
+    for rows in (2, 9, 10, 13, 18, 64):
+        x = torch.randn(rows, 96)
+        np.testing.assert_allclose(exe(x), linear(x).detach(), rtol=1e-4, atol=1e-5)
