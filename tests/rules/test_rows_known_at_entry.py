@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import blockwright as bw
 from blockwright import ir
 from blockwright.rules import CONSTANT_PARAMS, apply_rules
-from blockwright.rules.tiles import choose_register_tile, row_tiles
+from blockwright.rules.tiles import row_tiles
 from blockwright.script.compute import Program
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
@@ -38,16 +40,17 @@ def choices(func: ir.PrimFunc) -> list[ir.Stmt]:
     return [*found, last]
 
 
-def test_few_rows_are_passed_in_tiles_that_suit_them() -> None:
-    usual = choose_register_tile(WIDE, None, 768)
-    tiles = row_tiles(WIDE, usual, 1, 768)
-    assert tiles[0].tile == usual
+@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
+def test_few_rows_are_passed_in_tiles_that_suit_them(name: str) -> None:
+    tiles = row_tiles(Target(name), 1, 768)
+    assert len({one.tile.columns for one in tiles}) == 1
     for rows in range(8, 64):
-        least = min(one.of(rows) for one in tiles)
-        wasted = tiles[0].of(rows) - rows * tiles[0].cost / usual.rows
-        assert least <= tiles[0].of(rows)
-        if wasted > 0.2 * least:  # the usual tile leaves a fifth of the work on rows there are not
-            assert least < tiles[0].of(rows)
+        tile = min(tiles, key=lambda one: one.of(rows)).tile
+        assert math.ceil(rows / tile.rows) * tile.rows <= 1.25 * rows
+
+
+def test_many_rows_have_one_tile() -> None:
+    assert len(row_tiles(WIDE, 3136, 768)) == 1
 
 
 def test_the_matrix_is_packed_once_for_all_of_them() -> None:

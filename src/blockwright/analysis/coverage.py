@@ -140,8 +140,11 @@ class _Read:
         found: dict[ir.Var, Level] = {}
         for writer in self.writers:
             if writer.visit.kernel is not None and writer.visit.kernel is self.visit.kernel:
-                found |= {level.var: level for level in writer.visit.path
-                          if level.tag and not shares(self.touch.buffer.scope, level.tag)}
+                found |= {
+                    level.var: level
+                    for level in writer.visit.path
+                    if level.tag and not shares(self.touch.buffer.scope, level.tag)
+                }
         return [level for var, level in found.items()
                 if all(mine.var is not var for mine in self.visit.path)]  # fmt: skip
 

@@ -46,7 +46,6 @@ class Canonical(msgspec.Struct):
         a, b: blocks that make its operands, in a form of their own.
         tile: register tile chosen for it.
         depth: number of reduction axes.
-        panel: columns of a panel of the right operand, a multiple of the tile's.
     """
 
     block: BlockRV
@@ -54,7 +53,6 @@ class Canonical(msgspec.Struct):
     b: BlockRV
     tile: RegisterTile
     depth: int
-    panel: int
 
 
 def node(sch: Schedule, block: BlockRV) -> ir.Block:
@@ -66,13 +64,12 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 
 def canonicalize(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
-    apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None, panel: int | None = None,
+    apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None,
 ) -> Canonical:  # fmt: skip
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
     The first `apart` row axes are not fused with the others: each of their values has row tiles of
-    its own. Tiles have up to `most_rows` rows. A panel has `panel` columns, those of a tile if
-    nothing else is said.
+    its own. Tiles have up to `most_rows` rows.
 
     Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
     far as the left operand's address stays linear.
@@ -107,12 +104,11 @@ def canonicalize(
     first, last = [1] * len(outer), [1] * len(depth)
     if pad_rows:  # elements beyond the end are read one by one: the last row again, without a test
         a, b = _pad(sch, block, a, b, [*first, tile.rows, 1, *last], "clamp")
-    panel = panel or tile.columns
-    a, b = _pad(sch, block, a, b, [*first, 1, panel, *last], "zero")  # by vectors: masks
-    panels(sch, b, len(batch), panel)
+    a, b = _pad(sch, block, a, b, [*first, 1, tile.columns, *last], "zero")  # by vectors: masks
+    panels(sch, b, len(batch), tile.columns)
     if len(depth) > 1:
         _row_last_but_one(sch, a, len(outer))
-    return Canonical(block, a, b, tile, len(depth), panel)
+    return Canonical(block, a, b, tile, len(depth))
 
 
 def _distance(block: ir.Block, operand: ir.Buffer, axes: tuple[int, ...]) -> int:
@@ -228,8 +224,8 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
     column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
     together = stride(address_of(load, copy), column) == 1
     columns, *depth = loops
-    lanes = math.gcd(form.panel, form.tile.lanes)
-    panel, chunk, lane = sch.split(columns, [None, form.panel // lanes, lanes])
+    lanes = math.gcd(form.tile.columns, form.tile.lanes)
+    panel, chunk, lane = sch.split(columns, [None, form.tile.columns // lanes, lanes])
     sch.reorder(panel, *((*depth, chunk) if together else (chunk, *depth)), lane)
     sch.vectorize(lane)
     return panel

@@ -38,11 +38,11 @@ from blockwright.rules.facts import (
     stride,
     windowed,
 )
-from blockwright.rules.gemm_plan import Product, gemm_plan, gemm_tile
+from blockwright.rules.gemm_plan import Product, gemm_plan, gemm_tile, unknown_rows
 from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule, Variant
-from blockwright.rules.tiles import RegisterTile, RowTile, row_tiles
+from blockwright.rules.tiles import RegisterTile, RowTile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -71,17 +71,17 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target, passing: Passing | None = None) -> None:
+def apply(sch: Schedule, target: Target, tile: RegisterTile | None = None) -> None:
     before, products, behind = parts(sch)
     kept = inline_producers(sch, before, products)
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
-        contract(sch, products[0], behind[-1], target, passing)
+        contract(sch, products[0], behind[-1], target, tile)
     else:
         kept += inline_where(sch, behind)
         for block in products:
-            contract(sch, block, None, target, passing)
+            contract(sch, block, None, target, tile)
     for handle in kept:
         spread(sch, [handle], target)
 
@@ -91,25 +91,20 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
     last one, all on the same panels."""
     products = [(b, f) for b in leaf_blocks(func) if (f := contraction_of(b)) is not None]
     block, facts = products[0]
-    product = _product(block, facts, is_cold(func, facts.b))
-    if len(products) > 1 or product.rows is not None or product.columns is None:
+    product = _product(func, block, facts)
+    if len(products) > 1 or product.rows is not None:
         return []
     rows: ir.Expr = ir.const(1, "int64")
     for position in facts.m:
         rows = rows * block.iter_vars[position].dom.extent
-    least = symbol_facts(func).const_bounds(rows)[0] or 1
-    usual = gemm_tile(target, product)
-    first, *others = row_tiles(
-        target, usual, least, product.columns, product.bits, max(1, product.row_step)
-    )
+    first, *others = unknown_rows(target, product)
     found: list[Variant] = []
     for k, one in enumerate(others):
         here = _passed(rows, one)
         better: ir.Expr = ir.LT(here, _passed(rows, first))
         for other in others[k + 1 :]:
             better = ir.And(better, ir.LE(here, _passed(rows, other)))
-        passing = Passing(one.tile, usual.columns)
-        found.append(Variant(better, functools.partial(apply, passing=passing)))
+        found.append(Variant(better, functools.partial(apply, tile=one.tile)))
     return found
 
 
@@ -143,16 +138,9 @@ def inline_producers(
     return kept
 
 
-class Passing(msgspec.Struct, frozen=True):
-    """A register tile, and the columns of the panels that it passes."""
-
-    tile: RegisterTile
-    panel: int
-
-
 def contract(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target,
-    passing: Passing | None = None,
+    tile: RegisterTile | None = None,
 ) -> None:  # fmt: skip
     """Schedule one contraction at the root, with the block behind it if there is one."""
     facts = contraction_of(node(sch, block))
@@ -160,11 +148,9 @@ def contract(
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
                             help="keep a copy of one operand: cache_read of it before the rule, or "
                             "schedule the program by the fallback rule")  # fmt: skip
-    product = _product(node(sch, block), facts, is_cold(sch.func, facts.b))
-    if passing is None:
-        tile = gemm_tile(target, product)
-        passing = Passing(tile, tile.columns)
-    form = canonicalize(sch, block, tail, target, tile=passing.tile, panel=passing.panel)
+    product = _product(sch.func, node(sch, block), facts)
+    tile = tile or gemm_tile(target, product)
+    form = canonicalize(sch, block, tail, target, tile=tile)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
@@ -198,7 +184,7 @@ def contract(
     pack(sch, form, batch)
 
 
-def _product(block: ir.Block, facts: Contraction, cold: bool) -> Product:
+def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
     """Extents, and how the left operand moves with the last row and reduction axes."""
     bits = block.writes[0].buffer.dtype.bits
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
@@ -210,7 +196,10 @@ def _product(block: ir.Block, facts: Contraction, cold: bool) -> Product:
         steps.append(0 if math.isinf(step) else int(step) * bits // 8)
     batch, rows, columns, depth = (extent_of(block, axes) for axes in
                                    (facts.batch, facts.m, facts.n, facts.k))  # fmt: skip
-    return Product(batch, rows, columns, depth, *steps, bits=bits, cold=cold)
+    lengths = [block.iter_vars[p].dom.extent for p in facts.m]
+    least = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
+    return Product(batch, rows, columns, depth, *steps, bits=bits, cold=is_cold(func, facts.b),
+                   least=least)  # fmt: skip
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:

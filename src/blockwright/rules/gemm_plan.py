@@ -14,7 +14,14 @@ from functools import lru_cache
 import msgspec
 
 from blockwright.cost import Access, Loop, Step, Storage, around, estimate_nest, share_out
-from blockwright.rules.tiles import RegisterTile, most_depth, panel_chunk, register_tiles
+from blockwright.rules.tiles import (
+    RegisterTile,
+    RowTile,
+    most_depth,
+    panel_chunk,
+    register_tiles,
+    row_tiles,
+)
 from blockwright.target import Target
 
 _UNKNOWN = 512  # taken for an extent that is a symbol
@@ -34,6 +41,7 @@ class Product(msgspec.Struct, frozen=True):
         row_step, depth_step: bytes from an element of A to the next row's and the next step's.
         bits: of an element.
         cold: whether B is in no cache when the product begins.
+        least: number of rows, where it is not known.
     """
 
     batch: int | None
@@ -44,6 +52,7 @@ class Product(msgspec.Struct, frozen=True):
     depth_step: int
     bits: int = 32
     cold: bool = False
+    least: int = 1
 
 
 class GemmPlan(msgspec.Struct, frozen=True):
@@ -70,10 +79,12 @@ class GemmPlan(msgspec.Struct, frozen=True):
 def gemm_tile(target: Target, product: Product) -> RegisterTile:
     """The register tile: the best by its own work, or one nearly as good where the model knows of
     a reason, such as rows of A that drive each other out of the first cache."""
+    if product.rows is None:
+        return unknown_rows(target, product)[0].tile
     tiles = register_tiles(
         target, product.rows, product.columns, product.bits, max(1, product.row_step)
     )
-    if product.rows is None or product.columns is None or product.depth is None:
+    if product.columns is None or product.depth is None:
         return tiles[0]
     best, least = tiles[0], math.inf
     for tile in tiles[:_TILES]:
@@ -81,6 +92,12 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
         if seconds < least * _BETTER:
             best, least = tile, seconds
     return best
+
+
+def unknown_rows(target: Target, product: Product) -> tuple[RowTile, ...]:
+    """The tile for a number of rows that calls decide, and others for some of these numbers."""
+    step = max(1, product.row_step)
+    return row_tiles(target, product.least, product.columns, product.bits, step)
 
 
 @lru_cache(maxsize=1024)
@@ -194,8 +211,8 @@ def _near(plan: GemmPlan, product: Product, tile: RegisterTile) -> Iterator[Gemm
     rows, columns = _tiles(product, tile)
     change = msgspec.structs.replace
     yield change(plan, rows_inside=not plan.rows_inside)
-    for row_tiles in _parts(rows, plan.row_tiles):
-        yield change(plan, row_tiles=row_tiles)
+    for many in _parts(rows, plan.row_tiles):
+        yield change(plan, row_tiles=many)
     for panels in _parts(columns, plan.panels):
         yield change(plan, panels=panels)
     depth = product.depth or _UNKNOWN

@@ -14,8 +14,7 @@ _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 _ROW_NUMBERS = range(16, 513)  # that are likely where rows are unknown
 _FEWEST = 8  # rows, from which on products are no matter of how fast the matrix can be read
 _ROW_TILES = 3  # that are chosen from when a product is called
-_BETTER = 0.95  # of the time, that a tile for some numbers of rows must take: less is model's error
-_WORTH = 0.003  # of the time, over all numbers of rows, that pays for the code of one more
+_WORTH = 0.005  # of the time, over all numbers of rows, that pays for the code of one more
 _UNIT = 1000  # in which costs of tiles are whole numbers
 _LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
 
@@ -162,46 +161,58 @@ class RowTile(msgspec.Struct, frozen=True):
         return math.ceil(rows / self.tile.rows) * self.cost
 
 
+@functools.cache
 def row_tiles(
-    target: Target, usual: RegisterTile, least: int, columns: int | None, bits: int = 32,
-    row_bytes: int = 1,
-) -> list[RowTile]:  # fmt: skip
-    """The usual tile for an unknown number of rows, then those that some numbers are better
-    passed in, each worth the code that it takes.
+    target: Target, least: int, columns: int | None, bits: int = 32, row_bytes: int = 1
+) -> tuple[RowTile, ...]:
+    """Tiles for a number of rows that calls decide, at least `least`: the usual one, then those
+    that some numbers are better passed in, each worth the code that it takes.
 
     Few rows fall into tiles of one height well and of another badly. All tiles pass the same
-    panels, so their columns divide those of the usual one. `least` is the least number of rows.
+    panels, of which they are as wide: half a panel at a time, memory would be read in pieces.
     """
-    lanes = max(1, target.vector_bits // bits)
+    fits: dict[int, list[RowTile]] = {}
+    for tile in register_tiles(target, None, columns, bits, row_bytes):
+        speed = _speed_of_panels(target, tile, bits) * _filled(columns, tile.columns)
+        if speed > 0:
+            fits.setdefault(tile.columns, []).append(
+                RowTile(tile, round(_UNIT * tile.rows / speed))
+            )
+    low = max(_FEWEST, least)
+    high = max(_ROW_NUMBERS.stop, 2 * low)
+    numbers = range(low, high, (high - low) // len(_ROW_NUMBERS) | 1)
+    found = (_best_of(tiles, numbers) for tiles in fits.values())
+    return min(found, key=lambda best: _expected(best, numbers))
 
-    def speed(tile: RegisterTile) -> float:
-        vectors = tile.columns / lanes
-        return _efficiency(target.core, tile.rows, vectors) - _load_loss(
-            target.core, tile.rows, vectors
-        )
 
-    def passed(tile: RegisterTile, better: float = 1.0) -> RowTile:
-        return RowTile(tile, round(_UNIT * tile.rows / speed(tile) / better))
+def _best_of(tiles: list[RowTile], numbers: range) -> tuple[RowTile, ...]:
+    """The best tile, and others beside it as long as they are worth it."""
 
-    numbers = range(max(_FEWEST, least), _ROW_NUMBERS.stop)
-    found = [passed(usual)]
-    others = [
-        passed(tile, _BETTER)
-        for tile in register_tiles(target, None, columns, bits, row_bytes)
-        if usual.columns % tile.columns == 0 and tile != usual and speed(tile) > speed(usual) / 2
-    ]
-    while others and len(found) < _ROW_TILES:
-        now = {rows: min(one.of(rows) for one in found) for rows in numbers}
+    def expected(*some: RowTile) -> float:
+        return _expected(some, numbers)
 
-        def gain(other: RowTile, now: dict[int, int] = now) -> float:
-            saved = (max(0.0, 1 - other.of(rows) / cost) / rows for rows, cost in now.items())
-            return sum(saved) / max(1e-9, sum(1 / rows for rows in now))
-
-        best = max(others, key=gain)
-        if gain(best) < _WORTH:
+    best = [min(tiles, key=expected)]
+    while len(best) < _ROW_TILES:
+        more = min(tiles, key=functools.partial(expected, *best))
+        if expected(*best, more) > (1 - _WORTH) * expected(*best):
             break
-        found.append(best)
-    return found
+        best.append(more)
+    return tuple(best)
+
+
+def _expected(tiles: tuple[RowTile, ...], numbers: range) -> float:
+    """Of the time for a row; numbers of rows are as likely as numbers twice as large."""
+    each = (min(one.of(rows) for one in tiles) / rows**2 for rows in numbers)
+    return sum(each) / sum(1 / rows for rows in numbers)
+
+
+def _speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
+    """Of the FMA peak, with a panel that comes out of the second cache for each tile of rows."""
+    vectors = tile.columns / tile.lanes
+    fetched = tile.columns * bits / 8 / target.core.level_bytes[0]  # cycles of a step
+    speed = _efficiency(target.core, tile.rows, vectors)
+    speed *= min(1.0, tile.rows * vectors / target.core.arithmetic / fetched)
+    return speed - _load_loss(target.core, tile.rows, vectors)
 
 
 def predicted_share(
