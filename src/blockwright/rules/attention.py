@@ -23,7 +23,7 @@ from blockwright.rules.contraction import (
 )
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
-from blockwright.rules.inline import extent, inline_where, is_copy
+from blockwright.rules.inline import extent, inline_where, is_copy, longest
 from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import least_width, whole_row
@@ -79,6 +79,7 @@ def apply(sch: Schedule, target: Target) -> None:
                             "as sums of products of a query and a key element")  # fmt: skip
     batch = len(found.batch)
     most = _most_rows(target, _whole_vectors(sch, product, target))
+    most = min(most, longest(sch, sch.get_loops(scores)[found.m[0]]) or most)
     masked, rest = middle[0], middle[1:]
     form = canonicalize(sch, scores, masked, target, pad_rows=False, most_rows=most)
     sch.compute_inline(form.a)  # query elements are broadcast from where they are

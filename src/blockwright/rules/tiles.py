@@ -97,9 +97,15 @@ def _row_waste(rows: int) -> float:
     beyond the end are felt most by small inputs. Products of batch and length are multiples of
     powers of two a little more often than not.
     """
+    return _useful(rows) - 0.0025 * (8 - math.gcd(rows, 8))
+
+
+@functools.cache
+def _useful(step: int) -> float:
+    """Expected useful share of steps over a number that is not known."""
     weights = {many: 1 / many for many in _ROW_NUMBERS}
-    useful = sum(weight * _filled(many, rows) for many, weight in weights.items())
-    return useful / sum(weights.values()) - 0.0025 * (8 - math.gcd(rows, 8))
+    useful = sum(weight * _filled(many, step) for many, weight in weights.items())
+    return useful / sum(weights.values())
 
 
 def _rows_apart(target: Target, row_bytes: int) -> int:
@@ -142,7 +148,8 @@ def register_tiles(
         for tile in (tile_of(height) for height in range(1, most + 1)):
             if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
                 continue
-            score = _efficiency(target.core, tile.rows, width / lanes) * _filled(columns, width)
+            score = _efficiency(target.core, tile.rows, width / lanes)
+            score *= _filled(columns, width) if columns is not None else _useful(width)
             score *= _filled(rows, tile.rows) if rows is not None else _row_waste(tile.rows)
             score -= _load_loss(target.core, tile.rows, width / lanes)
             found.append((score, tile))
