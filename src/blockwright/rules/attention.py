@@ -79,7 +79,9 @@ def apply(sch: Schedule, target: Target) -> None:
                             "as sums of products of a query and a key element")  # fmt: skip
     batch = len(found.batch)
     most = _most_rows(target, _whole_vectors(sch, product, target))
-    most = min(most, longest(sch, sch.get_loops(scores)[found.m[0]]) or most)
+    bound = longest(sch, sch.get_loops(scores)[found.m[0]])
+    if bound is not None:  # a tile with room for all rows would have as many as there are
+        most = min(most, max(1, bound - 1))
     masked, rest = middle[0], middle[1:]
     form = canonicalize(sch, scores, masked, target, pad_rows=False, most_rows=most)
     sch.compute_inline(form.a)  # query elements are broadcast from where they are
