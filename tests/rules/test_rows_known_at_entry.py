@@ -10,7 +10,9 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.rules import CONSTANT_PARAMS, apply_rules
+from blockwright.rules.rule import Rule, Variant, try_rules
 from blockwright.rules.tiles import row_tiles
+from blockwright.schedule import Schedule
 from blockwright.script.compute import Program
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
@@ -81,6 +83,20 @@ def test_all_choices_are_proved() -> None:
 @pytest.mark.parametrize("rows", [ir.const(9, "int64"), N * 3136])
 def test_there_is_nothing_to_choose_for_rows_that_are_known_or_many(rows: ir.Expr) -> None:
     assert apply_rules(product(rows), WIDE).variants == ()
+
+
+def test_a_variant_that_is_refused_is_left_out() -> None:
+    def apply(sch: Schedule, target: Target) -> None:
+        sch.parallel(sch.get_loops("D")[0])
+
+    def refused(sch: Schedule, target: Target) -> None:
+        sch.parallel(sch.get_loops("C")[-1])  # a reduction
+
+    variants = [Variant(ir.LT(N, ir.const(9, "int64")), work) for work in (refused, apply)]
+    rule = Rule("outermost", lambda *_: "", apply, variants=lambda *_: variants)
+    result = try_rules([rule], product(N), WIDE)
+    assert "rule outermost, where n < T.int64(9), gave up: [BW317]" in result.note
+    assert len(result.variants) == len(choices(result.func)) - 1 == 1
 
 
 def test_a_model_shows_its_choices_and_computes_the_same() -> None:

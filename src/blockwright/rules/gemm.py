@@ -260,4 +260,4 @@ def pack(sch: Schedule, form: Canonical, batch: int) -> None:
     sch.parallel(panel)
 
 
-RULE = Rule("gemm", refuses, apply, variants)
+RULE = Rule("gemm", refuses, apply, variants=variants)

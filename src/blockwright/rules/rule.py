@@ -37,16 +37,16 @@ class Rule(msgspec.Struct, frozen=True):
         name: for traces, notes and `disabled_rules`.
         refuses: reason why the program is not this rule's business; "" when it is.
         apply: schedules the program in place.
+        note: what to tell the user when the rule was used; "" for nothing.
         variants: other schedules for some sizes, the first of which that applies is taken when the
             program is called; `apply` makes the one for all others.
-        note: what to tell the user when the rule was used; "" for nothing.
     """
 
     name: str
     refuses: Callable[[ir.PrimFunc, Target], str]
     apply: Callable[[Schedule, Target], None]
-    variants: Callable[[ir.PrimFunc, Target], Sequence[Variant]] = _none
     note: str = ""
+    variants: Callable[[ir.PrimFunc, Target], Sequence[Variant]] = _none
 
 
 class RuleResult(msgspec.Struct, frozen=True):
@@ -70,7 +70,8 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
     """The first rule that takes the program schedules it.
 
     A rule that takes a program and then meets a step the checker refuses is reported in the note,
-    and the next rule is tried; the last rule takes everything.
+    and the next rule is tried; the last rule takes everything. Where that happens to a variant, the
+    rule does without it.
     """
     notes: list[str] = []
     if has_empty_axis(func):
@@ -78,20 +79,31 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
     for rule in rules:
         if rule.refuses(func, target):
             continue
-        sch = Schedule(func)
-        others: list[tuple[ir.Expr, Schedule]] = []
-        try:
-            rule.apply(sch, target)
-            for variant in rule.variants(func, target):
-                others.append((variant.when, Schedule(func)))
-                variant.apply(others[-1][1], target)
-        except ScheduleError as error:
-            reason = error.message.splitlines()[0]
-            notes.append(f"rule {rule.name} gave up: [{error.code}] {reason}")
+        sch = _scheduled(func, rule.apply, target, f"rule {rule.name}", notes)
+        if sch is None:
             continue
         notes += [rule.note] if rule.note else []
+        others: list[tuple[ir.Expr, Schedule]] = []
+        for variant in rule.variants(func, target):
+            name = f"rule {rule.name}, where {variant.when!r},"
+            other = _scheduled(func, variant.apply, target, name, notes)
+            others += [] if other is None else [(variant.when, other)]
         made = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
         traces = tuple((when, other.trace) for when, other in others)
         return RuleResult(made, rule.name, sch.trace, "; ".join(notes), traces)
     sch = Schedule(func)
     return RuleResult(sch.func, "unscheduled", sch.trace, "; ".join(notes) or "no rule applies")
+
+
+def _scheduled(
+    func: ir.PrimFunc, apply: Callable[[Schedule, Target], None], target: Target, name: str,
+    notes: list[str],
+) -> Schedule | None:  # fmt: skip
+    """The program's schedule; None, and a note, where the checker refuses a step."""
+    sch = Schedule(func)
+    try:
+        apply(sch, target)
+    except ScheduleError as error:
+        notes.append(f"{name} gave up: [{error.code}] {error.message.splitlines()[0]}")
+        return None
+    return sch

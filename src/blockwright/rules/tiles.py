@@ -89,6 +89,11 @@ def _filled(extent: int | None, step: int) -> float:
     return 1.0 if extent is None else extent / (math.ceil(extent / step) * step)
 
 
+def _filled_columns(columns: int | None, width: int) -> float:
+    """Useful share of whole widths, expected where the number of columns is not known."""
+    return _useful(width) if columns is None else _filled(columns, width)
+
+
 @functools.cache
 def _row_waste(rows: int) -> float:
     """Expected useful share for an unknown number of rows.
@@ -149,7 +154,7 @@ def register_tiles(
             if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
                 continue
             score = _efficiency(target.core, tile.rows, width / lanes)
-            score *= _filled(columns, width) if columns is not None else _useful(width)
+            score *= _filled_columns(columns, width)
             score *= _filled(rows, tile.rows) if rows is not None else _row_waste(tile.rows)
             score -= _load_loss(target.core, tile.rows, width / lanes)
             found.append((score, tile))
@@ -180,7 +185,7 @@ def row_tiles(
     """
     fits: dict[int, list[RowTile]] = {}
     for tile in register_tiles(target, None, columns, bits, row_bytes):
-        speed = _speed_of_panels(target, tile, bits) * _filled(columns, tile.columns)
+        speed = _speed_of_panels(target, tile, bits) * _filled_columns(columns, tile.columns)
         if speed > 0:
             fits.setdefault(tile.columns, []).append(
                 RowTile(tile, round(_UNIT * tile.rows / speed))
