@@ -81,6 +81,20 @@ def test_quotients_and_remainders_are_independent(
     assert codes(bound(extent, v1, v2, condition)) == []
 
 
+def test_digits_of_a_loop_that_begins_late_are_independent() -> None:
+    """A piece of a fused loop, as `loop_partition` cuts it."""
+    assert codes(bw.from_source("""
+@T.prim_func
+def main(B: T.Buffer((2, 2, 2), "float32")):
+    for f in range(3, 8):
+        with T.block("B"):
+            v0 = T.axis.spatial(2, f // 4)
+            v1 = T.axis.spatial(2, f // 2 % 2)
+            v2 = T.axis.spatial(2, f % 2)
+            B[v0, v1, v2] = T.float32(1)
+""")) == []  # fmt: skip
+
+
 def test_quotients_and_remainders_of_every_third_are_not() -> None:
     func = bound("16", "spatial(12, (3 * i + 1) // 4)", "spatial(4, (3 * i + 1) % 4)")
     assert codes(func) == ["BW233"]

@@ -338,8 +338,9 @@ def _summands(value: ir.Expr) -> list[ir.Expr]:
 def _of_dividends(
     values: list[ir.Expr], domains: dict[ir.Var, ir.Range], analyzer: Analyzer
 ) -> tuple[list[ir.Expr], dict[ir.Var, ir.Range]]:
-    """Values in terms of what they divide, where that runs through consecutive numbers:
-    `(x + f) // n` and `(x + f) % n` miss the first pairs, as a tile cut short misses its last."""
+    """Values in terms of what they divide, where that runs through consecutive numbers: the first
+    pairs of `(x + f) // n` and `(x + f) % n` are missed, and so by `f // n` and `f % n` of a loop
+    that begins late, as a tile cut short misses its last ones."""
     ranges = dict(domains)
     for dividend in _dividends(values, domains):
         whole = ir.Var("dividend", dividend.dtype)
@@ -360,12 +361,18 @@ def _dividends(values: list[ir.Expr], domains: dict[ir.Var, ir.Range]) -> list[i
     found: list[ir.Expr] = []
     for value in values:
         for node in ir.walk(value):
-            if not isinstance(node, ir.FloorDiv | ir.FloorMod) or isinstance(node.a, ir.Var):
+            if not isinstance(node, ir.FloorDiv | ir.FloorMod):
+                continue
+            if isinstance(node.a, ir.Var) and not _begins_late(node.a, domains):
                 continue
             known = any(ir.structural_equal(node.a, other) for other in found)
             if ir.uses_var(node.a, set(domains)) and not known:
                 found.append(node.a)
     return found
+
+
+def _begins_late(var: ir.Var, domains: dict[ir.Var, ir.Range]) -> bool:
+    return var in domains and not ir.is_const_int(domains[var].min, 0)
 
 
 def _with(value: ir.Expr, part: ir.Expr, new: ir.Expr) -> ir.Expr:

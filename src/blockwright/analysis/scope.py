@@ -24,6 +24,7 @@ from enum import Enum
 
 from blockwright import ir
 from blockwright.analysis.cover import Made, apart, covered_in_cases, interleaved
+from blockwright.analysis.filled import stores_fill
 from blockwright.analysis.instances import corner, fills, shared_writes
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
@@ -390,13 +391,11 @@ class Scope:
         )
 
     def _filled(self, block: ir.Block, region: ir.BufferRegion) -> bool:
-        """Whether blocks inside a block write all of the region that its signature states; what a
-        block without inner blocks states is taken as it is."""
-        children = self.tree.child_blocks(block)
-        if not children:
-            return True
-        inner = Scope(self.tree, block, self.memo)
+        """Whether a block, or the blocks inside it, write all of the region that it states."""
         analyzer = self.memo.facts(self.tree, block.body)
+        if not self.tree.child_blocks(block):
+            return stores_fill(block, region, analyzer)
+        inner = Scope(self.tree, block, self.memo)
         made = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
         return jointly_cover(made, clip_region(region, analyzer).region, analyzer)
 
