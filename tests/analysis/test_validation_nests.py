@@ -370,3 +370,22 @@ for o, j in T.grid(15, 4):
         T.where(o * 4 + j < 56)
         B[vi, 8 + vj] = A[vi, vj]
 """)) == []  # fmt: skip
+
+
+@pytest.mark.parametrize(("order", "expected"), [("a, b", []), ("b, a", ["BW234"])])
+def test_every_element_is_set_before_its_first_term(order: str, expected: list[str]) -> None:
+    """Rows and terms come out of one loop in two parts: in the order 0, 2, 4, 1, 3, 5 the last term
+    of the second row comes before its first one."""
+    extents = {"a": 3, "b": 2}
+    counts = ", ".join(str(extents[name]) for name in order.split(", "))
+    assert codes(bw.from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((2, 3), "float32"), B: T.Buffer((2,), "float32")):
+    for {order} in T.grid({counts}):
+        with T.block("B"):
+            vi = T.axis.spatial(2, (a * 2 + b) // 3)
+            vk = T.axis.reduce(3, (a * 2 + b) % 3)
+            with T.init():
+                B[vi] = 0.0
+            B[vi] = B[vi] + A[vi, vk]
+""")) == expected  # fmt: skip

@@ -134,3 +134,23 @@ def test_producers_in_another_order_take_no_ordered_reduction_along() -> None:
     _, outer, inner = (sch.get_loops("U")[0], *sch.split(sch.get_loops("U")[1], [None, 5]))
     sch.reorder(inner, outer)
     refused("BW330", "cannot change places", lambda: sch.reverse_compute_at("S", outer))
+
+
+FUSED = """
+@T.prim_func
+def main(A: T.Buffer((2, 3), "float32"), B: T.Buffer((2,), "float32")):
+    for i, k in T.grid(2, 3):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = 0.0
+            B[vi] = B[vi] + A[vi, vk]
+"""
+
+
+def test_loops_over_elements_and_terms_together_keep_their_order() -> None:
+    """In the order 0, 2, 4, 1, 3, 5 of the fused loop the second row's last term comes before its
+    first, and with that before its initial value."""
+    sch = Schedule(program(FUSED), verify="full")
+    outer, inner = sch.split(sch.fuse(*sch.get_loops("B")), [None, 2])
+    refused("BW316", "terms would come before the initial value", lambda: sch.reorder(inner, outer))

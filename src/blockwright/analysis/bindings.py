@@ -270,10 +270,13 @@ class _Nest:
 
     def _starts_first(self, reduced: Sequence[bool], analyzer: Analyzer) -> bool:
         """Whether the first iteration of the loops over the terms is the first term, and runs."""
-        pairs = zip(self.block.iter_vars, self.values, reduced, strict=True)
+        pairs = list(zip(self.block.iter_vars, self.values, reduced, strict=True))
         terms = [(it.dom.min, v) for it, v, is_term in pairs if is_term]
         starts = {f.loop_var: f.min for f in self.loops
                   if any(ir.uses_var(v, f.loop_var) for _, v in terms)}  # fmt: skip
+        elements = [v for _, v, is_term in pairs if not is_term]
+        if any(ir.uses_var(v, set(starts)) for v in elements):
+            return False  # not every element has its first term there
         known = analyzer.copy()
         for loop in self.loops:
             known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))

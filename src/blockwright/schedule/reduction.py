@@ -91,6 +91,29 @@ def require_any_order(
         fail_order(state, block, why, reducing)
 
 
+def require_first_terms(
+    state: State, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
+) -> None:
+    """A reduction sets every element before its first term: where loops number its elements and its
+    terms together, as those of a fused loop do, another order of them has other terms first."""
+    if block.init is None:
+        return
+    realize = state.tree.realize(block)
+    pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+    elements = [v for it, v in pairs if it.iter_type is not ir.IterType.REDUCE]
+    for it, value in pairs:
+        if it.iter_type is not ir.IterType.REDUCE:
+            continue
+        driving = [f for f in before if ir.uses_var(value, f.loop_var)]
+        moved = driving != [f for f in after if f in driving]
+        if moved and any(ir.uses_var(v, f.loop_var) for v in elements for f in driving):
+            names = ", ".join(f.loop_var.name for f in driving)
+            state.fail(f"loops {names} drive iterator {it.var.name} of block {block.name} and its "
+                       "elements: in another order terms would come before the initial value",
+                       code="BW316", guilty=[realize, *driving],
+                       help="take the step before these loops are fused")  # fmt: skip
+
+
 def require_kept_order(state: State, block: ir.Block, after: State) -> None:
     """Where a block runs elsewhere, over loops of its own, its terms are combined in the order in
     which they were, unless any order will do."""

@@ -16,7 +16,7 @@ from blockwright.schedule.distribution import beside, loose_chain, require_distr
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
-from blockwright.schedule.reduction import require_any_order
+from blockwright.schedule.reduction import require_any_order, require_first_terms
 from blockwright.schedule.state import State, Step
 
 
@@ -38,7 +38,8 @@ class Reorder(Primitive, frozen=True, eq=False):
     - no parallel loop would come inside one that is bound to a thread axis (BW312);
     - every block inside is complete, a reduction or an update, its iterators bound by an iterator
       map, and reads in an iteration only what is written in the same one or before the nest;
-    - the loops run each instance of a reduction with initial value once;
+    - the loops run each instance of a reduction with initial value once; those that number its
+      elements and its terms together, as parts of a fused loop do, keep their order (BW316);
     - where loops that reduce change places among each other, the block combines by a builtin
       reducer or the one it declares (BW330); floating-point sums are then added in another order.
 
@@ -100,6 +101,7 @@ class Reorder(Primitive, frozen=True, eq=False):
                       if f is path[0] or state.tree.is_below(f, path[0])]  # fmt: skip
             require_once(state, block, inside, "that change places")
             require_any_order(state, block, path, order)
+            require_first_terms(state, block, path, order)
         edit = Edit(state)
         body = path[-1].body
         for loop in reversed(order):
