@@ -20,6 +20,7 @@ else:
     import torch
 
     torch.set_num_threads(1)  # threads that wait by spinning are slow where others compute too
+    EPSILON = torch.finfo(torch.float32).eps
 
 import blockwright as bw
 
@@ -42,21 +43,32 @@ def structure(value: Any) -> Any:
     return "tensor"
 
 
+def rounded_at_random(x: Any) -> Any:
+    """Numbers in float64, each moved up or down by the distance of float32 numbers there."""
+    if not x.is_floating_point():
+        return x
+    signs = torch.randint(0, 2, x.shape, generator=torch.Generator().manual_seed(7)) * 2 - 1
+    return x.double() * (1 + EPSILON * signs)
+
+
 def compare(exe: Any, model: Any, inputs: Sequence[Any]) -> None:
     """`exe` answers like `model`, in structure, type and value.
 
     Both round in float32, in different orders. What counts is the distance to the same model in
-    float64: ours may be four times PyTorch's, plus 16 roundings of the largest value for results
-    which PyTorch happens to hit exactly. Integers and booleans must agree exactly.
+    float64: ours may be four times PyTorch's, plus, for results which PyTorch happens to hit
+    exactly, 16 roundings of the largest value and 16 times what a rounding of every input would
+    change (a sum whose terms cancel is smaller than its error). Integers and booleans must agree
+    exactly.
     """
+    double = copy.deepcopy(model).double()
     with torch.inference_mode():
         expected = model(*inputs)
-        precise = copy.deepcopy(model).double()(
-            *(x.double() if x.is_floating_point() else x for x in inputs)
-        )
+        precise = double(*(x.double() if x.is_floating_point() else x for x in inputs))
+        nearby = double(*map(rounded_at_random, inputs))
     found = exe(*inputs)
     assert structure(found) == structure(expected)
-    for ours, theirs, exact in zip(leaves(found), leaves(expected), leaves(precise), strict=True):
+    parts = zip(*map(leaves, (found, expected, precise, nearby)), strict=True)
+    for ours, theirs, exact, moved in parts:
         assert type(ours) is torch.Tensor
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
@@ -67,7 +79,8 @@ def compare(exe: Any, model: Any, inputs: Sequence[Any]) -> None:
         assert torch.equal(ours[~finite].isnan(), theirs[~finite].isnan())
         distance = (ours.double() - exact)[finite].abs()
         allowed = 4 * (theirs.double() - exact)[finite].abs().max()
-        allowed += 16 * torch.finfo(torch.float32).eps * exact[finite].abs().max()
+        allowed += 16 * EPSILON * exact[finite].abs().max()
+        allowed += 16 * (moved - exact)[finite].abs().max()
         assert distance.max() <= allowed
 
 
@@ -86,6 +99,13 @@ def compile_torch() -> Callable[..., Any]:
         return bw.compile(model.eval(), inputs, dynamic_shapes=shapes, target=target)
 
     return compile_
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """Every run draws the same inputs and weights."""
+    if find_spec("torch") is not None:
+        torch.manual_seed(2024)
 
 
 @pytest.fixture
