@@ -84,7 +84,7 @@ from blockwright.ir.expr import (
     Sub,
     Var,
 )
-from blockwright.ir.function import IRModule, PrimFunc
+from blockwright.ir.function import IRModule, PrimFunc, prim_func
 from blockwright.ir.graph import (
     Binding,
     BindingBlock,
@@ -284,6 +284,7 @@ __all__ = [
     "op_has_effect",
     "op_row",
     "point_region",
+    "prim_func",
     "register_op",
     "rewrite_bottom_up",
     "select",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from blockwright.ir.buffer import Buffer
-from blockwright.ir.expr import Var
+from blockwright.ir.dtype import BOOL, dtype_of
+from blockwright.ir.expr import IntImm, Var
 from blockwright.ir.node import Node
 from blockwright.ir.stmt import Block, BlockRealize, Stmt
 from blockwright.support import IRError
@@ -56,6 +57,27 @@ class PrimFunc(Node, frozen=True, eq=False):
     if TYPE_CHECKING:  # installed by `ir.specialize`
 
         def specialize(self, mapping: Mapping[Any, Any]) -> PrimFunc: ...
+
+
+def prim_func(
+    body: Stmt,
+    buffers: Sequence[Buffer],
+    *,
+    allocated: Sequence[Buffer] = (),
+    scalars: Sequence[Var] = (),
+    attrs: Mapping[str, Any] | None = None,
+) -> PrimFunc:
+    """The function whose root block does `body` with `buffers`, its parameters.
+
+    Args:
+        allocated: buffers that the root block allocates.
+        scalars: parameters behind the buffers.
+    """
+    root = Block("root", (), (), (), body, alloc_buffers=tuple(allocated))
+    realize = BlockRealize((), IntImm(1, BOOL), root)
+    handles = tuple(Var(f"{b.name}_handle", dtype_of("handle")) for b in buffers)
+    pairs = tuple(zip(handles, buffers, strict=True))
+    return PrimFunc((*handles, *scalars), pairs, realize, dict(attrs or {}))
 
 
 class IRModule(Node, frozen=True, eq=False):

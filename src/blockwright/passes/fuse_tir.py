@@ -128,14 +128,10 @@ class _Fused:
         self.ops.append(str(callee.attrs.get("op", callee.name)))
 
     def _function(self, out: ir.Buffer) -> ir.PrimFunc:
-        root = ir.Block("root", (), (), (), ir.seq(self.stmts), alloc_buffers=tuple(self.temps))
-        realize = ir.BlockRealize((), ir.const(True, "bool"), root)
-        buffers = [*self.params, out]
-        handles = tuple(ir.Var(f"{b.name}_handle", ir.dtype_of("handle")) for b in buffers)
         attrs = {"global_symbol": self.function.name, "tir.noalias": True, "op": "+".join(self.ops)}
         attrs |= {k: v for k, v in self.function.attrs.items() if k in BOUND_ATTRS}
-        return ir.PrimFunc((*handles, *self.scalars), tuple(zip(handles, buffers, strict=True)),
-                           realize, attrs)  # fmt: skip
+        return ir.prim_func(ir.seq(self.stmts), [*self.params, out], allocated=self.temps,
+                            scalars=self.scalars, attrs=attrs)  # fmt: skip
 
 
 def fuse_tir(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:

@@ -101,17 +101,15 @@ def _chain(
 def _pack_function(
     func: ir.PrimFunc, chain: list[ir.Stmt], source: ir.Buffer, target: ir.Buffer
 ) -> ir.PrimFunc:
-    handles = (ir.Var("source", ir.dtype_of("handle")), ir.Var("packed", ir.dtype_of("handle")))
     between = {b for stmt in chain for b in _touched(stmt)[1] if b is not target}
     # Neutral names: kernels that pack alike share the packing, and so the packed weight.
-    root = ir.Block("root", (), (), (), _Neutral()(ir.seq(chain)), alloc_buffers=tuple(
-        b for b in func.root.alloc_buffers if b in between))  # fmt: skip
-    body = ir.BlockRealize((), ir.const(True, "bool"), root)
+    body = _Neutral()(ir.seq(chain))
     packed = target.replace(scope="global")
     if packed is not target:
         body = ir.substitute(body, {target: packed})
+    allocated = [b for b in func.root.alloc_buffers if b in between]
     attrs = {"global_symbol": f"{func.name}_pack", "tir.noalias": True, "op": "pack"}
-    return ir.PrimFunc(handles, ((handles[0], source), (handles[1], packed)), body, attrs)
+    return ir.prim_func(body, (source, packed), allocated=allocated, attrs=attrs)
 
 
 class _Neutral(ir.Mutator):

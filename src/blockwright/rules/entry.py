@@ -78,7 +78,4 @@ def _closed(func: ir.PrimFunc, stmt: ir.Stmt) -> ir.PrimFunc:
     made = _packed(func, stmt)
     assert made is not None
     (source,) = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
-    handles = tuple(ir.Var(name, ir.dtype_of("handle")) for name in ("source", "packed"))
-    root = ir.Block("root", (), (), (), stmt)
-    body = ir.BlockRealize((), ir.const(True, "bool"), root)
-    return ir.PrimFunc(handles, tuple(zip(handles, (source, made), strict=True)), body, {})
+    return ir.prim_func(stmt, (source, made))

@@ -14,7 +14,8 @@ from blockwright.analysis import clip_region
 from blockwright.arith import Analyzer, covers, hull, jointly_cover
 from blockwright.schedule.buffers import home, region_of
 from blockwright.schedule.checks import require_kind
-from blockwright.schedule.edit import with_signature, wrap_loops
+from blockwright.schedule.edit import wrap_loops
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.move import Domains, merge, nest_for
 from blockwright.schedule.state import State, Step
 

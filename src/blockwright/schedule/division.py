@@ -8,6 +8,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
+from blockwright.schedule.forwarding import Forwarding
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import THEN, called, calls, first_legal
 
@@ -155,12 +156,12 @@ def shortened(
     return list(result.values())
 
 
-class _Simplify(ir.Mutator):
+class _Simplify(Forwarding):
     """Simplified indices and regions; blocks inside that change are forwarded."""
 
     def __init__(self, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> None:
-        super().__init__()
-        self.analyzer, self.forward = analyzer, forward
+        super().__init__(forward)
+        self.analyzer = analyzer
 
     def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
         simplify = self.analyzer.simplify
@@ -174,12 +175,6 @@ class _Simplify(ir.Mutator):
         return new.replace(indices=tuple(self.analyzer.simplify(i) for i in new.indices))
 
     rewrite_BufferLoad = rewrite_BufferStore = _access
-
-    def rewrite_Block(self, node: ir.Block) -> ir.Block:
-        new = self.descend(node)
-        if new is not node:
-            self.forward[node] = new
-        return new
 
 
 def simplified(block: ir.Block, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> ir.Block:

@@ -10,24 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.regions import block_access_regions
-from blockwright.arith import Analyzer
+from blockwright.schedule.forwarding import Forwarding, with_signature
 from blockwright.schedule.state import State, Step, Target
 
 
-class _Substitute(ir.Mutator):
+class _Substitute(Forwarding):
     """Replace variables and buffers; note blocks that change."""
 
     def __init__(self, mapping: Mapping[Any, ir.Node], forward: dict[ir.Block, ir.Block]) -> None:
-        super().__init__()
+        super().__init__(forward)
         self._memo.update(mapping)
-        self._forward = forward
-
-    def rewrite_Block(self, node: ir.Block) -> ir.Block:
-        new = self.descend(node)
-        if new is not node:
-            self._forward[node] = new
-        return new
 
     def rewrite_SeqStmt(self, node: ir.SeqStmt) -> ir.Stmt:
         new = self.descend(node)
@@ -156,12 +148,6 @@ class Edit:
             new = with_signature(new, self.state.analyzer(node))
         self.forward[node] = new
         return new
-
-
-def with_signature(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
-    """The block with its regions computed from its body."""
-    reads, writes = block_access_regions(block, analyzer)
-    return block.replace(reads=reads, writes=writes)
 
 
 def wrap_loops(body: ir.Stmt, loops: Iterable[tuple[ir.Var, ir.Expr]]) -> ir.Stmt:

@@ -19,7 +19,8 @@ from blockwright.schedule.division import (
     shortened,
     simplified,
 )
-from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import called, first_legal, quoted
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import fresh_name
-from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.loops import guarded, moved
 from blockwright.schedule.renew import copied
 from blockwright.schedule.stages import Plan

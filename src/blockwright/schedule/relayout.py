@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.state import State
 
 Moved = Callable[[tuple[ir.Expr, ...], Analyzer], tuple[ir.Expr, ...]]

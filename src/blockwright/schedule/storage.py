@@ -15,7 +15,7 @@ from blockwright.schedule.buffers import (
     require_elements,
     require_in_blocks,
 )
-from blockwright.schedule.edit import with_signature
+from blockwright.schedule.forwarding import AccessRewrite
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import called, first_legal
 
@@ -107,7 +107,7 @@ def moved_accesses(
     return _Moved(buffer, fresh, index, forward, whole)(stmt)
 
 
-class _Moved(ir.Mutator):
+class _Moved(AccessRewrite):
     def __init__(
         self,
         buffer: ir.Buffer,
@@ -116,15 +116,11 @@ class _Moved(ir.Mutator):
         forward: dict[ir.Block, ir.Block],
         whole: int | None,
     ) -> None:
-        super().__init__()
-        self.buffer, self.fresh, self.index = buffer, fresh, index
-        self.forward, self.whole = forward, whole
+        super().__init__(forward)
+        self.buffer, self.fresh, self.index, self.whole = buffer, fresh, index, whole
 
     def _indices(self, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         return tuple(self.index(dim, e) for dim, e in enumerate(indices))
-
-    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
-        return node
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> Any:
         new = self.descend(node)
@@ -138,17 +134,9 @@ class _Moved(ir.Mutator):
             return new
         return new.replace(buffer=self.fresh, indices=self._indices(new.indices))
 
-    def rewrite_Block(self, node: ir.Block) -> Any:
-        body = self(node.body)
-        init = None if node.init is None else self(node.init)
-        views = tuple(map(self, node.match_buffers))  # what they show may be chosen by elements
-        if body is node.body and init is node.init and views == node.match_buffers:
-            return node
-        new = with_signature(node.replace(body=body, init=init, match_buffers=views))
-        new = new.replace(reads=tuple(map(self._stated, new.reads)),
-                          writes=tuple(map(self._stated, new.writes)))  # fmt: skip
-        self.forward[node] = new
-        return new
+    def restated(self, block: ir.Block) -> ir.Block:
+        return block.replace(reads=tuple(map(self._stated, block.reads)),
+                             writes=tuple(map(self._stated, block.writes)))  # fmt: skip
 
     def _stated(self, region: ir.BufferRegion) -> ir.BufferRegion:
         dim = self.whole

@@ -294,13 +294,9 @@ class Program:
         made = [b for b, _ in self._made if b is not None]
         temps = tuple(b for b in made if all(b is not o for o in outs))
         body = ir.seq(stmt for _, stmt in self._made if stmt is not None)
-        root = ir.Block("root", (), (), (), body, alloc_buffers=temps)
-        realize = ir.BlockRealize((), ir.const(True, "bool"), root)
-        buffers = [*self._params, *outs]
-        handles = tuple(ir.Var(f"{b.name}_handle", ir.dtype_of("handle")) for b in buffers)
         facts = {"global_symbol": self.name, "tir.noalias": True, **(attrs or {})}
-        pairs = tuple(zip(handles, buffers, strict=True))
-        return ir.PrimFunc((*handles, *self._scalars), pairs, realize, facts)
+        return ir.prim_func(body, [*self._params, *outs], allocated=temps,
+                            scalars=self._scalars, attrs=facts)  # fmt: skip
 
     def _fresh(self, name: str) -> str:
         candidate, number = name, 1

@@ -18,7 +18,8 @@ from blockwright.schedule.division import (
     shortened,
     simplified,
 )
-from blockwright.schedule.edit import Edit, with_signature, wrap_loops
+from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.grouping import grouped, parts_around
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive, Returns

@@ -10,7 +10,8 @@ from blockwright.analysis import Scope
 from blockwright.arith import Analyzer, IterMapError, inverse_map
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_complete
-from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import AccessRewrite
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import (
     neighbours,
@@ -237,8 +238,8 @@ def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> 
                             "whole buffer, or use compute_at")  # fmt: skip
 
 
-class _Inline(ir.Mutator):
-    """Loads become expressions; blocks that change get new signatures and are forwarded."""
+class _Inline(AccessRewrite):
+    """Loads become expressions."""
 
     def __init__(
         self,
@@ -247,11 +248,8 @@ class _Inline(ir.Mutator):
         template: ir.Expr,
         forward: dict[ir.Block, ir.Block],
     ) -> None:
-        super().__init__()
-        self.buffer, self.at, self.template, self.forward = buffer, at, template, forward
-
-    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
-        return node
+        super().__init__(forward)
+        self.buffer, self.at, self.template = buffer, at, template
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> Any:
         new = self.descend(node)
@@ -259,13 +257,3 @@ class _Inline(ir.Mutator):
             return new
         mapping = {v: ir.cast_to(i, v.type) for v, i in zip(self.at, new.indices, strict=True)}
         return ir.substitute(copied_expr(self.template), mapping)
-
-    def rewrite_Block(self, node: ir.Block) -> Any:
-        body = self(node.body)
-        init = None if node.init is None else self(node.init)
-        views = tuple(map(self, node.match_buffers))  # what they show may be chosen by elements
-        if body is node.body and init is node.init and views == node.match_buffers:
-            return node
-        new = node.replace(body=body, init=init, match_buffers=views)
-        self.forward[node] = new = with_signature(new)
-        return new

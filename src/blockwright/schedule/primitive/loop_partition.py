@@ -7,7 +7,8 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.schedule.checks import require_parallel, require_plain_loop
-from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.loops import simplified_bindings
 from blockwright.schedule.record import Factor, Primitive, Returns

@@ -9,7 +9,8 @@ from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_complete
-from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import (
     neighbours,

@@ -11,7 +11,8 @@ from blockwright.analysis.kernels import shares
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import fresh_name
 from blockwright.schedule.checks import require_known_kind
-from blockwright.schedule.edit import Edit, with_signature
+from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.order import require_straight
 from blockwright.schedule.record import Primitive, Returns

@@ -7,6 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.schedule.buffers import accessed_buffer, require_elements, require_home
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import Forwarding
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import UnsafePrimitive
 from blockwright.schedule.state import State, Step
@@ -88,14 +89,13 @@ class SetDtype(UnsafePrimitive, frozen=True, eq=False):
         return stored
 
 
-class _Convert(ir.Mutator):
+class _Convert(Forwarding):
     """Another buffer in place of one, with conversions at its accesses; notes changed blocks."""
 
     def __init__(self, old: ir.Buffer, stored: ir.DType, forward: dict[ir.Block, ir.Block]) -> None:
-        super().__init__()
+        super().__init__(forward)
         self._old = old
         self._stored = stored
-        self._forward = forward
         self._memo[old] = old.replace(dtype=stored)
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
@@ -107,9 +107,3 @@ class _Convert(ir.Mutator):
         if node.buffer is not self._old:
             return new
         return new.replace(value=ir.cast_to(new.value, self._stored))
-
-    def rewrite_Block(self, node: ir.Block) -> ir.Block:
-        new = self.descend(node)
-        if new is not node:
-            self._forward[node] = new
-        return new
