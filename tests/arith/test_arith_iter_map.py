@@ -64,6 +64,8 @@ def test_the_paper_s_examples() -> None:
         ([I0 // 4, I0 % 4], loops(i=N * 4)),
         # fusing what was split gives the loop back
         ([F // 4 * 4 + F % 4], loops(f=N)),
+        # an extent that is 2 for each `i`, which its form does not show
+        ([I0 * 4 + J * 2 + K], loops(i=2, j=ir.minimum(I0 * 4 - 3, 0) // 2 - I0 * 2 + 4, k=2)),
         # loops of one value do not count
         ([I0 + J], loops(i=8, j=1)),
     ],

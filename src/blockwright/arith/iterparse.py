@@ -272,8 +272,9 @@ class Parser:
                     raise NotAffine(f"the scales of {_sum_text(item)} are no mixed radix: expected "
                                     f"{self.text(expected)}")  # fmt: skip
                 left.remove(split)
+                split = _scaled(split, self.expr(expected))
             chain.append(split)
-            expected = self.space.mul(self.poly(split.scale), self.poly(split.extent))
+            expected = self.space.mul(expected, self.poly(split.extent))
         if len(chain) == 1:
             return IterSum((chain[0],), item.base)
         extent = self.quotient(expected, unit)
@@ -328,13 +329,11 @@ class Parser:
         return ratio is not None and ratio is not self.space.one and self.analyzer.nonneg(ratio)
 
     def _next(self, splits: Sequence[IterSplit], expected: Poly) -> IterSplit | None:
+        """The split whose scale is `expected`, or else is known to be the same number."""
         for split in splits:
             if self.poly(split.scale) is expected:
                 return split
-        for split in splits:
-            if self.same(self.poly(split.scale), expected):
-                return IterSplit(split.source, split.lower_factor, split.extent, split.scale)
-        return None
+        return next((s for s in splits if self.same(self.poly(s.scale), expected)), None)
 
     def _mark_of(self, item: IterSum, extent: Expr) -> IterMark:
         key = tuple(
