@@ -350,6 +350,22 @@ def test_a_producer_of_single_elements_writes_the_padding_itself() -> None:
     assert names(split) == ["root", "C", "C_pad", "B"]
 
 
+@pytest.mark.parametrize("in_a_block", [False, True])
+def test_padding_stays_in_the_parallel_loop_whose_iterations_have_the_buffer_for_themselves(
+    in_a_block: bool,
+) -> None:
+    """Behind the loop, it would make one buffer of those that the iterations have."""
+    sch = Schedule(function(CHAIN), verify="full")
+    sch.compute_at(sch.get_block("C"), loop(sch, "B", 0))
+    sch.parallel(loop(sch, "B", 0))
+    if in_a_block:
+        sch.blockize(sch.add_unit_loop(loop(sch, "B", 0)))
+    sch.transform_layout(sch.get_block("C"), "C", lambda i, j: (j // 8, i, j % 8), pad_value=0)
+    (parallel,) = [f for f in ir.loops(sch.func) if f.kind is ir.ForKind.PARALLEL]
+    assert {"C", "C_pad", "B"} <= {b.name for b in ir.blocks(parallel)}
+    bw.validate(sch.func)
+
+
 def test_axes_are_separated_by_the_map() -> None:
     sch = Schedule(from_source(PADDED), verify="full")
     sch.transform_layout(sch.get_block("C"), "C",

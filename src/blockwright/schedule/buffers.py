@@ -381,8 +381,8 @@ def nest_of(state: State, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:
     return min(loops, key=lambda n: state.tree.order[n]) if loops else state.realize(block)
 
 
-def outermost(state: State, block: ir.Block, scope: ir.Block) -> ir.Stmt:
-    """The statement of the scope in which the block stands alone or with others."""
+def outermost(state: State, block: ir.Block, scope: ir.Block | ir.For | ir.AttrStmt) -> ir.Stmt:
+    """The statement of the scope, or the loop, in which the block stands alone or with others."""
     stmt: ir.Stmt = state.realize(block)
     for above in state.tree.ancestors(stmt):
         if above is scope or (above is scope.body and isinstance(above, ir.SeqStmt)):

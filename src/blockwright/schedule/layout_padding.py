@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind
+from blockwright.analysis.kernels import axis_of, shares
 from blockwright.arith import IndexMap
 from blockwright.schedule.buffers import (
+    accesses_to,
     fresh_name,
     nest_of,
     outermost,
@@ -39,11 +41,31 @@ class LayoutPadding:
             return edit.finish()
         nest = self._nest()
         if makers:
-            edit.insert_after(outermost(state, makers[-1], self.owner), nest)
+            around = self._with_own_copy()
+            last = [b for b in ir.blocks(around.body) if any(
+                r.buffer is self.buffer for r in b.writes)][-1]  # fmt: skip
+            edit.insert_after(outermost(state, last, around), nest)
+            if around is not self.owner:
+                edit.refresh_signatures()  # of blocks between the two
         else:
             body = self.owner.body
             edit.insert_before(body.seq[0] if isinstance(body, ir.SeqStmt) else body, nest)
         return edit.finish()
+
+    def _with_own_copy(self) -> ir.Block | ir.For | ir.AttrStmt:
+        """The innermost concurrent loop, each iteration of which has the buffer for itself: nobody
+        outside may touch it. Else the owner."""
+        uses = len(accesses_to(self.owner, self.buffer))
+        found: ir.Block | ir.For | ir.AttrStmt = self.owner
+        for stmt in ir.walk(self.owner.body):
+            if not isinstance(stmt, (ir.For, ir.AttrStmt)):
+                continue
+            axis = axis_of(stmt)
+            parallel = isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL
+            apart = parallel if axis is None else not shares(self.buffer.scope, axis.tag)
+            if apart and len(accesses_to(stmt, self.buffer)) == uses:
+                found = stmt  # those further in come later
+        return found
 
     def _axes(self) -> tuple[list[tuple[ir.Var, ir.Expr]], list[ir.IterVar]]:
         """Loops and iterators over the new shape."""

@@ -38,7 +38,8 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             not believed but tried on every index, so sizes must be constants.
 
     With padding, a block that writes the buffer one element per iterator runs over the new shape
-    and writes the padding as well; for other producers a block behind them writes it.
+    and writes the padding as well; for other producers a block behind them writes it, in the
+    innermost parallel or thread-bound loop whose iterations have a buffer each.
 
     Requires:
     - the buffer is allocated in the program, not a parameter, whose padding would be the caller's
