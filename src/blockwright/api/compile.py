@@ -16,6 +16,7 @@ from blockwright.build import build
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.support import OptionError
+from blockwright.support.garbage import few_collections
 from blockwright.target import Target
 from blockwright.verify import require_solvers
 
@@ -24,6 +25,7 @@ EFFORTS = ("none",)
 KINDS = "pass a torch module, an exported program or an IR module"
 
 
+@few_collections
 def compile(
     model: Any,
     example_inputs: Sequence[Any] | None = None,
