@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
+from blockwright.passes.choose_winograd import best_size
 from blockwright.rules import apply_rules
 from blockwright.rules.winograd_model import Convolution, direct_cycles, plan
 from blockwright.target import Target
@@ -150,11 +152,23 @@ def test_groups_fit_in_the_second_level_cache() -> None:
     for conv in (Convolution(1, 56, 56, 64, 64), Convolution(16, 30, 45, 24, 200)):
         group = plan(AVX2, conv, 4).group
         assert group is not None
-        assert 36 * group * (conv.channels + conv.filters) * 4 <= AVX2.cache(2).size // 2
+        assert 36 * group * (conv.channels + conv.filters) * 4 <= AVX2.cache(2).size * 3 // 4
 
 
 def test_few_tiles_with_large_filters_go_in_passes() -> None:
     assert plan(AVX2, Convolution(1, 7, 7, 512, 512), 4).group is None
+
+
+def test_filters_from_memory_are_fetched_by_few_groups() -> None:
+    """Each group of tiles passes all filters, and those of 4x4 tiles are more bytes than of 2x2."""
+    caches = (Cache(32 << 10, 8, 64), Cache(1 << 20, 8, 64), Cache(64 << 20, 16, 64, 2))
+    target = Target("x86-64-v4", num_threads=2, caches=caches)
+    warm = Convolution(1, 14, 14, 256, 256)
+    cold = msgspec.structs.replace(warm, cold=True)
+    assert (plan(target, warm, 4).group, plan(target, cold, 4).group) == (4, 8)
+    small = Convolution(1, 7, 7, 512, 512)
+    assert best_size(target, small) == 4
+    assert best_size(target, msgspec.structs.replace(small, cold=True)) == 2
 
 
 def test_many_channels_gain_and_small_images_do_not() -> None:

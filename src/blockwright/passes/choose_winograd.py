@@ -21,6 +21,7 @@ from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.ops.window import by_letter, numbers
 from blockwright.ops.winograd import TAPS
+from blockwright.passes.cold_weights import constants_are_cold
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import flat_function, map_graph_functions
 from blockwright.rules.winograd import RULE
@@ -39,21 +40,23 @@ def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     if forbidden or not ctx.options.get("winograd", True) or ctx.target.kind != "cpu":
         return module
 
+    cold = constants_are_cold(module, ctx.target)
+
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
-        bindings = [_chosen(binding, ctx.target) for binding in function.bindings]
+        bindings = [_chosen(binding, ctx.target, cold) for binding in function.bindings]
         same = all(a is b for a, b in zip(bindings, function.bindings, strict=True))
         return function if same else flat_function(function, bindings)
 
     return map_graph_functions(module, one)
 
 
-def _chosen(binding: ir.Binding, target: Target) -> ir.Binding:
+def _chosen(binding: ir.Binding, target: Target, cold: bool) -> ir.Binding:
     call = binding.value if isinstance(binding, ir.VarBinding) else None
     if not isinstance(call, ir.GraphCall) or not isinstance(call.op, ir.OpRef):
         return binding
     if call.op.name != "nn.conv2d" or "winograd" in call.attrs:
         return binding
-    conv = convolution_of(call)
+    conv = convolution_of(call, cold)
     size = 0 if conv is None else best_size(target, conv)
     if not size:
         return binding
@@ -66,8 +69,11 @@ def best_size(target: Target, conv: Convolution) -> int:
     return size if cycles < _GAIN * direct_cycles(target, conv) else 0
 
 
-def convolution_of(call: ir.GraphCall) -> Convolution | None:
-    """The extents of a call that could be computed so; None for any other."""
+def convolution_of(call: ir.GraphCall, cold: bool = False) -> Convolution | None:
+    """The extents of a call that could be computed so; None for any other.
+
+    `cold`: filters are in no cache when it begins.
+    """
     attrs: dict[str, Any] = {**OPERATORS["nn.conv2d"].attrs, **call.attrs}
     ctx = OpContext("nn.conv2d")
     weight, out = call.args[1], call.info
@@ -88,4 +94,4 @@ def convolution_of(call: ir.GraphCall) -> Convolution | None:
         return None
     if accumulator(out.dtype) is not out.dtype:
         return None
-    return Convolution(batch, height, width, taps["I"], taps["O"], out.dtype.bits)
+    return Convolution(batch, height, width, taps["I"], taps["O"], out.dtype.bits, cold)

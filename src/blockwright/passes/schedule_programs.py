@@ -14,8 +14,9 @@ from memory every time.
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.passes.cold_weights import constants_are_cold
 from blockwright.passes.context import PassContext
-from blockwright.passes.rewrite import constant_positions, graph_functions, tir_args, tir_callee
+from blockwright.passes.rewrite import constant_positions
 from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
 
 
@@ -23,8 +24,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Schedule all tensor programs that are not scheduled yet and are not pure views."""
     functions = dict(module.functions)
     constant = constant_positions(module)
-    caches = ctx.target.caches
-    cold = bool(caches) and _constant_bytes(module) > caches[-1].size
+    cold = constants_are_cold(module, ctx.target)
     pending = [
         (n, f)
         for n, f in module.functions.items()
@@ -49,29 +49,3 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.notes.append(f"{name}: {result.note}")
         ctx.progress("schedule", done + 1, len(pending))
     return module.replace(functions=functions)
-
-
-def _constant_bytes(module: ir.IRModule) -> int:
-    """Bytes of the constants that one call reads; tables, of which it reads some rows, left out."""
-    sizes: dict[ir.Constant, int] = {}
-    for _, function in graph_functions(module):
-        for binding in function.bindings:
-            value = getattr(binding, "value", None)
-            name = tir_callee(value) if isinstance(value, ir.GraphExpr) else None
-            callee = module.functions.get(name or "")
-            if not isinstance(callee, ir.PrimFunc) or not isinstance(value, ir.GraphExpr):
-                continue
-            tables = _tables(callee)
-            for buffer, argument in zip(callee.buffers, tir_args(value), strict=False):
-                if isinstance(argument, ir.Constant) and buffer not in tables:
-                    sizes[argument] = argument.data.nbytes
-    return sum(sizes.values())
-
-
-def _tables(func: ir.PrimFunc) -> set[ir.Buffer]:
-    """Buffers that are read at positions which other buffers hold."""
-    return {
-        access.buffer
-        for access in ir.accesses(func.body)
-        if any(ir.collect(index, ir.BufferLoad) for index in access.indices)
-    }

@@ -17,7 +17,7 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.rules.contraction import canonicalize, tile_registers, vector_rows
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import contraction_of, extent_of, leaf_blocks
+from blockwright.rules.facts import contraction_of, extent_of, is_cold, leaf_blocks
 from blockwright.rules.gemm import contract, pack
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rows import cut_tail, inner_loops, vectorize_last
@@ -208,7 +208,8 @@ def _group(sch: Schedule, parts: Parts, target: Target) -> int | None:
     if height is None or width is None or channels is None or filters is None:
         return None
     bits = product.writes[0].buffer.dtype.bits
-    conv = Convolution(batch, height, width, channels, filters, bits)
+    cold = is_cold(sch.func, block_of(sch, parts.filters[0]).reads[0].buffer)
+    conv = Convolution(batch, height, width, channels, filters, bits, cold)
     return plan(target, conv, m).group
 
 

@@ -3,7 +3,9 @@
 Cycles of one core: multiplications at the FMA rate, transforms by their vector instructions, and
 traffic where it does not hide behind arithmetic. Tiles are taken in groups whose transforms stay in
 the second-level cache; filters then pass once for each group. Where filters are large and tiles
-few, all tiles are one group, and each step of the algorithm is a pass of its own.
+few, all tiles are one group, and each step of the algorithm is a pass of its own. Filters that come
+from memory, because a model has more weights than the last cache holds, speak for few groups and
+for small tiles, whose filters are fewer bytes.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class Convolution(msgspec.Struct, frozen=True):
 
     Attributes:
         batch: images; None where that is not known, to be reckoned with as with a few.
+        cold: whether filters are in no cache when it begins.
     """
 
     batch: int | None
@@ -35,6 +38,7 @@ class Convolution(msgspec.Struct, frozen=True):
     channels: int
     filters: int
     bits: int = 32
+    cold: bool = False
 
     def grid(self, m: int) -> tuple[int, int, int]:
         """Images, and rows and columns of tiles of m×m results in each."""
@@ -58,9 +62,9 @@ def plan(target: Target, conv: Convolution, m: int) -> Plan:
     count = math.prod(conv.grid(m))
     best = Plan(None, _in_passes(target, conv, m, count))
     for group in _groups(conv, m):
-        if _group_bytes(conv, m, group) <= target.cache(2).size // 2:
+        if _group_bytes(conv, m, group) <= target.cache(2).size * 3 // 4:
             tasks = math.ceil(count // group / target.num_threads)
-            filters = _filter_bytes(conv, m) / _rate(target, 2 * _filter_bytes(conv, m))
+            filters = _filters(target, conv, _filter_bytes(conv, m), 2)
             products = _products(target, conv, m, group)
             each = max(products, filters) + _transforms(target, conv, m, group)
             found = Plan(group, tasks * each + target.core.fork)
@@ -75,7 +79,8 @@ def direct_cycles(target: Target, conv: Convolution) -> float:
     steps = pixels * TAPS**2 * conv.channels * vectors
     weights = TAPS**2 * conv.channels * conv.filters * conv.bits // 8
     cycles = steps / target.core.arithmetic / _EFFICIENCY
-    return max(cycles, weights / _rate(target, weights)) / target.num_threads + target.core.fork
+    fetched = _filters(target, conv, weights)
+    return max(cycles, fetched) / target.num_threads + target.core.fork
 
 
 def _groups(conv: Convolution, m: int) -> list[int]:
@@ -90,7 +95,7 @@ def _groups(conv: Convolution, m: int) -> list[int]:
 
 
 def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
-    filters = _filter_bytes(conv, m) / _rate(target, _filter_bytes(conv, m))
+    filters = _filters(target, conv, _filter_bytes(conv, m))
     moved = 2 * _group_bytes(conv, m, count)  # written by one pass, read by the next
     cycles = max(_products(target, conv, m, count), filters) + _transforms(target, conv, m, count)
     return (cycles + moved / _rate(target, moved)) / target.num_threads + 3 * target.core.fork
@@ -125,9 +130,23 @@ def _group_bytes(conv: Convolution, m: int, tiles: int) -> int:
     return (m + TAPS - 1) ** 2 * tiles * (conv.channels + conv.filters) * conv.bits // 8
 
 
+def _filters(target: Target, conv: Convolution, size: int, copies: int = 1) -> float:
+    """Cycles in which a core fetches so many bytes of filters, beside `copies` of them in all.
+
+    Where they come from memory, the cores share what it gives: a group of tiles that passes them
+    once more waits as long again, though another core may have left some in the last cache.
+    """
+    return size / (_memory_rate(target) if conv.cold else _rate(target, copies * size))
+
+
 def _rate(target: Target, size: int) -> float:
     """Bytes per cycle from the nearest cache that holds so many."""
     for cache, rate in zip(target.caches[1:], target.core.level_bytes, strict=False):
         if size <= cache.size:
             return rate
-    return target.core.level_bytes[-1]
+    return _memory_rate(target)
+
+
+def _memory_rate(target: Target) -> float:
+    core = target.core
+    return min(core.level_bytes[-1], core.memory_bytes / target.num_threads)

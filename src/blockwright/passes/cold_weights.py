@@ -1,0 +1,51 @@
+"""Whether the constants of a module are in a cache when a call comes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blockwright import ir
+from blockwright.passes.rewrite import graph_functions, tir_args, tir_callee
+from blockwright.target import Target
+
+_BY_ROWS = ("take", "embedding")  # operators that read some rows of their first operand
+
+
+def constants_are_cold(module: ir.IRModule, target: Target) -> bool:
+    """Whether one call reads more constants than the last cache holds: each comes from memory then,
+    every time. Tables, of which a call reads some rows, do not count.
+
+    Before operators are programs and after.
+    """
+    if not target.caches:
+        return False
+    read = {c: c.data.nbytes for c in _constants(module)}
+    return sum(read.values()) > target.caches[-1].size
+
+
+def _constants(module: ir.IRModule) -> Iterator[ir.Constant]:
+    for _, function in graph_functions(module):
+        for binding in function.bindings:
+            value = getattr(binding, "value", None)
+            if isinstance(value, ir.GraphCall):
+                yield from (a for a in _read_whole(module, value) if isinstance(a, ir.Constant))
+
+
+def _read_whole(module: ir.IRModule, call: ir.GraphCall) -> list[ir.GraphExpr]:
+    """Arguments of which a call reads everything."""
+    callee = module.functions.get(tir_callee(call) or "")
+    if isinstance(callee, ir.PrimFunc):
+        tables = _tables(callee)
+        pairs = zip(callee.buffers, tir_args(call), strict=False)
+        return [argument for buffer, argument in pairs if buffer not in tables]
+    by_rows = isinstance(call.op, ir.OpRef) and call.op.name in _BY_ROWS
+    return list(call.args[1:] if by_rows else call.args)
+
+
+def _tables(func: ir.PrimFunc) -> set[ir.Buffer]:
+    """Buffers that are read at positions which other buffers hold."""
+    return {
+        access.buffer
+        for access in ir.accesses(func.body)
+        if any(ir.collect(index, ir.BufferLoad) for index in access.indices)
+    }
