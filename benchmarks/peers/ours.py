@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,10 +20,12 @@ class Compiled:
     """Compiled without a search; says which rule scheduled each kernel.
 
     With the option `fallback`, all rules but the last are left out: what a program gets that no
-    rule knows.
+    rule knows. Nothing is remembered from earlier runs.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
+        self._cache = tempfile.TemporaryDirectory()
+        os.environ["BLOCKWRIGHT_CACHE_DIR"] = self._cache.name
         bw.set_num_threads(options["threads"])
         self._disabled = _all_but_last() if options.get("fallback") else ()
         self._rules: dict[str, str] = {}

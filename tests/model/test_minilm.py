@@ -17,6 +17,8 @@ import numpy as np
 import torch
 
 import blockwright as bw
+from blockwright import ir
+from blockwright.script.ir import from_source
 from examples.minilm.model import SentenceEmbedder, dynamic_shapes, export, load_model
 
 pytestmark = pytest.mark.slow
@@ -124,6 +126,13 @@ def test_at_most_nine_kernels_per_layer_and_none_for_layout(exe: Any) -> None:
     assert all(after - before <= 9 for before, after in pairwise(places))
     movement = {"reshape", "permute_dims", "transpose", "flatten", "copy", "broadcast_to"}
     assert not [c.kernel for c in profile.calls if set(c.operators) <= movement]
+
+
+def test_every_program_comes_back_from_its_text(exe: Any) -> None:
+    """What earlier compilations worked out is found by it; host programs included."""
+    assert "main" in exe.lowered.functions
+    for name, func in exe.lowered.functions.items():
+        assert ir.structural_equal(from_source(func.script()), func), name
 
 
 def test_memory_is_shared_between_values(exe: Any) -> None:

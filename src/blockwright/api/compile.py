@@ -14,6 +14,7 @@ from blockwright.api.proofs import ScheduleProofs
 from blockwright.arith import query_log
 from blockwright.build import build
 from blockwright.build.dump import dump_directory, dump_passes
+from blockwright.build.remembered import Remembered
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.support import OptionError
 from blockwright.support.garbage import few_collections
@@ -75,6 +76,8 @@ def compile(
     settings = dict(options or {})
     machine = Target(target)
     context = PassContext(machine, settings, settings.get("instruments", ()), progress)
+    if not settings.get("log_queries"):  # which are asked while schedules are made
+        context.remembered = Remembered()
     started = time.perf_counter()
     imported = import_model(model, example_inputs, dynamic_shapes)
     context.timings["import"] = time.perf_counter() - started
@@ -93,7 +96,8 @@ def compile(
         proofs = schedules.prove(context, verify == "prove") if verify else None
         context.timings["verify"] = time.perf_counter() - started
         started = time.perf_counter()
-        library = build(lowered, machine, sanitize=settings.get("sanitize", ()))
+        library = build(lowered, machine, sanitize=settings.get("sanitize", ()),
+                        remembered=context.remembered)  # fmt: skip
         context.timings["build"] = time.perf_counter() - started
     return CompiledModel(imported, lowered, library, context, stages, proofs)
 

@@ -153,7 +153,8 @@ class CompiledModel(Executable):
             functions["main"] = instrument_host(self.lowered["main"])
             checks = self.context.options.get("sanitize", ())
             timed_module = self.lowered.replace(functions=functions)
-            library = build(timed_module, self.context.target, sanitize=checks)
+            library = build(timed_module, self.context.target, sanitize=checks,
+                            remembered=self.context.remembered)  # fmt: skip
             names = [p.name for p in self.signature.parameters]
             self._timed = NativeFunction(library.entry("main"), "main", names, written=())
         return self._timed

@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from blockwright.analysis import find_violations
+from blockwright.build.cache import ObjectCache
 from blockwright.build.compile import Compiled, compile_lowered
 from blockwright.build.dump import dump_directory, dump_passes
+from blockwright.build.remembered import Remembered
 from blockwright.codegen import llvm
 from blockwright.codegen.artefact import write_artefact
 from blockwright.ir import IRModule, PrimFunc
@@ -163,6 +165,7 @@ def as_module(program: PrimFunc | IRModule) -> IRModule:
 def build(
     program: PrimFunc | IRModule, target: str | Target = "native", *, soname: str | None = None,
     sanitize: Sequence[str] = (), on_pass: OnPass | None = None,
+    remembered: Remembered | None = None,
 ) -> Module:  # fmt: skip
     """Compiles a tensor program, or a module of them, to native code.
 
@@ -173,6 +176,8 @@ def build(
             buffer), "nan" (BW714, a NaN written), "uninit" (BW715, a read of what nobody wrote).
         on_pass: called as `on_pass(name, before, after)` after every lowering pass. With
             BLOCKWRIGHT_DUMP_DIR set, the programs are written there too (see `dump`).
+        remembered: what earlier builds have validated and lowered; nothing is asked of it where
+            somebody watches the passes.
 
     Raises:
         ValidationError: BW2xx, all problems of the program; see `bw.validate`.
@@ -182,17 +187,22 @@ def build(
     module = as_module(program)
     chosen = Target(target)
     options = LowerOptions(tuple(sanitize))
-    problems = [p for f in module.functions.values() if isinstance(f, PrimFunc)
-                for p in find_violations(f, chosen)]  # fmt: skip
+    directory = dump_directory()
+    if remembered is None or on_pass is not None or directory is not None:
+        remembered = Remembered(ObjectCache(None))
+    functions: dict[str, Any] = dict(module.functions)
+    new: dict[str, PrimFunc] = {}
+    for name, func in module.functions.items():
+        if isinstance(func, PrimFunc):
+            known = remembered.find("lower", func, chosen, options)
+            functions[name] = known
+            new |= {name: func} if known is None else {}
+    problems = [p for func in new.values() for p in find_violations(func, chosen)]
     if problems:
         raise ValidationError.collect(problems)
-    directory = dump_directory()
-    functions: dict[str, Any] = {}
-    for name, func in module.functions.items():
-        if not isinstance(func, PrimFunc):
-            functions[name] = func
-            continue
+    for name, func in new.items():
         watch = on_pass if directory is None else dump_passes(directory / name, on_pass)
         functions[name] = lower(func, chosen, options=options, on_pass=watch)
+        remembered.keep("lower", func, chosen, options, functions[name])
     lowered = module.replace(functions=functions)
     return Module(module, compile_lowered(lowered, chosen, soname=soname), lowered)

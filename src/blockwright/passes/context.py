@@ -8,6 +8,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith.querylog import Query
+from blockwright.build.remembered import Remembered
 from blockwright.target import Target
 
 Pass = Callable[[ir.IRModule, "PassContext"], ir.IRModule]
@@ -28,6 +29,7 @@ class PassContext:
         decisions: pass name → what it decided, a line for each decision; `show` gives them.
         timings: pass name → seconds.
         queries: unproved arithmetic conditions, when the option `log_queries` is set.
+        remembered: what earlier compilations worked out; None: everything is done anew.
         progress: called with (stage name, finished, total) by long stages.
     """
 
@@ -47,6 +49,7 @@ class PassContext:
         self.decisions: dict[str, list[str]] = {}
         self.timings: dict[str, float] = {}
         self.queries: list[Query] = []
+        self.remembered: Remembered | None = None
         self._progress = progress
 
     def progress(self, stage: str, done: int, total: int) -> None:

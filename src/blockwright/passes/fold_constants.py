@@ -48,7 +48,7 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             wanted[name] = func.replace(attrs={**func.attrs, "tir.is_private": False})
     if not wanted:
         return module
-    library = build(ir.IRModule(wanted), ctx.target)
+    library = build(ir.IRModule(wanted), ctx.target, remembered=ctx.remembered)
     functions = dict(module.functions)
     for name, function in graph_functions(module):
         functions[name] = _fold(function, library)

@@ -17,7 +17,7 @@ from blockwright import ir
 from blockwright.passes.cold_weights import constants_are_cold
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import constant_positions
-from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
+from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, RuleResult, apply_rules
 
 
 def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
@@ -37,7 +37,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             positions = tuple(sorted(constant[name]))
             known = {CONSTANT_PARAMS: positions, COLD_PARAMS: positions if cold else ()}
             func = func.replace(attrs={**func.attrs, **known})
-        result = apply_rules(func, ctx.target, disabled=ctx.options.get("disabled_rules", ()))
+        result = _scheduled(func, ctx)
         hints = (CONSTANT_PARAMS, COLD_PARAMS)
         attrs = {k: v for k, v in result.func.attrs.items() if k not in hints}
         attrs |= {"tir.is_scheduled": True, "schedule_rule": result.rule}
@@ -49,3 +49,15 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.notes.append(f"{name}: {result.note}")
         ctx.progress("schedule", done + 1, len(pending))
     return module.replace(functions=functions)
+
+
+def _scheduled(func: ir.PrimFunc, ctx: PassContext) -> RuleResult:
+    """What the rules make of a program, or made of it when it was last compiled."""
+    disabled = tuple(ctx.options.get("disabled_rules", ()))
+    if ctx.remembered is None:
+        return apply_rules(func, ctx.target, disabled)
+    result = ctx.remembered.find("rules", func, ctx.target, disabled)
+    if result is None:
+        result = apply_rules(func, ctx.target, disabled)
+        ctx.remembered.keep("rules", func, ctx.target, disabled, result)
+    return result

@@ -57,11 +57,15 @@ def call_text(record: Primitive, value: Callable[[Any], str], schedule: str = ""
         held = getattr(record, name)
         if name == record.variadic:
             args += [value(v) for v in held]
-        elif not field.required and held is field.default:
+        elif not field.required and _same(held, field.default):
             named = True
         else:
             args.append(f"{name}={value(held)}" if named or not field.required else value(held))
     return f"{schedule}{'.' if schedule else ''}{record.path()}({', '.join(args)})"
+
+
+def _same(held: Any, default: Any) -> bool:
+    return held is default or (isinstance(held, str) and held == default)
 
 
 def map_text(index_map: IndexMap, text: Callable[[ir.Expr], str] = expr_text) -> str:
