@@ -37,6 +37,25 @@ def test_a_refutation_names_sizes_and_inputs() -> None:
     assert differs(before, before, example) is None
 
 
+def test_numbers_that_a_program_is_called_with_are_values() -> None:
+    text = """
+    @T.prim_func
+    def main(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32"), s: T.float32,
+             t: T.float32):
+        for i, j in T.grid(8, 12):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * s + t
+    """
+    func = bw.from_source(text)
+    sch = bw.Schedule(func, verify="prove")
+    sch.reorder(*reversed(sch.get_loops(sch.get_block("B"))))
+    wrong = verify(func, bw.from_source(text.replace("* s + t", "* t + s")))
+    assert wrong.verdict == "refuted"
+    assert wrong.counterexample is not None
+    assert len(wrong.counterexample.scalars) == 2
+
+
 def test_the_same_verdict_on_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "UNITS", 60_000)
     (found,) = {(v.verdict, v.why) for v in (verify(matmul(), tiled()) for _ in range(3))}

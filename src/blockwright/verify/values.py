@@ -54,6 +54,7 @@ class Values:
         self.flow = Flow(program, ahead)
         self._stored: dict[Statement, Value] = {}
         self._open: set[Statement] = set()
+        self._scalars = {var: k for k, var in enumerate(program.func.params)}
         self._undefined = itertools.count()
         self._tuples: dict[tuple[str, ...], Leaf] = {}
         self.agreed: dict[ir.Buffer, Agreed] = {}
@@ -263,9 +264,8 @@ class Values:
             case ir.Let():
                 inner = ir.substitute(expr.body, {expr.var: expr.value})
                 return self.value(inner, frame, where)
-            case ir.Var() if expr in self.program.func.params:
-                number = self.program.func.params.index(expr)
-                return [Alternative(where, ("scalar", number))]
+            case ir.Var() if expr in self._scalars:
+                return [Alternative(where, ("scalar", self._scalars[expr]))]
             case _:
                 raise Unknown(f"an expression that is not analysed: {type(expr).__name__} {expr!r}")
 
