@@ -18,6 +18,16 @@ from blockwright.verify import Verdict, proof, verify
 from blockwright.verify.replay import differs
 from tests.verify.pairs import matmul, program, tiled
 
+SCALED = """
+@T.prim_func
+def main(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32"), s: T.float32,
+         t: T.float32):
+    for i, j in T.grid(8, 12):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * s + t
+"""
+
 
 def test_public_name_and_truth_value() -> None:
     assert bw.verify is verify
@@ -38,19 +48,10 @@ def test_a_refutation_names_sizes_and_inputs() -> None:
 
 
 def test_numbers_that_a_program_is_called_with_are_values() -> None:
-    text = """
-    @T.prim_func
-    def main(A: T.Buffer((8, 12), "float32"), B: T.Buffer((8, 12), "float32"), s: T.float32,
-             t: T.float32):
-        for i, j in T.grid(8, 12):
-            with T.block("B"):
-                vi, vj = T.axis.remap("SS", [i, j])
-                B[vi, vj] = A[vi, vj] * s + t
-    """
-    func = bw.from_source(text)
+    func = bw.from_source(SCALED)
     sch = bw.Schedule(func, verify="prove")
     sch.reorder(*reversed(sch.get_loops(sch.get_block("B"))))
-    wrong = verify(func, bw.from_source(text.replace("* s + t", "* t + s")))
+    wrong = verify(func, bw.from_source(SCALED.replace("* s + t", "* t + s")))
     assert wrong.verdict == "refuted"
     assert wrong.counterexample is not None
     assert len(wrong.counterexample.scalars) == 2
