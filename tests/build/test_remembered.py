@@ -108,7 +108,13 @@ def test_who_watches_the_passes_sees_them(remembered: Remembered) -> None:
     assert "lower_blocks" in seen
 
 
-def test_a_program_too_deep_to_be_written_is_built_all_the_same(remembered: Remembered) -> None:
+def test_a_result_with_a_value_that_cannot_be_written_is_not_kept(remembered: Remembered) -> None:
+    func = from_source(DOUBLED)
+    remembered.keep("odd", func, HERE, (), func.with_attrs(hook=lambda: None))
+    assert remembered.find("odd", func, HERE, ()) is None
+
+
+def test_a_result_too_deep_to_be_written_is_not_kept(remembered: Remembered) -> None:
     deep: ir.Expr = ir.var("x", "bool")
     for _ in range(5000):
         deep = ir.Not(deep)

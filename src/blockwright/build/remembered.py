@@ -50,8 +50,8 @@ class Remembered:
         data = io.BytesIO()
         try:
             _Writer(data, program).dump(result)
-        except RecursionError:
-            return  # nested too deeply to be written: it is made again next time
+        except (RecursionError, pickle.PicklingError, TypeError, AttributeError):
+            return  # nested too deeply, or with a value that has no written form: made again
         self.objects.put(_key(what, program, target, options), data.getvalue())
 
 
