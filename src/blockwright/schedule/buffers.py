@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from blockwright import ir
 from blockwright.analysis.atomics import has_atomic_update, takes_atomics
+from blockwright.analysis.kernels import axis_of, shares
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set
@@ -120,6 +121,33 @@ def readers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
 def accesses_to(stmt: ir.Stmt, buffer: ir.Buffer) -> list[ir.BufferLoad | ir.BufferStore]:
     """Loads and stores of one buffer below a statement."""
     return [a for a in ir.accesses(stmt) if a.buffer is buffer]
+
+
+def own_copies(owner: ir.Block, stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+    """Whether a statement is a concurrent loop, each iteration of which has for itself a buffer
+    that `owner` allocates: nobody outside of the loop may touch it."""
+    axis = axis_of(stmt)
+    parallel = isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL
+    apart = parallel if axis is None else not shares(buffer.scope, axis.tag)
+    return apart and _uses(stmt, buffer) == _uses(owner, buffer)
+
+
+def require_shared(state: State, loops: Iterable[ir.For], buffer: ir.Buffer, what: str) -> None:
+    """None of these loops has, in each iteration, the buffer for itself: what is outside of such a
+    loop makes it one buffer, in which iterations meet."""
+    owner = home(state, buffer)
+    for loop in loops:
+        if owner is not None and own_copies(owner, loop, buffer):
+            var = loop.loop_var.name
+            state.fail(f"each iteration of loop {var} has {buffer.name} for itself; {what} would "
+                       "make it one for all of them", code="BW317", guilty=[loop],
+                       help=f"choose a loop inside of {var}, or take the step before {var} is made "
+                            "parallel or bound")  # fmt: skip
+
+
+def _uses(stmt: ir.Stmt, buffer: ir.Buffer) -> int:
+    views = (v for v in ir.walk(stmt) if isinstance(v, ir.MatchBufferRegion))
+    return len(accesses_to(stmt, buffer)) + sum(v.source.buffer is buffer for v in views)
 
 
 def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:

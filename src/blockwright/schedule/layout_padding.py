@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import BlockKind
-from blockwright.analysis.kernels import axis_of, shares
 from blockwright.arith import IndexMap
 from blockwright.schedule.buffers import (
-    accesses_to,
     fresh_name,
     nest_of,
     outermost,
+    own_copies,
     own_loops,
     with_regions,
     writers,
@@ -53,17 +52,12 @@ class LayoutPadding:
         return edit.finish()
 
     def _with_own_copy(self) -> ir.Block | ir.For | ir.AttrStmt:
-        """The innermost concurrent loop, each iteration of which has the buffer for itself: nobody
-        outside may touch it. Else the owner."""
-        uses = len(accesses_to(self.owner, self.buffer))
+        """The innermost concurrent loop, each iteration of which has the buffer for itself; else
+        the owner."""
         found: ir.Block | ir.For | ir.AttrStmt = self.owner
         for stmt in ir.walk(self.owner.body):
-            if not isinstance(stmt, (ir.For, ir.AttrStmt)):
-                continue
-            axis = axis_of(stmt)
-            parallel = isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL
-            apart = parallel if axis is None else not shares(self.buffer.scope, axis.tag)
-            if apart and len(accesses_to(stmt, self.buffer)) == uses:
+            if isinstance(stmt, (ir.For, ir.AttrStmt)) and own_copies(
+                    self.owner, stmt, self.buffer):  # fmt: skip
                 found = stmt  # those further in come later
         return found
 

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.analysis import BlockKind
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
-from blockwright.schedule.buffers import fresh_name, with_regions
+from blockwright.schedule.buffers import fresh_name, require_shared, with_regions
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.loops import resized
@@ -36,7 +36,9 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
       BW351);
     - the block is one store of a choice between a value and one that reads no memory, on a
       condition over its iterators and sizes (BW333);
-    - the block is complete (BW314), and no block before it in the loop uses its result (BW323).
+    - the block is complete (BW314), and no block before it in the loop uses its result (BW323);
+    - no parallel or thread-bound loop from that one on has, in each iteration, the written buffer
+      for itself (BW317).
 
     Returns: the block that writes the constant.
 
@@ -175,6 +177,7 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[
                        help="choose a loop further outside, around the one that the "
                             "extent depends on")  # fmt: skip
     written = block.writes[0].buffer
+    require_shared(state, inside, written, "a constant that is written before")
     below = state.tree.child_blocks(loop)
     for other in below[: below.index(block)]:
         if any(r.buffer is written for r in other.reads):

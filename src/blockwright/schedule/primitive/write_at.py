@@ -13,6 +13,7 @@ from blockwright.schedule.buffers import (
     require_in_blocks,
     require_scope_name,
     require_seen,
+    require_shared,
     writers,
 )
 from blockwright.schedule.copies import box_at, box_block, concurrent, fail_unwritten, is_held
@@ -44,6 +45,8 @@ class WriteAt(Primitive, frozen=True, eq=False):
       (BW323);
     - the extents of the loops around do not depend on one another (BW350);
     - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
+    - no loop inside of that one is parallel or bound and has, in each iteration, the buffer for
+      itself (BW317);
     - what is updated atomically gets no copy in a scope of one thread (BW338);
     - the buffer is used in blocks only (BW313).
 
@@ -97,6 +100,8 @@ class WriteAt(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         below = blocks_below(state, loop, block)
         require_in_blocks(state, scope, buffer)
+        inner = (s for s in ir.walk(loop.body) if isinstance(s, ir.For))
+        require_shared(state, inner, buffer, "a store after it")
         makers = [b for b in writers(state, scope, buffer) if b in below]
         require_seen(state, makers, buffer, self.storage_scope)
         self._require_own(state, scope, below, makers, buffer)
