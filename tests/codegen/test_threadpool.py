@@ -198,10 +198,17 @@ def test_several_callers_at_once(mark: Any) -> None:
     assert not failures
 
 
+def worker_tasks() -> list[Path]:
+    """The pool's own threads."""
+    tasks = Path("/proc/self/task").iterdir()
+    return [task for task in tasks if (task / "comm").read_text() == "bw-worker\n"]
+
+
 def test_beside_busy_programs_no_task_is_lost_and_threads_may_run_where_they_might(
     mark: Any,
 ) -> None:
-    """A worker that lost its processor is moved to the caller's for a while, and back."""
+    """A worker that lost its processor is moved to the caller's for a while, and back; one on the
+    caller's processor keeps to the others from then on."""
     allowed = os.sched_getaffinity(0)
     endless = [sys.executable, "-c", "while True: pass"]
     set_num_threads(3)
@@ -213,9 +220,10 @@ def test_beside_busy_programs_no_task_is_lost_and_threads_may_run_where_they_mig
         for other in others:
             other.kill()
             other.wait()
-    for task in os.listdir("/proc/self/task"):
-        if Path(f"/proc/self/task/{task}/comm").read_text() == "bw-worker\n":
-            assert os.sched_getaffinity(int(task)) == allowed
+    for task in worker_tasks():
+        own = os.sched_getaffinity(int(task.name))
+        assert own <= allowed
+        assert len(own) >= max(1, len(allowed) - 1)
 
 
 def test_idle_threads_stop_spinning(mark: Any) -> None:
@@ -287,6 +295,35 @@ def test_a_process_without_this_package(libraries: list[Path]) -> None:
     )
     paths = [str(path) for path in libraries]
     assert run_python(program, *paths, BLOCKWRIGHT_NUM_THREADS="3") == "3 False"
+
+
+def test_a_worker_does_not_share_the_processor_of_the_caller(libraries: list[Path]) -> None:
+    """The system would leave it there while programs on the other processors keep them as busy."""
+    program = (
+        PLAIN
+        + """
+    import pathlib, subprocess
+    allowed = sorted(os.sched_getaffinity(0))
+    assert mark(sys.argv[1], 100)
+    workers = []
+    while not workers:
+        workers = [task for task in pathlib.Path("/proc/self/task").iterdir()
+                   if (task / "comm").read_text().strip() == "bw-worker"]
+    os.sched_setaffinity(0, allowed[:1])
+    endless = "import os; os.sched_setaffinity(0, [{}])\\nwhile True: pass"
+    others = [subprocess.Popen([sys.executable, "-c", endless.format(cpu)]) for cpu in allowed[1:]]
+    together = 0
+    for _ in range(300):
+        assert mark(sys.argv[1], 40_000)
+        last = (workers[0] / "stat").read_text().rsplit(")", 1)[1].split()[36]
+        together += last == str(allowed[0])
+    for other in others:
+        other.kill()
+    print(together if others else 0)
+    """
+    )
+    environment = {"BLOCKWRIGHT_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"}
+    assert int(run_python(program, str(libraries[0]), **environment)) < 60
 
 
 def test_default_follows_affinity(libraries: list[Path]) -> None:

@@ -9,6 +9,7 @@ through the FFI moves to the calling thread), after which remaining tasks are sk
   finished its share takes chunks of others. The caller takes part and waits only for threads that
   have joined, so one that the system has not scheduled yet delays nobody. One that has joined and
   lost its processor to another program is moved to the caller's, which the caller has no use for.
+  One that is about to join on the caller's processor moves to another one first.
 - A call with one task, within a parallel region, or while another thread's region is running, runs
   in the calling thread. Nobody queues: concurrent callers already keep the processors busy.
 - Idle threads spin for a bounded time (50 us unless set), then sleep on a futex.
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import msgspec
 
+from blockwright.codegen.threadpool_apart import APART_IR
 from blockwright.codegen.threadpool_core import CORE_IR
 from blockwright.codegen.threadpool_limits import LIMITS_IR
 from blockwright.codegen.threadpool_pull import PULL_IR
@@ -75,7 +77,7 @@ def threadpool_ir(architecture: str = "x86-64") -> str:
     Arguments: `architecture` is "x86-64" or "aarch64".
     """
     target = TARGETS[architecture]
-    text = CORE_IR + PULL_IR + LIMITS_IR + SETUP_IR
+    text = CORE_IR + APART_IR + PULL_IR + LIMITS_IR + SETUP_IR
     for mark, value in (
         ("{PAUSE}", target.pause),
         ("{PAUSE_DECLARATION}", target.pause_declaration),

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 CORE_IR = r"""
 ; The region in progress. Bytes of the job: 0 fn, 8 ctx, 16 tasks per share, 24 shares with one task
-; more, 32 number of shares (i32), 36 first failure (i32), 40 its error object.
+; more, 32 number of shares (i32), 36 first failure (i32), 40 its error object, 48 the processor of
+; the caller (i32).
 @bw.tp.gate = internal global [16 x i64] zeroinitializer, align 128
 @bw.tp.job = internal global [16 x i64] zeroinitializer, align 128
 ; A line per thread: 0 chunks taken of its share; of workers also 8 the system's number (i32), 12
-; the processor where it joined (i32), 16 whether it is inside (i32).
+; the processor where it joined (i32), 16 whether it is inside (i32), 24 the processors that it was
+; given (a pointer).
 @bw.tp.next = internal global [{MAX_THREADS} x [8 x i64]] zeroinitializer, align 128
 @bw.tp.sleepers = internal global [32 x i32] zeroinitializer, align 128
 @bw.tp.busy = internal global [32 x i32] zeroinitializer, align 128
@@ -25,6 +27,7 @@ CORE_IR = r"""
 @bw.tp.current = internal global ptr @bw.tp.table, align 8
 
 declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_getcpu()
 declare i64 @syscall(i64, ...)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
@@ -226,6 +229,12 @@ entry:
   %numberp = getelementptr i8, ptr %line, i64 8
   %cpup = getelementptr i8, ptr %line, i64 12
   %insidep = getelementptr i8, ptr %line, i64 16
+  %callerp = getelementptr i8, ptr @bw.tp.job, i64 48
+  %given = alloca [16 x i64], align 64
+  %chosen = alloca [16 x i64], align 64
+  call void @bw.tp.born(ptr %given, ptr %chosen)
+  %setp = getelementptr i8, ptr %line, i64 24
+  store ptr %given, ptr %setp, align 8
   %number64 = call i64 (i64, ...) @syscall(i64 {GETTID})
   %number = trunc i64 %number64 to i32
   store atomic i32 %number, ptr %numberp monotonic, align 8
@@ -257,9 +266,17 @@ join:
   %allowed = load atomic i32, ptr @bw.tp.threads monotonic, align 4
   %wanted = icmp slt i32 %thread32, %allowed
   %may = and i1 %open, %wanted
-  br i1 %may, label %enter, label %closed
+  br i1 %may, label %where, label %closed
 closed:
   br label %loop
+where:
+  %here = call i32 @sched_getcpu()
+  %caller = load atomic i32, ptr %callerp monotonic, align 8
+  %together = icmp eq i32 %here, %caller
+  br i1 %together, label %apart, label %enter
+apart:
+  %left = call i1 @bw.tp.leave(i32 %here, ptr %given, ptr %chosen)
+  br i1 %left, label %join, label %enter
 enter:
   %gate1 = add i64 %gate, 1
   %swap = cmpxchg ptr @bw.tp.gate, i64 %gate, i64 %gate1 acq_rel monotonic, align 8
@@ -369,6 +386,9 @@ open:
   store i32 0, ptr %rcp, align 4
   %ep = getelementptr i8, ptr @bw.tp.job, i64 40
   store ptr null, ptr %ep, align 8
+  %cpu = call i32 @sched_getcpu()
+  %cpup = getelementptr i8, ptr @bw.tp.job, i64 48
+  store atomic i32 %cpu, ptr %cpup monotonic, align 8
   %gate = load atomic i64, ptr @bw.tp.gate monotonic, align 8
   %bump = add i64 %gate, 4294967296
   %epoch = and i64 %bump, -4294967296

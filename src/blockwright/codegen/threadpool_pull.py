@@ -10,7 +10,6 @@ from __future__ import annotations
 
 PULL_IR = r"""
 @bw.tp.saved = internal global [16 x i64] zeroinitializer, align 64
-declare i32 @sched_getcpu()
 
 ; Nanoseconds for which a thread has run so far.
 define internal i64 @bw.tp.ran(i32 %number) {
@@ -104,7 +103,9 @@ idle:
 allowed:
   %word32 = lshr i32 %here, 6
   %word = zext i32 %word32 to i64
-  %wp = getelementptr i64, ptr @bw.tp.saved, i64 %word
+  %setp = getelementptr i8, ptr %line, i64 24
+  %set = load ptr, ptr %setp, align 8
+  %wp = getelementptr i64, ptr %set, i64 %word
   %bits = load i64, ptr %wp, align 8
   %bit32 = and i32 %here, 63
   %bit = zext i32 %bit32 to i64
