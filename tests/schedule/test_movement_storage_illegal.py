@@ -226,6 +226,20 @@ for i, k in T.grid(32, 32):
                     B[wi, 0] = T.float32(0)
                 B[wi, 0] = B[wi, 0] + A[wi, wk]
 """
+NESTED_SUM = """
+for i, k in T.grid(32, 32):
+    with T.block("outer"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        for u in range(1):
+            with T.block("mid"):
+                vu = T.axis.spatial(1, u)
+                with T.block("B"):
+                    wi = T.axis.spatial(32, vi)
+                    wk = T.axis.reduce(32, vk)
+                    with T.init():
+                        B[wi, 0] = T.float32(0)
+                    B[wi, 0] = B[wi, 0] + A[wi, wk]
+"""
 
 
 def guarded_sum(sch: Schedule) -> None:
@@ -276,6 +290,12 @@ AT: dict[str, Case] = {
         SUM_WITH_OTHER, guarded_sum, "BW323", "adds to C in more than one iteration"),
     "write_at: sums of earlier visits": (
         OUTER_SUM, lambda s: s.write_at(loop(s, "B", 0), block(s, "B"), 0, "local"), "BW314",
+        "goes on with the sums of earlier visits"),
+    "write_at: sums of earlier visits, in a block inside": (
+        NESTED_SUM, lambda s: s.write_at(loop(s, "mid", 0), block(s, "mid"), 0, "local"), "BW314",
+        "goes on with the sums of earlier visits"),
+    "cache_write: sums of earlier visits, in a block inside": (
+        NESTED_SUM, lambda s: s.cache_write(block(s, "mid"), 0, "local"), "BW314",
         "goes on with the sums of earlier visits"),
     "write_at: earlier values": (
         EVERY_SECOND, lambda s: s.write_at(loop(s, "A", 0), block(s, "A"), 0, "local"), "BW323",

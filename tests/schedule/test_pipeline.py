@@ -207,6 +207,42 @@ def test_a_steady_loop_of_any_length_is_split_by_a_size() -> None:
         assert_same_meaning(func, sch.func, sizes={"n": n}, exact=True)
 
 
+TILES = """
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    T.func_attr({"tir_var_lower_bound": {"n": 1}, "tir_var_upper_bound": {"n": 9}})
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    C = T.match_buffer(c, (n,), "float32")
+    B = T.alloc_buffer((n,), "float32")
+    for i in range(n):
+        for j in range(T.min(n - i // 4 * 4, T.int64(4))):
+            with T.block("load"):
+                vj = T.axis.spatial(n, i // 4 * 4 + j)
+                B[vj] = A[vj] * 2.0
+        with T.block("tile"):
+            vi = T.axis.spatial(n, i)
+            S = T.alloc_buffer((1,), "float32")
+            for k in range(4):
+                with T.block("use"):
+                    vk = T.axis.spatial(n, vi // 4 * 4 + k)
+                    T.where(vi // 4 * 4 + k < n)
+                    S[0] = B[vk] + 1.0
+            with T.block("out"):
+                C[vi] = S[0]
+"""
+
+
+def test_the_signature_of_a_block_around_others_holds_what_they_touch_of_a_version() -> None:
+    """B is folded to four elements, where modulo hides that tiles begin at its first."""
+    func = from_source(TILES)
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    sch.software_pipeline(outer_loop(sch, "tile"), [0, 1])
+    for n in (1, 2, 7):
+        assert_same_meaning(func, sch.func, sizes={"n": n}, exact=True)
+
+
 def test_steps_inside_blocks_go_on_after_the_pipeline() -> None:
     """What is blockized before, keeps its inside: it can be scheduled afterwards."""
     sch = Schedule(program(CHAIN), verify="full")

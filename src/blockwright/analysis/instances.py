@@ -1,4 +1,4 @@
-"""Instances of a block: do two of them ever write the same element?
+"""Instances of a block: do two of them ever write the same element, or go on with one sum?
 
 A data-parallel iterator promises that its instances are independent of one another. The promise is
 kept where the spatial iterators and the elements written determine each other.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
+from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, detect_iter_map, eval_set
 
 
@@ -80,3 +81,21 @@ def fills(
         return False
     end = ir.minimum(rng.min + step, ir.cast_to(size, rng.min.dtype))
     return analyzer.prove_equal(rng.min + rng.extent, end)
+
+
+def drives_sums(stmt: ir.Stmt, outer: set[ir.Var]) -> bool:
+    """Whether some of these variables drive a reduction that has an initial value, in `stmt`."""
+    driven = set(outer)
+    stack: list[ir.Stmt] = [stmt]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.For) and ir.uses_var(node.min, driven):
+            driven.add(node.loop_var)
+        if isinstance(node, ir.BlockRealize):
+            for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+                if ir.uses_var(value, driven):
+                    if it.iter_type is ir.IterType.REDUCE and node.block.init is not None:
+                        return True
+                    driven.add(it.var)
+        stack.extend(child_stmts(node)[::-1])
+    return False

@@ -25,7 +25,7 @@ from enum import Enum
 from blockwright import ir
 from blockwright.analysis.cover import Made, apart, covered_in_cases, interleaved
 from blockwright.analysis.filled import stores_fill
-from blockwright.analysis.instances import corner, fills, shared_writes
+from blockwright.analysis.instances import corner, drives_sums, fills, shared_writes
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
@@ -148,6 +148,8 @@ class Scope:
         other = self._shared_writes(block)
         if other:
             return BlockKind.OTHER, other
+        if self.continued(block):
+            return BlockKind.OTHER, "it goes on with the sums of earlier visits of its scope"
         if ir.IterType.REDUCE not in types and block.init is None:
             written = {r.buffer for r in block.writes}
             for region in block.reads:
@@ -161,8 +163,6 @@ class Scope:
         for region in block.writes:
             if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
                 return BlockKind.OTHER, "its output index uses a reduction iterator"
-        if block.init is not None and self.continued(block):
-            return BlockKind.OTHER, "it goes on with the sums of earlier visits of its scope"
         problems = self.not_affine(block)
         if problems and self.restart(block) is None:
             return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
@@ -202,14 +202,11 @@ class Scope:
         return self.memo.answer("shared", [block], find)
 
     def continued(self, block: ir.Block) -> bool:
-        """Whether iterators of the scope drive the reduction: one visit makes a part of it."""
+        """Whether iterators of the scope drive a reduction with an initial value, the block itself
+        or one inside of it: one visit makes a part of it."""
         outer = {it.var for above in (self.block, *self.tree.ancestors(self.block))
                  if isinstance(above, ir.Block) for it in above.iter_vars}  # fmt: skip
-        values = self.tree.realize(block).iter_values
-        return bool(outer) and any(
-            it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer)
-            for it, value in zip(block.iter_vars, values, strict=True)
-        )
+        return bool(outer) and drives_sums(self.tree.realize(block), outer)
 
     def _second_writer(self, block: ir.Block) -> str:
         """A conflict with another writer of the same buffer, in words."""

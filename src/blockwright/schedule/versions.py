@@ -14,6 +14,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import DIM_ALIGN
+from blockwright.analysis.regions import block_access_regions
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
 from blockwright.schedule.stages import DOUBLE_BUFFER
 from blockwright.schedule.state import State
@@ -216,8 +217,25 @@ class UseVersions(ir.Mutator):
         if notes != node.annotations:
             new = new.replace(annotations=notes)
         if new is not node:
+            new = self._restated(new)
             self.forward[node] = new
         return new
+
+    def _restated(self, block: ir.Block) -> ir.Block:
+        """The signature of a block around others, where it is about folded dimensions: the box of
+        what its blocks touch modulo an extent, which may be more than its own box modulo that."""
+        folded = {v.buffer for v in self.versions.values() if any(e is not None for e in v.folded)}
+        touched = {r.buffer for r in (*block.reads, *block.writes)}
+        if folded.isdisjoint(touched) or next(iter(ir.blocks(block.body)), None) is None:
+            return block
+        reads, writes = (
+            {region.buffer: region for region in regions if region.buffer in folded}
+            for regions in block_access_regions(block, self.analyzer)
+        )
+        return block.replace(
+            reads=tuple(reads.get(r.buffer, r) for r in block.reads),
+            writes=tuple(writes.get(r.buffer, r) for r in block.writes),
+        )
 
     def _aligned(self, node: ir.Block, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """A row of alignments in terms of the dimensions of the new buffer."""

@@ -154,7 +154,14 @@ def _require_reached_copy(
 def require_own_values(
     state: State, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
 ) -> None:
-    """What the writers read of the buffer, the writers before them have written."""
+    """What the writers read of the buffer, the writers before them have written in this visit."""
+    for maker in makers:
+        if state.data_flow(scope).continued(maker):
+            state.fail(f"block {maker.name} goes on with the sums of earlier visits of its scope, "
+                       "which a copy made in each visit does not hold", code="BW314",
+                       guilty=[state.realize(maker)],
+                       help="take the step before the reduction is put into a block of its own, or "
+                            "decompose_reduction first")  # fmt: skip
     require_no_readback(state, makers[0], buffer)
     for position, block in enumerate(makers[1:], 1):
         if any(r.buffer is buffer for r in block.reads):

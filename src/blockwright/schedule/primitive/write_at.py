@@ -130,13 +130,6 @@ class WriteAt(Primitive, frozen=True, eq=False):
     ) -> None:  # fmt: skip
         """The copy holds whatever the blocks below the loop look for in it."""
         require_own_values(state, scope, makers, buffer)
-        for maker in makers:
-            if maker.init is not None and state.data_flow(scope).continued(maker):
-                state.fail(f"block {maker.name} goes on with the sums of earlier visits of its "
-                           "scope, which a copy made in each visit does not hold", code="BW314",
-                           guilty=[state.realize(maker)],
-                           help="take the step before the reduction is put into a block of its "
-                           "own, or decompose_reduction first")  # fmt: skip
         for reader in readers(state, scope, buffer):
             if reader in below and reader not in makers:
                 require_written(state, scope, makers, reader, buffer)
