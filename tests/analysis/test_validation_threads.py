@@ -95,6 +95,20 @@ for i in T.{kind}(31):
     assert codes(program(scan.format(kind="parallel"))) == ["BW240"]
 
 
+@pytest.mark.parametrize("when", ["t == 0", "t == 3", "t == 5", "t >= 2 and t < 4"])
+def test_iterations_meet_in_any_iteration_of_the_loops_around(when: str) -> None:
+    """Neither the first nor the last one has to be it."""
+    func = program(f"""
+for t in range(9):
+    for i in T.parallel(4):
+        with T.block("B"):
+            vt, vi = T.axis.remap("SS", [t, i])
+            T.where({when})
+            B[vt, 0] = A[vt, vi]
+""")
+    assert codes(func) == ["BW240"]
+
+
 def test_atomic_updates_do_not_go_with_plain_accesses() -> None:
     func = program("""
 for i in T.parallel(32):

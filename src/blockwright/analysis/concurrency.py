@@ -1,10 +1,11 @@
 """Iterations that run at the same time do not meet, except in atomic updates (BW240).
 
 Looked at are parallel and thread-bound loops; two of their iterations are taken, with whatever is
-around at its first value and at its last one, and what they surely touch is compared element by
-element. A reduction whose iterator such a loop drives is the common case and named as such. Buffers
-that each iteration has for itself do not count: those allocated inside, those that only one
-parallel loop touches, and those in a scope that the members of the thread axis do not share.
+around at its first value and at its last one, and at one where something is written that is not in
+either; what they surely touch is compared element by element. A reduction whose iterator such a
+loop drives is the common case and named as such. Buffers that each iteration has for itself do not
+count: those allocated inside, those that only one parallel loop touches, and those in a scope that
+the members of the thread axis do not share.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class _Loop:
         self.func, self.level, self.inside = func, level, inside
         self.leaves, self.allocated = leaves, allocated
         self._followed: list[tuple[Visit, Touch]] | None = None
+        self._found = set[int]()  # of those, what was met at some iteration that was looked at
 
     def reductions(self) -> Iterator[Problem]:
         """Reduction iterators that the loop drives, unless the update is atomic."""
@@ -108,22 +110,57 @@ class _Loop:
                 return
             if count < 2:
                 continue
-            for other, last in itertools.product({low + 1, low + count - 1}, (False, True)):
-                first = self._touched({**sizes, self.level.var: low}, last)
-                second = self._touched({**sizes, self.level.var: other}, last)
-                met = self._meeting(first, second) or self._meeting(second, first)
-                if met is not None:
-                    buffer, place, visits = met
-                    at = ", ".join(map(str, place))
-                    yield Problem(
-                        "BW240",
-                        f"iterations {low} and {other} of {self._name()} run at the same time and "
-                        f"both touch {buffer.name}[{at}], not only reading",
-                        (self.level.stmt, *dict.fromkeys(v.realize for v in visits)),
-                        "let iterations touch different elements, run the loop serially, give "
-                        "each its own buffer, or use atomic updates",
-                    )
+            others = {low + 1, low + count - 1}
+            for other, last in itertools.product(others, (False, True)):
+                problem = self._met({**sizes, self.level.var: low}, other, last)
+                if problem is not None:
+                    yield problem
                     return
+            for place, other in itertools.product(self._elsewhere(sizes, low), others):
+                problem = self._met({**place, self.level.var: low}, other, last=False)
+                if problem is not None:
+                    yield problem
+                    return
+
+    def _met(self, known: Env, other: int, last: bool) -> Problem | None:
+        """What is wrong between the iteration that is known and another one."""
+        first = self._touched(known, last)
+        second = self._touched({**known, self.level.var: other}, last)
+        met = self._meeting(first, second) or self._meeting(second, first)
+        if met is None:
+            return None
+        buffer, place, visits = met
+        at = ", ".join(map(str, place))
+        return Problem(
+            "BW240",
+            f"iterations {known[self.level.var]} and {other} of {self._name()} run at the same "
+            f"time and both touch {buffer.name}[{at}], not only reading",
+            (self.level.stmt, *dict.fromkeys(v.realize for v in visits)),
+            "let iterations touch different elements, run the loop serially, give "
+            "each its own buffer, or use atomic updates",
+        )
+
+    def _elsewhere(self, sizes: Env, low: int) -> Iterator[Env]:
+        """Values of the loops around for which something is written that was not met so far."""
+        for k, (visit, touch) in enumerate(self._followed or ()):
+            if touch.how == "read" or k in self._found:
+                continue
+            spans = [Span(x.var, x.low, x.extent) for x in visit.path
+                     if x.var is not self.level.var]  # fmt: skip
+            rows = _rows(visit, touch, spans, {**sizes, self.level.var: low})
+            if rows is not None and rows.rows:
+                row = rows.at(0)
+                yield {**sizes, **{x.var: row[x.var] for x in self._around(visit)}}
+
+    def _around(self, visit: Visit) -> list[Level]:
+        """The loops around this one, and other axes of its launch."""
+        own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
+        return [
+            level
+            for k, level in enumerate(visit.path)
+            if level.var is not self.level.var
+            and (_same_launch(level, self.level) or not (k > own or (level.tag and self.level.tag)))
+        ]
 
     def _name(self) -> str:
         kind = self.level.tag or "parallel"
@@ -160,11 +197,12 @@ class _Loop:
                 if not self._private(touch.buffer, visit)
             ]  # fmt: skip
         ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
-        for visit, touch in self._followed:
+        for k, (visit, touch) in enumerate(self._followed):
             key = visit.order, touch.spans, touch.guards
             if key not in ran:
                 ran[key] = self._ran(visit, touch, known, last)
             for place in self._places(touch, ran[key]):
+                self._found.add(k)
                 found.setdefault((touch.buffer, place), {}).setdefault(touch.how, visit)
         return found
 
@@ -188,26 +226,19 @@ class _Loop:
 
     def _ran(self, visit: Visit, touch: Touch, known: Env, last: bool) -> Instances | None:
         """Instances of a touch in one iteration; None where that cannot be told."""
-        own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
+        around = set(map(id, self._around(visit)))
         spans: list[Span] = []
-        for k, level in enumerate(visit.path):
-            if level.var is self.level.var:
+        for level in visit.path:
+            if level.var in known:
                 continue
-            free = k > own or bool(level.tag and self.level.tag)
-            if free and not _same_launch(level, self.level):
+            if id(level) not in around:
                 spans.append(Span(level.var, level.low, level.extent))
                 continue
             start, one = level.low, ir.const(1, level.low.dtype)
             if last:
                 start = ir.add(start, ir.sub(ir.maximum(level.extent, one), one))
             spans.append(Span(level.var, start, one))
-        try:
-            rows = instances([*spans, *touch.spans], known, _FEW)
-            for guard in (*visit.guards, *touch.guards):
-                rows = rows.where(value_of(guard, rows.env))
-        except Unknown:
-            return None
-        return rows
+        return _rows(visit, touch, spans, known)
 
     @staticmethod
     def _places(touch: Touch, rows: Instances | None) -> list[Place]:
@@ -221,6 +252,17 @@ class _Loop:
             return [()] if rows.rows else []
         lists: list[list[int]] = [column.astype(np.int64).tolist() for column in columns]
         return sorted(set(zip(*lists, strict=True)))
+
+
+def _rows(visit: Visit, touch: Touch, spans: Sequence[Span], known: Env) -> Instances | None:
+    """Instances of a touch within the given loops; None where that cannot be told."""
+    try:
+        rows = instances([*spans, *touch.spans], known, _FEW)
+        for guard in (*visit.guards, *touch.guards):
+            rows = rows.where(value_of(guard, rows.env))
+    except Unknown:
+        return None
+    return rows
 
 
 def _same_launch(level: Level, loop: Level) -> bool:
