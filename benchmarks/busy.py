@@ -89,7 +89,7 @@ def row(place: str, result: Result, width: int) -> str:
     ours, best, mean = result.ours, result.best, least_mean(result)
     if ours.timing is None or best is None or mean is None:
         return f"{result.case.name:{width}} {place:>7} {ours.status or 'no peer'}"
-    peers = "  ".join(f"{c.title} {_both(c)}" for c in result.columns[1:])
+    peers = "  ".join(f"{c.title} {_both(c)}" for c in result.columns if c is not ours)
     return (
         f"{result.case.name:{width}} {place:>7} {ours.seconds * 1e3:>9.3f}"
         f" {ours.timing.mean * 1e3:>9.3f} {best.seconds * 1e3:>9.3f} {mean * 1e3:>9.3f}"
@@ -105,7 +105,7 @@ def _both(column: Column) -> str:
 
 def least_mean(result: Result) -> float | None:
     """The least mean of the other engines."""
-    means = [c.timing.mean for c in result.columns[1:] if c.timing]
+    means = [c.timing.mean for c in result.peers if c.timing]
     return min(means, default=None)
 
 

@@ -92,8 +92,13 @@ class Result:
     @property
     def best(self) -> Column | None:
         """The fastest other engine, in its better memory format."""
-        timed = [c for c in self.columns if c.timing and ENGINES[c.engine].environment != "own"]
+        timed = [c for c in self.peers if c.timing]
         return min(timed, key=lambda one: one.seconds, default=None)
+
+    @property
+    def peers(self) -> list[Column]:
+        """The other engines, each in all of its memory formats."""
+        return [c for c in self.columns if ENGINES[c.engine].environment != "own"]
 
     @property
     def fallback(self) -> Column | None:

@@ -21,5 +21,6 @@ def test_open_questions_of_the_demo_are_few_and_logged() -> None:
     # Whether a token id is in range is a question about data: no prover can settle it.
     unsettled = {text for text in unsettled if "[" not in text}
     # What is left asks whether a tile's last rows exist: false for some sizes, found by no sample.
-    assert len(unsettled) <= 8, "\n".join(sorted(unsettled))
+    # Products choose between three tiles when they are called, so each is asked for three heights.
+    assert len(unsettled) <= 12, "\n".join(sorted(unsettled))
     assert all(q.known for q in queries if not q.refuted)

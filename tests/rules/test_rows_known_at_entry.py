@@ -51,6 +51,15 @@ def test_few_rows_are_passed_in_tiles_that_suit_them(name: str) -> None:
         assert math.ceil(rows / tile.rows) * tile.rows <= 1.25 * rows
 
 
+def test_panels_from_memory_are_passed_in_higher_tiles() -> None:
+    """The first tile over a panel waits for it, unless it has enough to compute meanwhile."""
+    near, far = row_tiles(WIDE, 1, 768), row_tiles(WIDE, 1, 768, cold=True)
+    assert max(one.tile.rows for one in far) > max(one.tile.rows for one in near)
+    assert all(one.wait == 0 for one in near)
+    lows = sorted(far, key=lambda one: one.tile.rows)
+    assert [one.wait for one in lows] == sorted((one.wait for one in lows), reverse=True)
+
+
 def test_many_rows_have_one_tile() -> None:
     assert len(row_tiles(WIDE, 3136, 768)) == 1
 

@@ -97,7 +97,7 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
 def unknown_rows(target: Target, product: Product) -> tuple[RowTile, ...]:
     """The tile for a number of rows that calls decide, and others for some of these numbers."""
     step = max(1, product.row_step)
-    return row_tiles(target, product.least, product.columns, product.bits, step)
+    return row_tiles(target, product.least, product.columns, product.bits, step, product.cold)
 
 
 @lru_cache(maxsize=1024)

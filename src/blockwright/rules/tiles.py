@@ -13,7 +13,7 @@ _MOST_VECTORS = 6  # in a row of accumulators
 _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 _ROW_NUMBERS = range(16, 513)  # that are likely where rows are unknown
 _FEWEST = 8  # rows, from which on products are no matter of how fast the matrix can be read
-_ROW_TILES = 2  # that are chosen from when a product is called
+_ROW_TILES = 3  # that are chosen from when a product is called
 _WORTH = 0.005  # of the time, over all numbers of rows, that pays for the code of one more
 _UNIT = 1000  # in which costs of tiles are whole numbers
 _LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
@@ -163,33 +163,38 @@ def register_tiles(
 
 
 class RowTile(msgspec.Struct, frozen=True):
-    """A register tile for some numbers of rows, and what it costs to pass one, for each column."""
+    """A register tile for some numbers of rows; what it costs to pass one, for each column, and
+    what the first one costs besides, while the panel comes from memory."""
 
     tile: RegisterTile
     cost: int
+    wait: int = 0
 
     def of(self, rows: int) -> int:
         """What it costs to pass this many rows."""
-        return math.ceil(rows / self.tile.rows) * self.cost
+        return math.ceil(rows / self.tile.rows) * self.cost + self.wait
 
 
 @functools.cache
 def row_tiles(
-    target: Target, least: int, columns: int | None, bits: int = 32, row_bytes: int = 1
-) -> tuple[RowTile, ...]:
+    target: Target, least: int, columns: int | None, bits: int = 32, row_bytes: int = 1,
+    cold: bool = False,
+) -> tuple[RowTile, ...]:  # fmt: skip
     """Tiles for a number of rows that calls decide, at least `least`: the usual one, then those
     that some numbers are better passed in, each worth the code that it takes.
 
     Few rows fall into tiles of one height well and of another badly. All tiles pass the same
-    panels, of which they are as wide: half a panel at a time, memory would be read in pieces.
+    panels, of which they are as wide: half a panel at a time, memory would be read in pieces. Where
+    panels are `cold`, the first tile of rows waits for them unless it is high enough to compute
+    meanwhile, which speaks for narrow panels and high tiles.
     """
     fits: dict[int, list[RowTile]] = {}
     for tile in register_tiles(target, None, columns, bits, row_bytes):
         speed = _speed_of_panels(target, tile, bits) * _filled_columns(columns, tile.columns)
         if speed > 0:
-            fits.setdefault(tile.columns, []).append(
-                RowTile(tile, round(_UNIT * tile.rows / speed))
-            )
+            cost = round(_UNIT * tile.rows / speed)
+            wait = max(0, round(_UNIT * _rows_meanwhile(target, tile, bits)) - cost) if cold else 0
+            fits.setdefault(tile.columns, []).append(RowTile(tile, cost, wait))
     low = max(_FEWEST, least)
     high = max(_ROW_NUMBERS.stop, 2 * low)
     numbers = range(low, high, (high - low) // len(_ROW_NUMBERS) | 1)
@@ -216,6 +221,13 @@ def _expected(tiles: tuple[RowTile, ...], numbers: range) -> float:
     """Of the time for a row; numbers of rows are as likely as numbers twice as large."""
     each = (min(one.of(rows) for one in tiles) / rows**2 for rows in numbers)
     return sum(each) / sum(1 / rows for rows in numbers)
+
+
+def _rows_meanwhile(target: Target, tile: RegisterTile, bits: int) -> float:
+    """Rows that a core could compute with a line of a panel while memory delivers the next one."""
+    core = target.core
+    rate = min(core.level_bytes[-1], core.memory_bytes / target.num_threads)
+    return tile.lanes * core.arithmetic * (bits // 8) / rate
 
 
 def _speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
