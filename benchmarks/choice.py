@@ -211,12 +211,13 @@ def main(plan: Plan) -> bool:
     draw = random.Random(plan.seed)
     print(HEADER)
     lines: list[Line] = []
+    RESULTS.mkdir(exist_ok=True)
     for _ in range(plan.shapes):
         lines.append(study(random_shape(draw), plan, draw, target))
         print(lines[-1], flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    record = {"case": "choice", "plan": asdict(plan), "lines": [asdict(line) for line in lines]}
-    (RESULTS / "choice.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        # A shape takes most of a minute: what is done stays, also when the rest is not waited for.
+        record = {"case": "choice", "plan": asdict(plan), "lines": [asdict(line) for line in lines]}
+        (RESULTS / "choice.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return _verdict(lines)
 
 
