@@ -187,19 +187,6 @@ for t in range(34):
 
 HALO = """
 C = T.alloc_buffer((34, 32), "float32")
-for t in T.parallel(32):
-    for u, j in T.grid(3, 32):
-        with T.block("C"):
-            vi = T.axis.spatial(34, t + u)
-            vj = T.axis.spatial(32, j)
-            C[vi, vj] = T.if_then_else(vi < 32, A[vi, vj], T.float32(0))
-    for j in range(32):
-        with T.block("B"):
-            vi, vj = T.axis.remap("SS", [t, j])
-            B[vi, vj] = C[vi, vj] + C[vi + 2, vj]
-"""
-HALO_TILES = """
-C = T.alloc_buffer((34, 32), "float32")
 for o in range(4):
     for t in T.parallel(8):
         for u, j in T.grid(3, 32):
@@ -213,7 +200,6 @@ for o in range(4):
                 vj = T.axis.spatial(32, j)
                 B[vi, vj] = C[vi, vj] + C[vi + 2, vj]
 """
-
 OUTER_SUM = """
 for i, k in T.grid(32, 32):
     with T.block("outer"):
@@ -281,7 +267,7 @@ AT: dict[str, Case] = {
         CHAIN, lambda s: s.write_at(loop(s, "B", 0), block(s, "C"), 0, "local"), "BW310",
         "does not stand below loop"),
     "write_at: out of the iterations' own copies": (
-        HALO_TILES, lambda s: s.write_at(loop(s, "C", 0), block(s, "C"), 0, "global"), "BW317",
+        HALO, lambda s: s.write_at(loop(s, "C", 0), block(s, "C"), 0, "global"), "BW317",
         "a store after it would make it one"),
     "write_at: no such region": (
         CHAIN, lambda s: s.write_at(loop(s, "B", 0), block(s, "B"), 1, "local"), "BW320",

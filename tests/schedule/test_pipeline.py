@@ -171,7 +171,7 @@ def test_fewer_iterations_than_stages() -> None:
     assert_same_meaning(program(text), sch.func, exact=True)
 
 
-ROWS = """
+VECTORS = """
 @T.prim_func
 def main(a: T.handle, c: T.handle):
     T.func_attr({"tir_var_lower_bound": {"n": 1}, "tir_var_upper_bound": {"n": 9}})
@@ -179,6 +179,10 @@ def main(a: T.handle, c: T.handle):
     A = T.match_buffer(a, (n,), "float32")
     C = T.match_buffer(c, (n,), "float32")
     B = T.alloc_buffer((n,), "float32")
+"""
+ROWS = (
+    VECTORS
+    + """
     for o in range(3):
         for i in range(n):
             with T.block("load"):
@@ -190,6 +194,7 @@ def main(a: T.handle, c: T.handle):
                 T.where(o * n + i < n)
                 C[vi] = B[vi] + 1.0
 """
+)
 
 
 def test_a_steady_loop_of_any_length_is_split_by_a_size() -> None:
@@ -207,14 +212,9 @@ def test_a_steady_loop_of_any_length_is_split_by_a_size() -> None:
         assert_same_meaning(func, sch.func, sizes={"n": n}, exact=True)
 
 
-TILES = """
-@T.prim_func
-def main(a: T.handle, c: T.handle):
-    T.func_attr({"tir_var_lower_bound": {"n": 1}, "tir_var_upper_bound": {"n": 9}})
-    n = T.int64()
-    A = T.match_buffer(a, (n,), "float32")
-    C = T.match_buffer(c, (n,), "float32")
-    B = T.alloc_buffer((n,), "float32")
+TILES = (
+    VECTORS
+    + """
     for i in range(n):
         for j in range(T.min(n - i // 4 * 4, T.int64(4))):
             with T.block("load"):
@@ -231,6 +231,7 @@ def main(a: T.handle, c: T.handle):
             with T.block("out"):
                 C[vi] = S[0]
 """
+)
 
 
 def test_the_signature_of_a_block_around_others_holds_what_they_touch_of_a_version() -> None:

@@ -116,11 +116,12 @@ class _Loop:
                 if problem is not None:
                     yield problem
                     return
-            for place, other in itertools.product(self._elsewhere(sizes, low), others):
-                problem = self._met({**place, self.level.var: low}, other, last=False)
-                if problem is not None:
-                    yield problem
-                    return
+            for place in self._elsewhere(sizes, low):  # the next one is looked for after this one
+                for other in others:
+                    problem = self._met({**place, self.level.var: low}, other, last=False)
+                    if problem is not None:
+                        yield problem
+                        return
 
     def _met(self, known: Env, other: int, last: bool) -> Problem | None:
         """What is wrong between the iteration that is known and another one."""

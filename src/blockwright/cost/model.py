@@ -122,7 +122,7 @@ def _fetch_cycles(
         [*figures[: len(sources) - 1], figures[-1]]
         for figures in (core.level_bytes, core.line_waits)
     )
-    rates[-1] = min(rates[-1], core.memory_bytes / target.num_threads)
+    rates[-1] = core.memory_rate(target.num_threads)
     for level, source, rate, wait in zip(caches, sources, rates, alone, strict=True):
         for (number, storage), lines in traffic(found, level, again).items():
             groups = [g for g in found[number].groups if g.access.storage is storage]
@@ -151,7 +151,7 @@ def _late(kernel: Kernel, target: Target, compute: float) -> float:
         first = math.prod(1 / loop.count for loop in kernel.loops if loop not in moving)
         rate = core.level_bytes[-1]
         if not any(loop.divided for loop in kernel.loops if loop in moving):
-            rate = min(rate, core.memory_bytes / target.num_threads)
+            rate = core.memory_rate(target.num_threads)
         lines = sum(f.lines for s, f in kernel.footprints(0, last.line) if s is storage)
         total += max(0.0, lines * last.line / rate - first * compute)
     return total

@@ -226,8 +226,7 @@ def _expected(tiles: tuple[RowTile, ...], numbers: range) -> float:
 def _rows_meanwhile(target: Target, tile: RegisterTile, bits: int) -> float:
     """Rows that a core could compute with a line of a panel while memory delivers the next one."""
     core = target.core
-    rate = min(core.level_bytes[-1], core.memory_bytes / target.num_threads)
-    return tile.lanes * core.arithmetic * (bits // 8) / rate
+    return tile.lanes * core.arithmetic * (bits // 8) / core.memory_rate(target.num_threads)
 
 
 def _speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:

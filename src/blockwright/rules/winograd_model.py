@@ -136,7 +136,9 @@ def _filters(target: Target, conv: Convolution, size: int, copies: int = 1) -> f
     Where they come from memory, the cores share what it gives: a group of tiles that passes them
     once more waits as long again, though another core may have left some in the last cache.
     """
-    return size / (_memory_rate(target) if conv.cold else _rate(target, copies * size))
+    return size / (
+        target.core.memory_rate(target.num_threads) if conv.cold else _rate(target, copies * size)
+    )
 
 
 def _rate(target: Target, size: int) -> float:
@@ -144,9 +146,4 @@ def _rate(target: Target, size: int) -> float:
     for cache, rate in zip(target.caches[1:], target.core.level_bytes, strict=False):
         if size <= cache.size:
             return rate
-    return _memory_rate(target)
-
-
-def _memory_rate(target: Target) -> float:
-    core = target.core
-    return min(core.level_bytes[-1], core.memory_bytes / target.num_threads)
+    return target.core.memory_rate(target.num_threads)

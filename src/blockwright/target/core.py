@@ -50,6 +50,10 @@ class Core(msgspec.Struct, frozen=True):
     page_wait: tuple[int, int] = (7, 30)
     hertz: float = 3.5e9
 
+    def memory_rate(self, threads: int) -> float:
+        """Bytes per cycle out of memory for one core, while so many of them read."""
+        return min(self.level_bytes[-1], self.memory_bytes / threads)
+
 
 def core_of(arch: str, vector_bits: int) -> Core:
     """The core that an architecture with vectors of some width is taken to have.

@@ -37,7 +37,8 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         consumer_blocks: blocks that read the copy instead of the buffer; default: none.
 
     Requires:
-    - the writers read no value of the buffer that they have not written (BW323);
+    - the writers read no value of the buffer that they have not written (BW323), and no sum of
+      theirs, or of blocks inside of them, goes on from earlier visits of the scope (BW314);
     - what they write is a whole box, or, when they share loops with readers of the buffer, a whole
       box in each iteration of these (BW323);
     - `consumer_blocks`, and readers between the writers, stand behind a writer and read only what

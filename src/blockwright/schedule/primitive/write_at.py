@@ -37,8 +37,9 @@ class WriteAt(Primitive, frozen=True, eq=False):
         storage_scope: scope of the copy.
 
     Requires:
-    - the block stands below the loop, in the same scope (BW310); one with initial values does not
-      go on with the sums of earlier visits of the scope, which the copy would not hold (BW314);
+    - the block stands below the loop, in the same scope (BW310); neither it nor a block
+      inside of it goes on with the sums of earlier visits of the scope, which the copy would not
+      hold (BW314);
     - blocks that write the buffer in the loop fill a box in each iteration, and those that read it
       there find what they read (BW323);
     - no block outside the loop writes the buffer, unless those in the loop never look at it again
