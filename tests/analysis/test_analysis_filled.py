@@ -66,3 +66,43 @@ def main(A: T.Buffer((12, 16), "float32"), B: T.Buffer((16,), "float32")):
     sch.transform_layout(made, ("write", 0), lambda i, j: (i * 16 + j,))
     with pytest.raises(bw.ScheduleError, match="BW323"):
         sch.cache_read("B", 0, "global")
+
+
+@pytest.mark.parametrize(
+    ("body", "all_of_it"),
+    [
+        ("if F[vi] > 0.0:\n    B[vi, 0] = 1.0", False),
+        ("if vi >= 0:\n    B[vi, 0] = 1.0", True),
+        ("if vi >= 1:\n    B[vi, 0] = 1.0", False),
+        ("if F[vi] > 0.0:\n    B[vi, 0] = 1.0\nelse:\n    B[vi, 0] = 2.0", True),
+        ("if F[vi] > 0.0:\n    B[vi, 0] = 1.0\nelse:\n    B[vi, 1] = 2.0", False),
+        ("for a, b in T.grid(5, 4):\n    if a * 4 + b < 16:\n        B[vi, a * 4 + b] = 1.0", True),
+        ("for a in range(4):\n    if a == 3:\n        B[vi, 0] = 1.0", False),
+        ("for a in range(vi):\n    B[vi, 0] = 1.0", False),  # runs no iteration in the first row
+        ("for a in range(vi + 1):\n    B[vi, 0] = 1.0", True),
+        ("for a in range(T.min(vi, 1)):\n    B[vi, a] = 1.0", True),  # as the signature says
+        ("for a in range(T.min(vi, 1)):\n    F[vi + a] = 1.0", True),
+        ("for a in range(T.min(vi, 1)):\n    B[vi + a, a] = 1.0", False),
+        ("for a in range(16):\n    for b in range(a + 1):\n        B[a, b] = 1.0", False),
+    ],
+)
+def test_stores_that_may_not_happen_fill_nothing(body: str, all_of_it: bool) -> None:
+    assert written(body.replace("\n", "\n            ")) is all_of_it
+
+
+def test_the_initial_value_of_a_sum_is_stored_whatever_its_terms_are() -> None:
+    """A condition on terms leaves the sum in place: cache_write may copy it."""
+    sch = bw.Schedule(bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((16, 12), "float32"), B: T.Buffer((16,), "float32")):
+    for i, k in T.grid(16, 12):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi] = 0.0
+            if A[vi, vk] > 0.0:
+                B[vi] = B[vi] + A[vi, vk]
+"""))  # fmt: skip
+    before = sch.func
+    sch.cache_write("B", 0, "local")
+    assert bw.verify(before, sch.func).verdict != "refuted"

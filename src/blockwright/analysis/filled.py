@@ -1,15 +1,18 @@
 """Do the stores of a block write all of the box that its signature states?
 
-A signature is a box around what the block writes. Loops in the block's body that leave gaps, or
-that end before the box does, write less: `for r in range(4): B[r * 16 + v]` states 49 elements and
-writes 4.
+A signature is a box around what the block writes. Loops in the block's body that leave gaps, that
+end before the box does or run no iteration, and stores under conditions write less: `for r in
+range(4): B[r * 16 + v]` states 49 elements and writes 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence, Set
+
+import msgspec
 
 from blockwright import ir
+from blockwright.analysis.regions import clip_region
 from blockwright.arith import (
     Analyzer,
     bound_region,
@@ -17,41 +20,150 @@ from blockwright.arith import (
     jointly_cover,
     leaves_no_gap,
 )
+from blockwright.arith.condition import conjuncts
+from blockwright.arith.itermap import extent_of
 
-_Domains = Mapping[ir.Var, ir.Range]
+_Box = tuple[ir.Range, ...]
 
 
-def stores_fill(block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer) -> bool:
+class _Place(msgspec.Struct, frozen=True):
+    """What stands around a store: loops, and conditions under which it happens; and the symbols
+    of the program."""
+
+    loops: Mapping[ir.Var, ir.Range] = {}
+    conditions: tuple[ir.Expr, ...] = ()
+    sizes: Set[ir.Var] = frozenset()
+
+    def when(self, condition: ir.Expr) -> _Place:
+        return msgspec.structs.replace(self, conditions=(*self.conditions, condition))
+
+    def inside(self, loop: ir.For) -> _Place:
+        loops = {**self.loops, loop.loop_var: ir.Range(loop.min, loop.extent)}
+        return msgspec.structs.replace(self, loops=loops)
+
+
+def stores_fill(
+    block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer, sizes: Set[ir.Var] = frozenset()
+) -> bool:
     """Whether a block without inner blocks writes every element of a region that it states.
 
     What it writes otherwise than by stores of elements (through views, by intrinsics, in vectors)
-    is taken to be what it states, and a store under a condition to happen.
+    is taken to be what it states.
     """
-    if all(ir.is_const_int(rng.extent, 1) for rng in region.region):
+    stores = [n for n in ir.collect(block.body, ir.BufferStore) if n.buffer is region.buffer]
+    if not stores or any(not i.dtype.is_scalar for store in stores for i in store.indices):
         return True
-    boxes: list[tuple[ir.Range, ...]] = []
-    stores = list(_stores(block.body, region.buffer, {}))
-    if not stores or any(not i.dtype.is_scalar for store, _ in stores for i in store.indices):
-        return True
-    for store, domains in stores:
-        moving = [i for i in store.indices if ir.uses_var(i, set(domains))]
-        exact = detect_iter_map(moving, domains, None, analyzer, "surjective").ok
-        if exact or leaves_no_gap(moving, domains, analyzer):
-            points = [ir.Range(i, ir.const(1, i.dtype)) for i in store.indices]
-            boxes.append(bound_region(points, domains, analyzer))
-    return jointly_cover(boxes, region.region, analyzer)
+    place = _Place(sizes=sizes)
+    boxes = _boxes(block.body, region.buffer, place, analyzer)
+    if block.init is not None:
+        boxes += _boxes(block.init, region.buffer, place, analyzer)
+    return jointly_cover(boxes, clip_region(region, analyzer).region, analyzer)
 
 
-def _stores(
-    stmt: ir.Stmt, buffer: ir.Buffer, domains: _Domains
-) -> Iterator[tuple[ir.BufferStore, _Domains]]:
-    """Stores to a buffer, each with the loops around it."""
+def fill_box(
+    indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range], predicate: ir.Expr | None,
+    analyzer: Analyzer, sizes: Set[ir.Var],
+) -> bool:  # fmt: skip
+    """Whether indices take every point of the box that is known of them.
+
+    Args:
+        indices: what to look at.
+        domains: what their variables run over.
+        predicate: where it holds, if not everywhere.
+        analyzer: what is known of other variables.
+        sizes: symbols of the program, which are taken to leave something to run.
+    """
+    idle = [v for v, domain in domains.items() if not _runs(domain, analyzer, sizes)]
+    found = detect_iter_map(indices, domains, predicate, analyzer, "surjective")
+    if found.ok and not idle:
+        spans = [analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in found.indices]
+    elif (
+        predicate is None
+        and leaves_no_gap(indices, domains, analyzer)
+        and all(_alone(v, indices, domains) for v in idle)
+    ):
+        spans = [_span(index, domains) for index in indices]
+    else:
+        return False
+    if predicate is None and all(map(_is_fixed, domains.values())):
+        return True
+    # A condition may cut the map, and a loop end, where the box that is known of it does not.
+    boxes = bound_region(_points(indices), domains, analyzer, predicate)
+    return all(analyzer.prove_equal(*ir.match_types(span, box.extent))
+               for span, box in zip(spans, boxes, strict=True))  # fmt: skip
+
+
+def _is_fixed(domain: ir.Range) -> bool:
+    return ir.const_int(domain.extent) is not None and ir.const_int(domain.min) is not None
+
+
+def _runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
+    """Whether a loop runs an iteration, as far as that does not depend on sizes alone."""
+    if not ir.is_const_int(domain.extent) and all(v in sizes for v in ir.free_vars(domain.extent)):
+        return True
+    return analyzer.prove(ir.GE(*ir.match_types(domain.extent, 1)))
+
+
+def _alone(var: ir.Var, indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range]) -> bool:
+    """Whether one index depends on a variable, and on no other: it spans nothing where the
+    variable has no value."""
+    users = [set(ir.free_vars(i)) & set(domains) for i in indices if ir.uses_var(i, var)]
+    return users == [{var}]
+
+
+def _span(index: ir.Expr, domains: Mapping[ir.Var, ir.Range]) -> ir.Expr:
+    """How far an index goes that grows with each of its iterators."""
+    first = {v: d.min for v, d in domains.items()}
+    last = {v: ir.sub(*ir.match_types(ir.add(*ir.match_types(d.min, d.extent)), 1))
+            for v, d in domains.items()}  # fmt: skip
+    return ir.sub(ir.substitute(index, last), ir.substitute(index, first)) + 1
+
+
+def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) -> list[_Box]:
+    """Boxes of a buffer of which a statement surely writes every element."""
     if isinstance(stmt, ir.BufferStore):
-        if stmt.buffer is buffer:
-            yield stmt, domains
-        return
+        return _box(stmt, place, analyzer) if stmt.buffer is buffer else []
+    if isinstance(stmt, ir.While):
+        return []
+    if isinstance(stmt, ir.IfThenElse):
+        return _chosen(stmt, buffer, place, analyzer)
     if isinstance(stmt, ir.For):
-        domains = {**domains, stmt.loop_var: ir.Range(stmt.min, stmt.extent)}
-    for child in stmt.children():
-        if isinstance(child, ir.Stmt):
-            yield from _stores(child, buffer, domains)
+        place = place.inside(stmt)
+    return [box for child in stmt.children() if isinstance(child, ir.Stmt)
+            for box in _boxes(child, buffer, place, analyzer)]  # fmt: skip
+
+
+def _chosen(
+    stmt: ir.IfThenElse, buffer: ir.Buffer, place: _Place, analyzer: Analyzer
+) -> list[_Box]:
+    """What is written under a condition that is known to hold, and what both branches write."""
+    boxes = _boxes(stmt.then_case, buffer, place.when(stmt.condition), analyzer)
+    if stmt.else_case is not None:
+        boxes += _boxes(stmt.else_case, buffer, place.when(ir.Not(stmt.condition)), analyzer)
+        other = _boxes(stmt.else_case, buffer, place, analyzer)
+        boxes += [box for box in _boxes(stmt.then_case, buffer, place, analyzer)
+                  if jointly_cover(other, box, analyzer)]  # fmt: skip
+    return boxes
+
+
+def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[_Box]:
+    """The box that a store fills; none where it may leave a part out."""
+    moving = [i for i in store.indices if ir.uses_var(i, set(place.loops))]
+    runs = {v: d for v, d in place.loops.items() if any(ir.uses_var(i, v) for i in moving)}
+    known = analyzer.copy()
+    for var, domain in place.loops.items():
+        if var not in runs and not _runs(domain, known, place.sizes):
+            return []  # may run no iteration
+        known.bind(var, domain)
+    parts = [c for whole in place.conditions for c in conjuncts(whole)]
+    unsure = [c for c in parts if not known.prove(c)]
+    if any(not set(ir.free_vars(c)) & set(runs) for c in unsure):
+        return []  # may hold nowhere
+    predicate = ir.all_of(unsure) if unsure else None
+    if not fill_box(moving, runs, predicate, analyzer, place.sizes):
+        return []
+    return [bound_region(_points(store.indices), runs, analyzer, predicate)]
+
+
+def _points(indices: Sequence[ir.Expr]) -> _Box:
+    return tuple(ir.Range(i, ir.const(1, i.dtype)) for i in indices)

@@ -21,10 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import cached_property
 
 from blockwright import ir
 from blockwright.analysis.cover import Made, apart, covered_in_cases, interleaved
-from blockwright.analysis.filled import stores_fill
+from blockwright.analysis.facts import symbols_of
+from blockwright.analysis.filled import fill_box, stores_fill
 from blockwright.analysis.instances import corner, drives_sums, fills, shared_writes
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
@@ -32,14 +34,11 @@ from blockwright.analysis.tree import Tree
 from blockwright.arith import (
     Analyzer,
     IterMapResult,
-    bound_region,
     detect_iter_map,
     is_bijective,
     jointly_cover,
-    leaves_no_gap,
 )
 from blockwright.arith.condition import conjuncts
-from blockwright.arith.itermap import extent_of
 
 
 class BlockKind(Enum):
@@ -74,6 +73,11 @@ class Scope:
             for region in child.reads:
                 self.readers.setdefault(region.buffer, []).append(child)
         self._kinds: dict[ir.Block, tuple[BlockKind, str]] = {}
+
+    @cached_property
+    def sizes(self) -> frozenset[ir.Var]:
+        """Symbols of the program."""
+        return frozenset(symbols_of(self.tree.func))
 
     # ------------------------------------------------------------------ relations
     def producers(self, block: ir.Block) -> list[ir.Block]:
@@ -387,11 +391,15 @@ class Scope:
             for it, value in zip(block.iter_vars, values, strict=True)
         )
 
+    def fills(self, block: ir.Block, region: ir.BufferRegion) -> bool:
+        """Whether an instance of a block surely writes all of a region that it states."""
+        return self.memo.answer("inside", [block, region], lambda: self._filled(block, region))
+
     def _filled(self, block: ir.Block, region: ir.BufferRegion) -> bool:
         """Whether a block, or the blocks inside it, write all of the region that it states."""
         analyzer = self.memo.facts(self.tree, block.body)
         if not self.tree.child_blocks(block):
-            return stores_fill(block, region, analyzer)
+            return stores_fill(block, region, analyzer, self.sizes)
         inner = Scope(self.tree, block, self.memo)
         made = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
         return jointly_cover(made, clip_region(region, analyzer).region, analyzer)
@@ -415,7 +423,7 @@ class Scope:
 
         `reading`: the region may depend on reduction iterators too.
         """
-        if not self.memo.answer("inside", [block, region], lambda: self._filled(block, region)):
+        if not self.fills(block, region):
             return False
         realize = self.tree.realize(block)
         domains = {f.loop_var: ir.Range(f.min, f.extent)
@@ -430,23 +438,15 @@ class Scope:
         for rng, size in zip(region.region, region.buffer.shape, strict=True):
             box = ir.substitute(rng, binding)
             if not ir.uses_var(box.min, set(domains)):
+                if ir.uses_var(box.extent, set(domains)):
+                    return False  # rows of different lengths are no box
                 continue
             low = corner(box, domains, known)
             if low is None or not fills(box, size, domains, known):
                 return False
             corners.append(low)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        found = detect_iter_map(corners, domains, predicate, analyzer, "surjective")
-        if predicate is None:
-            return found.ok or leaves_no_gap(corners, domains, analyzer)
-        if not found.ok:
-            return False
-        # A condition may cut the map where the box that is known of it does not end.
-        points = [ir.Range(low, ir.const(1, low.dtype)) for low in corners]
-        boxes = bound_region(points, domains, analyzer, predicate)
-        spans = (analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in found.indices)
-        return all(analyzer.prove_equal(span, box.extent)
-                   for span, box in zip(spans, boxes, strict=True))  # fmt: skip
+        return fill_box(corners, domains, predicate, analyzer, self.sizes)
 
     def region_under(
         self,

@@ -31,9 +31,12 @@ def leaves_no_gap(indices: Sequence[Expr], iters: Mapping[Var, Range], analyzer:
 
     Args:
         indices: sums of iterators with constant coefficients, and of symbols that stay fixed.
-        iters: iterators and their domains; one iterator may move one index only.
+        iters: iterators and their domains; one iterator may move one index only, and no domain
+            another one.
         analyzer: what is known about the symbols.
     """
+    if any(uses_var(domain, set(iters)) for domain in iters.values()):
+        return False
     taken: set[Var] = set()
     for index in indices:
         used = {v for v in iters if uses_var(index, v)}

@@ -19,7 +19,8 @@ from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
-from blockwright.arith import covers, detect_iter_map, leaves_no_gap
+from blockwright.analysis.filled import fill_box
+from blockwright.arith import covers, detect_iter_map
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_kind, require_known_kind
@@ -211,6 +212,8 @@ def run_domains(state: State, block: ir.Block) -> Domains:
         extent = item.args[0].extent if item.args else ir.const(1, it.var.type)
         rng = ir.Range(ir.cast_to(item.base, it.var.type), ir.cast_to(extent, it.var.type))
         reached[it.var] = it.dom if covers([rng], [it.dom], analyzer) else rng
+        if any(ir.uses_var(reached[it.var], loop) for loop in domains):
+            _fail_unreached(state, block)  # as far as a loop decides is no box
     return reached
 
 
@@ -298,11 +301,8 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
     implied = has_implied_predicate(state, block)
     if not implied and _stands_under_condition(state, block):
         return False
-    values, predicate = realize.iter_values, realize.predicate
-    if not (
-        detect_iter_map(values, domains, None if implied else predicate, analyzer, "surjective").ok
-        or (implied and leaves_no_gap(values, domains, analyzer))
-    ):
+    predicate = None if implied else realize.predicate
+    if not fill_box(realize.iter_values, domains, predicate, analyzer, flow.sizes):
         return False
     shape = tuple(it.dom.min + it.dom.extent for it in block.iter_vars)
     points = ir.Buffer("points", ir.dtype_of("bool"), shape)

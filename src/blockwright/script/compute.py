@@ -188,6 +188,19 @@ class Program:
         self._add(name, (buffer,), iters, loop_vars, stmt, None, None)
         return Tensor(buffer)
 
+    def block(
+        self,
+        name: str,
+        domain: Sequence[Any],
+        body: Callable[..., ir.Stmt],
+        *,
+        axes: Sequence[str] = (),
+    ) -> None:
+        """A spatial block whose statement, with loops and conditions of its own, is
+        `body(i, j, …)` over the box `domain`; it stores into tensors made by `alloc`."""
+        iters, loop_vars = self._iterators(_shape(domain), axes, ir.IterType.SPATIAL)
+        self._add(name, (), iters, loop_vars, body(*(it.var for it in iters)), None, None)
+
     def reduce(
         self,
         name: str,

@@ -23,11 +23,14 @@ STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose
           "matmul", "where", "conv", "centre", "extreme",
           "moments", "epilogue", "mirror", "windows", "concat",
           "border")  # fmt: skip
+PARTIAL = ("chosen", "inner")
+"""Stages with blocks that write less than the box that their signature states."""
 
 
 def random_program(
-    seed: int, *, stages: int | None = None, symbolic: bool | None = None, dtype: str = "float32"
-) -> ir.PrimFunc:
+    seed: int, *, stages: int | None = None, symbolic: bool | None = None, dtype: str = "float32",
+    partial: bool = False,
+) -> ir.PrimFunc:  # fmt: skip
     """A random program with the attribute "num_outputs".
 
     Args:
@@ -35,9 +38,11 @@ def random_program(
         stages: number of blocks, 1 to 5 when not given.
         symbolic: whether dimensions may be symbols; left to the seed when not given.
         dtype: element type of the float tensors.
+        partial: whether some blocks store under conditions, or in loops that may end early.
     """
     chance = random.Random(seed)
     maker = _Maker(chance, chance.random() < 0.4 if symbolic is None else symbolic, dtype, seed)
+    maker.kinds += PARTIAL if partial else ()
     for _ in range(stages or chance.randint(1, 5)):
         maker.stage()
     return maker.finish()
@@ -53,6 +58,7 @@ class _Maker:
         self.unused: list[Tensor] = []
         self.consumed: list[Tensor] = []
         self.count = 0
+        self.kinds: tuple[str, ...] = STAGES
         rank = chance.choice((1, 2, 2, 2, 3))
         self.param([self.size() for _ in range(rank)])
 
@@ -89,7 +95,7 @@ class _Maker:
         self.unused.append(tensor)
 
     def stage(self) -> None:
-        kind = self.chance.choice(STAGES)
+        kind = self.chance.choice(self.kinds)
         method: Callable[[], Tensor] = getattr(self, f"_{kind}")
         self.made(method())
 
@@ -330,6 +336,61 @@ class _Maker:
         for extents, body, place in parts:
             self.program.compute("part", extents, body, into=(joined, place))
         return joined
+
+    def _chosen(self) -> Tensor:
+        """Stores under a condition: over what is there already, or read where they happen."""
+        x = self.pick(rank=1)
+        kind = self.chance.choice(("even", "beyond", "mask"))
+        mask = self.param(list(x.shape), "int64") if kind == "mask" else None
+
+        def holds(*i: ir.Expr) -> ir.Expr:
+            if kind == "beyond":
+                return ir.compare(ir.GE, i[-1], 1)
+            return ir.compare(ir.EQ, ir.floormod(i[-1] if mask is None else mask[i], 2), 0)
+
+        framed, other = self.chance.random() < 0.5, self.chance.random() < 0.3
+        made = self.program.alloc(self.name("chosen"), x.shape, x.dtype)
+        if framed:
+            half = ir.const(0.5, x.dtype)
+            self.program.compute("frame", x.shape, lambda *i: half, into=(made, lambda *i: i))
+
+        def body(*i: ir.Expr) -> ir.Stmt:
+            store = ir.BufferStore(made.buffer, x[i], i)
+            rest = ir.BufferStore(made.buffer, ir.mul(x[i], 0.5), i) if other else None
+            return ir.IfThenElse(holds(*i), store, rest)
+
+        self.program.block("choice", x.shape, body)
+        return made if framed or other else self._where_made(made, holds)
+
+    def _where_made(self, x: Tensor, holds: Callable[..., ir.Expr]) -> Tensor:
+        zero = ir.const(0, x.dtype)
+        return self.compute(x.shape, lambda *i: ir.if_then_else(holds(*i), x[i], zero))
+
+    def _inner(self) -> Tensor:
+        """A block that makes a row in a loop of its own: all of it, its beginning, or every second
+        element."""
+        x = self.pick(rank=2)
+        length = x.shape[-1]
+        kind = self.chance.choice(("whole", "short", "gaps"))
+        made = self.program.alloc(self.name("inner"), x.shape, x.dtype)
+
+        def body(*lead: ir.Expr) -> ir.Stmt:
+            j = ir.Var("j", length.dtype)
+            extent, at = length, ir.as_expr(j)
+            if kind == "short":
+                extent = ir.minimum(lead[-1], length)
+            elif kind == "gaps":
+                extent, at = ir.floordiv(ir.add(length, 1), 2), ir.mul(j, 2)
+            store = ir.BufferStore(made.buffer, ir.mul(x[(*lead, at)], 0.5), (*lead, at))
+            return ir.For(j, ir.const(0, length.dtype), extent, ir.ForKind.SERIAL, store)
+
+        def holds(*i: ir.Expr) -> ir.Expr:
+            if kind == "short":
+                return ir.compare(ir.LT, i[-1], i[-2])
+            return ir.compare(ir.EQ, ir.floormod(i[-1], 2), 0)
+
+        self.program.block("row", x.shape[:-1], body)
+        return made if kind == "whole" else self._where_made(made, holds)
 
     def _border(self) -> Tensor:
         """Zeros everywhere, and then a tensor inside of them: two writers in order."""

@@ -29,7 +29,7 @@ from blockwright.schedule.buffers import (
     with_regions,
     writers,
 )
-from blockwright.schedule.copies import is_held
+from blockwright.schedule.copies import fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.injective import spans, why_not_injective
@@ -265,6 +265,9 @@ def _check_written(
 ) -> None:
     require_no_readback(state, block, buffer)
     require_reached(state, block)
+    region = region_of(block.writes, buffer)
+    if not state.data_flow(state.scope(block)).fills(block, region):
+        fail_unwritten(state, state.scope(block), buffer, [(block, region)])
     spatial = {it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL}
     others = {it.var for it in block.iter_vars} - spatial.keys()
     if any(ir.uses_var(index, others) for index in indices):

@@ -1,0 +1,122 @@
+"""Blocks whose stores may not happen: under conditions on data, in loops that may run no iteration
+or end early. What a signature states is a box around them, and no copy of that box has a value in
+every element; nor do instances belong to a place where the box is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import blockwright as bw
+
+Step = Callable[[bw.Schedule], object]
+
+_READER = """
+    for i, j in T.grid(4, 4):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = T.if_then_else({holds}, B[vi, vj], T.float32(0.0))
+"""
+
+_HEAD = """
+@T.prim_func
+def main(A: T.Buffer((4, 4), "float32"), M: T.Buffer((4, 4), "int32"),
+         C: T.Buffer((4, 4), "float32")):
+    B = T.alloc_buffer((4, 4), "float32")
+"""
+
+MASKED = f"""{_HEAD}
+    for i, j in T.grid(4, 4):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            T.reads(A[vi, vj], M[vi, vj])
+            T.writes(B[vi, vj])
+            if M[vi, vj] > 0:
+                B[vi, vj] = A[vi, vj]
+{_READER.format(holds="M[vi, vj] > 0")}"""
+
+SHORT_ROWS = f"""{_HEAD}
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            T.reads(A[vi, 0:vi])
+            T.writes(B[vi, 0:vi])
+            for k in range(vi):
+                B[vi, k] = A[vi, k]
+{_READER.format(holds="vj < vi")}"""
+
+TRIANGLE = f"""{_HEAD}
+    for o in range(1):
+        with T.block("B"):
+            vo = T.axis.spatial(1, o)
+            T.reads(A[0:4, 0:4])
+            T.writes(B[0:4, 0:4])
+            for k in range(4):
+                for l in range(k + 1):
+                    B[k, l] = A[k, l]
+{_READER.format(holds="vj <= vi")}"""
+
+PROGRAMS = {"masked": MASKED, "short rows": SHORT_ROWS, "triangle": TRIANGLE}
+
+COPIES: dict[str, Step] = {
+    "cache_read": lambda s: s.cache_read("C", "B", "global"),
+    "cache_write": lambda s: s.cache_write("B", 0, "global"),
+    "read_at": lambda s: s.read_at(s.get_loops("C")[0], "C", "B", "global"),
+    "write_at": lambda s: s.write_at(s.get_loops("B")[0], "B", 0, "global"),
+    "reindex read": lambda s: s.reindex("C", ("read", "B")),
+    "reindex write": lambda s: s.reindex("B", ("write", 0)),
+    "reindex_cache_read": lambda s: s.reindex_cache_read("C", "B", "global", lambda i, j: (j, i)),
+    "reindex_cache_write": lambda s: s.reindex_cache_write("B", 0, "global", lambda i, j: (j, i)),
+}
+
+
+@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_may_not_be_written_is_not_copied(program: str, copy: str) -> None:
+    sch = bw.Schedule(bw.from_source(PROGRAMS[program]), verify="full")
+    if (program, copy) == ("short rows", "write_at"):
+        before = sch.func
+        COPIES[copy](sch)  # row by row, of what each row has
+        assert bw.verify(before, sch.func).verdict == "proved"
+        return
+    with pytest.raises(bw.ScheduleError, match=r"BW323|BW325|BW363"):
+        COPIES[copy](sch)
+
+
+def test_both_sides_of_a_choice_write_it_all() -> None:
+    both = MASKED.replace("B[vi, vj] = A[vi, vj]\n", "B[vi, vj] = A[vi, vj]\n            else:\n"
+                          "                B[vi, vj] = A[vi, vj] * 0.5\n")  # fmt: skip
+    sch = bw.Schedule(bw.from_source(both), verify="full")
+    before = sch.func
+    for copy in ("cache_read", "cache_write"):
+        COPIES[copy](sch)
+    assert bw.verify(before, sch.func).verdict != "refuted"
+
+
+@pytest.mark.parametrize("program", ["short rows", "triangle"])
+def test_readers_keep_instances_that_read_nothing(program: str) -> None:
+    """Moved into the producer's loop, the reader would run where the producer wrote: the other
+    elements of C would keep what they hold."""
+    sch = bw.Schedule(bw.from_source(PROGRAMS[program]), verify="full")
+    with pytest.raises(bw.ScheduleError, match=r"BW316|BW358"):
+        sch.reverse_compute_at("C", sch.get_loops("B")[0])
+
+
+def test_a_copy_of_a_clipped_window_may_be_empty() -> None:
+    """`read_at` at the border of a padding copies nothing there; in a flat layout its signature
+    still states an element."""
+    sch = bw.Schedule(bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((2, 2), "float32"), B: T.Buffer((2, 4), "float32")):
+    for i, j in T.grid(2, 4):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            T.reads(A[vi, vj - 1])
+            T.writes(B[vi, vj])
+            B[vi, vj] = T.if_then_else(1 <= vj and vj < 3, A[vi, vj - 1], T.float32(0.0))
+"""), verify="full")  # fmt: skip
+    window = sch.read_at(sch.get_loops("B")[1], "B", 0, "global")
+    sch.transform_layout(window, ("write", 0), lambda i, j: (i * 2 + j,), pad_value=1.5)
+    with pytest.raises(bw.ScheduleError, match="BW323"):
+        sch.cache_write(window, 0, "global")
