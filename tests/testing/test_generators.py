@@ -21,7 +21,7 @@ def test_a_seed_gives_the_same_program_and_arrays() -> None:
 
 
 def test_programs_cover_the_ground() -> None:
-    programs = [random_program(seed, partial=True) for seed in range(80)]
+    programs = [random_program(seed, unusual=True) for seed in range(80)]
     assert any("tir_var_upper_bound" in p.attrs for p in programs)
     assert any("tir_var_upper_bound" not in p.attrs for p in programs)
     assert any(p.attrs["num_outputs"] > 1 for p in programs)
@@ -40,7 +40,7 @@ def test_stores_may_not_happen_where_that_is_asked_for() -> None:
                    if b is not func.root for n in ir.walk(b.body))  # fmt: skip
 
     assert not any(partial(random_program(seed)) for seed in range(40))
-    assert sum(partial(random_program(seed, partial=True)) for seed in range(40)) > 5
+    assert sum(partial(random_program(seed, unusual=True)) for seed in range(40)) > 5
 
 
 def _written(func: ir.PrimFunc) -> list[ir.Buffer]:
@@ -63,7 +63,7 @@ def _read_backwards(func: ir.PrimFunc) -> bool:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_lanes_agree_with_one_instance_at_a_time(seed: int) -> None:
-    func = random_program(seed, partial=True)
+    func = random_program(seed, unusual=True)
     first = make_arrays(func, seed)
     second = [a.copy() for a in first]
     interpret(func, *first)

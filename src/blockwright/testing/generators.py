@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
-from blockwright.script.compute import Program, Tensor, comm_reducer
+from blockwright.script.compute import Element, Program, Tensor, comm_reducer
 from blockwright.testing.arrays import MOST
 
 _INT64 = ir.dtype_of("int64")
@@ -23,13 +23,14 @@ STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose
           "matmul", "where", "conv", "centre", "extreme",
           "moments", "epilogue", "mirror", "windows", "concat",
           "border")  # fmt: skip
-PARTIAL = ("chosen", "inner")
-"""Stages with blocks that write less than the box that their signature states."""
+UNUSUAL = ("chosen", "inner", "several", "update", "scatter")
+"""Stages with blocks that do more than store one element, each its own: conditions, loops, several
+stores, values changed in place, places that are data."""
 
 
 def random_program(
     seed: int, *, stages: int | None = None, symbolic: bool | None = None, dtype: str = "float32",
-    partial: bool = False,
+    unusual: bool = False,
 ) -> ir.PrimFunc:  # fmt: skip
     """A random program with the attribute "num_outputs".
 
@@ -38,11 +39,11 @@ def random_program(
         stages: number of blocks, 1 to 5 when not given.
         symbolic: whether dimensions may be symbols; left to the seed when not given.
         dtype: element type of the float tensors.
-        partial: whether some blocks store under conditions, or in loops that may end early.
+        unusual: whether stages may be of the kinds in `UNUSUAL` too.
     """
     chance = random.Random(seed)
     maker = _Maker(chance, chance.random() < 0.4 if symbolic is None else symbolic, dtype, seed)
-    maker.kinds += PARTIAL if partial else ()
+    maker.kinds += UNUSUAL if unusual else ()
     for _ in range(stages or chance.randint(1, 5)):
         maker.stage()
     return maker.finish()
@@ -391,6 +392,39 @@ class _Maker:
 
         self.program.block("row", x.shape[:-1], body)
         return made if kind == "whole" else self._where_made(made, holds)
+
+    def _several(self) -> Tensor:
+        """A block that makes two neighbours along the last axis in each iteration."""
+        x = self.pick(rank=1)
+        shape: list[ir.Expr] = [*x.shape[:-1], ir.mul(x.shape[-1], 2)]
+
+        def body(*i: ir.Expr) -> tuple[list[tuple[ir.Var, ir.Expr]], list[Element]]:
+            first = ir.mul(i[-1], 2)
+            half = ir.Var("half", x.dtype)
+            places = [[*i[:-1], first], [*i[:-1], ir.add(first, 1)]]
+            return [(half, ir.mul(x[i], 0.5))], [(places[0], half), (places[1], ir.sub(half, 1.0))]
+
+        return self.program.compute_several(self.name("pairs"), shape, x.shape, body, x.dtype)
+
+    def _update(self) -> Tensor:
+        """A tensor that is made, and then changed in place."""
+        x = self.pick(rank=1)
+        made = self.program.alloc(self.name("changed"), x.shape, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: x[i], into=(made, lambda *i: i))
+        self.program.compute("change", x.shape, lambda *i: ir.add(ir.mul(made[i], 0.5), 1.0),
+                             into=(made, lambda *i: i))  # fmt: skip
+        return made
+
+    def _scatter(self) -> Tensor:
+        """Rows put where data says, over zeros; the last of those for one place stays."""
+        x = self.pick(rank=1)
+        rows = self.param([x.shape[0]], "int64")
+        made = self.program.alloc(self.name("put"), x.shape, x.dtype)
+        zero = ir.const(0, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: zero, into=(made, lambda *i: i))
+        self.program.compute("put", x.shape, lambda *i: x[i],
+                             into=(made, lambda *i: (rows[i[0]], *i[1:])))  # fmt: skip
+        return made
 
     def _border(self) -> Tensor:
         """Zeros everywhere, and then a tensor inside of them: two writers in order."""

@@ -74,7 +74,7 @@ class _Game:
 
     def __init__(self, seed: int, settings: Settings, played: Played) -> None:
         self.seed, self.settings, self.played = seed, settings, played
-        program = random_program(seed, partial=True)
+        program = random_program(seed, unusual=True)
         self.sch = Watched(program, verify="full")
         self.player = Player(program, ALL_MOVES, seed, settings.often, schedule=self.sch)
         self.player.tally = played.tally
