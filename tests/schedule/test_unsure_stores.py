@@ -120,3 +120,46 @@ def main(A: T.Buffer((2, 2), "float32"), B: T.Buffer((2, 4), "float32")):
     sch.transform_layout(window, ("write", 0), lambda i, j: (i * 2 + j,), pad_value=1.5)
     with pytest.raises(bw.ScheduleError, match="BW323"):
         sch.cache_write(window, 0, "global")
+
+
+def nested(step: Step) -> bw.ScheduleError:
+    """What a step says to blocks in a block that hold only behind a condition on its iterator."""
+    sch = bw.Schedule(bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+    for o in range(4):
+        with T.block("outer"):
+            vo = T.axis.spatial(4, o)
+            T.reads(A[vo, 0:8])
+            T.writes(C[vo, 0:8])
+            t = T.alloc_buffer((8,), "float32")
+            for i in range(8):
+                with T.block("make"):
+                    vi = T.axis.spatial(8, i)
+                    T.where(vo >= 2)
+                    t[vi] = A[vo, vi] * 2.0
+            for i in range(8):
+                with T.block("zero"):
+                    vi = T.axis.spatial(8, i)
+                    C[vo, vi] = 0.0
+            for i in range(8):
+                with T.block("use"):
+                    vi = T.axis.spatial(8, i)
+                    T.where(vo >= 2)
+                    C[vo, vi] = t[vi]
+"""), verify="full")  # fmt: skip
+    with pytest.raises(bw.ScheduleError) as found:
+        step(sch)
+    return found.value
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda s: s.cache_read("use", "t", "global"),
+        lambda s: s.cache_write("make", 0, "global"),
+        lambda s: s.reindex("make", ("write", 0)),
+    ],
+)
+def test_conditions_on_the_block_around_decide_whether_all_is_written(step: Step) -> None:
+    assert nested(step).code in ("BW323", "BW361")

@@ -382,6 +382,10 @@ class Scope:
         return [c for c in conjuncts(self.tree.realize(block).predicate)
                 if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)]  # fmt: skip
 
+    def always(self, block: ir.Block, analyzer: Analyzer) -> bool:
+        """Whether no condition on what is around the scope keeps a block from running."""
+        return all(analyzer.prove(c) for c in self.conditions((), block))
+
     def _partial(self, block: ir.Block, common: list[ir.For]) -> bool:
         """Whether the common loops drive a reduction, whose result is then not complete."""
         variables = {f.loop_var for f in common}
@@ -411,7 +415,7 @@ class Scope:
         boxes: list[tuple[ir.Range, ...]] = []
         for block in writers:
             written = self._region(block.writes, buffer)
-            if self.is_exact([], block, written, analyzer):
+            if self.is_exact([], block, written, analyzer) and self.always(block, analyzer):
                 boxes.append(self.region_under((), block, written, analyzer).region)
         return boxes
 

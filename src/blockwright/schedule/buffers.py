@@ -254,7 +254,7 @@ def reached(state: State, block: ir.Block) -> bool:
     each = ir.BufferRegion(points, tuple(one))
     scope = state.scope(block)
     flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)
-    if state.tree.child_blocks(block):
+    if state.tree.child_blocks(block) or not flow.always(block, analyzer):
         return False  # what inner blocks do is not followed
     have = flow.region_under((), block, each, analyzer)
     wanted = tuple(it.dom for it in iters)

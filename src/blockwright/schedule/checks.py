@@ -225,7 +225,7 @@ def require_concurrent(
                 (atomic and updated_atomically(block, buffer))
                 or (private and private(buffer) and _lives_in(flow, buffer, inside))
                 or (redundant and redundant(buffer) and _repeats(flow, loop, block, inside))
-                or _write_apart(state, loop, block, region)
+                or write_apart(state, loop, block, region)
                 or buffer in own()
             ):
                 continue
@@ -256,7 +256,7 @@ def _require_nothing_kept(
                            "that uses the buffer")  # fmt: skip
 
 
-def _write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:
+def write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:
     """Whether different iterations of the loop surely write different elements of a region.
 
     The corners that move with the loop are looked at as a map of it and the loops below, or of all

@@ -21,7 +21,6 @@ from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
 from blockwright.analysis.filled import fill_box
 from blockwright.arith import covers, detect_iter_map
-from blockwright.arith.condition import conjuncts
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_kind, require_known_kind
 from blockwright.schedule.move import Domains
@@ -203,7 +202,8 @@ def run_domains(state: State, block: ir.Block) -> Domains:
     analyzer = state.analyzer(state.scope(block).body)
     found = detect_iter_map(realize.iter_values, domains,
                             None if implied else realize.predicate, analyzer)  # fmt: skip
-    if not implied and (not found.ok or _stands_under_condition(state, block)):
+    always = state.data_flow(state.scope(block)).always(block, state.analyzer(realize))
+    if not implied and not (found.ok and always):
         _fail_predicate(state, block)
     if not found.ok:
         _fail_unreached(state, block)
@@ -281,16 +281,6 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
                            f"{read.buffer.name}, which keeps the guard")  # fmt: skip
 
 
-def _stands_under_condition(state: State, block: ir.Block) -> bool:
-    """Whether the predicate depends on what no loop of the scope moves, such as an iterator of the
-    block around."""
-    loops = {f.loop_var for f in state.tree.loops_above(block)}
-    realize = state.tree.realize(block)
-    analyzer = state.analyzer(realize)
-    return any(not ir.uses_var(c, loops) and not analyzer.prove(c)
-               for c in conjuncts(realize.predicate))  # fmt: skip
-
-
 def runs_everywhere(state: State, block: ir.Block) -> bool:
     """Whether the loops of the scope run the block at every point of its domain, perhaps more
     than once."""
@@ -299,7 +289,7 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
     flow, analyzer = state.data_flow(scope), state.facts(scope.body)
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
     implied = has_implied_predicate(state, block)
-    if not implied and _stands_under_condition(state, block):
+    if not implied and not flow.always(block, state.analyzer(realize)):
         return False
     predicate = None if implied else realize.predicate
     if not fill_box(realize.iter_values, domains, predicate, analyzer, flow.sizes):

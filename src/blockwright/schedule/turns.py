@@ -13,9 +13,10 @@ from itertools import combinations
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import Scope
+from blockwright.analysis import BlockKind, Scope
 from blockwright.analysis.cover import apart
 from blockwright.arith import Analyzer
+from blockwright.schedule.checks import write_apart
 from blockwright.schedule.state import State
 
 
@@ -42,7 +43,7 @@ def require_turns(
     Args:
         state: the program that errors show.
         shared: the program in which the groups share the loops.
-        groups: blocks of `state`, of known kinds, in program order.
+        groups: blocks of `state`, in program order.
         loops: the shared loops, in `shared`.
         latest: a block of `state` → the same in `shared`.
         help: what to do instead, for errors; for merged loops when not given.
@@ -89,7 +90,7 @@ class _Order:
     """What the blocks of one iteration leave to those of another."""
 
     def __init__(self, shared: State, loops: list[ir.For]) -> None:
-        self.loops = loops
+        self.shared, self.loops = shared, loops
         self.flow = shared.data_flow(shared.scope(loops[0]))
         self.outer = shared.tree.loops_above(loops[0])
         self.analyzer = shared.analyzer(loops[0])
@@ -103,12 +104,22 @@ class _Order:
         first, second = conflict.first, conflict.second
         if _elsewhere(self.flow, self.outer, conflict, self.analyzer):
             return True
-        if conflict.kind == "flow":  # all is there that the same iteration reads
-            return self.flow.covers([first], second, conflict.theirs)
-        return self._apart(second) and self.flow.covers([second], first, conflict.mine)
+        if conflict.kind == "flow":  # all is there that the same iteration reads, and stays
+            known = self.flow.kind(first) is not BlockKind.OTHER
+            stays = known or self._apart(first, conflict.mine)
+            return stays and self.flow.covers([first], second, conflict.theirs)
+        apart = self._apart(second, conflict.theirs)
+        return apart and self.flow.covers([second], first, conflict.mine)
 
-    def _apart(self, block: ir.Block) -> bool:
-        """Whether iterations of the shared loops write different elements in the block."""
+    def _apart(self, block: ir.Block, region: ir.BufferRegion) -> bool:
+        """Whether iterations of the shared loops write different elements of a region.
+
+        A block of a known kind writes different elements in different instances; of others, such
+        as one that stands in several places since its loop was pipelined, the indices decide.
+        """
+        if self.flow.kind(block) is BlockKind.OTHER:
+            return all(ir.is_const_int(f.extent, 1) or write_apart(self.shared, f, block, region)
+                       for f in self.loops)  # fmt: skip
         realize = self.flow.tree.realize(block)
         variables = {f.loop_var for f in self.loops}
         for it, value in zip(block.iter_vars, realize.iter_values, strict=True):

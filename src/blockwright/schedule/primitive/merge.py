@@ -9,11 +9,7 @@ from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.arith.text import expr_text
 from blockwright.schedule.advice import in_step
-from blockwright.schedule.checks import (
-    require_known_kind,
-    require_only_blocks,
-    require_plain_loop,
-)
+from blockwright.schedule.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.loops import simplified_bindings
@@ -90,8 +86,6 @@ class Merge(Primitive, frozen=True, eq=False):
         _same_bounds(state, nests)
         blocks = [require_only_blocks(state, nest[0]) for nest in nests]
         flow = state.data_flow(state.scope(loops[0]))
-        for block in (b for group in blocks for b in group):
-            require_known_kind(state, flow, block)
         place = _place(state, flow, nests)
         fresh = [ir.Var(f"{f.loop_var.name}_m", f.loop_var.type) for f in nests[0]]
         edit = Edit(state)
