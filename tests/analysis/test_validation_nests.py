@@ -389,3 +389,19 @@ def main(A: T.Buffer((2, 3), "float32"), B: T.Buffer((2,), "float32")):
                 B[vi] = 0.0
             B[vi] = B[vi] + A[vi, vk]
 """)) == expected  # fmt: skip
+
+
+def test_so_are_rows_that_overlap_in_a_loop_that_begins_late() -> None:
+    """A producer at its consumer's fused loop, cut by `loop_partition`, with a symbolic width."""
+    assert codes(bw.from_source("""
+@T.prim_func
+def main(b: T.handle):
+    m = T.int64()
+    B = T.match_buffer(b, (2, m + 1), "float32")
+    for f in T.serial(3, m * 2):
+        for a in range(2):
+            with T.block("B"):
+                v0 = T.axis.spatial(2, f // m)
+                v1 = T.axis.spatial(m + 1, f % m + a)
+                B[v0, v1] = T.float32(1)
+""")) == []  # fmt: skip

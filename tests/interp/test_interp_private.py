@@ -205,3 +205,27 @@ def test_conditions_that_mean_the_same_may_be_written_in_two_ways() -> None:
     out = np.zeros((4, 8), "float32")
     interpret(from_source(CONDITIONS), x, out)
     np.testing.assert_array_equal(out, x[:, :8] * 2 + x[:, 1:] * 2)
+
+
+def test_rounds_in_which_nobody_reads_need_no_beginning() -> None:
+    """The last tile has an iteration that lies outside, for the writer and for the reader: a
+    condition that cuts it off, and keeps the halo inside, leaves values to no later round."""
+    func = from_source("""
+@T.prim_func
+def outside(C: T.Buffer((3,), "float32")):
+    B = T.alloc_buffer((5,), "float32")
+    for o in range(3):
+        for i in T.parallel(2):
+            for a in range(3):
+                with T.block("B"):
+                    v = T.axis.spatial(5, o * 2 + i + a)
+                    T.where(o * 2 + i + a < 5)
+                    B[v] = T.float32(2)
+            with T.block("C"):
+                v = T.axis.spatial(3, o * 2 + i)
+                T.where(o * 2 + i < 3)
+                C[v] = B[v] + B[v + 2]
+""")
+    out = np.zeros(3, "float32")
+    interpret(func, out)
+    np.testing.assert_array_equal(out, 4.0)

@@ -168,7 +168,8 @@ class _Nest:
             if any(
                 detect_iter_map(found, ranges, None, analyzer, "independent", pad=True).ok
                 for found, ranges in ((values, domains), (parts, domains),
-                                      _of_dividends(values, domains, analyzer))
+                                      _of_dividends(values, domains, analyzer),
+                                      _of_dividends(parts, domains, analyzer))
             ):  # fmt: skip
                 continue
             why = self._missing_combination([it for it, _ in group], loops)

@@ -52,7 +52,7 @@ _ERF_FAR = (-1.128645658493042, -0.6351628303527832, -0.10621781647205353, 0.023
 
 def exp(x: Real) -> Real:
     """e^x."""
-    x = x.at_most(89.0).at_least(-104.5)
+    x = _below(x, 89.0).at_least(-104.5)
     n, scaled = _nearest(x * (1.0 / math.log(2.0)))
     r = fma(n, -_LN2_LO, fma(n, -_LN2_HI, x))
     return scaled(fma(r, fma(r, polynomial(r, _EXP), 1.0), 1.0))
@@ -64,6 +64,16 @@ def exp2(x: Real) -> Real:
     n, scaled = _nearest(x)
     f = x - n
     return scaled(fma(f, polynomial(f, _EXP2), 1.0))
+
+
+def _below(x: Real, limit: float) -> Real:
+    """No more than a limit, from which on results overflow.
+
+    Not needed where vectors are scaled by floats: far beyond the limit the remainder of a division
+    by log 2 is far off, and may be infinite or NaN, but the polynomial is positive or NaN whatever
+    it is, and both become infinite when they are scaled by so much or by infinity.
+    """
+    return x if has_scale_by(x) else x.at_most(limit)
 
 
 def _nearest(x: Real) -> tuple[Real, Callable[[Real], Real]]:

@@ -181,7 +181,8 @@ class _Beginning:
         return all(region.buffer is not self.buffer for region in block.reads)
 
     def _in_every_round(self, condition: Expr) -> bool:
-        """Whether some iteration of the loops inside meets a condition, whatever the round.
+        """Whether some iteration of the loops inside meets a condition, whatever the round, as far
+        as blocks that read the buffer run there.
 
         Conditions that keep a ragged tile inside a buffer leave it something in each round; the
         ends of the inner loops are tried.
@@ -196,7 +197,10 @@ class _Beginning:
                 known.bind(loop.loop_var, Range(loop.min, loop.extent))
         first: dict[Var, Expr] = {f.loop_var: f.min for f in self.inner}
         last: dict[Var, Expr] = {f.loop_var: sub(add(f.min, f.extent), 1) for f in self.inner}
-        return any(known.prove(substitute(condition, end)) for end in (first, last))
+        readers = [n.predicate for n in walk(self.whole) if isinstance(n, BlockRealize)
+                   and any(region.buffer is self.buffer for region in n.block.reads)]  # fmt: skip
+        return any(all(_implies(r, substitute(condition, end), known) for r in readers)
+                   for end in (first, last))  # fmt: skip
 
     def _everywhere(self, condition: Expr) -> bool:
         """Whether all blocks that use the buffer run under the condition."""
@@ -208,12 +212,14 @@ class _Beginning:
         return any(node is self.buffer for node in walk(root))
 
 
+def _implies(given: Expr, condition: Expr, known: Analyzer) -> bool:
+    with known.assume(given):
+        return known.prove(condition)
+
+
 def _same(a: Expr, b: Expr) -> bool:
     """Whether two conditions hold together, whichever way they are written."""
     if structural_equal(a, b):
         return True
     known = Analyzer()
-    with known.assume(a):
-        implied = known.prove(b)
-    with known.assume(b):
-        return implied and known.prove(a)
+    return _implies(a, b, known) and _implies(b, a, known)

@@ -15,6 +15,7 @@ from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride, windowed
 from blockwright.rules.inline import block_of, extent, inline_where, longest
+from blockwright.rules.overlap import overlap_rows
 from blockwright.rules.rule import Rule
 from blockwright.rules.streaming import read_next_row, stream
 from blockwright.rules.tiles import steps_at_once
@@ -68,7 +69,7 @@ def apply(sch: Schedule, target: Target) -> None:
                                          handles, strict=False):  # fmt: skip
         if not feeds:
             schedule_inner(sch, handle, row, target, maker if fed else None)
-    if extent(sch, row) != 1:
+    if extent(sch, row) != 1 and not overlap_rows(sch, row, target):
         sch.parallel(row)
         stream(sch, row, last, target)
         read_next_row(sch, handles, row, target)

@@ -38,7 +38,7 @@ def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Ta
     for handle in reversed(handles):
         block = block_of(sch, handle)
         rows = [r.buffer for r in block.reads if r.buffer in sch.func.buffers]
-        if not is_spatial(block) or not any(_known_bytes(b) >= least for b in rows):
+        if not is_spatial(block) or not any(known_bytes(b) >= least for b in rows):
             continue  # the only pass over a row is fetched ahead by the processor
         passes = sch.get_loops(handle)
         outer = sch.get(row)
@@ -54,7 +54,7 @@ def _is_serial(sch: Schedule, loop: LoopRV) -> bool:
     return sch.get(loop).kind is ir.ForKind.SERIAL
 
 
-def _known_bytes(buffer: ir.Buffer) -> int:
+def known_bytes(buffer: ir.Buffer) -> int:
     """0 where the size is not known: a fetch of what is near costs a little, and gains nothing."""
     return math.prod(ir.const_int(dim) or 0 for dim in buffer.shape) * buffer.dtype.nbytes
 
