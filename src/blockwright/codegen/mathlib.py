@@ -60,7 +60,7 @@ def exp(x: Real) -> Real:
 
 def exp2(x: Real) -> Real:
     """2^x."""
-    x = x.at_most(129.0).at_least(-151.0)
+    x = _below(x, 129.0).at_least(-151.0)
     n, scaled = _nearest(x)
     f = x - n
     return scaled(fma(f, polynomial(f, _EXP2), 1.0))

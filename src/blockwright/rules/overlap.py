@@ -22,7 +22,7 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_SHORT = 4  # rows that are no more than this part of the first-level cache are written at once
+_SHORT = 8  # rows that are no more than this part of the first-level cache are written at once
 _TASKS = 8  # of a thread, at least
 _FEWEST = 8  # rows of a task: the first one is worked on alone, and the last one written alone
 

@@ -1,0 +1,91 @@
+"""Long rows that pass the caches by are written while the next row is worked on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.build import build
+from blockwright.rules import RuleResult, apply_rules
+from blockwright.script.compute import Program
+from blockwright.target import Cache, Target
+from blockwright.testing import assert_same_meaning
+
+SMALL = Target("native", num_threads=2, caches=(Cache(2048), Cache(65536), Cache(1 << 18)))
+"""A machine of small caches, for which programs are large that the interpreter runs in no time."""
+
+ROWS, COLUMNS = 256, 256
+N = ir.var("n", "int64")
+Size = ir.Expr | int
+
+
+def softmax(rows: Size = ROWS, columns: Size = COLUMNS) -> ir.PrimFunc:
+    p = Program("softmax")
+    x = p.param("X", (rows, columns), "float32")
+    m = p.reduce("m", (rows,), (columns,), lambda i, k: x[i, k], "max")
+    e = p.compute("e", (rows, columns), lambda i, k: ir.call("exp", x[i, k] - m[i]))
+    s = p.reduce("s", (rows,), (columns,), lambda i, k: e[i, k])
+    return p.finish([p.compute("o", (rows, columns), lambda i, k: e[i, k] / s[i])])
+
+
+def centred(rows: Size = ROWS, columns: Size = COLUMNS) -> ir.PrimFunc:
+    """Each row over its spread, whose mean both later passes read."""
+    p = Program("centred")
+    x = p.param("X", (rows, columns), "float32")
+    mean = p.reduce("mean", (rows,), (columns,), lambda i, k: x[i, k] * (1.0 / COLUMNS))
+    var = p.reduce("var", (rows,), (columns,), lambda i, k: (x[i, k] - mean[i])
+                   * (x[i, k] - mean[i]))  # fmt: skip
+    return p.finish([p.compute("o", (rows, columns), lambda i, k: (x[i, k] - mean[i])
+                               * ir.call("rsqrt", var[i] + 1.0))])  # fmt: skip
+
+
+def overlapped(func: ir.PrimFunc) -> RuleResult | None:
+    """The program as the rules schedule it, where they let two rows share a loop."""
+    result = apply_rules(func, SMALL)
+    assert result.rule == "rows"
+    assert "gave up" not in result.note
+    return result if "software_pipeline" in str(result.trace) else None
+
+
+@pytest.mark.parametrize("program", [softmax(), centred(), softmax(240, 1024)])
+def test_a_row_is_written_while_the_next_one_is_worked_on(program: ir.PrimFunc) -> None:
+    result = overlapped(program)
+    assert result is not None
+    (loop,) = [f for f in ir.loops(result.func.body) if "read_ahead" in f.annotations]
+    names = [b.name for b in ir.collect(loop.body, ir.Block)]
+    assert names[0] == "o"
+    assert len(names) > 1
+    assert_same_meaning(program, result.func)
+
+
+@pytest.mark.parametrize("program", [softmax(), centred()])
+def test_rows_side_by_side_give_the_same_numbers(program: ir.PrimFunc) -> None:
+    result = overlapped(program)
+    assert result is not None
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype("float32")
+    plain, beside = (np.zeros_like(x) for _ in range(2))
+    build(apply_rules(program, Target("native", num_threads=2)).func)[program.name](x, plain)
+    build(result.func)[program.name](x, beside)
+    np.testing.assert_array_equal(beside, plain)
+
+
+def test_the_schedule_is_proved() -> None:
+    result = overlapped(softmax())
+    assert result is not None
+    assert bw.verify(softmax(), result.func).verdict == "proved"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        softmax(ROWS * 16, 16),  # a short row is written at once
+        softmax(251, COLUMNS),  # no number divides the rows
+        softmax(64, COLUMNS),  # what is written is found in the last cache
+        softmax(ROWS, COLUMNS + 8),  # rows end within a vector
+        softmax(N, COLUMNS),
+    ],
+)
+def test_other_rows_are_written_in_turn(program: ir.PrimFunc) -> None:
+    assert overlapped(program) is None
