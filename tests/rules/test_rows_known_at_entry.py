@@ -62,6 +62,29 @@ def test_many_rows_have_one_tile() -> None:
     assert len(row_tiles(WIDE, 3136, 768)) == 1
 
 
+@pytest.mark.parametrize("each", [4, 49, 128, 196, 784])
+def test_rows_that_come_in_whole_images_fill_their_tiles(each: int) -> None:
+    """So many for each of an unknown number of images: the last tile of each number is full."""
+    tiles = row_tiles(WIDE, each, 512, each=each)
+    for images in range(1, 9):
+        assert any(images * each % one.tile.rows == 0 for one in tiles)
+
+
+def images(pixels: int) -> ir.PrimFunc:
+    p = Program("images")
+    a, w = p.param("A", (N, pixels, 8), "float32"), p.param("W", (512, 8), "float32")
+    return p.finish(
+        [p.reduce("C", (N, pixels, 512), (8,), lambda b, i, j, k: a[b, i, k] * w[j, k])]
+    )
+
+
+def test_what_is_known_of_the_rows_is_found_in_the_program() -> None:
+    result = apply_rules(images(49), WIDE)
+    heights = {ir.const_int(loop.extent) for choice in choices(result.func)
+               for loop in ir.loops(choice) if loop.kind is ir.ForKind.UNROLLED}  # fmt: skip
+    assert heights & {7, 14}
+
+
 def test_the_matrix_is_packed_once_for_all_of_them() -> None:
     result = apply_rules(product(N), WIDE)
     assert result.rule == "gemm"

@@ -50,6 +50,8 @@ def stores_fill(
     What it writes otherwise than by stores of elements (through views, by intrinsics, in vectors)
     is taken to be what it states.
     """
+    if _is_one_store(block.body, region):
+        return True
     stores = [n for n in ir.collect(block.body, ir.BufferStore) if n.buffer is region.buffer]
     if not stores or any(not i.dtype.is_scalar for store in stores for i in store.indices):
         return True
@@ -58,6 +60,16 @@ def stores_fill(
     if block.init is not None:
         boxes += _boxes(block.init, region.buffer, place, analyzer)
     return jointly_cover(boxes, clip_region(region, analyzer).region, analyzer)
+
+
+def _is_one_store(body: ir.Stmt, region: ir.BufferRegion) -> bool:
+    """Whether a body does nothing but store the one element that is stated: most blocks."""
+    return (
+        isinstance(body, ir.BufferStore)
+        and body.buffer is region.buffer
+        and all(ir.is_const_int(rng.extent, 1) and rng.min is index
+                for rng, index in zip(region.region, body.indices, strict=True))
+    )  # fmt: skip
 
 
 def fill_box(

@@ -395,7 +395,7 @@ class Scope:
             for it, value in zip(block.iter_vars, values, strict=True)
         )
 
-    def fills(self, block: ir.Block, region: ir.BufferRegion) -> bool:
+    def writes_all(self, block: ir.Block, region: ir.BufferRegion) -> bool:
         """Whether an instance of a block surely writes all of a region that it states."""
         return self.memo.answer("inside", [block, region], lambda: self._filled(block, region))
 
@@ -427,7 +427,7 @@ class Scope:
 
         `reading`: the region may depend on reduction iterators too.
         """
-        if not self.fills(block, region):
+        if not self.writes_all(block, region):
             return False
         realize = self.tree.realize(block)
         domains = {f.loop_var: ir.Range(f.min, f.extent)

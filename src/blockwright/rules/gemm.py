@@ -199,7 +199,7 @@ def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
     lengths = [block.iter_vars[p].dom.extent for p in facts.m]
     least = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
     return Product(batch, rows, columns, depth, *steps, bits=bits, cold=is_cold(func, facts.b),
-                   least=least)  # fmt: skip
+                   least=least, each=math.prod(ir.const_int(n) or 1 for n in lengths))  # fmt: skip
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:

@@ -41,7 +41,7 @@ class Product(msgspec.Struct, frozen=True):
         row_step, depth_step: bytes from an element of A to the next row's and the next step's.
         bits: of an element.
         cold: whether B is in no cache when the product begins.
-        least: number of rows, where it is not known.
+        least, each: number of rows, and what it is a multiple of, where it is not known.
     """
 
     batch: int | None
@@ -53,6 +53,7 @@ class Product(msgspec.Struct, frozen=True):
     bits: int = 32
     cold: bool = False
     least: int = 1
+    each: int = 1
 
 
 class GemmPlan(msgspec.Struct, frozen=True):
@@ -97,7 +98,8 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
 def unknown_rows(target: Target, product: Product) -> tuple[RowTile, ...]:
     """The tile for a number of rows that calls decide, and others for some of these numbers."""
     step = max(1, product.row_step)
-    return row_tiles(target, product.least, product.columns, product.bits, step, product.cold)
+    return row_tiles(target, product.least, product.columns, product.bits, step, product.cold,
+                     product.each)  # fmt: skip
 
 
 @lru_cache(maxsize=1024)

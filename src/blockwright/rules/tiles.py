@@ -178,10 +178,10 @@ class RowTile(msgspec.Struct, frozen=True):
 @functools.cache
 def row_tiles(
     target: Target, least: int, columns: int | None, bits: int = 32, row_bytes: int = 1,
-    cold: bool = False,
+    cold: bool = False, each: int = 1,
 ) -> tuple[RowTile, ...]:  # fmt: skip
-    """Tiles for a number of rows that calls decide, at least `least`: the usual one, then those
-    that some numbers are better passed in, each worth the code that it takes.
+    """Tiles for a number of rows that calls decide, at least `least` and a multiple of `each`: the
+    usual one, then those that some numbers are better passed in, each worth the code that it takes.
 
     Few rows fall into tiles of one height well and of another badly. All tiles pass the same
     panels, of which they are as wide: half a panel at a time, memory would be read in pieces. Where
@@ -195,11 +195,17 @@ def row_tiles(
             cost = round(_UNIT * tile.rows / speed)
             wait = max(0, round(_UNIT * _rows_meanwhile(target, tile, bits)) - cost) if cold else 0
             fits.setdefault(tile.columns, []).append(RowTile(tile, cost, wait))
-    low = max(_FEWEST, least)
-    high = max(_ROW_NUMBERS.stop, 2 * low)
-    numbers = range(low, high, (high - low) // len(_ROW_NUMBERS) | 1)
+    numbers = _likely(least, each)
     found = (_best_of(tiles, numbers) for tiles in fits.values())
     return min(found, key=lambda best: _expected(best, numbers))
+
+
+def _likely(least: int, each: int) -> range:
+    """Numbers of rows to reckon with."""
+    low = least if each > 1 else max(_FEWEST, least)
+    high = max(_ROW_NUMBERS.stop, 2 * low)
+    step = (high - low) // len(_ROW_NUMBERS) | 1
+    return range(low, high, math.ceil(step / each) * each)
 
 
 def _best_of(tiles: list[RowTile], numbers: range) -> tuple[RowTile, ...]:
