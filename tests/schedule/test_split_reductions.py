@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.schedule import Schedule
 from blockwright.script.compute import Program
@@ -42,3 +43,26 @@ def test_partial_results_of_every_type(dtype: str, axis: int) -> None:
             sch = Schedule(func, verify="full")
             sch.rfactor(sch.get_loops(sch.get_block("Y"))[position], axis)
             assert_same_meaning(func, sch.func, sizes={"n": 4})
+
+
+def test_an_initial_value_stays_behind_what_it_is_made_of() -> None:
+    """A bias as the initial value, copied in the loop of the reduction: before the loop there is no
+    copy yet."""
+    sch = bw.Schedule(bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((8, 4), "float32"), B: T.Buffer((8,), "float32"),
+         C: T.Buffer((8,), "float32")):
+    for i, k in T.grid(8, 4):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = B[vi]
+            C[vi] = C[vi] + A[vi, vk]
+"""), verify="full")  # fmt: skip
+    i, k = sch.get_loops("C")
+    sch.read_at(k, "C", "B", "local")
+    with pytest.raises(bw.ScheduleError, match="BW323"):
+        sch.decompose_reduction("C", k)
+    sch.undo()
+    sch.read_at(i, "C", "B", "local")
+    sch.decompose_reduction("C", sch.get_loops("C")[1])

@@ -163,3 +163,30 @@ def main(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4, 8), "float32")):
 )
 def test_conditions_on_the_block_around_decide_whether_all_is_written(step: Step) -> None:
     assert nested(step).code in ("BW323", "BW361")
+
+
+def test_a_block_in_loops_that_may_run_no_iteration_is_not_run_elsewhere() -> None:
+    """The loop over `a` keeps the copy inside of A: elsewhere nothing would."""
+    sch = bw.Schedule(bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((2,), "float32"), C: T.Buffer((4,), "float32")):
+    for i in range(4):
+        with T.block("outer"):
+            vi = T.axis.spatial(4, i)
+            T.reads(A[vi - 1])
+            T.writes(C[vi])
+            t = T.alloc_buffer((2,), "float32")
+            for a in range(T.min(vi, 1) - T.max(vi - 2, 0)):
+                with T.block("copy"):
+                    T.reads(A[vi - 1])
+                    T.writes(t[vi - 1])
+                    t[vi - 1] = A[vi - 1]
+            for j in range(1):
+                with T.block("use"):
+                    vj = T.axis.spatial(1, j)
+                    T.reads(t[vi - 1])
+                    T.writes(C[vi])
+                    C[vi] = T.if_then_else(1 <= vi and vi < 3, t[vi - 1], T.float32(0.0))
+"""), verify="full")  # fmt: skip
+    with pytest.raises(bw.ScheduleError, match="BW361"):
+        sch.compute_at("copy", sch.get_loops("use")[0])

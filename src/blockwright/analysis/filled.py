@@ -85,7 +85,7 @@ def fill_box(
         analyzer: what is known of other variables.
         sizes: symbols of the program, which are taken to leave something to run.
     """
-    idle = [v for v, domain in domains.items() if not _runs(domain, analyzer, sizes)]
+    idle = [v for v, domain in domains.items() if not runs(domain, analyzer, sizes)]
     found = detect_iter_map(indices, domains, predicate, analyzer, "surjective")
     if found.ok and not idle:
         spans = [analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in found.indices]
@@ -109,7 +109,7 @@ def _is_fixed(domain: ir.Range) -> bool:
     return ir.const_int(domain.extent) is not None and ir.const_int(domain.min) is not None
 
 
-def _runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
+def runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
     """Whether a loop runs an iteration, as far as that does not depend on sizes alone."""
     if not ir.is_const_int(domain.extent) and all(v in sizes for v in ir.free_vars(domain.extent)):
         return True
@@ -161,20 +161,20 @@ def _chosen(
 def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[_Box]:
     """The box that a store fills; none where it may leave a part out."""
     moving = [i for i in store.indices if ir.uses_var(i, set(place.loops))]
-    runs = {v: d for v, d in place.loops.items() if any(ir.uses_var(i, v) for i in moving)}
+    moved = {v: d for v, d in place.loops.items() if any(ir.uses_var(i, v) for i in moving)}
     known = analyzer.copy()
     for var, domain in place.loops.items():
-        if var not in runs and not _runs(domain, known, place.sizes):
+        if var not in moved and not runs(domain, known, place.sizes):
             return []  # may run no iteration
         known.bind(var, domain)
     parts = [c for whole in place.conditions for c in conjuncts(whole)]
     unsure = [c for c in parts if not known.prove(c)]
-    if any(not set(ir.free_vars(c)) & set(runs) for c in unsure):
+    if any(not set(ir.free_vars(c)) & set(moved) for c in unsure):
         return []  # may hold nowhere
     predicate = ir.all_of(unsure) if unsure else None
-    if not fill_box(moving, runs, predicate, analyzer, place.sizes):
+    if not fill_box(moving, moved, predicate, analyzer, place.sizes):
         return []
-    return [bound_region(_points(store.indices), runs, analyzer, predicate)]
+    return [bound_region(_points(store.indices), moved, analyzer, predicate)]
 
 
 def _points(indices: Sequence[ir.Expr]) -> _Box:

@@ -262,6 +262,11 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
         _store_one(c, buffer, flat, value, mask)
         return
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
+    shifted = c.context.shifted.get(stmt)
+    if shifted is not None:
+        assert mask is None
+        shifted.store(c, stmt, value, address(c, stmt))
+        return
     if isinstance(flat, E.Ramp) and stride in (1, -1):
         _store_contiguous(c, buffer, flat, value, mask, reverse=stride == -1)
         return

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.integers import multiple_of
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Buffer, Expr, Var
+from blockwright.ir import Buffer, BufferStore, Expr, Var
 from blockwright.support import BuildError
+
+if TYPE_CHECKING:
+    from blockwright.codegen.streams_shifted import Shifted
 
 MAX_STACK_BYTES = 64 * 1024
 """Fixed-size memory of one function beyond this comes from the scratch list."""
@@ -63,6 +67,7 @@ class Context:
         parallel_count: numbers the bodies of parallel loops.
         poll: in a host program, where it keeps the time of the next look for signals.
         streamed: buffers whose lines are written past the caches (`codegen.streams`).
+        shifted: stores whose vectors are moved to lines (`codegen.streams_shifted`).
         loops: variables of the loops around; ahead: what loads fetch for later iterations.
     """
 
@@ -78,6 +83,8 @@ class Context:
     inside_parallel: bool = False
     poll: Value | None = None
     streamed: frozenset[Buffer] = frozenset()
+    shifted: Mapping[BufferStore, Shifted] = dataclasses.field(
+        default_factory=dict[BufferStore, "Shifted"])  # fmt: skip
     loops: list[Var] = dataclasses.field(default_factory=list[Var])
     ahead: Ahead | None = None
 

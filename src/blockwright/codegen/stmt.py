@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from blockwright.codegen import access, ffi_ir, integers, scratch, streams
+from blockwright.codegen import access, ffi_ir, integers, scratch, streams, streams_shifted
 from blockwright.codegen.context import Context, Memory
 from blockwright.codegen.emitter import Loop
 from blockwright.codegen.expr import ExprCompiler
@@ -184,12 +184,17 @@ class StmtCompiler:
         high = self.expressions.value(build.add(stmt.min, stmt.extent))
         unroll = stmt.annotations.get("llvm.unroll")
         times = unroll if isinstance(unroll, int) else None
+        rows = streams_shifted.begin(self.expressions, stmt)
         with self.e.counted(low, high, nonempty=count is not None, unroll=times) as index:
             self.context.variables[stmt.loop_var] = index
             self.context.loop_depths.append(len(self.context.cleanups))
-            with streams.reading_ahead(self.context, stmt):
+            with (
+                streams.reading_ahead(self.context, stmt),
+                streams_shifted.moving(self.context, rows, index, low),
+            ):
                 self.run(stmt.body)
             self.context.loop_depths.pop()
+        streams_shifted.end(self.expressions, stmt, rows, low, high)
 
     def on_While(self, stmt: While) -> None:
         head, body, done = (self.e.fresh(n) for n in ("while", "body", "done"))

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
-from blockwright.analysis.filled import fill_box
+from blockwright.analysis.filled import fill_box, runs
 from blockwright.arith import covers, detect_iter_map
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_kind, require_known_kind
@@ -202,10 +202,11 @@ def run_domains(state: State, block: ir.Block) -> Domains:
     analyzer = state.analyzer(state.scope(block).body)
     found = detect_iter_map(realize.iter_values, domains,
                             None if implied else realize.predicate, analyzer)  # fmt: skip
-    always = state.data_flow(state.scope(block)).always(block, state.analyzer(realize))
+    flow = state.data_flow(state.scope(block))
+    always = flow.always(block, state.analyzer(realize))
     if not implied and not (found.ok and always):
         _fail_predicate(state, block)
-    if not found.ok:
+    if not found.ok or not all(runs(d, analyzer, flow.sizes) for d in domains.values()):
         _fail_unreached(state, block)
     reached: Domains = {}
     for it, item in zip(block.iter_vars, found.indices, strict=True):

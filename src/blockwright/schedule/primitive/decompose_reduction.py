@@ -30,7 +30,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
     - each instance runs once (BW315);
     - from the loop to the block there are only loops (BW351); their extents, and the conditions
       of the predicate, do not mix spatial loops with reduction loops (BW350, BW364);
-    - no block in `loop` reads the result before the block (BW323).
+    - no block in `loop` reads the result before the block, or writes what the initial value is
+      made of (BW323).
 
     The loops above the initial value are serial copies without annotations. A reduction that runs
     zero times has the initial value as result, before this step as after it.
@@ -220,14 +221,24 @@ def _require_separate(
 
 
 def _require_unread(state: State, block: ir.Block, loop: ir.For) -> None:
-    """Nothing in the loop reads the result before the block, where initial values would show."""
+    """Nothing in the loop reads the result before the block, where initial values would show, or
+    makes what the initial value reads, which then stands before the loop."""
     scope = state.scope(block)
     written = {r.buffer for r in block.writes}
+    needed = {n.buffer for n in ir.collect(block.init, ir.BufferLoad)} if block.init else set()
     for other in state.data_flow(scope).blocks:
         if other is block:
             return
-        reads = any(r.buffer in written for r in other.reads)
-        if reads and state.tree.is_below(state.realize(other), loop):
+        if not state.tree.is_below(state.realize(other), loop):
+            continue
+        made = [r.buffer.name for r in other.writes if r.buffer in needed]
+        if made:
+            state.fail(f"block {other.name} writes {made[0]} in loop {loop.loop_var.name}, and the "
+                       f"initial value of block {block.name} is made of it", code="BW323",
+                       guilty=[state.realize(other), state.realize(block)],
+                       help="choose a loop that the two blocks do not share, or take the step "
+                            f"before {made[0]} is made in that loop")  # fmt: skip
+        if any(r.buffer in written for r in other.reads):
             state.fail(f"block {other.name} reads the result before block {block.name} in loop "
                        f"{loop.loop_var.name}", code="BW323",
                        guilty=[state.realize(other), state.realize(block)],
