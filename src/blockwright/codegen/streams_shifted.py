@@ -126,6 +126,7 @@ def end(c: ExprCompiler, loop: For, rows: Sequence[Shifted], low: Value, high: V
     if not rows:
         return
     behind = build.add(loop.min, loop.extent)
+    c.forget()  # what the loop has computed, which may have run no iteration
     with c.e.guarded(c.e.compare("slt", low, high)), c.scope():
         for row in rows:
             row.finish(c, _pointer(c, row.stores[0], loop.loop_var, behind))

@@ -24,6 +24,8 @@ from blockwright.target import Target
 
 _SHORT = 8  # rows that are no more than this part of the first-level cache are written at once
 _TASKS = 8  # of a thread, at least
+_PARTITION = "loop_partition"
+_IN_VECTORS = [ir.ForKind.SERIAL, ir.ForKind.VECTORIZED]
 _FEWEST = 8  # rows of a task: the first one is worked on alone, and the last one written alone
 
 
@@ -33,7 +35,6 @@ class _Plan(msgspec.Struct, frozen=True):
     Attributes:
         writer, worker: blocks that write the row, and that work on it in the pass before.
         position, statements: of that pass, and how many there are.
-        vectors: of the last pass for a step of the other one.
         rows: of a task.
         ahead: whether the row after the next one is fetched.
     """
@@ -42,17 +43,29 @@ class _Plan(msgspec.Struct, frozen=True):
     worker: BlockRV
     position: int
     statements: int
-    vectors: int
     rows: int
     ahead: bool
+
+
+def passes_caches(sch: Schedule, handle: BlockRV, row: LoopRV, target: Target) -> bool:
+    """Whether a block writes a long row of a result that no later program finds in a cache."""
+    block = block_of(sch, handle)
+    written = block.writes[0].buffer
+    return (
+        is_spatial(block)
+        and written in sch.func.buffers
+        and known_bytes(written) >= target.cache(len(target.caches)).size
+        and _bytes_of_row(block) > target.cache(1).size // _SHORT
+        and _rows_of_task(extent(sch, row), target) is not None
+    )
 
 
 def overlap_rows(sch: Schedule, row: LoopRV, target: Target) -> bool:
     """Make tasks of rows, in which the last pass over a row shares a loop with the pass before it
     over the next row.
 
-    Returns whether that was done; it is not where rows are short, few or of unknown number, or no
-    multiple of the vectors of a pass, or where the program's dependences are against it.
+    Returns whether that was done; it is not where rows are short, few or of unknown number, where
+    no other pass takes as many vectors at once, or where dependences are against it.
     """
     plan = _plan(sch, row, target)
     if plan is None:
@@ -69,24 +82,28 @@ def _plan(sch: Schedule, row: LoopRV, target: Target) -> _Plan | None:
     body, rows = sch.get(row).body, _rows_of_task(extent(sch, row), target)
     if rows is None or not isinstance(body, ir.SeqStmt):
         return None
-    passes = [k for k, part in enumerate(body.seq[:-1])
-              if isinstance(part, ir.For) and part.kind is ir.ForKind.SERIAL]  # fmt: skip
     blocks = sch.get_child_blocks(row)
-    bytes_of_row = _written_past_caches(sch, blocks[-1], target)
-    if not passes or bytes_of_row <= target.cache(1).size // _SHORT:
+    last = body.seq[-1]
+    many = ir.const_int(last.extent) if isinstance(last, ir.For) else None
+    if many is None or not passes_caches(sch, blocks[-1], row, target):
         return None
-    partner = body.seq[passes[-1]]
-    assert isinstance(partner, ir.For)
-    steps = extent(sch, sch.get_loops(blocks[-1])[-2])
-    many = ir.const_int(partner.extent)
-    if steps is None or many is None or steps % many or partner.annotations:
+    if [sch.get(loop).kind for loop in sch.get_loops(blocks[-1])[1:]] != _IN_VECTORS:
         return None
-    inside = ir.collect(partner, ir.Block)
+    at = next((k for k in reversed(range(len(body.seq) - 1)) if _takes(body.seq[k], many)), None)
+    if at is None:
+        return None
+    inside = ir.collect(body.seq[at], ir.Block)
     beside = [h for h in blocks if any(block_of(sch, h) is b for b in inside)]
     read = {r.buffer for h in beside for r in block_of(sch, h).reads} & set(sch.func.buffers)
     ahead = any(known_bytes(b) >= target.cache(len(target.caches)).size for b in read)
-    ahead = ahead and bytes_of_row <= target.cache(2).size // 4  # beside two rows and their copy
-    return _Plan(blocks[-1], beside[0], passes[-1], len(body.seq), steps // many, rows, ahead)
+    small = _bytes_of_row(block_of(sch, blocks[-1])) <= target.cache(2).size // 4
+    return _Plan(blocks[-1], beside[0], at, len(body.seq), rows, ahead and small)
+
+
+def _takes(stmt: ir.Stmt, many: int) -> bool:
+    """Whether a statement is a pass of so many steps."""
+    serial = isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL
+    return serial and ir.is_const_int(stmt.extent, many)
 
 
 def _rows_of_task(rows: int | None, target: Target) -> int | None:
@@ -97,34 +114,23 @@ def _rows_of_task(rows: int | None, target: Target) -> int | None:
     return next((d for d in range(most, _FEWEST - 1, -1) if rows % d == 0), None)
 
 
-def _written_past_caches(sch: Schedule, handle: BlockRV, target: Target) -> int:
-    """Bytes that a block writes for a row, in whole vectors along its last axis; 0 where it does
-    not, or where a later program may find them in a cache."""
-    block = block_of(sch, handle)
-    written, loops = block.writes[0].buffer, sch.get_loops(handle)[-2:]
-    kinds = [sch.get(loop).kind for loop in loops]
-    if not is_spatial(block) or kinds != [ir.ForKind.SERIAL, ir.ForKind.VECTORIZED]:
-        return 0
-    steps, lanes = (extent(sch, loop) for loop in loops)
-    if steps is None or lanes is None:
-        return 0
-    whole = ir.is_const_int(block.iter_vars[-1].dom.extent, steps * lanes)
-    large = known_bytes(written) >= target.cache(len(target.caches)).size
-    past = whole and large and written in sch.func.buffers
-    return steps * lanes * written.dtype.nbytes if past else 0
+def _bytes_of_row(block: ir.Block) -> int:
+    """What a block writes along its last axis; 0 where that is not known."""
+    return (ir.const_int(block.iter_vars[-1].dom.extent) or 0) * block.writes[0].buffer.dtype.nbytes
 
 
 def _overlap(sch: Schedule, row: LoopRV, plan: _Plan, target: Target) -> None:
-    writing = sch.get_loops(plan.writer)[-2]
-    if plan.vectors > 1:
-        writing, few = sch.split(writing, [None, plan.vectors])
-        sch.unroll(few)
-    working = sch.get_loops(plan.worker)[-2]
+    writing, working = (sch.get_loops(h)[-2] for h in (plan.writer, plan.worker))
+    ragged = _PARTITION in sch.get(writing).annotations
     task, each = sch.split(row, [None, plan.rows])
     sch.parallel(task)
     stream(sch, task, plan.writer, target)
     before = [k if k < plan.position else k + 1 for k in range(plan.statements - 1)]
     sch.software_pipeline(each, [0] * len(before) + [1], [*before, plan.position])
+    for loop in (writing, working) if ragged else ():
+        sch.unannotate(loop, _PARTITION)
     together = sch.merge(writing, working)
+    if ragged:
+        sch.annotate(together, _PARTITION, True)
     if plan.ahead:
         sch.annotate(together, READ_AHEAD, 1)

@@ -15,7 +15,7 @@ from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride, windowed
 from blockwright.rules.inline import block_of, extent, inline_where, longest
-from blockwright.rules.overlap import overlap_rows
+from blockwright.rules.overlap import overlap_rows, passes_caches
 from blockwright.rules.rule import Rule
 from blockwright.rules.streaming import read_next_row, stream
 from blockwright.rules.tiles import steps_at_once
@@ -68,7 +68,8 @@ def apply(sch: Schedule, target: Target) -> None:
     for maker, fed, feeds, handle in zip([None, *handles], [False, *feeding], [*feeding, False],
                                          handles, strict=False):  # fmt: skip
         if not feeds:
-            schedule_inner(sch, handle, row, target, maker if fed else None)
+            several = passes_caches(sch, handle, row, target) if handle is last else False
+            schedule_inner(sch, handle, row, target, maker if fed else None, several)
     if extent(sch, row) != 1 and not overlap_rows(sch, row, target):
         sch.parallel(row)
         stream(sch, row, last, target)
@@ -102,11 +103,13 @@ def inner_loops(sch: Schedule, handle: BlockRV, row: LoopRV | None) -> list[Loop
 
 
 def schedule_inner(
-    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target, maker: BlockRV | None = None
-) -> None:
+    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target,
+    maker: BlockRV | None = None, several: bool = False,
+) -> None:  # fmt: skip
     """Vectorise a block inside a row: spatial ones along their last loop, reductions by lanes.
 
-    A reduction takes what `maker` makes in the pass that makes it.
+    A reduction takes what `maker` makes in the pass that makes it. `several`: vectors at once also
+    where nothing is reduced, as many as reductions take.
     """
     if not is_spatial(block_of(sch, handle)):
         if not reduce_lanes(sch, handle, row, target, maker) and maker is not None:
@@ -115,7 +118,8 @@ def schedule_inner(
     loops = inner_loops(sch, handle, row)
     if loops:
         size = extent(sch, loops[-1])
-        lanes = vectorize_last(sch, handle, loops[-1], target)
+        many = _vectors_at_once(size, lanes_for(block_of(sch, handle), target)) if several else 1
+        lanes = vectorize_last(sch, handle, loops[-1], target, many)
         cut_tail(sch, inner_loops(sch, handle, row)[len(loops) - 1], size, lanes)
 
 
@@ -131,10 +135,13 @@ def lanes_for(block: ir.Block, target: Target) -> int:
     return max(1, target.vector_bits // max(bits, 8))
 
 
-def vectorize_last(sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target) -> int:
-    """Cut a loop into vectors and return their lanes; an extent below two lanes stays scalar."""
+def vectorize_last(
+    sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target, many: int = 1
+) -> int:
+    """Cut a loop into vectors, or so many at once, and return their lanes; an extent below two
+    lanes stays scalar."""
     size = extent(sch, loop)
-    lanes = lanes_for(block_of(sch, handle), target)
+    lanes = lanes_for(block_of(sch, handle), target) * many
     if size is not None and size < 2:
         return size
     if size is not None:
