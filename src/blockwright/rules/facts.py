@@ -22,8 +22,13 @@ def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
 
 
 def is_cold(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
-    """Whether a buffer is a parameter that comes from memory at every call."""
-    return _is_param(func, buffer, COLD_PARAMS)
+    """Whether a buffer is a parameter that comes from memory at every call, or made of such alone:
+    what constants make is made when the program is compiled, and comes from memory too."""
+    if _is_param(func, buffer, COLD_PARAMS):
+        return True
+    makers = [b for b in ir.blocks(func.body) if any(w.buffer is buffer for w in b.writes)]
+    sources = {r.buffer for b in makers for r in b.reads} - {buffer}
+    return bool(sources) and all(is_cold(func, source) for source in sources)
 
 
 def _is_param(func: ir.PrimFunc, buffer: ir.Buffer, kind: str) -> bool:

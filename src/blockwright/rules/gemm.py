@@ -199,7 +199,14 @@ def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
     lengths = [block.iter_vars[p].dom.extent for p in facts.m]
     least = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
     return Product(batch, rows, columns, depth, *steps, bits=bits, cold=is_cold(func, facts.b),
-                   least=least, each=math.prod(ir.const_int(n) or 1 for n in lengths))  # fmt: skip
+                   least=least, each=math.prod(map(_multiple, lengths)))  # fmt: skip
+
+
+def _multiple(length: ir.Expr) -> int:
+    """A number that surely divides a length."""
+    if isinstance(length, ir.Mul):
+        return _multiple(length.a) * _multiple(length.b)
+    return max(1, ir.const_int(length) or 1)
 
 
 def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:

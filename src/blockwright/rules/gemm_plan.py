@@ -30,6 +30,7 @@ _TILES = 8  # register tiles that are compared
 _SHORTEST = 128  # steps of a piece of the reduction
 _EVEN = 0.9  # of the threads' time, that is worked in where panels are all that is shared out
 _TASKS = 8  # of a thread, where it has panels for its own
+_MANY = 4  # times the least number of rows: about how many there are where that is not known
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
@@ -126,11 +127,13 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
     plain = _start(target, product, tile)
     if not product.cold or product.columns is None or product.depth is None:
         return [plain]
+    least = product.least if product.rows is None else product.rows
+    near = least * product.depth * product.bits // 8 <= target.cache(2).size // 2
     if product.rows is None:
-        banded = _by_bands(target, product, tile)
+        few = near and _MANY * least <= product.columns
+        banded = _by_bands(target, product, tile) if few else None
         return [plain if banded is None else banded]
     in_turn = _in_turn(target, product, tile)
-    near = product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
     return [in_turn, plain] if near else [plain, in_turn]
 
 
