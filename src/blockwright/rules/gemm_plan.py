@@ -191,16 +191,21 @@ def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     """
     panels = panel_chunk(target, tile, product.depth, product.columns, product.bits)
     row_tiles = _ROW_TILES
-    if product.rows is None or product.depth is None or product.columns is None:
-        # Sums for an unknown number of rows would be kept for all: no task has its own part.
+    if product.depth is None or product.columns is None:
         return GemmPlan(row_tiles, panels)
     rows, columns = _tiles(product, tile)
-    row_tiles = min(row_tiles, rows)
+    if product.rows is None:
+        rows = math.ceil(product.least / tile.rows)
+    else:
+        row_tiles = min(row_tiles, rows)
     batch = product.batch or 1
     size = batch * columns * tile.columns * product.depth * product.bits // 8
     tasks = batch * math.ceil(rows / row_tiles)
     if size <= target.caches[-1].size // 3 and tasks >= target.num_threads:
         panels = columns
+    if product.rows is None:
+        # Sums for an unknown number of rows would be kept for all: no task has its own part.
+        return GemmPlan(row_tiles, panels)
     most = most_depth(target, tile, product.bits)
     pieces = next((p for p in _cuts(product.depth) if product.depth // p <= most), 1)
     return GemmPlan(row_tiles, panels, product.depth // pieces if pieces > 1 else None)

@@ -172,7 +172,7 @@ def _time(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBl
     """Estimated cycles of the busiest thread."""
     rows, groups = shape.rows or _ROWS, _groups(shape, tile)
     tasks = math.ceil(rows / blocks.rows) * math.ceil(groups / blocks.groups)
-    tasks *= shape.tasks or target.num_threads
+    tasks *= shape.tasks or 1  # of an unknown number of images, one must make all threads busy
     tiles = math.ceil((shape.columns or _WIDTH) / tile.columns) * blocks.groups
     if shape.one_axis:
         tiles = math.ceil(blocks.rows / tile.columns) * blocks.groups
