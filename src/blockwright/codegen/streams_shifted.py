@@ -196,7 +196,7 @@ def _is_vector(store: BufferStore) -> bool:
         and index.lanes == _LANES
         and store.predicate is None
         and str(store.buffer.dtype) == "float32"
-        and not any(isinstance(n, E.BufferLoad) for n in collect(index.base, E.BufferLoad))
+        and not collect(index.base, E.BufferLoad)
     )
 
 

@@ -84,7 +84,9 @@ def _plan(sch: Schedule, row: LoopRV, target: Target) -> _Plan | None:
         return None
     blocks = sch.get_child_blocks(row)
     last = body.seq[-1]
-    many = ir.const_int(last.extent) if isinstance(last, ir.For) else None
+    if not isinstance(last, ir.For):
+        return None
+    many = ir.const_int(last.extent)
     if many is None or not passes_caches(sch, blocks[-1], row, target):
         return None
     if [sch.get(loop).kind for loop in sch.get_loops(blocks[-1])[1:]] != _IN_VECTORS:
@@ -102,8 +104,9 @@ def _plan(sch: Schedule, row: LoopRV, target: Target) -> _Plan | None:
 
 def _takes(stmt: ir.Stmt, many: int) -> bool:
     """Whether a statement is a pass of so many steps."""
-    serial = isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL
-    return serial and ir.is_const_int(stmt.extent, many)
+    if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.SERIAL:
+        return False
+    return ir.is_const_int(stmt.extent, many)
 
 
 def _rows_of_task(rows: int | None, target: Target) -> int | None:

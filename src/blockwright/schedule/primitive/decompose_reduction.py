@@ -225,7 +225,8 @@ def _require_unread(state: State, block: ir.Block, loop: ir.For) -> None:
     makes what the initial value reads, which then stands before the loop."""
     scope = state.scope(block)
     written = {r.buffer for r in block.writes}
-    needed = {n.buffer for n in ir.collect(block.init, ir.BufferLoad)} if block.init else set()
+    assert block.init is not None
+    needed = {n.buffer for n in ir.collect(block.init, ir.BufferLoad)}
     for other in state.data_flow(scope).blocks:
         if other is block:
             return
