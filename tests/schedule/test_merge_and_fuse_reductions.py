@@ -10,6 +10,7 @@ from blockwright import ir
 from blockwright.schedule import BlockRV, LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
+from blockwright.verify import verify
 
 HEAD = """
 @T.prim_func
@@ -377,3 +378,46 @@ def test_a_pair_has_no_epilogue() -> None:
     with pytest.raises(ScheduleError, match="reduces a tuple") as caught:
         sch.fuse_reduction_epilogue(block(sch, "C"), block(sch, "E"))
     assert caught.value.code == "BW337"
+
+
+def test_what_each_iteration_writes_anew_is_not_read_in_the_same_loop() -> None:
+    """The reader sees the last value of all; in one loop it would see each."""
+    sch = Schedule(from_source("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    t = T.alloc_buffer((1,), "float32")
+    for i in range(4):
+        with T.block("W"):
+            vi = T.axis.opaque(4, i)
+            T.reads(A[vi])
+            T.writes(t[0])
+            t[0] = A[vi]
+    for i in range(4):
+        with T.block("R"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = t[0]
+"""), verify="full")  # fmt: skip
+    with pytest.raises(ScheduleError, match="BW316"):
+        sch.merge(sch.get_loops("W")[0], sch.get_loops("R")[0])
+
+
+def test_blocks_in_several_places_share_a_loop_where_iterations_keep_apart() -> None:
+    """Behind a pipeline the producer of the next iteration and the consumer of this one."""
+    program = from_source("""
+@T.prim_func
+def main(A: T.Buffer((6, 8), "float32"), C: T.Buffer((6, 8), "float32")):
+    B = T.alloc_buffer((6, 8), "float32")
+    for i in range(6):
+        for j in range(8):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * 2.0
+        for j in range(8):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi, vj] + 1.0
+""")
+    sch = Schedule(program, verify="full")
+    sch.software_pipeline(sch.get_loops("B")[0], [0, 1], [1, 0])
+    sch.merge(sch.get_loops("C")[1], sch.get_loops("B")[1])
+    assert verify(program, sch.func).verdict == "proved"

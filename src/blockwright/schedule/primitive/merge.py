@@ -34,8 +34,8 @@ class Merge(Primitive, frozen=True, eq=False):
     - from the nest's outermost loop down to the given one each loop is the only statement of the
       one before it, and all are serial and not annotated;
     - loops of the same depth have the same number of iterations;
-    - the blocks below are complete, reductions or updates, and where two of different nests touch
-      an element that one of them writes, they do so in one iteration of the merged loops.
+    - where two blocks of different nests touch an element that one of them writes, they do so in
+      one iteration of the merged loops.
 
     Before::
 
