@@ -64,3 +64,32 @@ def test_rows_at_lines_are_not_moved() -> None:
     text = bw.build(doubled(9, 1024, 16).func, "x86-64-v4").source("asm")
     assert "vmovntps" in text
     assert "vperm" not in text
+
+
+def test_rows_that_end_early_are_stored_as_they_are() -> None:
+    """A jump leaves vectors out, and with them the lines that they would complete."""
+    module = bw.build(
+        bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((5, 161), "float32"), B: T.Buffer((5, 161), "float32")):
+    for i in T.serial(5, annotations={"streaming_stores": 0}):
+        with T.block("B"):
+            vi = T.axis.spatial(5, i)
+            T.reads(A[vi, 0:161])
+            T.writes(B[vi, 0:161])
+            for c in range(10):
+                if A[vi, c * 16] < 0.0:
+                    break
+                for j in T.vectorized(16):
+                    B[vi, c * 16 + j] = A[vi, c * 16 + j]
+"""),
+        "native",
+    )
+    a = np.ones((5, 161), "float32")
+    a[2, 64] = a[3, 0] = -1
+    expected = np.full_like(a, NEVER)
+    expected[:, :160] = 1
+    expected[2, 64:] = expected[3] = NEVER
+    b = surrounded(0, a.size)[1].reshape(a.shape)
+    module["main"](a, b)
+    np.testing.assert_array_equal(b, expected)

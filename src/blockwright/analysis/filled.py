@@ -13,6 +13,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.regions import clip_region
+from blockwright.analysis.tree import jumps
 from blockwright.arith import (
     Analyzer,
     bound_region,
@@ -140,6 +141,8 @@ def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) 
     if isinstance(stmt, ir.IfThenElse):
         return _chosen(stmt, buffer, place, analyzer)
     if isinstance(stmt, ir.For):
+        if jumps(stmt.body):
+            return []  # what follows the jump may not happen
         place = place.inside(stmt)
     return [box for child in stmt.children() if isinstance(child, ir.Stmt)
             for box in _boxes(child, buffer, place, analyzer)]  # fmt: skip

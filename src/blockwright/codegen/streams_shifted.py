@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from blockwright.analysis.tree import jumps
 from blockwright.arith import Analyzer
 from blockwright.codegen import integers
 from blockwright.codegen.context import Context
@@ -159,6 +160,8 @@ def _rows(c: ExprCompiler, loop: For) -> Iterator[tuple[BufferStore, ...]]:
     count = integers.constant_of(loop.extent)
     if not context.streamed or not context.module.scales or c.mask is not None:
         return
+    if jumps(loop.body):
+        return  # each vector completes the line of the one before: none may be left out
     straight = [s for s in _straight(loop.body) if isinstance(s, BufferStore)]
     everywhere = collect(loop.body, BufferStore)
     for buffer in dict.fromkeys(s.buffer for s in straight if s.buffer in context.streamed):

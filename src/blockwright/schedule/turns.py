@@ -108,8 +108,8 @@ class _Order:
             known = self.flow.kind(first) is not BlockKind.OTHER
             stays = known or self._apart(first, conflict.mine)
             return stays and self.flow.covers([first], second, conflict.theirs)
-        apart = self._apart(second, conflict.theirs)
-        return apart and self.flow.covers([second], first, conflict.mine)
+        alone = self._apart(second, conflict.theirs)
+        return alone and self.flow.covers([second], first, conflict.mine)
 
     def _apart(self, block: ir.Block, region: ir.BufferRegion) -> bool:
         """Whether iterations of the shared loops write different elements of a region.
