@@ -12,22 +12,13 @@ from blockwright.rules import RuleResult, apply_rules
 from blockwright.script.compute import Program
 from blockwright.target import Cache, Target
 from blockwright.testing import assert_same_meaning
+from tests.rules.row_programs import Size, softmax
 
 SMALL = Target("native", num_threads=2, caches=(Cache(2048), Cache(65536), Cache(1 << 18)))
 """A machine of small caches, for which programs are large that the interpreter runs in no time."""
 
 ROWS, COLUMNS = 256, 256
 N = ir.var("n", "int64")
-Size = ir.Expr | int
-
-
-def softmax(rows: Size = ROWS, columns: Size = COLUMNS) -> ir.PrimFunc:
-    p = Program("softmax")
-    x = p.param("X", (rows, columns), "float32")
-    m = p.reduce("m", (rows,), (columns,), lambda i, k: x[i, k], "max")
-    e = p.compute("e", (rows, columns), lambda i, k: ir.call("exp", x[i, k] - m[i]))
-    s = p.reduce("s", (rows,), (columns,), lambda i, k: e[i, k])
-    return p.finish([p.compute("o", (rows, columns), lambda i, k: e[i, k] / s[i])])
 
 
 def centred(rows: Size = ROWS, columns: Size = COLUMNS) -> ir.PrimFunc:
@@ -53,7 +44,7 @@ RAGGED = softmax(ROWS, COLUMNS + 9)
 """Rows that end within a vector, and begin within a line."""
 
 
-@pytest.mark.parametrize("program", [softmax(), centred(), softmax(240, 1024), RAGGED])
+@pytest.mark.parametrize("program", [softmax(ROWS, COLUMNS), centred(), softmax(240, 1024), RAGGED])
 def test_a_row_is_written_while_the_next_one_is_worked_on(program: ir.PrimFunc) -> None:
     result = overlapped(program)
     assert result is not None
@@ -64,7 +55,7 @@ def test_a_row_is_written_while_the_next_one_is_worked_on(program: ir.PrimFunc) 
     assert_same_meaning(program, result.func)
 
 
-@pytest.mark.parametrize("program", [softmax(), centred(), RAGGED])
+@pytest.mark.parametrize("program", [softmax(ROWS, COLUMNS), centred(), RAGGED])
 def test_rows_side_by_side_give_the_same_numbers(program: ir.PrimFunc) -> None:
     result = overlapped(program)
     assert result is not None
@@ -77,9 +68,9 @@ def test_rows_side_by_side_give_the_same_numbers(program: ir.PrimFunc) -> None:
 
 
 def test_the_schedule_is_proved() -> None:
-    result = overlapped(softmax())
+    result = overlapped(softmax(ROWS, COLUMNS))
     assert result is not None
-    assert bw.verify(softmax(), result.func).verdict == "proved"
+    assert bw.verify(softmax(ROWS, COLUMNS), result.func).verdict == "proved"
 
 
 @pytest.mark.parametrize(

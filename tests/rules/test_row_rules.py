@@ -11,19 +11,10 @@ from blockwright import ir
 from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
 from blockwright.target import Target
+from tests.rules.row_programs import Size, softmax
 
 N, S = (ir.var(name, "int64") for name in "ns")
-Size = ir.Expr | int
 MACHINE = Target("x86-64-v3", num_threads=2)
-
-
-def softmax(rows: Size, columns: Size) -> ir.PrimFunc:
-    p = Program("softmax")
-    x = p.param("X", (rows, columns), "float32")
-    m = p.reduce("m", (rows,), (columns,), lambda i, k: x[i, k], "max")
-    e = p.compute("e", (rows, columns), lambda i, k: ir.call("exp", x[i, k] - m[i]))
-    s = p.reduce("s", (rows,), (columns,), lambda i, k: e[i, k])
-    return p.finish([p.compute("o", (rows, columns), lambda i, k: e[i, k] / s[i])])
 
 
 def layer_norm(rows: Size, width: int) -> ir.PrimFunc:

@@ -11,9 +11,9 @@ from blockwright import ir
 from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
 from blockwright.target import Target
+from tests.rules.row_programs import Size, softmax
 
 N, M = (ir.var(name, "int64") for name in "nm")
-Size = ir.Expr | int
 MACHINE = Target("x86-64-v3", num_threads=2)
 LEAST = MACHINE.cache(3).size
 LARGE = LEAST // 4  # elements
@@ -30,15 +30,6 @@ def biased(*shape: Size) -> ir.PrimFunc:
     p = Program("biased")
     x, b = p.param("X", shape, "float32"), p.param("b", shape[-1:], "float32")
     return p.finish([p.compute("y", shape, lambda *i: x[i] + b[i[-1]])])
-
-
-def softmax(rows: Size, columns: Size) -> ir.PrimFunc:
-    p = Program("softmax")
-    x = p.param("X", (rows, columns), "float32")
-    m = p.reduce("m", (rows,), (columns,), lambda i, k: x[i, k], "max")
-    e = p.compute("e", (rows, columns), lambda i, k: ir.call("exp", x[i, k] - m[i]))
-    s = p.reduce("s", (rows,), (columns,), lambda i, k: e[i, k])
-    return p.finish([p.compute("o", (rows, columns), lambda i, k: e[i, k] / s[i])])
 
 
 def streams(func: ir.PrimFunc) -> list[Any]:
