@@ -214,3 +214,15 @@ def test_symbolic_boxes_cover_together() -> None:
     assert jointly_cover([[second], [first]], [whole], analyzer)
     assert not jointly_cover([[second], [ir.Range(zero, n - 1)]], [whole], analyzer)
     assert not jointly_cover([], [whole], analyzer)
+
+
+def test_a_predicate_bounds_what_stands_in_a_minimum_or_maximum(analyzer: Analyzer) -> None:
+    """Rows of min(row, 4) elements, in tiles of eight of which the last is cut short."""
+    analyzer.bind_bounds(M, low=1)
+    row = J * 8 + K
+    tiles = {J: rng(0, ir.ceildiv(M, 8)), K: rng(0, 8)}
+    region = [rng(0, ir.minimum(row, const(4))), rng(ir.maximum(row - 2, const(0)), 1)]
+    box = bound_region(region, tiles, analyzer, ir.LT(row, M))
+    whole = [rng(0, ir.minimum(M - 1, const(4))), rng(0, ir.maximum(M - 2, const(1)))]
+    assert covers(whole, box, analyzer) and covers(box, whole, analyzer)
+    assert not covers(whole, bound_region(region, tiles, analyzer), analyzer)

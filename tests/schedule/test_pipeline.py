@@ -244,6 +244,30 @@ def test_the_signature_of_a_block_around_others_holds_what_they_touch_of_a_versi
         assert_same_meaning(func, sch.func, sizes={"n": n}, exact=True)
 
 
+LOOPS_IN_BLOCKS = (
+    VECTORS
+    + """
+    for i in range(n):
+        with T.block("load"):
+            vi = T.axis.spatial(n, i)
+            for j in range(T.min(n - vi // 4 * 4, T.int64(4))):
+                B[vi // 4 * 4 + j] = A[vi // 4 * 4 + j] * 2.0
+        with T.block("use"):
+            vi = T.axis.spatial(n, i)
+            C[vi] = B[vi] + 1.0
+"""
+)
+
+
+def test_the_signature_of_a_block_with_loops_holds_what_they_touch_of_a_version() -> None:
+    func = from_source(LOOPS_IN_BLOCKS)
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    sch.double_buffer(sch.get_block("load"), 0)
+    for n in (1, 2, 7):
+        assert_same_meaning(func, sch.func, sizes={"n": n}, exact=True)
+
+
 def test_steps_inside_blocks_go_on_after_the_pipeline() -> None:
     """What is blockized before, keeps its inside: it can be scheduled afterwards."""
     sch = Schedule(program(CHAIN), verify="full")

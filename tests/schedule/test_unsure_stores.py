@@ -190,3 +190,21 @@ def main(A: T.Buffer((2,), "float32"), C: T.Buffer((4,), "float32")):
 """), verify="full")  # fmt: skip
     with pytest.raises(bw.ScheduleError, match="BW361"):
         sch.compute_at("copy", sch.get_loops("use")[0])
+
+
+def test_the_box_of_short_rows_stays_when_their_loop_is_split() -> None:
+    """The predicate of the split bounds the row, the length of the row is a minimum of it."""
+    text = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A, B = T.match_buffer(a, (n, 2), "float32"), T.match_buffer(b, (n, 2), "float32")
+    for i in range(n):
+        with T.block("row"):
+            vi = T.axis.spatial(n, i)
+            for k in range(T.min(vi, T.int64(1))):
+                B[vi, k] = A[vi, k]
+"""
+    sch = bw.Schedule(bw.from_source(text), verify="full")
+    sch.blockize(sch.get_loops(sch.get_block("row"))[0])
+    sch.split(sch.get_loops(sch.get_block("row"))[0], [None, 4])

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
-from blockwright.analysis.tree import child_stmts
-from blockwright.arith import Analyzer, detect_iter_map, eval_set
+from blockwright.analysis.memo import FlowMemo
+from blockwright.analysis.tree import Tree, child_stmts
+from blockwright.arith import Analyzer, detect_iter_map, eval_set, is_bijective
 
 
 def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
@@ -98,4 +99,40 @@ def drives_sums(stmt: ir.Stmt, outer: set[ir.Var]) -> bool:
                         return True
                     driven.add(it.var)
         stack.extend(child_stmts(node)[::-1])
+    return False
+
+
+def write_apart(
+    tree: Tree, memo: FlowMemo, loop: ir.For, block: ir.Block, region: ir.BufferRegion
+) -> bool:
+    """Whether different iterations of the loop surely write different elements of a region.
+
+    The corners that move with the loop are looked at as a map of it and the loops below, or of all
+    loops: one to one, no two iterations have a corner in common. Boxes of more elements must lie
+    side by side.
+    """
+    realize = tree.realize(block)
+    values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+    above = tree.loops_above(block)
+    below = above[above.index(loop) :]
+    analyzer = memo.facts(tree, loop)
+    corners: list[ir.Expr] = []
+    for rng in region.region:
+        low = ir.substitute(rng.min, values)
+        if not ir.uses_var(low, loop.loop_var):
+            continue
+        if not ir.is_const_int(rng.extent, 1):
+            if not analyzer.prove_equal(ir.floormod(low, rng.extent), ir.const(0, low.dtype)):
+                continue
+            low = analyzer.simplify(ir.floordiv(low, rng.extent))
+        corners.append(low)
+    if not corners:
+        return False
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    for loops, known in ((below, analyzer), (above, memo.facts(tree, above[0]))):
+        moving = {f.loop_var: ir.Range(f.min, f.extent) for f in loops
+                  if any(ir.uses_var(c, f.loop_var) for c in corners)}  # fmt: skip
+        for condition in dict.fromkeys((None, predicate)):
+            if is_bijective(corners, moving, condition, known):
+                return True
     return False

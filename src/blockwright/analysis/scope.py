@@ -19,7 +19,7 @@ boxes can tell, something that it writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from blockwright import ir
 from blockwright.analysis.cover import Made, apart, covered_in_cases, interleaved
 from blockwright.analysis.facts import symbols_of
 from blockwright.analysis.filled import fill_box, stores_fill
-from blockwright.analysis.instances import corner, drives_sums, fills, shared_writes
+from blockwright.analysis.instances import corner, drives_sums, fills, shared_writes, write_apart
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region, relax_region
 from blockwright.analysis.tree import Tree
@@ -73,6 +73,7 @@ class Scope:
             for region in child.reads:
                 self.readers.setdefault(region.buffer, []).append(child)
         self._kinds: dict[ir.Block, tuple[BlockKind, str]] = {}
+        self._found: dict[tuple[ir.Block, ir.BufferRegion], str] = {}
 
     @cached_property
     def sizes(self) -> frozenset[ir.Var]:
@@ -292,16 +293,53 @@ class Scope:
         return None
 
     # ------------------------------------------------------------------ coverage
-    def uncovered(self, block: ir.Block) -> str:
-        """What `block` may read before it is written, in words; empty when it is covered."""
-        for region in block.reads:
-            makers = self._makers(block, region)
-            close = [w for w in makers if self.tree.common_loops(w, block)]
-            if close and not self.covers(makers, block, region):
-                return (f"in an iteration of the loops they share, block {close[-1].name} has "
-                        f"not written all of {region.buffer.name} that block {block.name} "
-                        "reads")  # fmt: skip
+    def uncovered(self, block: ir.Block, among: Collection[ir.Buffer] | None = None) -> str:
+        """What `block` may read before it is written, or before it is final, in words; empty when
+        it is covered.
+
+        Args:
+            among: the buffers that are asked about; all that the block reads when not given.
+        """
+        asked = (r for r in block.reads if among is None or r.buffer in among)
+        return next((why for region in asked if (why := self._unsettled(block, region))), "")
+
+    def _unsettled(self, block: ir.Block, region: ir.BufferRegion) -> str:
+        key = (block, region)
+        if key not in self._found:
+            self._found[key] = self._find_unsettled(block, region)
+        return self._found[key]
+
+    def _find_unsettled(self, block: ir.Block, region: ir.BufferRegion) -> str:
+        makers = self._makers(block, region)
+        close = [w for w in makers if self.tree.common_loops(w, block)]
+        if close and not self.covers(makers, block, region):
+            return (f"in an iteration of the loops they share, block {close[-1].name} has "
+                    f"not written all of {region.buffer.name} that block {block.name} "
+                    "reads")  # fmt: skip
+        for maker in close:
+            written = self._region(maker.writes, region.buffer)
+            if not self.final(maker, written, self.tree.common_loops(maker, block)):
+                return (f"what block {maker.name} writes in an iteration of the loops they "
+                        f"share is not all that it writes to the same elements of "
+                        f"{region.buffer.name}, which block {block.name} reads")  # fmt: skip
         return ""
+
+    def final(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
+        """Whether what a block writes in an iteration of loops around it is there to stay: other
+        iterations write other elements, or the same values again."""
+        if self.kind(block) is BlockKind.OTHER:
+            return self.apart_in(block, region, loops)
+        return not self._partial(block, loops) and not self.uncovered(block)
+
+    def apart_in(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
+        """Whether different iterations of loops around a block surely write different elements of
+        a region that it states."""
+        return all(
+            ir.is_const_int(loop.extent, 1)
+            or self.memo.answer("turns", [*self._place(block), loop.loop_var, region],
+                                lambda f=loop: write_apart(self.tree, self.memo, f, block, region))
+            for loop in loops
+        )  # fmt: skip
 
     def _makers(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
         """Writers before a block that leave final values: no initial value of a later update."""
@@ -386,7 +424,7 @@ class Scope:
         """Whether no condition on what is around the scope keeps a block from running."""
         return all(analyzer.prove(c) for c in self.conditions((), block))
 
-    def _partial(self, block: ir.Block, common: list[ir.For]) -> bool:
+    def _partial(self, block: ir.Block, common: Sequence[ir.For]) -> bool:
         """Whether the common loops drive a reduction, whose result is then not complete."""
         variables = {f.loop_var for f in common}
         values = self.tree.realize(block).iter_values

@@ -4,7 +4,8 @@ The cover of `[a(i), a(i) + e(i))` runs from the least `a` to the greatest `a + 
 in the loop variables with coefficients `c` that makes `1 + sum of c * (extent - 1)` elements, exact
 for matrix products and windows, with symbolic extents too. A predicate tightens the ends: where
 `f(i) >= 0` holds, `a + e` is at most `a + e + k * f` for any `k >= 0`, which is worth taking when a
-loop variable cancels. A quotient ends where its numerator does.
+loop variable cancels. A quotient ends where its numerator does, a minimum or maximum where its
+operands do.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def _bound(
                 found.append(extreme(analyzer, other, order, way))
     if facts:
         found += [extreme(analyzer, q, order, way)
-                  for q in _quotients(analyzer, p, order, facts, way)]  # fmt: skip
+                  for inner in (_quotients, _limits)
+                  for q in inner(analyzer, p, order, facts, way)]  # fmt: skip
     known = [q for q in found if q is not None]
     if not known:
         return None
@@ -105,6 +107,25 @@ def _quotients(
         if end is not None:
             rest = space.add(p, space.monomial(mono, c), -1)
             yield space.add(rest, analyzer.floordiv(end, denominator), c)
+
+
+def _limits(
+    analyzer: Analyzer, p: Poly, order: list[tuple[Var, Domain]], facts: list[Poly], way: int
+) -> Iterator[Poly]:
+    """`p` with a minimum or maximum of moving variables replaced by that of operands' bounds."""
+    space, moving = analyzer.space, {var for var, _ in order}
+    for unit in analyzer.units(p):
+        moved = any(q.variables(space) & moving for q in unit.operands)
+        if unit.kind not in ("min", "max") or unit.rest or not moved:
+            continue
+        side = way if unit.coefficient > 0 else -way
+        ends = [_bound(analyzer, q, order, facts, side) for q in unit.operands]
+        kept = [e for e in ends if e is not None]
+        lucky = HIGH if unit.kind == "min" else LOW  # one operand's bound is the whole's
+        if len(kept) == len(ends) or (side == lucky and kept):
+            end = analyzer.minimum(kept) if unit.kind == "min" else maximum(analyzer, kept)
+            rest = space.add(p, analyzer.unit_value(unit), -unit.coefficient)
+            yield space.add(rest, end, unit.coefficient)
 
 
 def _multiples(

@@ -352,7 +352,7 @@ def _check_shapes(compiled: Program, arrays: Sequence[Array], env: Env) -> None:
 def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> set[Buffer]:
     """Parameters that hold nothing at entry."""
     if outputs is None:
-        outputs = int(func.attrs.get("num_outputs", 0))
+        return set(func.outputs)
     if isinstance(outputs, int):
         return set(func.buffers[len(func.buffers) - outputs :])
     names = {b.name: b for b in func.buffers}

@@ -43,6 +43,13 @@ class PrimFunc(Node, frozen=True, eq=False):
         return tuple(buffer for _, buffer in self.buffer_map)
 
     @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """Parameter buffers that hold nothing at entry: the last, as many as the attribute
+        "num_outputs" says."""
+        buffers = self.buffers
+        return buffers[len(buffers) - int(self.attrs.get("num_outputs", 0)) :]
+
+    @property
     def name(self) -> str:
         return str(self.attrs.get("global_symbol", "main"))
 

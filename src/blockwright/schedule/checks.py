@@ -225,7 +225,7 @@ def require_concurrent(
                 (atomic and updated_atomically(block, buffer))
                 or (private and private(buffer) and _lives_in(flow, buffer, inside))
                 or (redundant and redundant(buffer) and _repeats(flow, loop, block, inside))
-                or write_apart(state, loop, block, region)
+                or flow.apart_in(block, region, [loop])
                 or buffer in own()
             ):
                 continue
@@ -254,40 +254,6 @@ def _require_nothing_kept(
                            guilty=[loop, state.tree.realize(block)],
                            help="take the step before rolling_buffer, or on a loop around all "
                            "that uses the buffer")  # fmt: skip
-
-
-def write_apart(state: State, loop: ir.For, block: ir.Block, region: ir.BufferRegion) -> bool:
-    """Whether different iterations of the loop surely write different elements of a region.
-
-    The corners that move with the loop are looked at as a map of it and the loops below, or of all
-    loops: one to one, no two iterations have a corner in common. Boxes of more elements must lie
-    side by side.
-    """
-    realize = state.tree.realize(block)
-    values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
-    above = state.tree.loops_above(block)
-    below = above[above.index(loop) :]
-    analyzer = state.facts(loop)
-    corners: list[ir.Expr] = []
-    for rng in region.region:
-        low = ir.substitute(rng.min, values)
-        if not ir.uses_var(low, loop.loop_var):
-            continue
-        if not ir.is_const_int(rng.extent, 1):
-            if not analyzer.prove_equal(ir.floormod(low, rng.extent), ir.const(0, low.dtype)):
-                continue
-            low = analyzer.simplify(ir.floordiv(low, rng.extent))
-        corners.append(low)
-    if not corners:
-        return False
-    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-    for loops, known in ((below, analyzer), (above, state.facts(above[0]))):
-        moving = {f.loop_var: ir.Range(f.min, f.extent) for f in loops
-                  if any(ir.uses_var(c, f.loop_var) for c in corners)}  # fmt: skip
-        for condition in dict.fromkeys((None, predicate)):
-            if is_bijective(corners, moving, condition, known):
-                return True
-    return False
 
 
 def require_parallel(state: State, loop: ir.For) -> None:

@@ -167,11 +167,16 @@ def require_final_inputs(
 ) -> None:
     """What the block reads of earlier blocks in loops that it leaves is written once, so that
     it finds the same values outside."""
+    read = {r.buffer for r in block.reads}
     for other in others:
-        made = flow.position[other] < flow.position[block] and any(
-            r.buffer is w.buffer for r in block.reads for w in other.writes
+        made = [w for w in other.writes if w.buffer in read]
+        shared = state.tree.common_loops(other, block)
+        if not made or not shared or flow.position[other] > flow.position[block]:
+            continue
+        again = flow.kind(other) is BlockKind.OTHER and not all(
+            flow.apart_in(other, region, shared) for region in made
         )
-        if made and state.tree.common_loops(other, block) and flow.restart(other) != 0:
+        if again or flow.restart(other) != 0:
             state.fail(f"block {other.name} makes what block {block.name} reads anew in iterations "
                        "of a loop that the move leaves", code="BW316",
                        guilty=[state.tree.realize(other), state.tree.realize(block)],
@@ -312,6 +317,7 @@ def require_sound(
     loop: ir.For | None = None,
     *,
     everywhere: bool = False,
+    among: Collection[ir.Buffer] | None = None,
 ) -> None:
     """Check the new program: readers covered, reductions run once and in an order that is theirs,
     concurrent loops still so.
@@ -322,6 +328,7 @@ def require_sound(
         consumers: blocks of the new program that read what it writes.
         loop: where the block moves in the old one, to be marked.
         everywhere: each instance must still run in some iteration.
+        among: what is read elsewhere than before; all that is read when not given.
     """
     after = state.following(step.func)
     marks: list[ir.Node] = [state.tree.realize(guilty)]
@@ -331,7 +338,7 @@ def require_sound(
         require_kept_order(state, moved, after)
     flow = after.data_flow(after.scope(moved))
     for reader in (moved, *consumers):
-        problem = flow.uncovered(reader)
+        problem = flow.uncovered(reader, among)
         if problem:
             before = state.data_flow(state.scope(guilty))
             near = before.producers(guilty) if reader is moved else before.consumers(guilty)

@@ -16,7 +16,6 @@ from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
 from blockwright.analysis.cover import apart
 from blockwright.arith import Analyzer
-from blockwright.schedule.checks import write_apart
 from blockwright.schedule.state import State
 
 
@@ -105,8 +104,7 @@ class _Order:
         if _elsewhere(self.flow, self.outer, conflict, self.analyzer):
             return True
         if conflict.kind == "flow":  # all is there that the same iteration reads, and stays
-            known = self.flow.kind(first) is not BlockKind.OTHER
-            stays = known or self._apart(first, conflict.mine)
+            stays = self.flow.final(first, conflict.mine, self.loops)
             return stays and self.flow.covers([first], second, conflict.theirs)
         alone = self._apart(second, conflict.theirs)
         return alone and self.flow.covers([second], first, conflict.mine)
@@ -118,8 +116,7 @@ class _Order:
         as one that stands in several places since its loop was pipelined, the indices decide.
         """
         if self.flow.kind(block) is BlockKind.OTHER:
-            return all(ir.is_const_int(f.extent, 1) or write_apart(self.shared, f, block, region)
-                       for f in self.loops)  # fmt: skip
+            return self.flow.apart_in(block, region, self.loops)
         realize = self.flow.tree.realize(block)
         variables = {f.loop_var for f in self.loops}
         for it, value in zip(block.iter_vars, realize.iter_values, strict=True):

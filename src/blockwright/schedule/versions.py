@@ -222,11 +222,13 @@ class UseVersions(ir.Mutator):
         return new
 
     def _restated(self, block: ir.Block) -> ir.Block:
-        """The signature of a block around others, where it is about folded dimensions: the box of
-        what its blocks touch modulo an extent, which may be more than its own box modulo that."""
+        """The signature of a block with blocks or loops inside, where it is about folded
+        dimensions: the box of what these touch modulo an extent, which may be more than its own
+        box modulo that."""
         folded = {v.buffer for v in self.versions.values() if any(e is not None for e in v.folded)}
         touched = {r.buffer for r in (*block.reads, *block.writes)}
-        if folded.isdisjoint(touched) or next(iter(ir.blocks(block.body)), None) is None:
+        inside = (isinstance(n, (ir.Block, ir.For)) for n in ir.walk(block.body))
+        if folded.isdisjoint(touched) or not any(inside):
             return block
         reads, writes = (
             {region.buffer: region for region in regions if region.buffer in folded}

@@ -194,12 +194,54 @@ class Program:
         domain: Sequence[Any],
         body: Callable[..., ir.Stmt],
         *,
+        over: Sequence[Any] = (),
+        init: Callable[..., ir.Stmt] | None = None,
+        allocated: Sequence[ir.Buffer] = (),
         axes: Sequence[str] = (),
     ) -> None:
-        """A spatial block whose statement, with loops and conditions of its own, is
-        `body(i, j, …)` over the box `domain`; it stores into tensors made by `alloc`."""
-        iters, loop_vars = self._iterators(_shape(domain), axes, ir.IterType.SPATIAL)
-        self._add(name, (), iters, loop_vars, body(*(it.var for it in iters)), None, None)
+        """A block whose statement, with loops and conditions of its own, is `body(i, j, …)`.
+
+        It stores into tensors made by `alloc`.
+
+        Args:
+            domain: extents of the spatial iterators.
+            over: extents of the reduction iterators, which `body` takes behind the others.
+            init: f(i, j, …) of the spatial iterators: what runs before the first of `over`.
+            allocated: buffers that live in the block alone.
+        """
+        extents = _shape(domain)
+        spatial, loops = self._iterators(extents, axes, ir.IterType.SPATIAL)
+        reduced, more = self._iterators(
+            _shape(over), axes[len(extents) :], ir.IterType.REDUCE, prefix="k"
+        )
+        first = None if init is None else init(*(it.var for it in spatial))
+        iters = [*spatial, *reduced]
+        stmt = body(*(it.var for it in iters))
+        self._add(name, (), iters, [*loops, *more], stmt, first, None, allocated)
+
+    def together(
+        self,
+        domain: Sequence[Any],
+        blocks: Sequence[tuple[str, ir.IterType, Callable[..., ir.Stmt]]],
+    ) -> None:
+        """Blocks that take turns in the loops over one box `domain`.
+
+        Each has a name, the type of its last iterator (the others are spatial) and its statement
+        `body(i, j, …)`, which stores into tensors made by `alloc`.
+        """
+        extents = _shape(domain)
+        loops: list[ir.Var] = []
+        inside: list[ir.Stmt] = []
+        for name, last, body in blocks:
+            iters, variables = self._iterators(extents, (), ir.IterType.SPATIAL)
+            iters[-1] = iters[-1].replace(iter_type=last)
+            loops = loops or variables
+            stmt = body(*(it.var for it in iters))
+            inside.append(self._realized(self._fresh(name), iters, loops, stmt))
+        stmt = ir.seq(inside)
+        for var, extent in zip(reversed(loops), reversed(extents), strict=True):
+            stmt = ir.For(var, ir.const(0, extent.dtype), extent, ir.ForKind.SERIAL, stmt)
+        self._made.append((None, stmt))
 
     def reduce(
         self,
@@ -344,16 +386,31 @@ class Program:
         body: ir.Stmt,
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
+        allocated: Sequence[ir.Buffer] = (),
     ) -> None:
         name = fresh[0].name if fresh else self._fresh(name)
-        block = ir.Block(name, tuple(iters), (), (), body, init, annotations=annotations or {})
-        reads, writes = block_access_regions(block)
-        block = block.replace(reads=reads, writes=writes)
-        stmt: ir.Stmt = ir.BlockRealize(tuple(loop_vars), ir.const(True, "bool"), block)
+        stmt = self._realized(name, iters, loop_vars, body, init, annotations, allocated)
         for var, it in zip(reversed(loop_vars), reversed(iters), strict=True):
             stmt = ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, stmt)
         self._made.append((fresh[0] if fresh else None, stmt))
         self._made += [(b, None) for b in fresh[1:]]
+
+    def _realized(
+        self,
+        name: str,
+        iters: Sequence[ir.IterVar],
+        values: Sequence[ir.Expr],
+        body: ir.Stmt,
+        init: ir.Stmt | None = None,
+        annotations: dict[str, Any] | None = None,
+        allocated: Sequence[ir.Buffer] = (),
+    ) -> ir.Stmt:
+        """A block, with the regions that it touches, at values of its iterators."""
+        block = ir.Block(name, tuple(iters), (), (), body, init, tuple(allocated),
+                         annotations=annotations or {})  # fmt: skip
+        reads, writes = block_access_regions(block)
+        block = block.replace(reads=reads, writes=writes)
+        return ir.BlockRealize(tuple(values), ir.const(True, "bool"), block)
 
 
 def _shape(shape: Sequence[Any]) -> tuple[ir.Expr, ...]:

@@ -36,8 +36,8 @@ class CacheInplace(Primitive, frozen=True, eq=False):
     Requires:
     - the block reads and writes the buffer, which is used in blocks only (BW313, BW320);
     - what the block touches, in one iteration of the loops that it shares with other users of the
-      buffer, has been written before it, unless the buffer is a parameter that nobody wrote
-      (BW323), and no block inside it gives elements their first values (BW362);
+      buffer, has been written before it, unless the buffer is an input that nobody wrote
+      (BW322, BW323), and no block inside it gives elements their first values (BW362);
     - these loops are serial, or the block fills the box that it writes, and they may run as they
       do with the copies in them (BW317);
     - what is updated atomically gets no copy in a scope of one thread (BW338).
@@ -124,11 +124,11 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         order = state.tree.order
         makers = [(b, region_of(b.writes, buffer)) for b in writers(state, scope, buffer)
                   if order[b] < order[block]]  # fmt: skip
-        if not makers and home(state, buffer) is scope:
+        if not makers and (home(state, buffer) is scope or buffer in state.func.outputs):
             state.fail(f"nothing writes {buffer.name} before block {block.name} reads it",
                        code="BW322", guilty=[state.realize(block)],
-                       help="take cache_read: an input has no earlier writer whose "
-                            "place could be shared")  # fmt: skip
+                       help=f"let a block before it write the values of {buffer.name} that "
+                            "it goes on from")  # fmt: skip
         box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))
         whole, made = copy_nest(
             cache.name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), box,

@@ -105,7 +105,8 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         edit.refresh_signatures()
         step = edit.finish()
         for producer in producers:
-            require_sound(state, step, edit.latest(producer), block)
+            read = {r.buffer for r in block.reads}  # the rest the producer reads where it did
+            require_sound(state, step, edit.latest(producer), block, among=read)
         return step
 
     @staticmethod

@@ -1,118 +1,16 @@
-"""Random tensor programs and arguments for them, the same for the same seed on every machine.
-
-A program grows stage by stage: each stage computes a new tensor from those there are. What no later
-stage uses becomes an output. Stages are chosen to be tame: values stay of order one and results
-depend continuously on inputs, so that two correct programs agree within rounding.
-"""
+"""Stages that store one element in each iteration of a block: what operators are made of."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from blockwright import ir
-from blockwright.script.compute import Element, Program, Tensor, comm_reducer
-from blockwright.testing.arrays import MOST
-
-_INT64 = ir.dtype_of("int64")
-_SIZES = (1, 2, 3, 5, 7, 8, 12, 16)
-_KEPT = 0.1  # how often what a later stage uses is an output too
-
-STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
-          "matmul", "where", "conv", "centre", "extreme",
-          "moments", "epilogue", "mirror", "windows", "concat",
-          "border")  # fmt: skip
-UNUSUAL = ("chosen", "inner", "several", "update", "scatter")
-"""Stages with blocks that do more than store one element, each its own: conditions, loops, several
-stores, values changed in place, places that are data."""
+from blockwright.script.compute import Tensor, comm_reducer
+from blockwright.testing.generators.maker import INT64, Maker
 
 
-def random_program(
-    seed: int, *, stages: int | None = None, symbolic: bool | None = None, dtype: str = "float32",
-    unusual: bool = False,
-) -> ir.PrimFunc:  # fmt: skip
-    """A random program with the attribute "num_outputs".
-
-    Args:
-        seed: decides everything.
-        stages: number of blocks, 1 to 5 when not given.
-        symbolic: whether dimensions may be symbols; left to the seed when not given.
-        dtype: element type of the float tensors.
-        unusual: whether stages may be of the kinds in `UNUSUAL` too.
-    """
-    chance = random.Random(seed)
-    maker = _Maker(chance, chance.random() < 0.4 if symbolic is None else symbolic, dtype, seed)
-    maker.kinds += UNUSUAL if unusual else ()
-    for _ in range(stages or chance.randint(1, 5)):
-        maker.stage()
-    return maker.finish()
-
-
-class _Maker:
-    def __init__(self, chance: random.Random, symbolic: bool, dtype: str, seed: int) -> None:
-        self.chance = chance
-        self.dtype = dtype
-        self.program = Program(f"random_{seed}")
-        self.symbols = [ir.Var(n, _INT64) for n in ("n", "m")] if symbolic else []
-        self.tensors: list[Tensor] = []
-        self.unused: list[Tensor] = []
-        self.consumed: list[Tensor] = []
-        self.count = 0
-        self.kinds: tuple[str, ...] = STAGES
-        rank = chance.choice((1, 2, 2, 2, 3))
-        self.param([self.size() for _ in range(rank)])
-
-    def size(self) -> ir.Expr:
-        if self.symbols and self.chance.random() < 0.5:
-            return self.chance.choice(self.symbols)
-        return ir.const(self.chance.choice(_SIZES), _INT64)
-
-    def param(self, shape: list[ir.Expr], dtype: str | None = None) -> Tensor:
-        tensor = self.program.param(self.name("in"), shape, dtype or self.dtype)
-        if dtype is None:
-            self.tensors.append(tensor)
-        return tensor
-
-    def name(self, prefix: str) -> str:
-        self.count += 1
-        return f"{prefix}{self.count}"
-
-    def pick(self, *, rank: int = 0) -> Tensor:
-        """A tensor of at least some rank; recent ones are likelier, and count as used."""
-        fitting = [t for t in self.tensors if len(t.shape) >= rank]
-        tensor = self.chance.choice(fitting[-3:]) if fitting else self.param(
-            [self.size() for _ in range(rank)])  # fmt: skip
-        self.use(tensor)
-        return tensor
-
-    def use(self, tensor: Tensor) -> None:
-        if any(t is tensor for t in self.unused):
-            self.unused = [t for t in self.unused if t is not tensor]
-            self.consumed.append(tensor)
-
-    def made(self, tensor: Tensor) -> None:
-        self.tensors.append(tensor)
-        self.unused.append(tensor)
-
-    def stage(self) -> None:
-        kind = self.chance.choice(self.kinds)
-        method: Callable[[], Tensor] = getattr(self, f"_{kind}")
-        self.made(method())
-
-    def finish(self) -> ir.PrimFunc:
-        bounds = {s.name: MOST for s in self.symbols}
-        kept = [t for t in self.consumed if self.chance.random() < _KEPT]
-        outputs = [*self.unused, *kept]
-        attrs: dict[str, Any] = {"num_outputs": len(outputs)}
-        if bounds:
-            attrs["tir_var_upper_bound"] = bounds
-            attrs["tir_var_lower_bound"] = dict.fromkeys(bounds, 1)
-        return self.program.finish(outputs, attrs)
-
-    # ---------------------------------------------------------------------------------- stages
-    def compute(self, shape: Sequence[Any], body: Callable[..., Any]) -> Tensor:
-        return self.program.compute(self.name("t"), shape, body)
+class Usual(Maker):
+    """One method for each kind of stage; it gives what the stage makes."""
 
     def _unary(self) -> Tensor:
         x = self.pick()
@@ -207,7 +105,7 @@ class _Maker:
             return ir.if_then_else(inside, x[i], ir.const(0, x.dtype))
 
         padded = self.compute([*lead, channels, ir.add(ir.mul(width, stride), taps)], padding)
-        weight = self.param([self.size(), channels, ir.const(taps, _INT64)])
+        weight = self.param([self.size(), channels, ir.const(taps, INT64)])
         n = len(lead)
 
         def term(*i: ir.Expr) -> ir.Expr:
@@ -337,94 +235,6 @@ class _Maker:
         for extents, body, place in parts:
             self.program.compute("part", extents, body, into=(joined, place))
         return joined
-
-    def _chosen(self) -> Tensor:
-        """Stores under a condition: over what is there already, or read where they happen."""
-        x = self.pick(rank=1)
-        kind = self.chance.choice(("even", "beyond", "mask"))
-        mask = self.param(list(x.shape), "int64") if kind == "mask" else None
-
-        def holds(*i: ir.Expr) -> ir.Expr:
-            if kind == "beyond":
-                return ir.compare(ir.GE, i[-1], 1)
-            return ir.compare(ir.EQ, ir.floormod(i[-1] if mask is None else mask[i], 2), 0)
-
-        framed, other = self.chance.random() < 0.5, self.chance.random() < 0.3
-        made = self.program.alloc(self.name("chosen"), x.shape, x.dtype)
-        if framed:
-            half = ir.const(0.5, x.dtype)
-            self.program.compute("frame", x.shape, lambda *i: half, into=(made, lambda *i: i))
-
-        def body(*i: ir.Expr) -> ir.Stmt:
-            store = ir.BufferStore(made.buffer, x[i], i)
-            rest = ir.BufferStore(made.buffer, ir.mul(x[i], 0.5), i) if other else None
-            return ir.IfThenElse(holds(*i), store, rest)
-
-        self.program.block("choice", x.shape, body)
-        return made if framed or other else self._where_made(made, holds)
-
-    def _where_made(self, x: Tensor, holds: Callable[..., ir.Expr]) -> Tensor:
-        zero = ir.const(0, x.dtype)
-        return self.compute(x.shape, lambda *i: ir.if_then_else(holds(*i), x[i], zero))
-
-    def _inner(self) -> Tensor:
-        """A block that makes a row in a loop of its own: all of it, its beginning, or every second
-        element."""
-        x = self.pick(rank=2)
-        length = x.shape[-1]
-        kind = self.chance.choice(("whole", "short", "gaps"))
-        made = self.program.alloc(self.name("inner"), x.shape, x.dtype)
-
-        def body(*lead: ir.Expr) -> ir.Stmt:
-            j = ir.Var("j", length.dtype)
-            extent, at = length, ir.as_expr(j)
-            if kind == "short":
-                extent = ir.minimum(lead[-1], length)
-            elif kind == "gaps":
-                extent, at = ir.floordiv(ir.add(length, 1), 2), ir.mul(j, 2)
-            store = ir.BufferStore(made.buffer, ir.mul(x[(*lead, at)], 0.5), (*lead, at))
-            return ir.For(j, ir.const(0, length.dtype), extent, ir.ForKind.SERIAL, store)
-
-        def holds(*i: ir.Expr) -> ir.Expr:
-            if kind == "short":
-                return ir.compare(ir.LT, i[-1], i[-2])
-            return ir.compare(ir.EQ, ir.floormod(i[-1], 2), 0)
-
-        self.program.block("row", x.shape[:-1], body)
-        return made if kind == "whole" else self._where_made(made, holds)
-
-    def _several(self) -> Tensor:
-        """A block that makes two neighbours along the last axis in each iteration."""
-        x = self.pick(rank=1)
-        shape: list[ir.Expr] = [*x.shape[:-1], ir.mul(x.shape[-1], 2)]
-
-        def body(*i: ir.Expr) -> tuple[list[tuple[ir.Var, ir.Expr]], list[Element]]:
-            first = ir.mul(i[-1], 2)
-            half = ir.Var("half", x.dtype)
-            places = [[*i[:-1], first], [*i[:-1], ir.add(first, 1)]]
-            return [(half, ir.mul(x[i], 0.5))], [(places[0], half), (places[1], ir.sub(half, 1.0))]
-
-        return self.program.compute_several(self.name("pairs"), shape, x.shape, body, x.dtype)
-
-    def _update(self) -> Tensor:
-        """A tensor that is made, and then changed in place."""
-        x = self.pick(rank=1)
-        made = self.program.alloc(self.name("changed"), x.shape, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: x[i], into=(made, lambda *i: i))
-        self.program.compute("change", x.shape, lambda *i: ir.add(ir.mul(made[i], 0.5), 1.0),
-                             into=(made, lambda *i: i))  # fmt: skip
-        return made
-
-    def _scatter(self) -> Tensor:
-        """Rows put where data says, over zeros; the last of those for one place stays."""
-        x = self.pick(rank=1)
-        rows = self.param([x.shape[0]], "int64")
-        made = self.program.alloc(self.name("put"), x.shape, x.dtype)
-        zero = ir.const(0, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: zero, into=(made, lambda *i: i))
-        self.program.compute("put", x.shape, lambda *i: x[i],
-                             into=(made, lambda *i: (rows[i[0]], *i[1:])))  # fmt: skip
-        return made
 
     def _border(self) -> Tensor:
         """Zeros everywhere, and then a tensor inside of them: two writers in order."""

@@ -1,0 +1,53 @@
+"""Random tensor programs and arguments for them, the same for the same seed on every machine.
+
+A program grows stage by stage: each stage computes a new tensor from those there are. What no later
+stage uses becomes an output. Stages are chosen to be tame: values stay of order one and results
+depend continuously on inputs, so that two correct programs agree within rounding.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from blockwright import ir
+from blockwright.script.compute import Tensor
+from blockwright.testing.generators.unusual import Unusual
+from blockwright.testing.generators.usual import Usual
+
+STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
+          "matmul", "where", "conv", "centre", "extreme",
+          "moments", "epilogue", "mirror", "windows", "concat",
+          "border")  # fmt: skip
+UNUSUAL = ("chosen", "inner", "several", "update", "scatter", "early", "counted", "guarded",
+           "tally", "recur", "running")  # fmt: skip
+"""Stages with blocks that do more than store one element: see `generators.unusual`."""
+
+
+class _Maker(Usual, Unusual):
+    """All stages there are."""
+
+    def stage(self, kind: str) -> None:
+        method: Callable[[], Tensor] = getattr(self, f"_{kind}")
+        self.made(method())
+
+
+def random_program(
+    seed: int, *, stages: int | None = None, symbolic: bool | None = None, dtype: str = "float32",
+    unusual: bool = False,
+) -> ir.PrimFunc:  # fmt: skip
+    """A random program with the attribute "num_outputs".
+
+    Args:
+        seed: decides everything.
+        stages: number of blocks, 1 to 5 when not given.
+        symbolic: whether dimensions may be symbols; left to the seed when not given.
+        dtype: element type of the float tensors.
+        unusual: whether stages may be of the kinds in `UNUSUAL` too.
+    """
+    chance = random.Random(seed)
+    maker = _Maker(chance, chance.random() < 0.4 if symbolic is None else symbolic, dtype, seed)
+    kinds = (*STAGES, *UNUSUAL) if unusual else STAGES
+    for _ in range(stages or chance.randint(1, 5)):
+        maker.stage(chance.choice(kinds))
+    return maker.finish()

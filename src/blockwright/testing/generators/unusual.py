@@ -1,0 +1,247 @@
+"""Stages with blocks that do more than store one element, each its own: conditions, loops that may
+end early, several stores, values changed in place, places that are data, instances in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from blockwright import ir
+from blockwright.script.compute import Element, Tensor
+from blockwright.testing.generators.maker import INT64, Maker
+
+
+class Unusual(Maker):
+    """One method for each kind of stage; it gives what the stage makes."""
+
+    def _chosen(self) -> Tensor:
+        """Stores under a condition: over what is there already, or read where they happen."""
+        x = self.pick(rank=1)
+        kind = self.chance.choice(("even", "beyond", "mask"))
+        mask = self.param(list(x.shape), "int64") if kind == "mask" else None
+
+        def holds(*i: ir.Expr) -> ir.Expr:
+            if kind == "beyond":
+                return ir.compare(ir.GE, i[-1], 1)
+            return ir.compare(ir.EQ, ir.floormod(i[-1] if mask is None else mask[i], 2), 0)
+
+        framed, other = self.chance.random() < 0.5, self.chance.random() < 0.3
+        made = (self._framed("chosen", x) if framed
+                else self.program.alloc(self.name("chosen"), x.shape, x.dtype))  # fmt: skip
+
+        def body(*i: ir.Expr) -> ir.Stmt:
+            store = ir.BufferStore(made.buffer, x[i], i)
+            rest = ir.BufferStore(made.buffer, ir.mul(x[i], 0.5), i) if other else None
+            return ir.IfThenElse(holds(*i), store, rest)
+
+        self.program.block("choice", x.shape, body)
+        return made if framed or other else self._where_made(made, holds)
+
+    def _where_made(self, x: Tensor, holds: Callable[..., ir.Expr]) -> Tensor:
+        zero = ir.const(0, x.dtype)
+        return self.compute(x.shape, lambda *i: ir.if_then_else(holds(*i), x[i], zero))
+
+    def _inner(self) -> Tensor:
+        """A block that makes a row in a loop of its own: all of it, its beginning, or every second
+        element."""
+        x = self.pick(rank=2)
+        length = x.shape[-1]
+        kind = self.chance.choice(("whole", "short", "gaps"))
+        made = self.program.alloc(self.name("inner"), x.shape, x.dtype)
+
+        def body(*lead: ir.Expr) -> ir.Stmt:
+            j = ir.Var("j", length.dtype)
+            extent, at = length, ir.as_expr(j)
+            if kind == "short":
+                extent = ir.minimum(lead[-1], length)
+            elif kind == "gaps":
+                extent, at = ir.floordiv(ir.add(length, 1), 2), ir.mul(j, 2)
+            store = ir.BufferStore(made.buffer, ir.mul(x[(*lead, at)], 0.5), (*lead, at))
+            return _loop(j, extent, store)
+
+        def holds(*i: ir.Expr) -> ir.Expr:
+            if kind == "short":
+                return ir.compare(ir.LT, i[-1], i[-2])
+            return ir.compare(ir.EQ, ir.floormod(i[-1], 2), 0)
+
+        self.program.block("row", x.shape[:-1], body)
+        return made if kind == "whole" else self._where_made(made, holds)
+
+    def _several(self) -> Tensor:
+        """A block that makes two neighbours along the last axis in each iteration."""
+        x = self.pick(rank=1)
+        shape: list[ir.Expr] = [*x.shape[:-1], ir.mul(x.shape[-1], 2)]
+
+        def body(*i: ir.Expr) -> tuple[list[tuple[ir.Var, ir.Expr]], list[Element]]:
+            first = ir.mul(i[-1], 2)
+            half = ir.Var("half", x.dtype)
+            places = [[*i[:-1], first], [*i[:-1], ir.add(first, 1)]]
+            return [(half, ir.mul(x[i], 0.5))], [(places[0], half), (places[1], ir.sub(half, 1.0))]
+
+        return self.program.compute_several(self.name("pairs"), shape, x.shape, body, x.dtype)
+
+    def _update(self) -> Tensor:
+        """A tensor that is made, and then changed in place."""
+        x = self.pick(rank=1)
+        made = self.program.alloc(self.name("changed"), x.shape, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: x[i], into=(made, lambda *i: i))
+        self.program.compute("change", x.shape, lambda *i: ir.add(ir.mul(made[i], 0.5), 1.0),
+                             into=(made, lambda *i: i))  # fmt: skip
+        return made
+
+    def _scatter(self) -> Tensor:
+        """Rows put where data says, over zeros; the last of those for one place stays."""
+        x = self.pick(rank=1)
+        rows = self.param([x.shape[0]], "int64")
+        made = self.program.alloc(self.name("put"), x.shape, x.dtype)
+        zero = ir.const(0, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: zero, into=(made, lambda *i: i))
+        self.program.compute("put", x.shape, lambda *i: x[i],
+                             into=(made, lambda *i: (rows[i[0]], *i[1:])))  # fmt: skip
+        return made
+
+    def _early(self) -> Tensor:
+        """A row over a frame, in a loop that is left, or goes on, where a place or data says so:
+        before the store or behind it."""
+        x = self.pick(rank=2)
+        length = x.shape[-1]
+        mask = self.param(list(x.shape), "int64") if self.chance.random() < 0.5 else None
+        jump = self.chance.choice(("break", "continue"))
+        behind = self.chance.random() < 0.3
+        made = self._framed("early", x)
+
+        def body(*lead: ir.Expr) -> ir.Stmt:
+            j = ir.Var("j", length.dtype)
+            at = (*lead, j)
+            met = ir.compare(ir.GE, j, lead[-1]) if mask is None else ir.compare(ir.GT, mask[at], 3)
+            leave = ir.IfThenElse(met, ir.Evaluate(ir.call(jump)))
+            store = ir.BufferStore(made.buffer, ir.mul(x[at], 0.5), at)
+            return _loop(j, length, ir.seq([store, leave] if behind else [leave, store]))
+
+        self.program.block("row", x.shape[:-1], body)
+        return made
+
+    def _counted(self) -> Tensor:
+        """A row over a frame, in a `while` loop that counts in a buffer of the block."""
+        x = self.pick(rank=2)
+        length, stride = x.shape[-1], self.chance.choice((1, 2))
+        made = self._framed("counted", x)
+        counter = ir.Buffer(self.name("c"), INT64, (ir.const(1, INT64),))
+
+        def body(*lead: ir.Expr) -> ir.Stmt:
+            at = ir.load(counter, 0)
+            place = (*lead, at)
+            round_ = [ir.BufferStore(made.buffer, ir.mul(x[place], 0.5), place),
+                      _put(counter, ir.add(at, stride))]  # fmt: skip
+            return ir.seq([_put(counter, ir.const(0, INT64)),
+                           ir.While(ir.compare(ir.LT, at, length), ir.seq(round_))])  # fmt: skip
+
+        self.program.block("row", x.shape[:-1], body, allocated=[counter])
+        return made
+
+    def _guarded(self) -> Tensor:
+        """A reduction that takes some of the elements: those below a diagonal, or chosen by data;
+        at times the others are taken too, in another way."""
+        x = self.pick(rank=2)
+        *lead, length = x.shape
+        mask = self.param(list(x.shape), "int64") if self.chance.random() < 0.5 else None
+        fn, nothing = self.chance.choice(((ir.add, 0.0), (ir.maximum, -4.0)))
+        other = self.chance.random() < 0.3
+        made = self.program.alloc(self.name("guarded"), lead, x.dtype)
+
+        def body(*i: ir.Expr) -> ir.Stmt:
+            at, k = i[:-1], i[-1]
+            met = ir.compare(ir.LE, k, at[-1]) if mask is None else ir.compare(ir.GT, mask[i], 2)
+            total = made[at]
+            taken = ir.BufferStore(made.buffer, fn(total, x[i]), at)
+            half = ir.BufferStore(made.buffer, fn(total, ir.mul(x[i], 0.5)), at)
+            return ir.IfThenElse(met, taken, half if other else None)
+
+        def init(*at: ir.Expr) -> ir.Stmt:
+            return ir.BufferStore(made.buffer, ir.const(nothing, x.dtype), at)
+
+        self.program.block("guarded", lead, body, over=[length], init=init)
+        return made
+
+    def _tally(self) -> Tensor:
+        """Each row's sum, made in a buffer of the block in a loop that may be left early."""
+        x = self.pick(rank=2)
+        *lead, length = x.shape
+        kind = self.chance.choice(("all", "some", "until"))
+        mask = None if kind == "all" else self.param(list(x.shape), "int64")
+        made = self.program.alloc(self.name("tally"), lead, x.dtype)
+        total = ir.Buffer(self.name("sum"), x.dtype, (ir.const(1, INT64),))
+
+        def body(*at: ir.Expr) -> ir.Stmt:
+            k = ir.Var("k", length.dtype)
+            place = (*at, k)
+            add: ir.Stmt = _put(total, ir.add(ir.load(total, 0), x[place]))
+            if mask is not None:
+                met = ir.compare(ir.GT, mask[place], 3)
+                leave = ir.IfThenElse(met, ir.Evaluate(ir.call("break")))
+                add = ir.IfThenElse(met, add) if kind == "some" else ir.seq([leave, add])
+            return ir.seq([_put(total, ir.const(0, x.dtype)), _loop(k, length, add),
+                           ir.BufferStore(made.buffer, ir.load(total, 0), at)])  # fmt: skip
+
+        self.program.block("tally", lead, body, allocated=[total])
+        return made
+
+    def _recur(self) -> Tensor:
+        """Each element made of the one before it: instances that run one after the other."""
+        x = self.pick(rank=1)
+        made = self.program.alloc(self.name("recur"), x.shape, x.dtype)
+
+        def body(*i: ir.Expr) -> ir.Stmt:
+            before = made[(*i[:-1], ir.maximum(ir.sub(i[-1], 1), 0))]
+            begun = ir.compare(ir.GE, i[-1], 1)
+            carried = ir.if_then_else(begun, ir.mul(before, 0.5), ir.const(0, x.dtype))
+            return ir.BufferStore(made.buffer, ir.add(x[i], carried), i)
+
+        self.program.together(x.shape, [("recur", ir.IterType.OPAQUE, body)])
+        return made
+
+    def _running(self) -> Tensor:
+        """Two blocks that take turns: one changes a state, the other takes what it is just then.
+
+        The state is one value, a sum or a mean, or such values where data says that they change.
+        """
+        x = self.pick(rank=1)
+        places = self.param([x.shape[-1]], "int64") if self.chance.random() < 0.5 else None
+        summed = self.chance.random() < 0.5
+        state = self.program.alloc(
+            self.name("state"), x.shape[:-1] if places is None else x.shape, x.dtype
+        )
+        zero = ir.const(0, x.dtype)
+        self.program.compute("begin", state.shape, lambda *i: zero, into=(state, lambda *i: i))
+        made = self.program.alloc(self.name("running"), x.shape, x.dtype)
+
+        def change(*i: ir.Expr) -> ir.Stmt:
+            at = i[:-1] if places is None else (*i[:-1], places[i[-1]])
+            kept = state[at] if summed else ir.mul(state[at], 0.5)
+            return ir.BufferStore(state.buffer, ir.add(kept, x[i]), at)
+
+        def take(*i: ir.Expr) -> ir.Stmt:
+            now = state[i[:-1] if places is None else i]
+            return ir.BufferStore(made.buffer, ir.mul(now, 0.5), i)
+
+        order = ir.IterType.REDUCE if summed else ir.IterType.OPAQUE
+        free = self.chance.choice((ir.IterType.SPATIAL, ir.IterType.OPAQUE))
+        self.program.together(x.shape, [("change", order, change), ("take", free, take)])
+        if self.chance.random() < 0.5:
+            self.made(state)
+        return made
+
+    def _framed(self, prefix: str, x: Tensor) -> Tensor:
+        """A tensor of the shape of another with a value everywhere, for later stages to change."""
+        made = self.program.alloc(self.name(prefix), x.shape, x.dtype)
+        half = ir.const(0.5, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: half, into=(made, lambda *i: i))
+        return made
+
+
+def _loop(var: ir.Var, extent: ir.Expr, body: ir.Stmt) -> ir.For:
+    return ir.For(var, ir.const(0, var.dtype), extent, ir.ForKind.SERIAL, body)
+
+
+def _put(buffer: ir.Buffer, value: ir.Expr) -> ir.Stmt:
+    """A store of the only element of a buffer."""
+    return ir.BufferStore(buffer, value, (ir.const(0, INT64),))
