@@ -23,7 +23,8 @@ from blockwright.analysis.regions import (
     clip_region,
     relax_region,
 )
-from blockwright.analysis.scope import BlockKind, Scope
+from blockwright.analysis.scope import Scope
+from blockwright.analysis.siblings import BlockKind
 from blockwright.analysis.storage import DIM_ALIGN, AlignRow, aligned_strides, alignments
 from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.analysis.validation import find_violations

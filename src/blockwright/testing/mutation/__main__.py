@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import multiprocessing
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from blockwright.testing.fuzz.isolate import TOO_SLOW, Death, isolated
+from blockwright.testing.fuzz.isolate import TOO_SLOW, Death, in_processes
 from blockwright.testing.mutation.bank import Bank
 from blockwright.testing.mutation.nets import Catch, examine
 from blockwright.testing.mutation.page import ARGUED, Result, page, problems
@@ -36,18 +38,11 @@ def main() -> int:
     _say(f"{sum(map(len, bank.accepted.values()))} accepted uses, "
          f"refusals at {len(bank.refusals)} places")  # fmt: skip
     known = _known(options.json)
-    start = time.monotonic()
-    for module, found in faults.items():
-        before = {key: known.pop(key) for key in list(known) if known[key].module == module}
-        for mutant in found:
-            old = before.get(mutant.key)
-            if old is None or not (options.unsettled and old.settled):
-                old = Result(mutant.key, module, mutant.kind, _try(bank, mutant))
-            known[mutant.key] = old
+    for mutant, found in _tried(bank, _todo(faults, known, options.unsettled), options.jobs):
+        known[mutant.key] = Result(mutant.key, mutant.module, mutant.kind, found)
         if options.json is not None:
             text = msgspec.json.encode(list(known.values()))
             options.json.write_bytes(msgspec.json.format(text))
-        _say(f"{time.monotonic() - start:6.0f} s: {module}")
     results = _in_order(known)
     argued = json.loads(ARGUED.read_text(encoding="utf-8"))
     text = page(results, argued, options.tests, options.programs)
@@ -68,25 +63,44 @@ def _known(path: Path | None) -> dict[str, Result]:
     return {r.key: r for r in msgspec.json.decode(path.read_bytes(), type=list[Result])}
 
 
+def _todo(
+    faults: dict[str, list[Mutant]], known: dict[str, Result], unsettled: bool
+) -> list[Mutant]:
+    """What is tried now; what is known of the other faults of these modules stays, of faults that
+    are no more it goes."""
+    kept = {m.key for found in faults.values() for m in found
+            if unsettled and m.key in known and known[m.key].settled}  # fmt: skip
+    for key in [k for k, r in known.items() if r.module in faults and k not in kept]:
+        del known[key]
+    return [m for found in faults.values() for m in found if m.key not in kept]
+
+
 def _in_order(known: dict[str, Result]) -> list[Result]:
     """By module and line, those of faults that are no more left out."""
     return [known[m.key] for name in modules() for m in mutants(name) if m.key in known]
 
 
+def _tried(bank: Bank, todo: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, Catch]]:
+    """What becomes of each fault, in a process of its own: it may never end, or break things."""
+    start = time.monotonic()
+    done = in_processes(lambda m: _try(bank, m), todo, jobs, _SECONDS)
+    for count, (mutant, found) in enumerate(done, 1):
+        if count % 50 == 0:
+            _say(f"{time.monotonic() - start:6.0f} s: {count} of {len(todo)} faults")
+        if isinstance(found, Death):
+            # Of one that does not end it is not known whether a net would hold it: it survives.
+            found = Catch(tried=1, crashed=int(found.why != TOO_SLOW), example=found.why)
+        yield mutant, found
+
+
 def _try(bank: Bank, mutant: Mutant) -> Catch:
-    """Run a fault in a process of its own: it may never end, or leave things broken."""
+    """Run a fault on uses of the place that it is at."""
     refused = mutant.kind == "precondition"
     uses = (bank.refused_at(mutant.module, mutant.line) if refused else
             bank.uses_of(mutant.module, mutant.function))  # fmt: skip
     tests = (bank.tests_refused_at(mutant.module, mutant.line) if refused else
              bank.tests_of(uses))  # fmt: skip
-    if not (uses or tests):
-        return Catch()
-    found = isolated(lambda: examine(mutant, uses, tests), _SECONDS)
-    if isinstance(found, Death):
-        # Of one that does not end it is not known whether a net would hold it: it survives.
-        return Catch(tried=1, crashed=int(found.why != TOO_SLOW), example=found.why)
-    return found
+    return examine(mutant, uses, tests) if uses or tests else Catch()
 
 
 def _say(text: str) -> None:
@@ -100,6 +114,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=12, help="steps tried on each")
     parser.add_argument("--tests", nargs="*", default=list(_TESTS),
                         help="tests to gather uses from, too")  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--only", nargs="*", help="modules, by their last names")
     parser.add_argument("--unsettled", action="store_true", help="of what --json holds, keep what "
                         "is caught: try what survived or was not reached")  # fmt: skip
