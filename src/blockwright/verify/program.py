@@ -17,6 +17,7 @@ from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, size_text
+from blockwright.verify.guarded import guarded
 from blockwright.verify.lanes import scalar_store
 from blockwright.verify.owners import Owners
 from blockwright.verify.positions import Tables, Taken
@@ -157,7 +158,8 @@ class Program:
             case ir.IfThenElse():
                 text = condition(stmt.condition, place.names)
                 if text is None:
-                    raise Unknown(f"the condition {stmt.condition!r} is not one on indices")
+                    self._visit(guarded(stmt), place)
+                    return
                 self._visit(stmt.then_case, place.at(0).given(text))
                 if stmt.else_case is not None:
                     self._visit(stmt.else_case, place.at(1).given(f"(not {text})"))

@@ -81,4 +81,5 @@ def updated(store: ir.BufferStore, value: ir.Expr) -> tuple[str, ir.Expr]:
 def _is_element(node: ir.Expr, store: ir.BufferStore) -> bool:
     return (isinstance(node, ir.BufferLoad) and node.buffer is store.buffer
             and node.predicate is None and len(node.indices) == len(store.indices)
-            and all(map(ir.structural_equal, node.indices, store.indices)))  # fmt: skip
+            and all(ir.structural_equal(ir.cast_to(mine, its.dtype), its)
+                    for mine, its in zip(node.indices, store.indices, strict=True)))  # fmt: skip

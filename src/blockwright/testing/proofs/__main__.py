@@ -26,6 +26,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--sizes", default="any", choices=("any", "static", "symbolic", "factors"))
     parser.add_argument("--mutants", action="store_true", help="put an error into each result")
+    parser.add_argument(
+        "--unusual",
+        action="store_true",
+        help="blocks with conditions, loops and places of their own, too",
+    )
     parser.add_argument("--open", action="store_true", help="list every unknown verdict")
     parser.add_argument("--often", action="append", default=[], choices=sorted(MOVES))
     parser.add_argument(
@@ -37,7 +42,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     settings = Settings(options.length, tuple(options.often), sizes=options.sizes,
-                        mutants=options.mutants)  # fmt: skip
+                        mutants=options.mutants, unusual=options.unusual)  # fmt: skip
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         if not options.each:
             found = _judged(pool, options, settings, options.steps)

@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True):
         only: the primitive whose steps are judged, half of those drawn; all when empty.
         sizes: "static", "symbolic", "any", or "factors": symbolic, and loops are split by them;
             steps before the first such split are not judged.
+        unusual: whether programs have blocks that do more than store one element, too.
     """
 
     length: int = 12
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True):
     only: str = ""
     sizes: str = "any"
     mutants: bool = False
+    unusual: bool = False
 
 
 class Verdicts(msgspec.Struct):
@@ -98,8 +100,8 @@ def judge(first: int, settings: Settings) -> Verdicts:
     moves = {**MOVES, "split": Move(_split_by_sizes)} if factors else MOVES
     for seed in range(first, first + CHUNK):
         often = (settings.only,) if settings.only else settings.often
-        player = Player(random_program(seed, symbolic=symbolic), moves, seed,
-                        (*often, "split") if factors else often)  # fmt: skip
+        program = random_program(seed, symbolic=symbolic, unusual=settings.unusual)
+        player = Player(program, moves, seed, (*often, "split") if factors else often)  # fmt: skip
         chance = random.Random(seed)
         for _ in range(settings.length):
             before, taken = player.sch.func, len(player.taken)
