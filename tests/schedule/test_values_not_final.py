@@ -136,3 +136,60 @@ def main(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
     else:
         sch.cache_inplace(sch.get_block("B"), "B", "global")
         assert_same_meaning(func, sch.func, exact=True)
+
+
+def test_what_is_read_between_two_makings_is_not_made_with_them() -> None:
+    """Each iteration copies the whole state; "take" takes one element of it."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), rows: T.Buffer((4,), "int64"),
+         R: T.Buffer((4,), "float32")):
+    S, C = T.alloc_buffer((4,), "float32"), T.alloc_buffer((4,), "float32")
+    for i in range(4):
+        with T.block("begin"):
+            vi = T.axis.spatial(4, i)
+            S[vi] = T.float32(0)
+    for i in range(4):
+        with T.block("change"):
+            vi = T.axis.opaque(4, i)
+            S[rows[vi]] = A[vi]
+        for j in range(4):
+            with T.block("copy"):
+                vj = T.axis.spatial(4, j)
+                C[vj] = S[vj]
+        with T.block("take"):
+            vi = T.axis.spatial(4, i)
+            R[vi] = C[vi] * 2.0
+"""
+    sch = bw.Schedule(bw.from_source(text))
+    with pytest.raises(bw.ScheduleError, match="is not all that it writes") as caught:
+        sch.reverse_compute_inline(sch.get_block("take"))
+    assert caught.value.code == "BW316"
+
+
+def test_a_copy_in_place_stores_no_more_than_was_copied_in() -> None:
+    """Five values in two rows of four: in the second iteration of rows three have none."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((5,), "float32"), D: T.Buffer((5,), "float32")):
+    B = T.alloc_buffer((2, 4), "float32")
+    for o in range(5):
+        for i in range(4):
+            with T.block("begin"):
+                vi = T.axis.spatial(5, o // 4 * 4 + i)
+                T.where(o // 4 * 4 + i < 5)
+                B[vi // 4, vi % 4] = A[vi]
+        for i in range(4):
+            with T.block("double"):
+                vi = T.axis.spatial(5, o // 4 * 4 + i)
+                T.where(o // 4 * 4 + i < 5)
+                B[vi // 4, vi % 4] = B[vi // 4, vi % 4] * 2.0
+        with T.block("D"):
+            vo = T.axis.spatial(5, o)
+            D[vo] = B[vo // 4, vo % 4]
+"""
+    func = bw.from_source(text)
+    assert isinstance(func, ir.PrimFunc)
+    sch = bw.Schedule(func, verify="full")
+    sch.cache_inplace(sch.get_block("double"), "B", "global")
+    assert_same_meaning(func, sch.func, exact=True)

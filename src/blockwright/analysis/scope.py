@@ -71,9 +71,9 @@ class Scope(Siblings):
     def final(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
         """Whether what a block writes in an iteration of loops around it is there to stay: other
         iterations write other elements, or the same values again."""
-        if self.kind(block) is BlockKind.OTHER:
-            return self.apart_in(block, region, loops)
-        return not self._partial(block, loops) and not self.uncovered(block)
+        known = self.kind(block) is not BlockKind.OTHER
+        again = known and not self._partial(block, loops) and not self.uncovered(block)
+        return again or self.apart_in(block, region, loops)
 
     def apart_in(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
         """Whether different iterations of loops around a block surely write different elements of

@@ -34,9 +34,9 @@ def anchor(state: State, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.St
 def copied_nest(
     state: State, scope: ir.Block, at: ir.Stmt, copy: ir.Block, whole: ir.Stmt,
     domain: Sequence[ir.Range], needs: list[tuple[ir.Block, ir.BufferRegion]],
-    makers: list[tuple[ir.Block, ir.BufferRegion]],
-) -> ir.Stmt:  # fmt: skip
-    """The nest of a copying block at a place.
+    makers: list[tuple[ir.Block, ir.BufferRegion]], within: Sequence[ir.Range] | None = None,
+) -> tuple[ir.Stmt, Sequence[ir.Range]]:  # fmt: skip
+    """The nest of a copying block at a place, and the box that it copies there.
 
     Args:
         at: statement beside which the nest will stand.
@@ -46,15 +46,18 @@ def copied_nest(
         needs: blocks with the regions that decide what is copied.
         makers: blocks with the regions that must hold all that is copied, one of them alone or
             together; without any, what was written before the scope must.
+        within: the box that holds all that is copied, where that is known: nobody is asked then.
     """
     fixed, buffer = state.tree.loops_above(at), needs[0][1].buffer
     analyzer = state.analyzer(at)
     for tight in (False, True) if fixed else (False,):
         box, nest = _boxed(state, scope, at, copy, whole, domain, needs or makers, tight)
         given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
-        if is_held(state, scope, buffer, fixed, box.region, makers, needs, given, analyzer):
-            return nest
-    return fail_unwritten(state, scope, buffer, makers)
+        held = (is_held(state, scope, buffer, fixed, box.region, makers, needs, given, analyzer)
+                if within is None else covers(within, box.region, analyzer))  # fmt: skip
+        if held:
+            return nest, box.region
+    return fail_unwritten(state, scope, buffer, makers or needs)
 
 
 def is_held(

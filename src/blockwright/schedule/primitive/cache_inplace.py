@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
@@ -107,8 +108,8 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         edit = Edit(state)
-        first = self._read(state, edit, block, at, cache)
-        second = self._store(state, edit, block, at, cache)
+        first, copied = self._read(state, edit, block, at, cache)
+        second = self._store(state, edit, block, at, cache, copied)
         edit.replace_block(block, edit.substitute(block, {buffer: cache}))
         edit.allocate(scope, cache)
         edit.refresh_signatures()
@@ -116,8 +117,9 @@ class CacheInplace(Primitive, frozen=True, eq=False):
 
     def _read(
         self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
-    ) -> ir.Block:
-        """The copy of all that the block touches, so that storing it changes nothing else."""
+    ) -> tuple[ir.Block, Sequence[ir.Range]]:
+        """The copy of all that the block touches, so that storing it changes nothing else; and the
+        box of that."""
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         scope = state.scope(block)
         needs = [(block, region_of(r, buffer)) for r in (block.reads, block.writes)]
@@ -134,14 +136,15 @@ class CacheInplace(Primitive, frozen=True, eq=False):
             cache.name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), box,
             state.analyzer(block),
         )  # fmt: skip
-        nest = copied_nest(state, scope, at, made, whole, box, needs, makers)
+        nest, copied = copied_nest(state, scope, at, made, whole, box, needs, makers)
         edit.insert_before(at, nest)
-        return made
+        return made, copied
 
     def _store(
-        self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
-    ) -> ir.Block:
-        """The copy back of the box that the block writes."""
+        self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer,
+        copied: Sequence[ir.Range],
+    ) -> ir.Block:  # fmt: skip
+        """The copy back of the box that the block writes, of which no more than was copied in."""
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         scope = state.scope(block)
         own = [(block, region_of(block.writes, buffer))]
@@ -161,5 +164,6 @@ class CacheInplace(Primitive, frozen=True, eq=False):
             name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), box,
             state.analyzer(block),
         )  # fmt: skip
-        edit.insert_after(at, copied_nest(state, scope, at, made, whole, box, own, []))
+        nest, _ = copied_nest(state, scope, at, made, whole, box, own, [], copied)
+        edit.insert_after(at, nest)
         return made

@@ -117,7 +117,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
         )  # fmt: skip
         at = self._place(state, scope, producers, consumers)
         makers = [(p, region_of(p.writes, buffer)) for p in producers]
-        nest = copied_nest(state, scope, at, made, whole, domain, needs, makers)
+        nest, _ = copied_nest(state, scope, at, made, whole, domain, needs, makers)
         edit = Edit(state)
         for consumer in consumers:
             edit.replace_block(consumer, edit.substitute(consumer, {buffer: cache}))

@@ -109,7 +109,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         users = [b for b in readers(state, scope, buffer) if b not in makers]
         at = anchor(state, state.realize(makers[-1]), scope, map(state.realize, users))
         _require_reached_copy(state, at, makers, users, buffer)
-        nest = copied_nest(state, scope, at, made, plain, domain, own, own)
+        nest, _ = copied_nest(state, scope, at, made, plain, domain, own, own)
         edit = Edit(state)
         for user in dict.fromkeys([*makers, *wanted]):
             edit.replace_block(user, edit.substitute(user, {buffer: cache}))

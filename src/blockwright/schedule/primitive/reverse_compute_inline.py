@@ -45,7 +45,8 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     - nobody else reads that result, and it lives in the scope (BW322);
     - the loops reach the whole domain of the block (BW361), and the producers make all that it
       reads (BW358), each read being of an element that exists (BW358);
-    - nothing between the two places uses what the block writes, or writes what it reads (BW316).
+    - nothing between the two places uses what the block writes, or writes what it reads, and
+      iterations after the block's own do not make its producer's result anew (BW316).
 
     Before::
 
@@ -96,6 +97,12 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         read = load.indices
         mappings = [iterators_of(state, block, load, read, stored.indices) for _, stored in made]
         self._makes_all(state, flow, producers, block, buffer)
+        problem = flow.uncovered(block, {buffer})
+        if problem:  # producers go on where the block has read
+            state.fail(problem, code="BW316",
+                       guilty=[state.tree.realize(x) for x in (*producers, block)],
+                       help="leave the blocks apart: each iteration reads what a later one makes "
+                       "anew")  # fmt: skip
         self._undisturbed(state, flow, producers, block)
         edit = Edit(state)
         for (producer, stored), mapping in zip(made, mappings, strict=True):
