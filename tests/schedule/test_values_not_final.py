@@ -103,8 +103,9 @@ def main(A: T.Buffer((4, 4), "float32"), D: T.Buffer((4, 4), "float32")):
 """
 
 
-def test_what_is_taken_of_a_running_state_is_taken_there() -> None:
-    func = bw.from_source(RUNNING)
+@pytest.mark.parametrize("order", ["opaque", "reduce"])
+def test_what_is_taken_of_a_running_state_is_taken_there(order: str) -> None:
+    func = bw.from_source(RUNNING.replace("opaque", order))
     assert isinstance(func, ir.PrimFunc)
     sch = bw.Schedule(func, verify="full")
     with pytest.raises(bw.ScheduleError, match="makes what block take reads anew") as caught:

@@ -173,9 +173,7 @@ def require_final_inputs(
         shared = state.tree.common_loops(other, block)
         if not made or not shared or flow.position[other] > flow.position[block]:
             continue
-        again = flow.kind(other) is BlockKind.OTHER and not all(
-            flow.apart_in(other, region, shared) for region in made
-        )
+        again = not all(flow.final(other, region, shared) for region in made)
         if again or flow.restart(other) != 0:
             state.fail(f"block {other.name} makes what block {block.name} reads anew in iterations "
                        "of a loop that the move leaves", code="BW316",
