@@ -60,19 +60,30 @@ def test_damaged_files_are_ignored_and_replaced(damage: bytes, tmp_path: Path) -
 
 
 def test_least_recently_used_go_first(tmp_path: Path) -> None:
-    cache = ObjectCache(tmp_path, limit=10_000)
-    keys = [ObjectCache.key(str(i)) for i in range(20)]
+    """A folder has a 256th of the limit: here three files."""
+    cache = ObjectCache(tmp_path, limit=256 * 3_200)
+    keys = [f"ab{ObjectCache.key(str(i))}" for i in range(6)]
     past = time.time() - 1000
-    for age, key in enumerate(keys):
+    for age, key in enumerate(keys[:3]):
         cache.put(key, bytes(1000))
-        path = tmp_path / key[:2] / f"{key[2:]}.o"
-        os.utime(path, (past + age, past + age))
+        os.utime(tmp_path / key[:2] / f"{key[2:]}.o", (past + age, past + age))
     assert cache.get(keys[0]) is not None  # used now, so it stays
-    cache.prune()
-    assert cache.get(keys[0]) is not None
-    assert cache.get(keys[1]) is None
-    assert cache.get(keys[-1]) is not None
-    assert sum(p.stat().st_size for p in tmp_path.glob("*/*.o")) <= 10_000
+    elsewhere = f"cd{keys[0]}"
+    cache.put(elsewhere, bytes(1000))
+    for key in keys[3:5]:
+        cache.put(key, bytes(1000))
+    kept = [key for key in keys if cache.get(key) is not None]
+    assert kept == [keys[0], *keys[3:5]]
+    assert cache.get(elsewhere) is not None
+
+
+def test_what_is_larger_than_its_share_of_the_limit_is_kept_until_the_next(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path, limit=256 * 100)
+    first, second = f"ab{ObjectCache.key('1')}", f"ab{ObjectCache.key('2')}"
+    for key in (first, second):
+        cache.put(key, bytes(1000))
+        assert cache.get(key) is not None
+    assert cache.get(first) is None
 
 
 def test_directories_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +114,6 @@ def _hammer(directory: str, seed: int) -> None:
         found = cache.get(key)
         assert found is None or found == key.encode() * 50
         cache.put(key, key.encode() * 50)
-    cache.prune()
 
 
 def test_many_processes_share_a_directory(tmp_path: Path) -> None:

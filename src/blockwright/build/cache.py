@@ -2,8 +2,9 @@
 
 One file per object, under the user's cache directory or BLOCKWRIGHT_CACHE_DIR. Files appear
 complete or not at all, so any number of processes may share a directory. A file starts with a
-digest of what follows; one that does not match is ignored and replaced. When the directory grows
-beyond its limit, the files used longest ago go first.
+digest of what follows; one that does not match is ignored and replaced. Files lie in folders by
+the first characters of their keys; when the folder of a new file is beyond its share of the limit,
+those used longest ago go first: what a new file costs does not grow with all there are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 _MAGIC = b"BWOBJ1\0\0"
 _DIGEST = 16
 DEFAULT_LIMIT = 1 << 30
-_PRUNE_EVERY = 64
+_FOLDERS = 256
 
 
 def cache_directory() -> Path | None:
@@ -36,7 +37,6 @@ class ObjectCache:
     def __init__(self, directory: Path | None, limit: int = DEFAULT_LIMIT) -> None:
         self.directory, self.limit = directory, limit
         self.hits = self.misses = 0
-        self._stored = 0
 
     @staticmethod
     def key(*parts: str) -> str:
@@ -71,25 +71,26 @@ class ObjectCache:
             return
         with contextlib.suppress(OSError):
             _write(path, data)
-            self._stored += 1
-            if self._stored % _PRUNE_EVERY == 1:
-                self.prune()
+            _make_room(path.parent, self.limit // _FOLDERS, path.name)
 
-    def prune(self) -> None:
-        """Removes files used longest ago until the directory is within its limit."""
-        if self.directory is None:
+
+def _make_room(folder: Path, limit: int, newest: str) -> None:
+    """Removes files used longest ago until a folder is within its limit; the newest one stays."""
+    files: list[tuple[float, int, str]] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.endswith(".o"):  # being written
+                continue
+            with contextlib.suppress(OSError):
+                status = entry.stat()
+                files.append((status.st_mtime, status.st_size, entry.name))
+    total = sum(size for _, size, _ in files)
+    for _, size, name in sorted(files):
+        if total <= limit:
             return
-        files: list[tuple[float, int, Path]] = []
-        for path in self.directory.glob("*/*.o"):
+        if name != newest:
             with contextlib.suppress(OSError):
-                status = path.stat()
-                files.append((status.st_mtime, status.st_size, path))
-        total = sum(size for _, size, _ in files)
-        for _, size, path in sorted(files, key=lambda item: item[0]):
-            if total <= self.limit:
-                return
-            with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(folder / name)
                 total -= size
 
 
