@@ -43,6 +43,23 @@ def test_stores_may_not_happen_where_that_is_asked_for() -> None:
     assert sum(partial(random_program(seed, unusual=True)) for seed in range(40)) > 5
 
 
+def test_loops_end_early_and_instances_run_in_order_where_that_is_asked_for() -> None:
+    programs = [random_program(seed, unusual=True) for seed in range(60)]
+    inside = [n for p in programs for b in ir.blocks(p.body) for n in ir.walk(b.body)]
+    assert any(isinstance(n, ir.While) for n in inside)
+    assert {"break", "continue"} <= {n.op for n in inside if isinstance(n, ir.Call)}
+    kinds = {it.iter_type for p in programs for b in ir.blocks(p.body) for it in b.iter_vars}
+    assert ir.IterType.OPAQUE in kinds
+    assert any(_blocks_side_by_side(p) for p in programs)
+
+
+def _blocks_side_by_side(func: ir.PrimFunc) -> bool:
+    """Whether blocks take turns in a loop."""
+    loops = ir.collect(func.body, ir.For)
+    return any(isinstance(f.body, ir.SeqStmt) and all(isinstance(s, ir.BlockRealize)
+               for s in f.body.seq) for f in loops)  # fmt: skip
+
+
 def _written(func: ir.PrimFunc) -> list[ir.Buffer]:
     return [w.buffer for b in ir.blocks(func.body) for w in b.writes]
 
