@@ -208,3 +208,48 @@ def main(a: T.handle, b: T.handle):
     sch = bw.Schedule(bw.from_source(text), verify="full")
     sch.blockize(sch.get_loops(sch.get_block("row"))[0])
     sch.split(sch.get_loops(sch.get_block("row"))[0], [None, 4])
+
+
+def test_a_reader_that_never_runs_says_nothing_of_what_it_would_read() -> None:
+    """One row of one element: no element lies before the first."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((1, 1), "float32"), C: T.Buffer((1, 1), "float32")):
+    B = T.alloc_buffer((1, 1), "float32")
+    for i in range(1):
+        with T.block("B"):
+            vi = T.axis.spatial(1, i)
+            for k in range(vi):
+                B[vi, k] = A[vi, k]
+    for i, j in T.grid(1, 1):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            T.where(j < i)
+            C[vi, vj] = B[vi, vj]
+"""
+    sch = bw.Schedule(bw.from_source(text))
+    with pytest.raises(bw.ScheduleError) as caught:
+        sch.cache_read(sch.get_block("C"), "B", "global")
+    assert caught.value.code == "BW323"
+
+
+def test_padding_reads_no_gaps_of_what_was_written_before_the_scope() -> None:
+    """Five values in two rows of four; padded to eight, the loop would read the other three."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((5,), "float32"), C: T.Buffer((5,), "float32")):
+    B = T.alloc_buffer((2, 4), "float32")
+    for i in range(5):
+        with T.block("B"):
+            vi = T.axis.spatial(5, i)
+            B[vi // 4, vi % 4] = A[vi]
+    for i in range(5):
+        with T.block("C"):
+            vi = T.axis.spatial(5, i)
+            C[vi] = B[vi // 4, vi % 4]
+"""
+    sch = bw.Schedule(bw.from_source(text))
+    sch.blockize(sch.get_loops(sch.get_block("C"))[0], preserve_unit_iters=False)
+    with pytest.raises(bw.ScheduleError, match="does not write every element") as caught:
+        sch.pad_einsum(sch.get_block("C"), [4])
+    assert caught.value.code == "BW323"

@@ -159,10 +159,19 @@ class Scope(Siblings):
 
     def conditions(self, fixed: Iterable[ir.For], block: ir.Block) -> list[ir.Expr]:
         """The parts of a block's predicate that no loop but the fixed ones moves."""
-        inner = {f.loop_var for f in self.tree.loops_above(block)}
-        inner -= {f.loop_var for f in fixed}
-        return [c for c in conjuncts(self.tree.realize(block).predicate)
-                if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)]  # fmt: skip
+        inner = {f.loop_var: f for f in self.tree.loops_above(block)}
+        for loop in fixed:
+            inner.pop(loop.loop_var, None)
+        still = {v: f.min for v, f in inner.items() if ir.is_const_int(f.extent, 1)}
+        found: list[ir.Expr] = []
+        for part in conjuncts(self.tree.realize(block).predicate):
+            if ir.is_const_int(part, 1) or ir.uses_var(part, inner.keys() - still.keys()):
+                continue
+            if ir.uses_var(part, set(still)):
+                part = self.memo.facts(self.tree).simplify(ir.substitute(part, still))
+            if not ir.is_const_int(part, 1):
+                found.append(part)
+        return found
 
     def always(self, block: ir.Block, analyzer: Analyzer) -> bool:
         """Whether no condition on what is around the scope keeps a block from running."""

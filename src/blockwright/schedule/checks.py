@@ -128,10 +128,18 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
 
 
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
-    """Whoever writes a buffer in the scope writes all of it; padding in its layout is not."""
-    writers = state.data_flow(scope).writers.get(buffer, ())
+    """Whoever writes a buffer in the scope, or before it where nobody does so inside, writes all of
+    it; padding in its layout is not."""
+    flow = state.data_flow(scope)
+    writers = flow.writers.get(buffer, [])
+    while not writers and scope is not state.func.root and buffer not in scope.alloc_buffers:
+        inner, scope = scope, state.scope(scope)
+        flow = state.data_flow(scope)
+        writers = [
+            w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[inner]
+        ]
     analyzer = state.facts(scope.body)
-    made = state.data_flow(scope).filled(writers, buffer, analyzer)
+    made = flow.filled(writers, buffer, analyzer)
     if writers and not jointly_cover(made, ir.full_region(buffer).region, analyzer):
         names = " and ".join(w.name for w in writers)
         state.fail(f"block {names} does not write every element of {buffer.name} that the copy "

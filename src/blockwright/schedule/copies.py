@@ -57,7 +57,7 @@ def copied_nest(
                 if within is None else covers(within, box.region, analyzer))  # fmt: skip
         if held:
             return nest, box.region
-    return fail_unwritten(state, scope, buffer, makers or needs)
+    return fail_unwritten(state, scope, buffer, makers if within is None else needs)
 
 
 def is_held(
