@@ -32,9 +32,9 @@ class Loop(msgspec.Struct):
 class ModuleEmitter:
     """One LLVM module: declarations, constants, functions and metadata in order of request."""
 
-    def __init__(self, triple: str = "", *, scales: bool = False) -> None:
+    def __init__(self, triple: str = "", *, avx512: bool = False) -> None:
         self.triple = triple
-        self.scales = scales  # whether multiplying by a power of two is an instruction
+        self.avx512 = avx512  # masked lanes, permutations, multiplication by powers of two
         self._declarations: dict[str, str] = {}
         self._globals: list[str] = []
         self._strings: dict[bytes, str] = {}

@@ -178,7 +178,7 @@ class ExprCompiler:
         return exact.where(y.test("one", 0.0), x / y).v
 
     def extremum(self, order: str, a: Value, b: Value) -> Value:
-        """Min or max; NaN if either is NaN, in at most three instructions.
+        """Min or max; NaN if either is NaN, in at most three instructions, two with masked lanes.
 
         Only `b` is looked at for NaN beside the instruction, which gives `a` where it meets one: in
         a reduction that is the new element, and the result so far waits for nothing more.
@@ -189,6 +189,9 @@ class ExprCompiler:
             return e.select(first, a, b)  # when a is no NaN, the select already gives b's
         if not b.text.startswith("%"):
             return e.select(e.compare(order, b, a), b, a)
+        if e.module.avx512 and lanes_of(a.type) > 1:  # lanes that are NaN are masked: `b` stays
+            taken = e.select(e.compare(order, b, a), b, a)
+            return e.select(e.compare("ord", b, b), taken, b)
         return e.overloaded("minimum" if order == "olt" else "maximum", b, a, flags="nsz")
 
     def _compare(self, expr: E.CompareOp) -> Value:

@@ -183,7 +183,7 @@ def nearest(x: Real) -> tuple[Real, Whole]:
 
 def scale(x: Real, n: Whole) -> Real:
     """x * 2^n where results may overflow or be denormal: one instruction, or two steps."""
-    if x.e.module.scales and not x.is_double:
+    if x.e.module.avx512 and not x.is_double:
         name = f"ldexp.{suffix(x.v.type)}.{suffix(n.v.type)}"
         return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v))
     half = n >> 1
@@ -200,7 +200,7 @@ def has_scale_by(x: Real) -> bool:
     """Whether `scale_by` is one instruction for each register that `x` fills."""
     lanes = lanes_of(x.v.type)
     fits = lanes in _SCALED_LANES or lanes % _SCALED_LANES[-1] == 0
-    return x.e.module.scales and not x.is_double and lanes > 1 and fits
+    return x.e.module.avx512 and not x.is_double and lanes > 1 and fits
 
 
 def scale_by(x: Real, n: Real) -> Real:

@@ -158,7 +158,7 @@ def _rows(c: ExprCompiler, loop: For) -> Iterator[tuple[BufferStore, ...]]:
     """Stores that fill a row from its beginning on, vector by vector, and not surely at lines."""
     context = c.context
     count = integers.constant_of(loop.extent)
-    if not context.streamed or not context.module.scales or c.mask is not None:
+    if not context.streamed or not context.module.avx512 or c.mask is not None:
         return
     if jumps(loop.body):
         return  # each vector completes the line of the one before: none may be left out

@@ -15,7 +15,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import symbols_of
-from blockwright.analysis.well_formed import find_problems
+from blockwright.analysis.well_formed import check_well_formed, find_problems
 from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV, handle_kind, handle_name
 from blockwright.schedule.instruction import Call, Instruction
 from blockwright.schedule.placing import applied
@@ -62,12 +62,16 @@ class Core:
         functions: tensor programs by name; the first one is worked on.
         verify: "check", "full" or "prove"; see `Schedule`.
         seed: of the draws; None for another one each time.
+
+    Raises ValidationError for a program that is not well formed, where steps are checked in full.
     """
 
     def __init__(
         self, functions: dict[str, ir.PrimFunc], verify: Verify = "check", seed: int | None = 0
     ) -> None:
         self.functions = {name: renewed(function) for name, function in functions.items()}
+        for function in self.functions.values() if verify != "check" else ():
+            check_well_formed(function)
         self.verify = verify
         self.work_on = next(iter(functions))
         self.random = random.Random(seed)

@@ -26,6 +26,7 @@ def divide(
     """
     realize = state.tree.realize(block)
     loops = state.tree.loops_above(block)
+    _require_own_extents(state, block, inside)
     domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
     base = state.analyzer(loops[0] if loops else realize)
     given = None if ir.is_const_int(predicate) else predicate
@@ -43,12 +44,26 @@ def divide(
             found = whole and msgspec.structs.replace(
                 whole, outer_predicate=found.outer_predicate, inner_predicate=found.inner_predicate
             )
-    if found is None:
+    moved = found is not None and any(ir.uses_var(p.inner_extent, set(domains))
+                                      and not ir.is_const_int(p.outer_extent, 1)
+                                      for p in found.pairs)  # fmt: skip
+    if found is None or moved:
         state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
                    "part inside the new block", code="BW315",
                    guilty=[*inside[:1], realize],
                    help=_inner_parts(state, block, list(inside)))  # fmt: skip
     return found
+
+
+def _require_own_extents(state: State, block: ir.Block, inside: Sequence[ir.For]) -> None:
+    """A block uses no loop around it: extents of loops inside may depend on one another alone."""
+    outside = {f.loop_var for f in state.tree.loops_above(block) if f not in inside}
+    for loop in inside:
+        if any(ir.uses_var(e, outside) for e in (loop.min, loop.extent)):
+            state.fail(f"the extent of loop {loop.loop_var.name} depends on a loop outside of the "
+                       "new block", code="BW350", guilty=[loop, state.tree.realize(block)],
+                       help="choose the loop that the extent depends on, or one further outside"
+                       )  # fmt: skip
 
 
 def _makes(pair: SubspacePair, value: ir.Expr, analyzer: Analyzer) -> bool:
@@ -72,12 +87,16 @@ def iterators(
     for it, pair in zip(block.iter_vars, division.pairs, strict=True):
         dtype = it.var.type
         zero = ir.const(0, dtype)
+        if ir.uses_var(pair.inner_extent, running):  # all of it lies inside: no domain says more
+            whole = {"inner_start": it.dom.min, "inner_extent": it.dom.extent}
+            pair = msgspec.structs.replace(pair, **whole)
         value: ir.Expr = zero
         single = analyzer.prove_equal(pair.outer_extent, ir.const(1, dtype))
         constant = single and not ir.uses_var(pair.outer, running)
         if preserve_unit or not constant:
             var = ir.Var(f"{it.var.name}_o", dtype)
-            domain = ir.Range(pair.outer_start, _extent(pair.outer_extent, it, pair, analyzer))
+            extent = _extent(pair.outer_extent, it, pair, analyzer, running)
+            domain = ir.Range(pair.outer_start, extent)
             outer.append(ir.IterVar(var, domain, it.iter_type))
             outer_values.append(pair.outer)
             value = ir.mul(var, pair.inner_extent)
@@ -95,8 +114,13 @@ def iterators(
     return outer, outer_values, inner, inner_values, mapping
 
 
-def _extent(extent: ir.Expr, it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer) -> ir.Expr:
-    """The extent of an outer iterator; that of the old iterator where it is the same."""
+def _extent(
+    extent: ir.Expr, it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer, running: set[ir.Var]
+) -> ir.Expr:
+    """The extent of an outer iterator; that of the old iterator where it is the same, or where it
+    would depend on a loop, which no domain may."""
+    if ir.uses_var(extent, running):
+        return analyzer.simplify(ir.ceildiv(*ir.match_types(it.dom.extent, pair.inner_extent)))
     whole = ir.is_const_int(pair.inner_extent, 1) and analyzer.prove_equal(extent, it.dom.extent)
     return it.dom.extent if whole else extent
 

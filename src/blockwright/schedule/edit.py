@@ -45,6 +45,11 @@ class Edit:
         """`stmt` with variables or buffers replaced; blocks in it are forwarded."""
         return _Substitute(mapping, self.forward)(stmt) if mapping else stmt
 
+    def inside(self, block: ir.Block, mapping: Mapping[Any, ir.Node]) -> ir.Block:
+        """What stands inside a block, its own buffers and views included, with iterators replaced;
+        without iterators and regions, which are for the caller to state."""
+        return self.substitute(block.replace(iter_vars=(), reads=(), writes=()), mapping)
+
     def replace(self, old: ir.Stmt, new: ir.Stmt | None) -> None:
         """Put `new` where `old` stands; None takes the statement away with loops left empty."""
         self._replaced[old] = new

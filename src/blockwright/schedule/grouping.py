@@ -148,12 +148,7 @@ def _inner(
     for it in iters:
         within.bind(it.var, it.dom)
     inner_iters = shortened(inner_iters, limits, mapping, within)
-    init = None if block.init is None else edit.substitute(block.init, mapping)
-    body = edit.substitute(block.body, mapping)
-    views = tuple(ir.substitute(view, mapping) for view in block.match_buffers)
-    inner = block.replace(
-        iter_vars=tuple(inner_iters), body=body, init=init, match_buffers=views
-    )  # fmt: skip
+    inner = edit.inside(block, mapping).replace(iter_vars=tuple(inner_iters))
     return _Inner(inner, ir.BlockRealize(tuple(inner_values), condition, inner), iters, values)
 
 

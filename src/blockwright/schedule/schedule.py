@@ -30,10 +30,11 @@ class Schedule(Compose, Shown):
 
     Args:
         program: a tensor program, or a module of which every tensor program can be scheduled.
-        verify: "check" checks the requirements of every step; "full" also checks after every step
-            that the program is well formed; "prove" also proves, by `bw.verify`, that it computes
-            what it did before the step. A step that is refuted (BW390) or cannot be decided
-            (BW391) is refused, also one of `sch.unsafe`.
+        verify: "check" checks the requirements of every step; "full" also checks, at first and
+            after every step, that the program is well formed (at first a ValidationError);
+            "prove" also proves, by `bw.verify`, that it computes what it did before the step. A
+            step that is refuted (BW390) or cannot be decided (BW391) is refused, also one of
+            `sch.unsafe`.
         seed: of what the schedule draws; None for something else on every run.
 
     Raises:

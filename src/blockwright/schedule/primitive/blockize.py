@@ -121,10 +121,7 @@ def blockized(
     for it in outer_iters:
         within.bind(it.var, it.dom)
     inner_iters = shortened(inner_iters, limits, mapping, within)
-    inner = block.replace(
-        iter_vars=tuple(inner_iters), body=edit.substitute(block.body, mapping), init=None,
-        match_buffers=tuple(ir.substitute(view, mapping) for view in block.match_buffers),
-    )  # fmt: skip
+    inner = edit.inside(block.replace(init=None), mapping).replace(iter_vars=tuple(inner_iters))
     known = analyzer.copy()
     for it in (*outer_iters, *inner_iters):
         known.bind(it.var, it.dom)

@@ -110,14 +110,10 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         old = inverse.apply([it.var for it in fresh], known)
         values = {it.var: v for it, v in zip(block.iter_vars, old, strict=True)}
         edit = Edit(state)
-        body = simplified_indices(edit.substitute(block.body, values), known)
-        init = block.init
-        if init is not None:
-            init = simplified_indices(edit.substitute(init, values), known)
-        views = tuple(ir.substitute(view, values) for view in block.match_buffers)
-        new = with_regions(
-            block.replace(iter_vars=tuple(fresh), body=body, init=init, match_buffers=views), known
-        )
+        inside = edit.inside(block, values)
+        body = simplified_indices(inside.body, known)
+        init = None if inside.init is None else simplified_indices(inside.init, known)
+        new = with_regions(inside.replace(iter_vars=tuple(fresh), body=body, init=init), known)
         edit.forward[block] = new
         variables = [ir.Var(f"ax{k}", dtype) for k in range(len(fresh))]
         predicate = ir.const(True, "bool")

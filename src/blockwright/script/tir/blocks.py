@@ -205,6 +205,15 @@ class _Axis:
                     code="BW107",
                     help="write T.axis.spatial(extent, value)",
                 )
+            moved = [v.name for v in ir.collect(domains[value], Var) if v in domains]
+            if moved:
+                raise ScriptError(
+                    f"loop {value.name} depends on loop {moved[0]}, and the domain of an axis on "
+                    "no loop",
+                    code="BW107",
+                    help=f"write T.axis.spatial(extent, {value.name}), or reduce, with the largest "
+                    "extent that the loop has",
+                )
             name = builder.take_name(f"v{value.name}")
             out.append(frame.axis(builder, name, domains[value], IterType(kind), value))
         return out if len(out) != 1 else out[0]
