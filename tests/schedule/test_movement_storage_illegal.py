@@ -71,7 +71,8 @@ for i in range(32):
     for j in range(i + 1):
         for k in range(1):
             with T.block("B"):
-                vi, vj = T.axis.remap("SS", [i, j])
+                vi = T.axis.spatial(32, i)
+                vj = T.axis.spatial(32, j)
                 B[vi, vj] = A[vi, vj]
 """
 STARTED_INSIDE = """
