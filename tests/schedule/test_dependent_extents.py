@@ -91,3 +91,27 @@ def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8,), "float32")):
     loop = sch.split(sch.get_loops(sch.get_block("row"))[0], [None, 4])[1]
     sch.blockize(loop)
     assert_same_meaning(func, sch.func, exact=True)
+
+
+def test_no_block_is_made_around_several_where_a_loop_has_no_iteration() -> None:
+    """How many times nothing goes into an iterator has no answer."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+    C = T.alloc_buffer((8, 8), "float32")
+    for r in range(8):
+        for i, j in T.grid(0, 2):
+            with T.block("C"):
+                vr = T.axis.spatial(8, r)
+                vc = T.axis.spatial(0, i * 2 + j)
+                C[vr, vc] = A[vr, vc]
+        for k in range(1):
+            with T.block("B"):
+                vr = T.axis.spatial(8, r)
+                vk = T.axis.spatial(1, k)
+                B[vr, vk] = A[vr, vk]
+"""
+    sch = bw.Schedule(bw.from_source(text), verify="full")
+    with pytest.raises(bw.ScheduleError) as caught:
+        sch.blockize([sch.get_block("C"), sch.get_block("B")])
+    assert caught.value.code == "BW315"

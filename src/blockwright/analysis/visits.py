@@ -16,7 +16,7 @@ from blockwright import ir
 from blockwright.analysis.enumerate import Span
 from blockwright.analysis.kernels import Axis, Kernel, axis_of
 from blockwright.analysis.regions import behind_view
-from blockwright.analysis.tree import child_stmts
+from blockwright.analysis.tree import child_stmts, jumps
 
 
 class Level(NamedTuple):
@@ -164,6 +164,8 @@ def _touch_stmt(
         case ir.SeqStmt():
             for part in stmt.seq:
                 _touch_stmt(part, visit, spans, guards, found)
+        case ir.For() if jumps(stmt.body):
+            pass  # what follows the jump may not happen
         case ir.For():
             low, count = visit.resolved(stmt.min), visit.resolved(stmt.extent)
             spans = (*spans, Span(stmt.loop_var, low, count))
@@ -175,6 +177,12 @@ def _touch_stmt(
                 _touch_stmt(stmt.else_case, visit, spans, (*guards, ir.Not(condition)), found)
         case ir.AttrStmt() | ir.Allocate():
             _touch_stmt(stmt.body, visit, spans, guards, found)
+        case ir.LetStmt():
+            for access, when in _loads((stmt.value,), guards, visit):
+                found.append(_touch(access, "read", visit, spans, when))
+            _touch_stmt(
+                ir.substitute(stmt.body, {stmt.var: stmt.value}), visit, spans, guards, found
+            )
         case ir.BufferStore():
             for access, when in _loads((stmt.value, *stmt.indices), guards, visit):
                 found.append(_touch(access, "read", visit, spans, when))
@@ -214,8 +222,11 @@ def _loads(
                 yield from _loads(node.args[:1], guards, visit)
                 yield from _loads(node.args[1:2], (*guards, condition), visit)
                 yield from _loads(node.args[2:], (*guards, ir.Not(condition)), visit)
-            case ir.Call(op="address_of") | ir.Let():
+            case ir.Call(op="address_of"):
                 pass
+            case ir.Let():
+                inner = ir.substitute(node.body, {node.var: node.value})
+                yield from _loads((node.value, inner), guards, visit)
             case ir.And() | ir.Or():
                 yield from _loads((node.a,), guards, visit)
             case ir.BufferLoad():

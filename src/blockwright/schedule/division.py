@@ -44,15 +44,19 @@ def divide(
             found = whole and msgspec.structs.replace(
                 whole, outer_predicate=found.outer_predicate, inner_predicate=found.inner_predicate
             )
-    moved = found is not None and any(ir.uses_var(p.inner_extent, set(domains))
-                                      and not ir.is_const_int(p.outer_extent, 1)
-                                      for p in found.pairs)  # fmt: skip
-    if found is None or moved:
+    unfit = found is not None and any(_unfit(pair, set(domains)) for pair in found.pairs)
+    if found is None or unfit:
         state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
                    "part inside the new block", code="BW315",
                    guilty=[*inside[:1], realize],
                    help=_inner_parts(state, block, list(inside)))  # fmt: skip
     return found
+
+
+def _unfit(pair: SubspacePair, loops: set[ir.Var]) -> bool:
+    """Whether a part inside has no fixed length, next to others, or is empty."""
+    moves = ir.uses_var(pair.inner_extent, loops) and not ir.is_const_int(pair.outer_extent, 1)
+    return moves or ir.is_const_int(pair.inner_extent, 0)
 
 
 def _require_own_extents(state: State, block: ir.Block, inside: Sequence[ir.For]) -> None:
