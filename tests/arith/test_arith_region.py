@@ -227,3 +227,9 @@ def test_a_predicate_bounds_what_stands_in_a_minimum_or_maximum(analyzer: Analyz
     assert covers(whole, box, analyzer)
     assert covers(box, whole, analyzer)
     assert not covers(whole, bound_region(region, tiles, analyzer), analyzer)
+
+
+def test_a_box_beside_a_buffer_has_nothing_in_it(analyzer: Analyzer) -> None:
+    for start in (-5, -2, 3, 9):
+        (part,) = clip_region([rng(start, 2)], [const(3)], analyzer)
+        assert ir.const_int(part.extent) == 0

@@ -153,7 +153,10 @@ def clip_region(
         start = maximum(analyzer, [low, space.zero])
         stop = analyzer.minimum([high, analyzer.exact(size)])
         dtype = part.min.dtype
-        extent = analyzer.lower(space.sub(stop, start), dtype)
+        length = space.sub(stop, start)
+        if not length.terms and length.const < 0:  # the box lies beside the buffer
+            length = space.zero
+        extent = analyzer.lower(length, dtype)
         result.append(Range(analyzer.lower(start, dtype), extent))
     return tuple(result)
 
