@@ -55,9 +55,7 @@ def _under(test: ir.Expr, stmt: ir.Stmt) -> ir.Stmt:
             return _store(test, stmt)
         case ir.SeqStmt():
             return ir.seq(_under(test, child) for child in stmt.seq)
-        case ir.For():
-            return stmt.replace(body=_under(test, stmt.body))
-        case ir.LetStmt():
+        case ir.For() | ir.LetStmt():
             return stmt.replace(body=_under(test, stmt.body))
         case ir.IfThenElse():
             other = None if stmt.else_case is None else _under(test, stmt.else_case)
