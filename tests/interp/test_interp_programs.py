@@ -209,6 +209,24 @@ def test_nested_blocks_with_views(vectorize: bool) -> None:
     np.testing.assert_array_equal(out, np.kron(tiles, np.ones((2, 3), np.float32)))
 
 
+def test_a_view_may_have_a_size_that_the_program_knows(vectorize: bool) -> None:
+    """Its shape is then checked, not bound: the symbol has a value already."""
+    n, m = ir.Var("n", I64), ir.Var("m", I64)
+    f32 = ir.dtype_of("float32")
+    a, b = ir.Buffer("A", f32, (n, m)), ir.Buffer("B", f32, (n, m))
+    row = iv("row", n)
+    region = (ir.Range(row.var, ir.const(1, I64)), ir.Range(ir.const(0, I64), m))
+    view = ir.Buffer("V", f32, (m,))
+    i, j = ir.Var("i", I64), ir.Var("j", I64)
+    body = loop(j, m, ir.BufferStore(b, ir.load(view, j) * 2.0, (row.var, j)))
+    match = ir.MatchBufferRegion(view, ir.BufferRegion(a, region))
+    block = ir.Block("rows", (row,), (), (), body, match_buffers=(match,))
+    x, y = rand(3, 5), np.zeros((3, 5), np.float32)
+    func = function([a, b], loop(i, n, ir.BlockRealize((i,), TRUE, block)))
+    interpret(func, x, y, vectorize=vectorize)
+    np.testing.assert_array_equal(y, x * 2)
+
+
 def test_lanes_and_scalar_order_give_the_same_bits() -> None:
     n, m = ir.Var("n", I64), ir.Var("m", I64)
     p = Program("norm")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import blockwright as bw
@@ -21,6 +23,9 @@ def test_open_questions_of_the_demo_are_few_and_logged() -> None:
     # Whether a token id is in range is a question about data: no prover can settle it.
     unsettled = {text for text in unsettled if "[" not in text}
     # What is left asks whether a tile's last rows exist: false for some sizes, found by no sample.
-    # Products choose between three tiles when they are called, so each is asked for three heights.
-    assert len(unsettled) <= 12, "\n".join(sorted(unsettled))
+    # Products choose between tiles when they are called, and a machine's caches decide their
+    # sizes: a question, or its opposite, counts once for all of them.
+    positive = (re.sub(r"^not \((.*)\)$", r"\1", text) for text in unsettled)
+    kinds = {re.sub(r"\d+", "#", text) for text in positive}
+    assert len(kinds) <= 5, "\n".join(sorted(unsettled))
     assert all(q.known for q in queries if not q.refuted)

@@ -115,3 +115,52 @@ def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
     with pytest.raises(bw.ScheduleError) as caught:
         sch.blockize([sch.get_block("C"), sch.get_block("B")])
     assert caught.value.code == "BW315"
+
+
+LATE = """
+@T.prim_func
+def main(
+    A: T.Buffer((8, 8, 8), "float32"), B: T.Buffer((8, 8, 8), "float32"),
+    C: T.Buffer((8, 8), "float32"),
+):
+    for i, j, k in T.grid(8, 8, 8):
+        with T.block("Z"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            B[vi, vj, vk] = 0.0
+    for i, j in T.grid(8, 8):
+        with T.block("Y"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = 0.0
+    for i in range(8):
+        for j in range(i - 3):
+            for k in range(i - 4):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    vj = T.axis.spatial(8, j)
+                    vk = T.axis.spatial(8, k)
+                    B[vi, vj, vk] = A[vi, vj, vk] * 2.0
+        for l in range(i):
+            with T.block("C"):
+                vi = T.axis.spatial(8, i)
+                vl = T.axis.spatial(8, l)
+                C[vi, vl] = A[vi, vl, 0]
+"""
+
+
+def test_two_loops_of_less_than_no_iterations_fuse_to_one_of_none() -> None:
+    """In the first rows both extents are negative, and their product is not."""
+    func = bw.from_source(LATE)
+    assert isinstance(func, ir.PrimFunc)
+    sch = bw.Schedule(func, verify="full")
+    _, j, k = sch.get_loops(sch.get_block("B"))
+    sch.fuse(j, k)
+    assert_same_meaning(func, sch.func, exact=True)
+
+
+def test_a_range_of_less_than_no_iterations_takes_none_from_the_next() -> None:
+    func = bw.from_source(LATE)
+    assert isinstance(func, ir.PrimFunc)
+    sch = bw.Schedule(func, verify="full")
+    j, row = sch.get_loops(sch.get_block("B"))[1], sch.get_loops(sch.get_block("C"))[1]
+    sch.horizontal_fuse(j, row)
+    assert_same_meaning(func, sch.func, exact=True)

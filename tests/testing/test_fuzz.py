@@ -15,6 +15,7 @@ from blockwright.ir.printer import script
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.primitive.split import Split
 from blockwright.schedule.state import State, Step
+from blockwright.support import InterpretError
 from blockwright.testing.check import Reference
 from blockwright.testing.fuzz.case import Case, outcome
 from blockwright.testing.fuzz.corpus import Corpus
@@ -59,7 +60,7 @@ def test_a_faulty_step_is_found_and_reduced(fault: object, monkeypatch: pytest.M
     assert any("sch.split(" in line for line in steps)
     assert len(steps) <= 3, failure.script  # the step, and perhaps a check of the schedule
     assert len(failure.script.splitlines()) <= 45, failure.script
-    with pytest.raises((AssertionError, KeyError)):
+    with pytest.raises((AssertionError, KeyError, InterpretError)):
         exec(failure.script, {})
 
 

@@ -6,6 +6,7 @@ at which it fails (what is neither is accepted; the interpreter checks it at eve
 - every value lies in the iterator's domain (BW232);
 - iterators vary independently: `v1 = i // 4, v2 = i % 4` runs through all pairs, `v1 = i, v2 = 2 i`
   does not (BW233). Conditions are not counted against this: they may cut any shape out of the box.
+  Nor is where a loop begins: `v1 = i, v2 = i + j` counts as `v2 = j`, of a loop that begins at `i`.
   Several loops may give one iterator the same value: then its instances are computed again;
 - a block with an initial value sets it before the first term of every element, unless other blocks
   write there too, and adds no term twice (BW234).
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -41,6 +43,9 @@ from blockwright.arith import Analyzer, detect_iter_map, is_bijective
 from blockwright.arith.condition import conjuncts
 
 _OPAQUE = (ir.IterType.OPAQUE, ir.IterType.SCAN)
+Domains = dict[ir.Var, ir.Range]
+"""The values that loops take."""
+
 _SIMULATED = 1 << 11  # instances of a reduction that are run through one by one
 
 
@@ -57,6 +62,26 @@ def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Problem]:
             yield from _Nest(tree, visit, alone, memo).problems()
 
 
+def joined_iterators(
+    tree: Tree, visit: Visit, memo: FlowMemo
+) -> list[list[tuple[ir.IterVar, ir.Expr]]]:
+    """Groups of iterators of a block, with their values, that do not vary independently."""
+    nest = _Nest(tree, visit, False, memo)
+    return [] if nest.plain() else [group for group, _ in nest.dependent()]
+
+
+def independent(values: list[ir.Expr], domains: Domains, analyzer: Analyzer) -> bool:
+    """Whether values provably run through all combinations of what they take."""
+    own = _without_begins(values, domains)
+    parts = [s for value in values for s in _summands(value)]
+    return any(
+        detect_iter_map(found, ranges, None, analyzer, "independent", pad=True).ok
+        for found, ranges in ((values, domains), (own, domains), (parts, domains),
+                              _of_dividends(values, domains, analyzer),
+                              _of_dividends(parts, domains, analyzer))
+    )  # fmt: skip
+
+
 class _Nest:
     """One block in the loops of its scope."""
 
@@ -70,21 +95,35 @@ class _Nest:
         self.domains = {f.loop_var: ir.Range(f.min, f.extent) for f in self.loops}
 
     def problems(self) -> Iterator[Problem]:
-        if self._plain():
+        if self.plain():
             return
-        judged = [
+        yield from self._outside(self.judged, self.analyzer)
+        for group, why in self.dependent():
+            names = ", ".join(it.var.name for it, _ in group)
+            yield Problem(
+                "BW233",
+                f"iterators {names} of block {self.block.name} are not independent: {why}",
+                tuple(node for pair in group for node in pair),
+                "bind them to different loops, or to quotient and remainder of one "
+                "(i // 4, i % 4); declare them opaque if the block is meant to run so",
+            )
+        if self.block.init is not None and len(self.judged) == len(self.values):
+            yield from self._repeated(self.analyzer)
+
+    @cached_property
+    def judged(self) -> list[tuple[ir.IterVar, ir.Expr]]:
+        """The iterators that the rules are about, with their values."""
+        return [
             (it, value)
             for it, value in zip(self.block.iter_vars, self.values, strict=True)
             if it.iter_type not in _OPAQUE and not _depends_on_memory(value)
         ]
-        first = self.loops[0] if self.loops else self.realize
-        analyzer = self.memo.facts(self.tree, first)
-        yield from self._outside(judged, analyzer)
-        yield from self._dependent(judged, analyzer)
-        if self.block.init is not None and len(judged) == len(self.values):
-            yield from self._repeated(analyzer)
 
-    def _plain(self) -> bool:
+    @cached_property
+    def analyzer(self) -> Analyzer:
+        return self.memo.facts(self.tree, self.loops[0] if self.loops else self.realize)
+
+    def plain(self) -> bool:
         """Whether each iterator simply is a loop of its own with the same extent."""
         seen: set[ir.Node] = set()
         for it, value in zip(self.block.iter_vars, self.values, strict=True):
@@ -153,35 +192,20 @@ class _Nest:
         return np.broadcast_to(np.asarray(found), (rows.rows,))
 
     # ------------------------------------------------------------------ independence
-    def _dependent(
-        self, judged: list[tuple[ir.IterVar, ir.Expr]], analyzer: Analyzer
-    ) -> Iterator[Problem]:
-        values = [value for _, value in judged]
-        if detect_iter_map(values, self.domains, None, analyzer, "independent", pad=True).ok:
+    def dependent(self) -> Iterator[tuple[list[tuple[ir.IterVar, ir.Expr]], str]]:
+        """Iterators that do not vary independently, and what shows it."""
+        values = [value for _, value in self.judged]
+        if detect_iter_map(values, self.domains, None, self.analyzer, "independent", pad=True).ok:
             return
-        for group in self._sharing(judged):
+        for group in self._sharing(self.judged):
             loops = [f for f in self.loops
                      if any(ir.uses_var(v, f.loop_var) for _, v in group)]  # fmt: skip
             domains = {f.loop_var: self.domains[f.loop_var] for f in loops}
-            values = [value for _, value in group]
-            parts = [s for value in values for s in _summands(value)]
-            if any(
-                detect_iter_map(found, ranges, None, analyzer, "independent", pad=True).ok
-                for found, ranges in ((values, domains), (parts, domains),
-                                      _of_dividends(values, domains, analyzer),
-                                      _of_dividends(parts, domains, analyzer))
-            ):  # fmt: skip
+            if independent([value for _, value in group], domains, self.analyzer):
                 continue
             why = self._missing_combination([it for it, _ in group], loops)
             if why is not None:
-                names = ", ".join(it.var.name for it, _ in group)
-                yield Problem(
-                    "BW233",
-                    f"iterators {names} of block {self.block.name} are not independent: {why}",
-                    tuple(node for pair in group for node in pair),
-                    "bind them to different loops, or to quotient and remainder of one "
-                    "(i // 4, i % 4); declare them opaque if the block is meant to run so",
-                )
+                yield group, why
 
     def _sharing(
         self, judged: list[tuple[ir.IterVar, ir.Expr]]
@@ -339,9 +363,34 @@ def _summands(value: ir.Expr) -> list[ir.Expr]:
     return [] if isinstance(value, ir.IntImm) else [value]
 
 
+def _without_begins(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
+    """Values less what other values move with: `i, i + j` as `i, j`, where the loop over `j` is
+    inside of `i` and moves no other. The same loop beginning at `i` has the value `j`, too."""
+    used = [set(ir.free_vars(value)) & set(domains) for value in values]
+    depth = {var: k for k, var in enumerate(domains)}
+    found: list[ir.Expr] = []
+    for k, value in enumerate(values):
+        shared = {v for other, mine in enumerate(used) for v in mine if other != k}
+        deepest = max((depth[v] for v in used[k] & shared), default=-1)
+        parts = _summands(value)
+        own = [s for s in parts if not ir.uses_var(s, shared)]
+        mixed = any(ir.uses_var(s, shared) and ir.uses_var(s, used[k] - shared) for s in parts)
+        moving = {v for s in own for v in ir.free_vars(s) if v in used[k]}
+        moves = moving and min(depth[v] for v in moving) > deepest
+        found.append(_sum(own) if moves and not mixed else value)
+    return found
+
+
+def _sum(parts: list[ir.Expr]) -> ir.Expr:
+    total = parts[0]
+    for part in parts[1:]:
+        total = ir.add(*ir.match_types(total, part))
+    return total
+
+
 def _of_dividends(
-    values: list[ir.Expr], domains: dict[ir.Var, ir.Range], analyzer: Analyzer
-) -> tuple[list[ir.Expr], dict[ir.Var, ir.Range]]:
+    values: list[ir.Expr], domains: Domains, analyzer: Analyzer
+) -> tuple[list[ir.Expr], Domains]:
     """Values in terms of what they divide, where that runs through consecutive numbers: the first
     pairs of `(x + f) // n` and `(x + f) % n` are missed, and so by `f // n` and `f % n` of a loop
     that begins late, as a tile cut short misses its last ones."""
@@ -360,7 +409,7 @@ def _of_dividends(
     return values, ranges
 
 
-def _dividends(values: list[ir.Expr], domains: dict[ir.Var, ir.Range]) -> list[ir.Expr]:
+def _dividends(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
     """What is divided and runs with a loop, each once."""
     found: list[ir.Expr] = []
     for value in values:
@@ -375,7 +424,7 @@ def _dividends(values: list[ir.Expr], domains: dict[ir.Var, ir.Range]) -> list[i
     return found
 
 
-def _begins_late(var: ir.Var, domains: dict[ir.Var, ir.Range]) -> bool:
+def _begins_late(var: ir.Var, domains: Domains) -> bool:
     return var in domains and not ir.is_const_int(domains[var].min, 0)
 
 

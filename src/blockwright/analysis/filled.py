@@ -86,6 +86,11 @@ def fill_box(
         analyzer: what is known of other variables.
         sizes: symbols of the program, which are taken to leave something to run.
     """
+    if predicate is not None:
+        predicate = _somewhere(indices, domains, predicate, analyzer, sizes)
+        if predicate is None:
+            return False
+        predicate = None if ir.is_const_int(predicate, 1) else predicate
     idle = [v for v, domain in domains.items() if not runs(domain, analyzer, sizes)]
     found = detect_iter_map(indices, domains, predicate, analyzer, "surjective")
     if found.ok and not idle:
@@ -106,15 +111,41 @@ def fill_box(
                for span, box in zip(spans, boxes, strict=True))  # fmt: skip
 
 
+def _somewhere(
+    indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range], predicate: ir.Expr,
+    analyzer: Analyzer, sizes: Set[ir.Var],
+) -> ir.Expr | None:  # fmt: skip
+    """A condition on the variables of the indices under which some iteration of the other ones
+    meets the predicate: their first. None if it may not do so, whatever the indices are."""
+    used = {v for i in indices for v in ir.free_vars(i)}
+    first = {v: domain.min for v, domain in domains.items() if v not in used}
+    kept: list[ir.Expr] = []
+    for part in conjuncts(predicate):
+        if not ir.uses_var(part, set(first)):
+            kept.append(part)
+            continue
+        here = analyzer.simplify(ir.substitute(part, first))
+        if ir.uses_var(here, set(domains)):
+            kept.append(here)
+        elif not analyzer.prove(here) and not _of_sizes(here, sizes):
+            return None
+    return ir.all_of(kept)
+
+
 def _is_fixed(domain: ir.Range) -> bool:
     return ir.const_int(domain.extent) is not None and ir.const_int(domain.min) is not None
 
 
 def runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
     """Whether a loop runs an iteration, as far as that does not depend on sizes alone."""
-    if not ir.is_const_int(domain.extent) and all(v in sizes for v in ir.free_vars(domain.extent)):
+    if not ir.is_const_int(domain.extent) and _of_sizes(domain.extent, sizes):
         return True
     return analyzer.prove(ir.GE(*ir.match_types(domain.extent, 1)))
+
+
+def _of_sizes(expr: ir.Expr, sizes: Set[ir.Var]) -> bool:
+    """Whether nothing but sizes of the program decides an expression."""
+    return sizes >= set(ir.free_vars(expr)) and not ir.is_const_int(expr)
 
 
 def _alone(var: ir.Var, indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range]) -> bool:

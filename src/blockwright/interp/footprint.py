@@ -83,8 +83,9 @@ class Resolve(Mutator):
 class Collector:
     """Accesses, bindings and private buffers of a nest's body."""
 
-    def __init__(self, privates: Privates) -> None:
+    def __init__(self, privates: Privates, known: frozenset[Var]) -> None:
         self.privates = privates
+        self.known = known  # what has a value outside is not bound by the shape of a view
         self.bindings: dict[Var, Expr] = {}
         self.views: dict[Buffer, BufferRegion] = {}
         self.private: set[Buffer] = set()
@@ -178,7 +179,7 @@ class Collector:
             self.views[match.buffer] = source
             extra = len(source.region) - match.buffer.ndim
             for extent, rng in zip(match.buffer.shape, source.region[extra:], strict=True):
-                if isinstance(extent, Var):
+                if isinstance(extent, Var) and extent not in self.known:
                     self.bind(extent, rng.extent)
             self._exprs(r.min for r in source.region)
             self.sizes.extend(r.extent for r in source.region)

@@ -235,9 +235,13 @@ def plan_nest(
     chain: list[Loop],
     run_body: Fn,
     privates: Privates,
+    known: frozenset[Var],
 ) -> Nest | None:
-    """The nest with its checks; None when the static part cannot follow it."""
-    collector = Collector(privates)
+    """The nest with its checks; None when the static part cannot follow it.
+
+    `known` are the variables with values before the nest begins.
+    """
+    collector = Collector(privates, known)
     try:
         collector.allocate(*privates.get(loops[-1], ()))
         for loop in loops:

@@ -39,6 +39,7 @@ from blockwright.ir import (
     Node,
     SeqStmt,
     Stmt,
+    Var,
     While,
     walk,
 )
@@ -85,6 +86,7 @@ class StmtCompiler(LaunchCompiler):
         if node.kind is ForKind.THREAD_BINDING:
             return self.axis_loop(node)
         loops, inner = chain_of(node, self.privates)
+        known = frozenset(self.defined)
         headers: list[Loop] = []
         for loop in loops:
             low, extent = self.index(loop.min), self.index(loop.extent)
@@ -96,15 +98,16 @@ class StmtCompiler(LaunchCompiler):
         body = self._seq_of([*owned, self.stmt(inner)])
         run = body
         for depth in reversed(range(len(loops))):
-            run = self._loop(loops[depth:], inner, headers[depth:], body, run)
+            run = self._loop(loops[depth:], inner, headers[depth:], body, run, known)
         del self.visible[-len(loops) :]
         return run
 
     def _loop(
-        self, loops: list[For], inner: Stmt, headers: list[Loop], innermost: Run, below: Run
-    ) -> Run:
+        self, loops: list[For], inner: Stmt, headers: list[Loop], innermost: Run, below: Run,
+        known: frozenset[Var],
+    ) -> Run:  # fmt: skip
         """The chain from one loop on: as lanes where that is exact, else in order."""
-        nest = plan_nest(self, loops, inner, headers, innermost, self.privates)
+        nest = plan_nest(self, loops, inner, headers, innermost, self.privates, known)
         header = headers[0]
 
         def loop(env: Env) -> None:

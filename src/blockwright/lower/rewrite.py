@@ -74,6 +74,8 @@ def no_op() -> Stmt:
 
 
 def is_no_op(stmt: Stmt) -> bool:
+    if isinstance(stmt, S.SeqStmt):
+        return not stmt.seq
     return isinstance(stmt, S.Evaluate) and isinstance(stmt.value, IntImm)
 
 

@@ -130,17 +130,21 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
     """Whoever writes a buffer in the scope, or before it where nobody does so inside, writes all of
     it; padding in its layout is not."""
-    flow = state.data_flow(scope)
+    flow, whole = state.data_flow(scope), ir.full_region(buffer)
     writers = flow.writers.get(buffer, [])
+    inner = scope
     while not writers and scope is not state.func.root and buffer not in scope.alloc_buffers:
         inner, scope = scope, state.scope(scope)
         flow = state.data_flow(scope)
         writers = [
             w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[inner]
         ]
-    analyzer = state.facts(scope.body)
-    made = flow.filled(writers, buffer, analyzer)
-    if writers and not jointly_cover(made, ir.full_region(buffer).region, analyzer):
+    if inner is scope:
+        analyzer = state.facts(scope.body)
+        filled = jointly_cover(flow.filled(writers, buffer, analyzer), whole.region, analyzer)
+    else:
+        filled = flow.covers(writers, inner, whole)  # and before the block runs
+    if writers and not filled:
         names = " and ".join(w.name for w in writers)
         state.fail(f"block {names} does not write every element of {buffer.name} that the copy "
                    "would read", code="BW323", guilty=[*map(state.tree.realize, writers)],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.schedule.state import State
@@ -19,6 +21,25 @@ def loop_names(
         state.fail(what, code="BW304", guilty=[loop],
                    help="give every new loop an identifier as name")  # fmt: skip
     return names
+
+
+def times_run(loop: ir.For, analyzer: Analyzer) -> ir.Expr:
+    """How often the loop runs: its extent, or 0 where that may be negative; for what adds up
+    extents: after a loop of -2 iterations one of 4 runs four."""
+    zero = ir.const(0, loop.extent.dtype)
+    return loop.extent if _counts(loop, analyzer) else ir.maximum(loop.extent, zero)
+
+
+def factors(loops: Sequence[ir.For], analyzer: Analyzer) -> list[ir.Expr]:
+    """Extents of loops whose product is positive where the loops run. Of two loops of -2 iterations
+    none runs; one such extent makes the product negative, which is as good."""
+    doubtful = [f for f in loops if not _counts(f, analyzer)]
+    return [times_run(f, analyzer) if f in doubtful[1:] else f.extent for f in loops]
+
+
+def _counts(loop: ir.For, analyzer: Analyzer) -> bool:
+    """Whether the extent is a number of iterations, not less than none."""
+    return analyzer.prove(ir.GE(loop.extent, ir.const(0, loop.extent.dtype)))
 
 
 def resized(loop: ir.For, low: ir.Expr, extent: ir.Expr, body: ir.Stmt) -> ir.For:

@@ -63,7 +63,12 @@ class _Emit:
         after = [self._at(ir.add(extent, t), "epilogue") for t in range(self.depth)]
         parts = [p for group in before for p in group]
         parts += [] if steady is None else [steady]
-        return ir.seq([*parts, *(p for group in after for p in group)])
+        parts += [p for group in after for p in group]
+        if not parts:
+            self.state.fail(f"loop {self.loop.loop_var.name} runs no iteration", code="BW349",
+                            guilty=[self.loop], help="there is nothing to pipeline: leave it "
+                            "as it is")  # fmt: skip
+        return ir.seq(parts)
 
     def _number(self, value: int) -> ir.Expr:
         return ir.const(value, self.loop.extent.dtype)

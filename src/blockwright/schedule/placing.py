@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from blockwright.schedule.own_loops import with_own_loops
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.record import Primitive
@@ -16,4 +17,4 @@ def applied(record: Primitive, state: State) -> Step:
             return Step(state.func)
         if place is Place.INLINE:
             return ComputeInline(record.block).apply(state)
-    return record.apply(state)
+    return with_own_loops(state, record.apply(state))

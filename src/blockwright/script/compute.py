@@ -197,6 +197,7 @@ class Program:
         over: Sequence[Any] = (),
         init: Callable[..., ir.Stmt] | None = None,
         allocated: Sequence[ir.Buffer] = (),
+        views: Callable[..., Sequence[ir.MatchBufferRegion]] | None = None,
         axes: Sequence[str] = (),
     ) -> None:
         """A block whose statement, with loops and conditions of its own, is `body(i, j, …)`.
@@ -208,6 +209,8 @@ class Program:
             over: extents of the reduction iterators, which `body` takes behind the others.
             init: f(i, j, …) of the spatial iterators: what runs before the first of `over`.
             allocated: buffers that live in the block alone.
+            views: f(i, j, …) of all iterators: parts of tensors that the statement uses by other
+                names.
         """
         extents = _shape(domain)
         spatial, loops = self._iterators(extents, axes, ir.IterType.SPATIAL)
@@ -217,17 +220,28 @@ class Program:
         first = None if init is None else init(*(it.var for it in spatial))
         iters = [*spatial, *reduced]
         stmt = body(*(it.var for it in iters))
-        self._add(name, (), iters, [*loops, *more], stmt, first, None, allocated)
+        shown = views(*(it.var for it in iters)) if views else ()
+        self._add(name, (), iters, [*loops, *more], stmt, first, None, allocated, shown)
 
     def together(
         self,
         domain: Sequence[Any],
         blocks: Sequence[tuple[str, ir.IterType, Callable[..., ir.Stmt]]],
+        *,
+        ranges: Callable[..., Sequence[ir.Range]] | None = None,
+        where: Callable[..., ir.Expr] | None = None,
+        kind: ir.ForKind = ir.ForKind.SERIAL,
     ) -> None:
-        """Blocks that take turns in the loops over one box `domain`.
+        """Blocks that take turns in the loops over one box `domain`, or over a part of it.
 
-        Each has a name, the type of its last iterator (the others are spatial) and its statement
-        `body(i, j, …)`, which stores into tensors made by `alloc`.
+        Args:
+            domain: extents of the blocks' iterators.
+            blocks: of each its name, the type of its last iterator (the others are spatial) and its
+                statement `body(i, j, …)`, which stores into tensors made by `alloc`.
+            ranges: f(i, j, …): the values that each loop takes, from the loops outside of it; each
+                takes all of its axis when not given.
+            where: f(i, j, …): the condition on the loops under which the blocks run.
+            kind: of the outermost loop.
         """
         extents = _shape(domain)
         loops: list[ir.Var] = []
@@ -237,10 +251,13 @@ class Program:
             iters[-1] = iters[-1].replace(iter_type=last)
             loops = loops or variables
             stmt = body(*(it.var for it in iters))
-            inside.append(self._realized(self._fresh(name), iters, loops, stmt))
+            realized = self._realized(self._fresh(name), iters, loops, stmt)
+            inside.append(realized if where is None else realized.replace(predicate=where(*loops)))
         stmt = ir.seq(inside)
-        for var, extent in zip(reversed(loops), reversed(extents), strict=True):
-            stmt = ir.For(var, ir.const(0, extent.dtype), extent, ir.ForKind.SERIAL, stmt)
+        taken = [ir.Range(ir.const(0, e.dtype), e) for e in extents]
+        taken = taken if ranges is None else list(ranges(*loops))
+        for k, (var, rng) in reversed(list(enumerate(zip(loops, taken, strict=True)))):
+            stmt = ir.For(var, rng.min, rng.extent, ir.ForKind.SERIAL if k else kind, stmt)
         self._made.append((None, stmt))
 
     def reduce(
@@ -387,9 +404,11 @@ class Program:
         init: ir.Stmt | None,
         annotations: dict[str, Any] | None,
         allocated: Sequence[ir.Buffer] = (),
+        views: Sequence[ir.MatchBufferRegion] = (),
     ) -> None:
         name = fresh[0].name if fresh else self._fresh(name)
-        stmt = self._realized(name, iters, loop_vars, body, init, annotations, allocated)
+        stmt = self._realized(name, iters, loop_vars, body, init, annotations, allocated,
+                              views)  # fmt: skip
         for var, it in zip(reversed(loop_vars), reversed(iters), strict=True):
             stmt = ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, stmt)
         self._made.append((fresh[0] if fresh else None, stmt))
@@ -404,10 +423,11 @@ class Program:
         init: ir.Stmt | None = None,
         annotations: dict[str, Any] | None = None,
         allocated: Sequence[ir.Buffer] = (),
-    ) -> ir.Stmt:
+        views: Sequence[ir.MatchBufferRegion] = (),
+    ) -> ir.BlockRealize:
         """A block, with the regions that it touches, at values of its iterators."""
         block = ir.Block(name, tuple(iters), (), (), body, init, tuple(allocated),
-                         annotations=annotations or {})  # fmt: skip
+                         tuple(views), annotations=annotations or {})  # fmt: skip
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
         return ir.BlockRealize(tuple(values), ir.const(True, "bool"), block)

@@ -108,7 +108,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         )  # fmt: skip
         users = [b for b in readers(state, scope, buffer) if b not in makers]
         at = anchor(state, state.realize(makers[-1]), scope, map(state.realize, users))
-        _require_reached_copy(state, at, makers, users, buffer)
+        _require_reached_copy(state, scope, at, makers, users, buffer)
         nest, _ = copied_nest(state, scope, at, made, plain, domain, own, own)
         edit = Edit(state)
         for user in dict.fromkeys([*makers, *wanted]):
@@ -135,19 +135,26 @@ class CacheWrite(Primitive, frozen=True, eq=False):
 
 
 def _require_reached_copy(
-    state: State, at: ir.Stmt, makers: list[ir.Block], users: list[ir.Block], buffer: ir.Buffer
-) -> None:
-    """A loop that holds the copy may run no iteration: what is written before it and read after it
-    would not be copied."""
+    state: State, scope: ir.Block, at: ir.Stmt, makers: list[ir.Block], users: list[ir.Block],
+    buffer: ir.Buffer,
+) -> None:  # fmt: skip
+    """A loop that holds the copy may run no iteration: what is written before it, and read after it
+    or outside of the scope, would not be copied."""
     analyzer = state.analyzer()
     for loop in state.tree.loops_above(at):
         outside = [b for b in makers if not state.tree.is_below(state.realize(b), loop)]
         late = [b for b in users if not state.tree.is_below(state.realize(b), loop)]
-        if outside and late and not analyzer.prove(ir.GE(*ir.match_types(loop.extent, 1))):
+        stays = buffer not in scope.alloc_buffers  # what calls the scope sees it
+        if (
+            outside
+            and (late or stays)
+            and not analyzer.prove(ir.GE(*ir.match_types(loop.extent, 1)))
+        ):
             state.fail(f"the copy of {buffer.name} stands in loop {loop.loop_var.name}, which may "
-                       f"run no iteration; block {outside[0].name} writes it before, and block "
-                       f"{late[0].name} reads it after", code="BW323",
-                       guilty=[loop, state.realize(outside[0]), state.realize(late[0])],
+                       f"run no iteration; block {outside[0].name} writes it before, and "
+                       + (f"block {late[0].name} reads it after" if late else "it is read outside"),
+                       code="BW323",
+                       guilty=[loop, state.realize(outside[0]), *map(state.realize, late[:1])],
                        help="take cache_write before the writers are taken apart "
                             "(double_buffer, software_pipeline, decompose_padding)")  # fmt: skip
 

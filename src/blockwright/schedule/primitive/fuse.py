@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.checks import require_chain, require_plain_loop
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import loop_names, simplified_bindings
+from blockwright.schedule.loops import factors, loop_names, simplified_bindings
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -77,7 +77,7 @@ class Fuse(Primitive, frozen=True, eq=False):
         self._independent(state, loops)
         dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),
                      loops[0].loop_var.type)  # fmt: skip
-        sizes = [ir.cast_to(f.extent, dtype) for f in loops]
+        sizes = [ir.cast_to(e, dtype) for e in factors(loops, analyzer)]
         parts = list(range(len(loops)))
         if not self.preserve_unit_iters:
             one = ir.const(1, dtype)

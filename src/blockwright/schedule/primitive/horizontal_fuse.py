@@ -13,7 +13,7 @@ from blockwright.schedule.checks import (
 )
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import guarded, moved, resized
+from blockwright.schedule.loops import guarded, moved, resized, times_run
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -99,7 +99,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         fused = ir.Var("_".join(f.loop_var.name for f in loops) + "_fused", dtype)
         ends: list[ir.Expr] = [ir.const(0, dtype)]
         for loop in loops:
-            ends.append(analyzer.simplify(ends[-1] + ir.cast_to(loop.extent, dtype)))
+            ends.append(analyzer.simplify(ends[-1] + ir.cast_to(times_run(loop, analyzer), dtype)))
         analyzer.bind(fused, ir.Range(ends[0], ends[-1]))
         parts: list[ir.Stmt] = []
         for k, loop in enumerate(loops):

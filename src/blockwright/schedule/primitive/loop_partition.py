@@ -10,7 +10,7 @@ from blockwright.schedule.checks import require_parallel, require_plain_loop
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import simplified_bindings
+from blockwright.schedule.loops import moved, simplified_bindings
 from blockwright.schedule.record import Factor, Primitive, Returns
 from blockwright.schedule.renew import copied
 from blockwright.schedule.state import State, Step
@@ -89,7 +89,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
                 fresh.append(var)
                 value = var
             body = _named(copied(loop.body), f"_{loop.loop_var.name}{k}")
-            body = ir.substitute(body, {loop.loop_var: value})
+            body = moved(body, loop.loop_var, value, known)
             shortened = _without_late_start(body, known)
             late, body = late or shortened is not body, shortened
             used = {var} if value is var else set(ir.free_vars(value))

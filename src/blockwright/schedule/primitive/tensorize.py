@@ -209,9 +209,8 @@ def _placed(
         region, demanding = match.regions[mine], _demanding(mine, formal)
         symbols = {v: ir.Var(v.name, v.type) for e in (*demanding.strides, demanding.elem_offset)
                    if e is not None for v in ir.free_vars(e)}  # fmt: skip
-        scope = region.buffer.scope
         name = f"{region.buffer.name}_tile"
-        view = ir.substitute(demanding, symbols).replace(name=name, scope=scope)
+        view = ir.substitute(demanding, symbols).replace(name=name)
         mapping.update(symbols)
         mapping[formal] = view
         views.append(ir.MatchBufferRegion(view, region))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from blockwright import ir
 from blockwright.script.compute import Tensor
+from blockwright.testing.generators.nests import Nests
 from blockwright.testing.generators.unusual import Unusual
 from blockwright.testing.generators.usual import Usual
 
@@ -20,11 +21,13 @@ STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose
           "moments", "epilogue", "mirror", "windows", "concat",
           "border")  # fmt: skip
 UNUSUAL = ("chosen", "inner", "several", "update", "scatter", "early", "counted", "guarded",
-           "tally", "recur", "running")  # fmt: skip
-"""Stages with blocks that do more than store one element: see `generators.unusual`."""
+           "tally", "recur", "running", "triangle", "corner", "interior", "parallel", "diagonal",
+           "viewed", "places", "nested")  # fmt: skip
+"""Stages with blocks that do more than store one element, see `generators.unusual`, or that stand
+in loops out of the ordinary, see `generators.nests`."""
 
 
-class _Maker(Usual, Unusual):
+class _Maker(Usual, Unusual, Nests):
     """All stages there are."""
 
     def stage(self, kind: str) -> None:

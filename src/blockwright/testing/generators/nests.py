@@ -1,0 +1,186 @@
+"""Stages whose loops, views or inner blocks are out of the ordinary: triangles, nests under a
+condition, ranges that begin late, parallel loops, parts of tensors by other names, computed
+places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.analysis import block_access_regions
+from blockwright.script.compute import Tensor
+from blockwright.testing.generators.maker import INT64, Maker
+
+
+class Nests(Maker):
+    """One method for each kind of stage; it gives what the stage makes."""
+
+    def _triangle(self) -> Tensor:
+        """Elements of a frame, changed in a nest where an inner loop's range depends on an outer
+        one: rows below and above a diagonal, and such that may be empty."""
+        x = self.pick(rank=2)
+        length = x.shape[-1]
+        kind = self.chance.choice(("lower", "strict", "upper", "late", "band"))
+
+        def last(i: ir.Expr) -> ir.Range:
+            if kind == "lower":
+                return _range(0, ir.minimum(ir.add(i, 1), length))
+            if kind == "strict":
+                return _range(0, ir.minimum(i, length))
+            if kind == "upper":
+                return _range(i, ir.sub(length, i))
+            if kind == "late":
+                return _range(0, ir.minimum(ir.sub(i, 2), length))
+            return _range(ir.minimum(i, ir.sub(length, 1)), 1)
+
+        def ranges(*i: ir.Expr) -> list[ir.Range]:
+            return [*(_range(0, n) for n in x.shape[:-1]), last(i[-2])]
+
+        return self._changed("triangle", x, ranges=ranges)
+
+    def _corner(self) -> Tensor:
+        """Elements of a frame, changed by blocks under a condition on the loops."""
+        x = self.pick(rank=1)
+        length = x.shape[-1]
+        kind = self.chance.choice(("sum", "odd", "middle"))
+
+        def where(*i: ir.Expr) -> ir.Expr:
+            if kind == "sum":
+                return ir.compare(ir.LT, ir.add(i[0], i[-1]), length)
+            if kind == "odd":
+                return ir.compare(ir.EQ, ir.floormod(i[-1], 2), 1)
+            low = ir.compare(ir.GE, i[-1], 1)
+            return ir.logical_and(low, ir.compare(ir.LT, i[-1], ir.sub(length, 1)))
+
+        return self._changed("corner", x, where=where)
+
+    def _interior(self) -> Tensor:
+        """Elements of a frame away from the border, which may be none of them."""
+        x = self.pick(rank=1)
+        width = self.chance.choice((1, 1, 2))
+
+        def ranges(*_: ir.Expr) -> list[ir.Range]:
+            return [_range(width, ir.sub(n, 2 * width)) for n in x.shape]
+
+        return self._changed("interior", x, ranges=ranges)
+
+    def _parallel(self) -> Tensor:
+        """All elements of a frame, changed in rows that may run at once."""
+        return self._changed("parallel", self.pick(rank=1), kind=ir.ForKind.PARALLEL)
+
+    def _diagonal(self) -> Tensor:
+        """One element of every row: that of the row's number, as far as there is one."""
+        x = self.pick(rank=2)
+        rows, length = (ir.const_int(n) for n in x.shape[-2:])
+        inside = rows is not None and length is not None and rows <= length
+
+        def taken(*i: ir.Expr) -> ir.Expr:
+            at = i[-1] if inside else ir.minimum(i[-1], ir.sub(x.shape[-1], 1))
+            return ir.mul(x[(*i, at)], 0.5)
+
+        return self.compute(x.shape[:-1], taken)
+
+    def _viewed(self) -> Tensor:
+        """A block that makes rows, which it reads, writes, or both, by another name."""
+        x = self.pick(rank=2)
+        length = x.shape[-1]
+        made = self.program.alloc(self.name("viewed"), x.shape, x.dtype)
+        lead = tuple(ir.Var(f"r{k}", INT64) for k in range(len(x.shape) - 1))
+        which = self.chance.choice(("read", "written", "both"))
+        views = {t: _row(self.name("view"), t, lead) for t in (x, made)}
+        if which != "both":
+            del views[made if which == "read" else x]
+
+        def body(*i: ir.Expr) -> ir.Stmt:
+            j = ir.Var("j", INT64)
+            value = ir.mul(ir.load(views[x].buffer, j) if x in views else x[(*i, j)], 0.5)
+            store = (ir.BufferStore(views[made].buffer, value, (j,)) if made in views
+                     else ir.BufferStore(made.buffer, value, (*i, j)))  # fmt: skip
+            return ir.For(j, ir.const(0, INT64), length, ir.ForKind.SERIAL, store)
+
+        def shown(*i: ir.Expr) -> list[ir.MatchBufferRegion]:
+            here = dict(zip(lead, i, strict=True))
+            return [ir.substitute(view, here) for view in views.values()]
+
+        self.program.block("row", x.shape[:-1], body, views=shown)
+        return made
+
+    def _places(self) -> Tensor:
+        """Rows taken from places that an earlier block computes."""
+        x = self.pick(rank=1)
+        rows = x.shape[0]
+        step = self.chance.choice((1, 3, -1))
+
+        def place(*i: ir.Expr) -> ir.Expr:
+            return ir.floormod(ir.add(ir.mul(i[0], step), 1), rows)
+
+        places = self.compute([rows], place)
+        return self.compute(x.shape, lambda *i: ir.mul(x[(places[i[0]], *i[1:])], 0.5))
+
+    def _nested(self) -> Tensor:
+        """Rows made by blocks within a block: one into a buffer that lives in it, one out of it."""
+        x = self.pick(rank=2)
+        length = x.shape[-1]
+        made = self.program.alloc(self.name("nested"), x.shape, x.dtype)
+        row = ir.Buffer(self.name("row"), x.dtype, (length,))
+
+        def body(*lead: ir.Expr) -> ir.Stmt:
+            def make(j: ir.Expr) -> ir.Stmt:
+                return ir.BufferStore(row, ir.mul(x[(*lead, j)], 0.5), (j,))
+
+            def take(j: ir.Expr) -> ir.Stmt:
+                before = ir.load(row, ir.maximum(ir.sub(j, 1), 0))
+                return ir.BufferStore(made.buffer, ir.sub(ir.load(row, j), before), (*lead, j))
+
+            return ir.seq([_swept(self.name("make"), length, make),
+                           _swept(self.name("take"), length, take)])  # fmt: skip
+
+        self.program.block("rows", x.shape[:-1], body, allocated=[row])
+        return made
+
+    def _changed(self, prefix: str, x: Tensor, **nest: Any) -> Tensor:
+        """A frame with elements changed by one block, or two that take turns, in one nest."""
+        made = self.program.alloc(self.name(prefix), x.shape, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: ir.mul(x[i], 0.25),
+                             into=(made, lambda *i: i))  # fmt: skip
+
+        def change(*i: ir.Expr) -> ir.Stmt:
+            return ir.BufferStore(made.buffer, ir.mul(x[i], 0.5), i)
+
+        blocks = [("half", ir.IterType.SPATIAL, change)]
+        if self.chance.random() < 0.3:
+            blocks.append(("follow", ir.IterType.SPATIAL, self._follow(prefix, made, x)))
+        self.program.together(x.shape, blocks, **nest)
+        return made
+
+    def _follow(self, prefix: str, changed: Tensor, x: Tensor) -> Callable[..., ir.Stmt]:
+        """A statement that takes what was changed into one more tensor."""
+        also = self.program.alloc(self.name(prefix), x.shape, x.dtype)
+        zero = ir.const(0, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: zero, into=(also, lambda *i: i))
+        self.made(also)
+        return lambda *i: ir.BufferStore(also.buffer, ir.add(changed[i], x[i]), i)
+
+
+def _range(low: ir.Expr | int, extent: ir.Expr | int) -> ir.Range:
+    return ir.Range(ir.as_expr(low, INT64), ir.as_expr(extent, INT64))
+
+
+def _row(name: str, x: Tensor, lead: Sequence[ir.Expr]) -> ir.MatchBufferRegion:
+    """The last axis of a tensor, by a name of its own."""
+    one = [_range(i, 1) for i in lead]
+    source = ir.BufferRegion(x.buffer, (*one, _range(0, x.shape[-1])))
+    return ir.MatchBufferRegion(ir.Buffer(name, x.dtype, (x.shape[-1],)), source)
+
+
+def _swept(name: str, length: ir.Expr, body: Callable[[ir.Expr], ir.Stmt]) -> ir.Stmt:
+    """A block inside another one, in a loop over its only axis."""
+    j, at = ir.Var("j", INT64), ir.Var("vj", INT64)
+    it = ir.IterVar(at, _range(0, length))
+    block = ir.Block(name, (it,), (), (), body(at))
+    reads, writes = block_access_regions(block)
+    inside = ir.BlockRealize(
+        (j,), ir.const(True, "bool"), block.replace(reads=reads, writes=writes)
+    )
+    return ir.For(j, ir.const(0, INT64), length, ir.ForKind.SERIAL, inside)

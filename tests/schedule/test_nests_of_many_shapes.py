@@ -1,0 +1,200 @@
+"""Steps on nests that are no boxes: rows of different lengths, interiors that may be empty, blocks
+in blocks, diagonals."""
+
+from __future__ import annotations
+
+import pytest
+
+import blockwright as bw
+import blockwright.testing.moves
+from blockwright import ir
+from blockwright.ir.printer import script
+from blockwright.testing import assert_same_meaning
+
+
+def parsed(text: str) -> ir.PrimFunc:
+    func = bw.from_source(text)
+    assert isinstance(func, ir.PrimFunc)
+    return func
+
+
+TURNS = """
+@T.prim_func
+def main(A: T.Buffer((4, 4), "float32"), B: T.Buffer((4, 4), "float32"),
+         C: T.Buffer((4, 4), "float32")):
+    for i, j in T.grid(4, 4):
+        with T.block("frame"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj]
+            C[vi, vj] = 0.0
+    for i in range(4):
+        for j in range(ROW):
+            with T.block("half"):
+                vi = T.axis.spatial(4, i)
+                vj = T.axis.spatial(4, j)
+                B[vi, vj] = A[vi, vj] * 0.5
+            with T.block("follow"):
+                vi = T.axis.spatial(4, i)
+                vj = T.axis.spatial(4, j)
+                C[vi, vj] = B[vi, vj]
+"""
+
+
+def test_a_copy_in_a_loop_that_may_not_run_does_not_hold_what_outputs_hold() -> None:
+    """Below the diagonal of four rows there is a row of no elements: B keeps the frame there."""
+    sch = bw.Schedule(parsed(TURNS.replace("ROW", "i - 3")), verify="full")
+    with pytest.raises(bw.ScheduleError, match="may run no iteration") as caught:
+        sch.cache_write(sch.get_block("half"), 0, "global")
+    assert caught.value.code == "BW323"
+
+
+@pytest.mark.parametrize("orders", [None, [1, 0]])
+@pytest.mark.parametrize("row", ["i", "i - 1", "T.min(i, 2)"])
+def test_a_pipeline_of_rows_of_different_lengths_builds(row: str, orders: list[int] | None) -> None:
+    """The last element of a row is at a place that depends on the row, in a loop of its own."""
+    func = parsed(TURNS.replace("ROW", row))
+    sch = bw.Schedule(func, verify="full")
+    loop = sch.get_loops(sch.get_block("half"))[1]
+    sch.software_pipeline(loop, [0, 1], orders=orders)
+    assert_same_meaning(func, sch.func, exact=True)
+    bw.build(sch.func)
+
+
+def test_a_loop_of_no_iterations_has_nothing_to_pipeline() -> None:
+    sch = bw.Schedule(parsed(TURNS.replace("ROW", "0")))
+    with pytest.raises(bw.ScheduleError, match="runs no iteration") as caught:
+        sch.software_pipeline(sch.get_loops(sch.get_block("half"))[1], [0, 1])
+    assert caught.value.code == "BW349"
+
+
+DIAGONAL = """
+@T.prim_func
+def main(X: T.Buffer((8, 8), "float32"), B: T.Buffer((8,), "float32")):
+    A = T.alloc_buffer((8, 8), "float32")
+    for i, j in T.grid(8, 8):
+        with T.block("A"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            A[vi, vj] = X[vi, vj] + 1.0
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = A[vi, vi] * 2.0
+"""
+
+
+def test_what_is_read_along_a_diagonal_is_made_where_it_is_read() -> None:
+    func = parsed(DIAGONAL)
+    sch = bw.Schedule(func, verify="prove")
+    sch.compute_at(sch.get_block("A"), sch.get_loops(sch.get_block("B"))[0])
+    assert len(sch.get_loops(sch.get_block("A"))) == 2
+    assert_same_meaning(func, sch.func, exact=True)
+    bw.build(sch.func)
+
+
+def test_iterators_that_a_program_joins_itself_stay_a_mistake() -> None:
+    """No step hides it: the build says so."""
+    text = DIAGONAL.replace("for i, j in T.grid(8, 8):", "for i in range(8):")
+    sch = bw.Schedule(parsed(text.replace('"SS", [i, j]', '"SS", [i, i]')))
+    sch.split(sch.get_loops(sch.get_block("A"))[0], [None, 4])
+    with pytest.raises(bw.ValidationError, match="are not independent"):
+        bw.build(sch.func)
+
+
+def test_a_loop_may_begin_where_another_one_stands() -> None:
+    """`vj = i + j` with j from 0, and `vj = j` with j from i: one program, written in two ways."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4, 8), "float32")):
+    for i, j in T.grid(4, 4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            vj = T.axis.spatial(8, i + j)
+            B[vi, vj] = A[vi, vj]
+"""
+    bw.build(parsed(text))
+    with pytest.raises(bw.ValidationError, match="are not independent"):
+        bw.build(parsed(text.replace("8, i + j", "8, i + i % 2")))
+
+
+def test_the_pieces_of_a_loop_around_rows_print_and_parse() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((3, 1), "float32"), B: T.Buffer((3, 1), "float32")):
+    for i in range(3):
+        for j in T.serial(i, 1):
+            with T.block("B"):
+                vi = T.axis.spatial(3, i)
+                vj = T.axis.spatial(1, j)
+                B[vi, vj] = A[vi, vj]
+"""
+    func = parsed(text)
+    sch = bw.Schedule(func, verify="full")
+    sch.loop_partition(sch.get_loops(sch.get_block("B"))[0], [None, 1], preserve_unit_iters=False)
+    assert ir.structural_equal(parsed(script(sch.func)), sch.func)
+
+
+ROWS = """
+@T.prim_func
+def main(A: T.Buffer((2, 3), "float32"), B: T.Buffer((2, 3), "float32")):
+    for i in range(2):
+        with T.block("rows"):
+            vi = T.axis.spatial(2, i)
+            R = T.alloc_buffer((3,), "float32")
+            for j in range(3):
+                with T.block("make"):
+                    vj = T.axis.spatial(3, j)
+                    R[vj] = A[vi, vj]
+            for j in range(3):
+                with T.block("take"):
+                    vj = T.axis.spatial(3, j)
+                    B[vi, vj] = R[vj]
+"""
+
+
+def test_a_padded_copy_is_not_made_of_rows_that_are_still_to_come() -> None:
+    """Of the copy of A only the row of this iteration is there."""
+    sch = bw.Schedule(parsed(ROWS), verify="full")
+    block = sch.get_block("rows")
+    sch.read_at(sch.get_loops(block)[0], block, 0, "global")
+    with pytest.raises(bw.ScheduleError, match="does not write every element") as caught:
+        sch.pad_einsum(sch.get_block("make"), [4])
+    assert caught.value.code == "BW323"
+
+
+def test_a_part_of_a_tile_that_is_cut_off_writes_nothing() -> None:
+    """Of two parts of four the second one is beyond the only element: nothing to copy there."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((1,), "float32")):
+    for i in range(1):
+        with T.block("A"):
+            vi = T.axis.spatial(1, i)
+            A[vi] = 1.0
+"""
+    sch = bw.Schedule(parsed(text), verify="full")
+    (i,) = sch.get_loops(sch.get_block("A"))
+    outer, _, _ = sch.split(i, [None, 2, 4])
+    sch.blockize(outer)
+    loop = sch.get_loops(sch.get_block("A"))[1]
+    with pytest.raises(bw.ScheduleError, match="does not write every element"):
+        sch.write_at(loop, sch.get_block("A"), 0, "global")
+
+
+def test_the_view_of_an_intrinsic_follows_its_buffer_into_another_scope() -> None:
+    """The intrinsic takes any memory: what it looked at first is no demand."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
+    for i, j in T.grid(8, 8):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj]
+"""
+    func = parsed(text)
+    sch = bw.Schedule(func, verify="full")
+    sch.cache_write(sch.get_block("B"), 0, "local")
+    copy = sch.get_block("B_local")
+    sch.tensorize(sch.get_loops(copy)[1], "random_copy_8_float32")
+    sch.cache_read(sch.get_block("B_local_o"), 0, "global")
+    assert_same_meaning(func, sch.func, exact=True)
+    bw.build(sch.func)
