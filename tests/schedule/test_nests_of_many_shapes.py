@@ -3,11 +3,13 @@ in blocks, diagonals."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import blockwright as bw
 import blockwright.testing.moves
 from blockwright import ir
+from blockwright.interp import interpret
 from blockwright.ir.printer import script
 from blockwright.testing import assert_same_meaning
 
@@ -198,3 +200,39 @@ def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
     sch.cache_read(sch.get_block("B_local_o"), 0, "global")
     assert_same_meaning(func, sch.func, exact=True)
     bw.build(sch.func)
+
+
+def test_what_divides_by_no_columns_stays_behind_its_condition() -> None:
+    """The first range of the fused loop has no iteration where there are no columns; the second
+    one has, and must not ask in which row it is."""
+    text = """
+@T.prim_func
+def main(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
+    n = T.int64()
+    m = T.int64()
+    k = T.int64()
+    A = T.match_buffer(a, (n, m), "float32")
+    B = T.match_buffer(b, (n, m), "float32")
+    C = T.match_buffer(c, (k,), "float32")
+    D = T.match_buffer(d, (k,), "float32")
+    for i, j in T.grid(n, m):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * 2.0
+    for i in range(k):
+        with T.block("D"):
+            vi = T.axis.spatial(k, i)
+            D[vi] = C[vi] + 1.0
+"""
+    sch = bw.Schedule(parsed(text), verify="full")
+    i, j = sch.get_loops(sch.get_block("B"))
+    outer, inner = sch.split(i, [None, 4])
+    sch.reorder(inner, outer)
+    rows = sch.fuse(outer, j)
+    sch.reorder(rows, inner)
+    sch.horizontal_fuse(rows, *sch.get_loops(sch.get_block("D")))
+    empty, out = np.zeros((3, 0), np.float32), np.zeros(5, np.float32)
+    for run in (bw.build(sch.func), lambda *args: interpret(sch.func, *args)):
+        out[:] = 0
+        run(empty, empty, np.ones(5, np.float32), out)
+        np.testing.assert_array_equal(out, 2)

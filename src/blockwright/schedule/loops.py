@@ -49,12 +49,23 @@ def resized(loop: ir.For, low: ir.Expr, extent: ir.Expr, body: ir.Stmt) -> ir.Fo
 
 
 def guarded(stmt: ir.Stmt, condition: ir.Expr) -> ir.Stmt:
-    """`stmt` where `condition` holds: blocks get it as predicate, other statements an `if`."""
-    if isinstance(stmt, ir.BlockRealize):
+    """`stmt` where `condition` holds: blocks get it as predicate, other statements an `if`, and so
+    does what divides before it comes to the predicate: where the condition fails, by 0 perhaps."""
+    if isinstance(stmt, ir.BlockRealize) and not _divides(stmt.predicate):
         return stmt.replace(predicate=ir.logical_and(stmt.predicate, condition))
+    if isinstance(stmt, ir.For) and _divides(stmt.min, stmt.extent):
+        return ir.IfThenElse(condition, stmt)
     if isinstance(stmt, (ir.For, ir.SeqStmt)):
         return stmt.map_children(lambda c: guarded(c, condition) if isinstance(c, ir.Stmt) else c)
     return ir.IfThenElse(condition, stmt)
+
+
+def _divides(*exprs: ir.Expr) -> bool:
+    """Whether something is divided by what is not known, or by 0."""
+    return any(
+        isinstance(n, ir.FloorDiv | ir.FloorMod | ir.Div | ir.Mod) and not ir.const_int(n.b)
+        for e in exprs for n in ir.walk(e) if isinstance(n, ir.Expr) and n.dtype.is_int
+    )  # fmt: skip
 
 
 def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer) -> ir.Stmt:
