@@ -236,3 +236,14 @@ def main(a: T.handle, b: T.handle, c: T.handle, d: T.handle):
         out[:] = 0
         run(empty, empty, np.ones(5, np.float32), out)
         np.testing.assert_array_equal(out, 2)
+
+
+def test_rows_that_may_be_empty_are_not_padded() -> None:
+    """Where the inner loop runs, it runs through its axis; in the first row it does not run."""
+    text = TURNS.replace("(4, 4)", "(4, 1)").replace("spatial(4, j)", "spatial(1, j)")
+    text = text.replace("T.grid(4, 4)", "T.grid(4, 1)").replace("ROW", "T.min(i, 1)")
+    follow = text.index('            with T.block("follow")')
+    sch = bw.Schedule(parsed(text[:follow]), verify="full")
+    with pytest.raises(bw.ScheduleError, match="not bound to a plain loop") as caught:
+        sch.pad_einsum(sch.get_block("half"), [8, 1])
+    assert caught.value.code == "BW322"

@@ -384,10 +384,9 @@ def own_loops(state: State, block: ir.Block) -> tuple[list[ir.For], str, str]:
         inner = loop
     variables = {loop.loop_var: loop for loop in own}
     chosen: list[ir.For] = []
-    analyzer = state.analyzer(realize)
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         loop = variables.get(value) if isinstance(value, ir.Var) else None
-        if loop is None or any(c is loop for c in chosen) or not _runs_through(loop, it, analyzer):
+        if loop is None or any(c is loop for c in chosen) or not _runs_through(state, loop, it):
             why = f"iterator {it.var.name} of {block.name} is not bound to a plain loop of its own"
             return [], why, "split, fused, shared, marked or annotated"
         chosen.append(loop)
@@ -397,11 +396,12 @@ def own_loops(state: State, block: ir.Block) -> tuple[list[ir.For], str, str]:
     return chosen, "", ""
 
 
-def _runs_through(loop: ir.For, it: ir.IterVar, analyzer: Analyzer) -> bool:
-    """Whether a loop and an iterator have the same domain, starting at 0."""
+def _runs_through(state: State, loop: ir.For, it: ir.IterVar) -> bool:
+    """Whether a loop and an iterator have the same domain, starting at 0, also where the loop runs
+    no iteration."""
     from_zero = ir.is_const_int(loop.min, 0) and ir.is_const_int(it.dom.min, 0)
     same = ir.match_types(loop.extent, it.dom.extent)
-    return from_zero and analyzer.prove_equal(*same)
+    return from_zero and state.analyzer(loop).prove_equal(*same)
 
 
 def nest_of(state: State, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:

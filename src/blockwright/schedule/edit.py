@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.arith import Analyzer
 from blockwright.schedule.forwarding import Forwarding, with_signature
 from blockwright.schedule.state import State, Step, Target
 
@@ -150,9 +151,19 @@ class Edit:
         kept = tuple(b for b in node.alloc_buffers if b not in freed)
         new = node.replace(body=body, init=init, alloc_buffers=(*kept, *added))
         if self._refresh and node is not self.state.func.root:
-            new = with_signature(new, self.state.analyzer(node))
+            new = with_signature(new, self._inside(node))
         self.forward[node] = new
         return new
+
+    def _inside(self, block: ir.Block) -> Analyzer:
+        """What a signature may rest on: sizes and the iterators of blocks around. What loops around
+        tell besides is not to be seen in the block, which any other loop may run."""
+        known = self.state.analyzer()
+        for above in self.tree.ancestors(block):
+            if isinstance(above, ir.Block):
+                for it in above.iter_vars:
+                    known.bind(it.var, it.dom)
+        return known
 
 
 def wrap_loops(body: ir.Stmt, loops: Iterable[tuple[ir.Var, ir.Expr]]) -> ir.Stmt:

@@ -48,15 +48,20 @@ def resized(loop: ir.For, low: ir.Expr, extent: ir.Expr, body: ir.Stmt) -> ir.Fo
     return loop.replace(min=low, extent=extent, body=body, thread=thread)
 
 
-def guarded(stmt: ir.Stmt, condition: ir.Expr) -> ir.Stmt:
-    """`stmt` where `condition` holds: blocks get it as predicate, other statements an `if`, and so
-    does what divides before it comes to the predicate: where the condition fails, by 0 perhaps."""
-    if isinstance(stmt, ir.BlockRealize) and not _divides(stmt.predicate):
+def guarded(stmt: ir.Stmt, condition: ir.Expr, foreign: bool = False) -> ir.Stmt:
+    """`stmt` where `condition` holds: blocks get it as predicate, other statements an `if`.
+
+    `foreign`: the loops around are not those that the statement stood in. Where the condition fails
+    it might then divide by 0, before it comes to the predicate: what divides gets an `if` too.
+    """
+    if isinstance(stmt, ir.BlockRealize) and not (foreign and _divides(stmt.predicate)):
         return stmt.replace(predicate=ir.logical_and(stmt.predicate, condition))
-    if isinstance(stmt, ir.For) and _divides(stmt.min, stmt.extent):
+    if isinstance(stmt, ir.For) and foreign and _divides(stmt.min, stmt.extent):
         return ir.IfThenElse(condition, stmt)
     if isinstance(stmt, (ir.For, ir.SeqStmt)):
-        return stmt.map_children(lambda c: guarded(c, condition) if isinstance(c, ir.Stmt) else c)
+        return stmt.map_children(
+            lambda c: guarded(c, condition, foreign) if isinstance(c, ir.Stmt) else c
+        )
     return ir.IfThenElse(condition, stmt)
 
 

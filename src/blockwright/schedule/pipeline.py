@@ -112,7 +112,7 @@ class _Emit:
                 continue
             part = self._instance(k, self._iteration(k, time), self.analyzer)
             if not self.analyzer.prove(condition):
-                part = guarded(part, condition)
+                part = guarded(part, condition, foreign=True)
             found.append(self._copy(part, word))
         return found
 

@@ -107,9 +107,9 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
             value = ir.cast_to(analyzer.simplify(fused - ends[k] + begin), loop.loop_var.type)
             part = moved(loop.body, loop.loop_var, value, analyzer)
             if k < len(loops) - 1:
-                part = guarded(part, ir.LT(fused, ends[k + 1]))
+                part = guarded(part, ir.LT(fused, ends[k + 1]), foreign=True)
             if k:
-                part = guarded(part, ir.GE(fused, ends[k]))
+                part = guarded(part, ir.GE(fused, ends[k]), foreign=True)
             parts.append(part)
         edit = Edit(state)
         new = resized(loops[0].replace(loop_var=fused), ends[0], ends[-1], ir.seq(parts))
