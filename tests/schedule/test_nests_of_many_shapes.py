@@ -247,3 +247,99 @@ def test_rows_that_may_be_empty_are_not_padded() -> None:
     with pytest.raises(bw.ScheduleError, match="not bound to a plain loop") as caught:
         sch.pad_einsum(sch.get_block("half"), [8, 1])
     assert caught.value.code == "BW322"
+
+
+def test_a_piece_beside_a_buffer_takes_no_part_in_its_copy() -> None:
+    """Columns 0 and 1 of A are asked for, of which the first one alone is there."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((2, 1), "float32"), B: T.Buffer((2, 3), "float32")):
+    for i in range(2):
+        for j in range(2):
+            with T.block("B"):
+                vi = T.axis.spatial(2, i)
+                vj = T.axis.spatial(3, j)
+                T.reads(A[vi, vj])
+                T.writes(B[vi, vj])
+                B[vi, vj] = T.if_then_else(vj < 1, A[vi, vj], 0.0)
+        for j in T.serial(2, 3):
+            with T.block("C"):
+                vi = T.axis.spatial(2, i)
+                vj = T.axis.spatial(3, 2)
+                T.reads(A[vi, vj])
+                T.writes(B[vi, vj])
+                B[vi, vj] = T.if_then_else(vj < 1, A[vi, vj], 0.0)
+"""
+    func = parsed(text)
+    sch = bw.Schedule(func, verify="full")
+    sch.read_at(sch.get_loops(sch.get_block("B"))[0], sch.get_block("B"), 0, "global")
+    assert_same_meaning(func, sch.func, exact=True)
+
+
+def test_the_ends_of_a_pipeline_do_not_share_what_was_the_own_of_parallel_iterations() -> None:
+    """S is each iteration's own while one parallel loop uses it; a prologue would be another."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4, 8), "float32"),
+         C: T.Buffer((4, 8), "float32")):
+    S = T.alloc_buffer((1,), "float32")
+    for i in range(4):
+        for j in T.parallel(8):
+            with T.block("S"):
+                vi = T.axis.opaque(4, i)
+                vj = T.axis.spatial(8, j)
+                S[0] = A[vi, vj] * 2.0
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = S[0] + 1.0
+        for j in range(8):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi, vj]
+"""
+    sch = bw.Schedule(parsed(text), verify="full")
+    loop = sch.get_loops(sch.get_block("C"))[0]
+    with pytest.raises(bw.ScheduleError, match="S"):
+        sch.software_pipeline(loop, [0, 1])
+
+
+def test_nothing_is_copied_in_before_there_is_something_also_from_a_block_inside() -> None:
+    text = """
+@T.prim_func
+def main(A: T.Buffer((2, 4), "float32")):
+    R = T.alloc_buffer((2, 4), "float32")
+    for i in range(2):
+        with T.block("row"):
+            vi = T.axis.spatial(2, i)
+            for j in range(4):
+                with T.block("recur"):
+                    vj = T.axis.opaque(4, j)
+                    R[vi, vj] = A[vi, vj] + T.if_then_else(vj >= 1, R[vi, T.max(vj - 1, 0)], 0.0)
+"""
+    sch = bw.Schedule(parsed(text), verify="full")
+    with pytest.raises(bw.ScheduleError, match="nothing writes R before") as caught:
+        sch.cache_inplace(sch.get_block("recur"), "R", "global")
+    assert caught.value.code == "BW322"
+
+
+def test_what_a_predicate_cuts_off_counts_for_no_signature() -> None:
+    """Rows of n elements in a line: of a tile of 4 rows there are 2."""
+    text = """
+@T.prim_func
+def main(a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (2, n), "float32")
+    R = T.alloc_buffer((2, n), "float32")
+    for i in range(2):
+        with T.block("row"):
+            vi = T.axis.spatial(2, i)
+            for j in range((n + 1) // 2):
+                R[vi, j * 2] = A[vi, j * 2]
+"""
+    func = parsed(text)
+    sch = bw.Schedule(func, verify="full")
+    outer = sch.blockize(sch.get_loops(sch.get_block("row"))[0])
+    n = sch.symbol("n")
+    sch.transform_layout(outer, ["write", 0], lambda i, j: (i * n + j,), pad_value=1.5)
+    sch.split(sch.get_loops(sch.get_block("row"))[0], [None, 4])
+    assert_same_meaning(func, sch.func, exact=True)

@@ -158,8 +158,25 @@ class _Walker:
             return
         for target, regions in ((self.reads, block.reads), (self.writes, block.writes)):
             for region in regions:
-                ranges = tuple(ir.substitute(r, binding) for r in region.region)
+                ranges = tuple(self._bound(r, binding, node) for r in region.region)
                 self._box(target, region.buffer, ranges, node.predicate)
+
+    def _bound(
+        self, rng: ir.Range, binding: dict[ir.Var, ir.Expr], node: ir.BlockRealize
+    ) -> ir.Range:
+        """A range of an inner block in terms of the loops here. What a predicate keeps from running
+        may reach beyond the domains of the iterators: what they touch at most is less, then."""
+        value = ir.substitute(rng, binding)
+        if ir.is_const_int(node.predicate) or value is rng:
+            return value
+        reached = self._relax(value, node.predicate)
+        domains = {it.var: it.dom for it in node.block.iter_vars}
+        unknown = [ir.const(-1, rng.min.dtype)]
+        most = bound_region([rng], domains, self.analyzer, None, unknown)[0]
+        if reached is None or ir.is_const_int(most.extent, -1):
+            return value
+        less = covers([reached], [most], self.analyzer)
+        return most if less and not covers([most], [reached], self.analyzer) else value
 
     def _never(self, predicate: ir.Expr) -> bool:
         """Whether a condition is seen to fail for all values of the loops."""

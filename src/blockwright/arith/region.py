@@ -155,7 +155,7 @@ def clip_region(
         dtype = part.min.dtype
         length = space.sub(stop, start)
         if not length.terms and length.const < 0:  # the box lies beside the buffer
-            length = space.zero
+            start, length = stop, space.zero
         extent = analyzer.lower(length, dtype)
         result.append(Range(analyzer.lower(start, dtype), extent))
     return tuple(result)

@@ -13,7 +13,7 @@ from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
 from blockwright.schedule.slices import own_slices
-from blockwright.schedule.state import State
+from blockwright.schedule.state import State, Step
 from blockwright.schedule.trial import calls, first_legal
 
 
@@ -127,23 +127,33 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
                    help=undriven(realize, loops))  # fmt: skip
 
 
+def earlier_writers(
+    state: State, block: ir.Block, buffer: ir.Buffer
+) -> tuple[ir.Block, list[ir.Block]]:
+    """The writers of a buffer before a block in its scope, or, where there are none, before the
+    block around it, and so on; and the block that they stand before."""
+    while block is not state.func.root and buffer not in block.alloc_buffers:
+        flow = state.data_flow(state.scope(block))
+        before = [
+            w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[block]
+        ]
+        if before:
+            return block, before
+        block = flow.block
+    return block, []
+
+
 def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
     """Whoever writes a buffer in the scope, or before it where nobody does so inside, writes all of
     it; padding in its layout is not."""
     flow, whole = state.data_flow(scope), ir.full_region(buffer)
-    writers = flow.writers.get(buffer, [])
-    inner = scope
-    while not writers and scope is not state.func.root and buffer not in scope.alloc_buffers:
-        inner, scope = scope, state.scope(scope)
-        flow = state.data_flow(scope)
-        writers = [
-            w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[inner]
-        ]
-    if inner is scope:
+    writers = flow.writers.get(buffer, ())
+    if writers:
         analyzer = state.facts(scope.body)
         filled = jointly_cover(flow.filled(writers, buffer, analyzer), whole.region, analyzer)
     else:
-        filled = flow.covers(writers, inner, whole)  # and before the block runs
+        inner, writers = earlier_writers(state, scope, buffer)
+        filled = not writers or state.data_flow(state.scope(inner)).covers(writers, inner, whole)
     if writers and not filled:
         names = " and ".join(w.name for w in writers)
         state.fail(f"block {names} does not write every element of {buffer.name} that the copy "
@@ -266,6 +276,18 @@ def _require_nothing_kept(
                            guilty=[loop, state.tree.realize(block)],
                            help="take the step before rolling_buffer, or on a loop around all "
                            "that uses the buffer")  # fmt: skip
+
+
+def with_own_buffers(state: State, loop: ir.For, step: Step) -> Step:
+    """The step, which has made several loops of one, if parallel loops inside, of which there are
+    several now, still may run so: a buffer that only one of them used was each iteration's own, one
+    that several use is shared."""
+    if any(inner.kind is ir.ForKind.PARALLEL for inner in ir.loops(loop.body)):
+        after, before = state.following(step.func), set(ir.loops(state.func.body))
+        for inner in ir.loops(step.func.body):
+            if inner.kind is ir.ForKind.PARALLEL and inner not in before:
+                require_parallel(after, inner)
+    return step
 
 
 def require_parallel(state: State, loop: ir.For) -> None:

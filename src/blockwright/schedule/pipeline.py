@@ -12,6 +12,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import fresh_name
+from blockwright.schedule.checks import with_own_buffers
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.loops import guarded, moved
@@ -41,7 +42,7 @@ def pipelined(state: State, plan: Plan) -> Step:
     edit.free(scope, *replaced)
     edit.replace(plan.loop, nest)
     edit.refresh_signatures()
-    return edit.finish()
+    return with_own_buffers(state, plan.loop, edit.finish())
 
 
 class _Emit:

@@ -19,6 +19,7 @@ from blockwright.schedule.buffers import (
     whole_box,
     writers,
 )
+from blockwright.schedule.checks import earlier_writers
 from blockwright.schedule.copies import accessed_box, anchor, concurrent, copied_nest
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
@@ -126,7 +127,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         order = state.tree.order
         makers = [(b, region_of(b.writes, buffer)) for b in writers(state, scope, buffer)
                   if order[b] < order[block]]  # fmt: skip
-        if not makers and (home(state, buffer) is scope or buffer in state.func.outputs):
+        if not _has_values(state, block, buffer):
             state.fail(f"nothing writes {buffer.name} before block {block.name} reads it",
                        code="BW322", guilty=[state.realize(block)],
                        help=f"let a block before it write the values of {buffer.name} that "
@@ -167,3 +168,15 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         nest, _ = copied_nest(state, scope, at, made, whole, box, own, [], copied)
         edit.insert_after(at, nest)
         return made
+
+
+def _has_values(state: State, block: ir.Block, buffer: ir.Buffer) -> bool:
+    """Whether the caller, a block before, or the initial value of one around gave values to a
+    buffer that a block goes on from."""
+    if home(state, buffer) is None and buffer not in state.func.outputs:
+        return True
+    around = (b for b in state.tree.ancestors(block) if isinstance(b, ir.Block))
+    begun = (b for b in around if b.init is not None)
+    return any(r.buffer is buffer for b in begun for r in b.writes) or bool(
+        earlier_writers(state, block, buffer)[1]
+    )

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.schedule.checks import require_parallel, require_plain_loop
+from blockwright.schedule.checks import require_plain_loop, with_own_buffers
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import LoopRV
@@ -104,8 +104,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         if late:  # an update reads what a reduction only writes
             edit.refresh_signatures()
         step = edit.finish(*fresh)
-        _require_own_buffers(state, loop, step.func)
-        return step
+        return with_own_buffers(state, loop, step)
 
     def _pieces(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Range]:
         dtype = loop.loop_var.type
@@ -140,17 +139,6 @@ class LoopPartition(Primitive, frozen=True, eq=False):
             pieces.append(ir.Range(analyzer.simplify(start), extent))
             start = start + extent
         return pieces
-
-
-def _require_own_buffers(state: State, loop: ir.For, func: ir.PrimFunc) -> None:
-    """Parallel loops inside, of which there are several now, still may run so: a buffer that only
-    one of them used was each iteration's own, one that several use is shared."""
-    if all(inner.kind is not ir.ForKind.PARALLEL for inner in ir.loops(loop.body)):
-        return
-    after, before = state.following(func), set(ir.loops(state.func.body))
-    for inner in ir.loops(func.body):
-        if inner.kind is ir.ForKind.PARALLEL and inner not in before:
-            require_parallel(after, inner)
 
 
 def _named(stmt: ir.Stmt, suffix: str) -> ir.Stmt:
