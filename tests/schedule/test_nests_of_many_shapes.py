@@ -343,3 +343,26 @@ def main(a: T.handle):
     sch.transform_layout(outer, ["write", 0], lambda i, j: (i * n + j,), pad_value=1.5)
     sch.split(sch.get_loops(sch.get_block("row"))[0], [None, 4])
     assert_same_meaning(func, sch.func, exact=True)
+
+
+def test_no_copy_is_made_before_the_block_that_fills_it() -> None:
+    """No element of the row is below the diagonal: its reader may stand before its writer."""
+    text = """
+@T.prim_func
+def main(A: T.Buffer((1, 1), "float32"), B: T.Buffer((1, 1), "float32")):
+    R = T.alloc_buffer((1, 1), "float32")
+    for i, j in T.grid(1, 1):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = T.if_then_else(vj < vi, R[vi, vj], 0.0)
+    for i in range(1):
+        with T.block("R"):
+            vi = T.axis.spatial(1, i)
+            for j in range(vi):
+                R[vi, j] = A[vi, j]
+"""
+    sch = bw.Schedule(parsed(text), verify="full")
+    block = sch.get_block("B")
+    with pytest.raises(bw.ScheduleError, match="what stands before it does not") as caught:
+        sch.read_at(sch.get_loops(block)[0], block, "R", "global")
+    assert caught.value.code == "BW323"

@@ -84,12 +84,13 @@ def written_before(
     state: State, scope: ir.Block, buffer: ir.Buffer
 ) -> tuple[list[tuple[ir.Block, ir.BufferRegion]], bool]:
     """The blocks, with regions, that fill a buffer before a scope inside of another one runs; and
-    whether they fill all that the scope states that it may read. A parameter holds values."""
+    whether they fill all that the scope states that it may read. A parameter holds values, and so
+    does what the scope, which does not state to read it, begins itself."""
     owner, around = home(state, buffer), scope
     while owner is not None and around is not owner:
         region = next((r for r in around.reads if r.buffer is buffer), None)
         if region is None:
-            break
+            return [], True
         outer = state.scope(around)
         flow = state.data_flow(outer)
         makers = flow.writers_before(around, region)
@@ -97,7 +98,7 @@ def written_before(
             found = [(m, region_of(m.writes, buffer)) for m in makers]
             return found, flow.covers(makers, around, region)
         around = outer
-    return [], True
+    return [], owner is None and buffer not in state.func.outputs
 
 
 def fail_unwritten(
@@ -107,7 +108,7 @@ def fail_unwritten(
     """Refuse a copy of elements that blocks, or those before the scope, may not have written."""
     makers = makers or written_before(state, scope, buffer)[0]
     names = " and ".join(f"block {maker.name}" for maker, _ in makers)
-    state.fail(f"{names} does not write every element of {buffer.name} that the copy "
+    state.fail(f"{names or 'what stands before it'} does not write every element of {buffer.name} that the copy "
                "would read", code="BW323",
                guilty=[state.tree.realize(maker) for maker, _ in makers],
                help="copy before the buffer is padded, or at another place")  # fmt: skip
