@@ -108,8 +108,8 @@ def fail_unwritten(
     """Refuse a copy of elements that blocks, or those before the scope, may not have written."""
     makers = makers or written_before(state, scope, buffer)[0]
     names = " and ".join(f"block {maker.name}" for maker, _ in makers)
-    state.fail(f"{names or 'what stands before it'} does not write every element of {buffer.name} that the copy "
-               "would read", code="BW323",
+    state.fail(f"{names or 'what stands before it'} does not write every element of {buffer.name} "
+               "that the copy would read", code="BW323",
                guilty=[state.tree.realize(maker) for maker, _ in makers],
                help="copy before the buffer is padded, or at another place")  # fmt: skip
 
