@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import blockwright as bw
+import blockwright.testing.moves  # noqa: F401  (declares the intrinsics random_*)
 from blockwright import ir
 from blockwright.schedule import Schedule
 from blockwright.testing.check import assert_same_meaning
@@ -116,6 +117,117 @@ for i in range(32):
                 vj = T.axis.spatial(32, j)
                 B[vi, vj] = A[vi, vj]
 """
+EMPTY = """
+for i, j in T.grid(0, 32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        vj = T.axis.spatial(32, j)
+        B[vi, vj] = A[vi, vj]
+"""
+OUTSIDE = """
+C = T.alloc_buffer((32, 32), "float32")
+for i in range(32):
+    with T.block("rows"):
+        vi = T.axis.spatial(32, i)
+        for j in range(32):
+            with T.block("C"):
+                vj = T.axis.spatial(32, j)
+                C[vi, vj] = A[vi, vj]
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi, vj]
+"""
+LEFT = """
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = A[vi, 0]
+    if i > 3:
+        break
+for k in range(32):
+    with T.block("D"):
+        vk = T.axis.spatial(32, k)
+        B[vk, 1] = A[vk, 1]
+"""
+STAGED = """
+C = T.alloc_buffer((32,), "float32")
+for i in range(32):
+    with T.block("C"):
+        vi = T.axis.spatial(32, i)
+        C[vi] = A[vi, 0]
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = C[vi]
+"""
+READ_BETWEEN = """
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = A[vi, 0]
+    if B[i, 0] > 0.0:
+        with T.block("D"):
+            vi = T.axis.spatial(32, i)
+            B[vi, 1] = 1.0
+"""
+UPDATE = """
+C = T.alloc_buffer((32,), "float32")
+D = T.alloc_buffer((32,), "float16", scope="local")
+for i, k in T.grid(32, 32):
+    with T.block("C"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        C[vi] = C[vi] * 0.5 + A[vi, vk]
+for i, k in T.grid(32, 32):
+    with T.block("D"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        D[vi] = T.max(D[vi], T.cast(A[vi, vk], "float16"))
+"""
+STEPS = """
+C = T.alloc_buffer((32, 32), "float32")
+for i in range(32):
+    for j in range(i + 1):
+        with T.block("C"):
+            vi = T.axis.spatial(32, i)
+            vj = T.axis.spatial(32, j)
+            C[vi, vj] = A[vi, vj]
+        with T.block("B"):
+            vi = T.axis.spatial(32, i)
+            vj = T.axis.spatial(32, j)
+            B[vi, vj] = C[vi, vj]
+"""
+JOINED = """
+C = T.alloc_buffer((32, 32), "float32")
+for i in range(32):
+    for j in range(32):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj]
+    for j in range(32):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi, vj]
+"""
+TWICE = """
+for i in range(32):
+    with T.block("outer"):
+        vi = T.axis.spatial(32, i)
+        for u, j in T.grid(2, 32):
+            with T.block("B"):
+                vj = T.axis.spatial(32, j)
+                B[vi, vj] = A[vi, vj]
+"""
+WHOLE_SUM = """
+for i in range(32):
+    with T.block("outer"):
+        vi = T.axis.spatial(32, i)
+        for k in range(32):
+            with T.block("B"):
+                vk = T.axis.reduce(32, k)
+                with T.init():
+                    B[0, vi] = 0.0
+                B[0, vi] = B[0, vi] + A[vi, vk] * A[0, vk]
+"""
+COPY_32 = "random_copy_32_float32"
 STRANGER = ir.Var("z", ir.dtype_of("int64"))
 
 
@@ -222,6 +334,44 @@ CASES: dict[str, Case] = {
     "sample_perfect_tile: decision": (
         COPY, lambda s: s.sample_perfect_tile(loop(s, "B", 0), 2, 16, [5, 5]), "BW318",
         "breaks a rule"),
+    "sample_perfect_tile: no iterations": (
+        EMPTY, lambda s: s.sample_perfect_tile(loop(s, "B", 0), 2), "BW318", "does not run"),
+    "store_at: a layout of its own": (
+        CHAIN, lambda s: (s.set_axis_separator(block(s, "C"), ("write", 0), [1]),
+                          s.store_at(block(s, "C"), loop(s, "C", 0))), "BW328",
+        "layout of its own"),
+    "store_at: used around": (
+        OUTSIDE, lambda s: s.store_at(block(s, "C"), loop(s, "C", 0)), "BW322",
+        "used outside of block rows"),
+    "horizontal_fuse: left early": (
+        LEFT, lambda s: s.horizontal_fuse(loop(s, "B", 0), loop(s, "D", 0)), "BW3..", "break"),
+    "software_pipeline: no such region": (
+        STAGED, lambda s: (s.annotate(block(s, "C"), "double_buffer_scope", 3),
+                           s.software_pipeline(loop(s, "B", 0), [0, 1])), "BW304",
+        "not the position of one of its 1 write regions"),
+    "software_pipeline: an output is no version": (
+        STAGED, lambda s: (s.annotate(block(s, "B"), "double_buffer_scope", 0),
+                           s.software_pipeline(loop(s, "B", 0), [0, 1])), "BW371",
+        "cannot be double buffered"),
+    "software_pipeline: read between blocks": (
+        READ_BETWEEN, lambda s: s.software_pipeline(loop(s, "B", 0), [0, 1]), "BW313",
+        "read outside blocks"),
+    "atomic_update: scaled": (
+        UPDATE, lambda s: s.atomic_update(block(s, "C")), "BW338", "update"),
+    "atomic_update: halves": (
+        UPDATE, lambda s: s.atomic_update(block(s, "D")), "BW338", "float16"),
+    "store_at: a row as long as its number": (
+        STEPS, lambda s: s.store_at(block(s, "C"), loop(s, "C", 1)), "BW350",
+        "depends on another loop"),
+    "tensorize: two blocks": (
+        JOINED, lambda s: s.tensorize(s.blockize([block(s, "C"), block(s, "B")]), COPY_32),
+        "BW327", "not loops around one block"),
+    "tensorize: the same again": (
+        TWICE, lambda s: s.tensorize(block(s, "outer"), COPY_32), "BW327",
+        "do not run each of its instances once"),
+    "tensorize: from the start": (
+        WHOLE_SUM, lambda s: s.tensorize(block(s, "outer"), "random_dot_32_float32"), "BW327",
+        "sets an initial value"),
 }  # fmt: skip
 NO_NODES = {"fuse: nothing", "reorder: nothing", "sample_perfect_tile: parts"} | {
     name for name in CASES if name.endswith(": scope")
@@ -244,6 +394,13 @@ def main(a: T.handle, b: T.handle, k: T.{dtype}):
             vi = T.axis.spatial(n, i)
             B[vi] = A[vi] * 2.0
 """
+
+
+def test_a_symbolic_piece_is_positive() -> None:
+    sch = Schedule(bw.from_source(SYMBOLIC.format(dtype="int32")))
+    with pytest.raises(bw.ScheduleError, match="not provably positive") as caught:
+        sch.loop_partition(sch.get_loops("B")[0], [sch.symbol("k"), None])
+    assert caught.value.code == "BW318"
 
 
 @pytest.mark.parametrize(

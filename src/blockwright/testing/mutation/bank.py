@@ -100,13 +100,13 @@ class Bank:
             setattr(core, "applied", number)  # noqa: B010
 
     def play(self, seeds: Sequence[int], length: int) -> None:
-        """Uses by random players."""
+        """Uses by random players; every second program has stages of the unusual kinds too."""
         with self.recording("players"):
             for seed in seeds:
                 names = sorted(MOVES)
                 often = [names[seed % len(names)]]
-                player = Player(random_program(seed), MOVES, seed, often,
-                                schedule=Schedule(random_program(seed)))  # fmt: skip
+                program = random_program(seed, unusual=seed % 2 == 1)
+                player = Player(program, MOVES, seed, often, schedule=Schedule(program))
                 with contextlib.suppress(Exception):  # faults of steps are the fuzzer's business
                     player.play(length)
 
