@@ -227,6 +227,49 @@ for i in range(32):
                     B[0, vi] = 0.0
                 B[0, vi] = B[0, vi] + A[vi, vk] * A[0, vk]
 """
+BEFORE = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = T.if_then_else(A[vi, vj] > 1e30, C[vi, vj], 0.0)
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj]
+"""
+UNREAD = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj]
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = A[vi, vj]
+"""
+BESIDE = """
+for i in range(16):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = A[vi, 0]
+for i in range(2):
+    with T.block("D0"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 1] = A[vi, 1]
+    for j in range(16):
+        with T.block("D"):
+            vi = T.axis.spatial(32, i)
+            vj = T.axis.spatial(32, j + 2)
+            B[vi, vj] = A[vi, vj]
+"""
+ROWS_OVER = """
+for i, k in T.grid(32, 32):
+    with T.block("B"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        B[vi, vk] = A[vi, vk]
+"""
 COPY_32 = "random_copy_32_float32"
 STRANGER = ir.Var("z", ir.dtype_of("int64"))
 
@@ -372,6 +415,23 @@ CASES: dict[str, Case] = {
     "tensorize: from the start": (
         WHOLE_SUM, lambda s: s.tensorize(block(s, "outer"), "random_dot_32_float32"), "BW327",
         "sets an initial value"),
+    "compute_inline: a tile read as a whole": (
+        JOINED, lambda s: (s.tensorize(loop(s, "B", 1), COPY_32), s.compute_inline("C")), "BW359",
+        "as a whole, not element by element"),
+    "compute_inline: read before": (
+        BEFORE, lambda s: s.compute_inline(block(s, "C")), "BW316", "before block C writes"),
+    "compute_at: read by nobody": (
+        UNREAD, lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0)), "BW322",
+        "nothing reads what block C writes"),
+    "rolling_buffer: read by nobody": (
+        UNREAD, lambda s: s.rolling_buffer(block(s, "C"), 0), "BW322",
+        "nothing reads what block C writes"),
+    "merge: beside a block": (
+        BESIDE, lambda s: s.merge(loop(s, "B", 0), loop(s, "D", 1)), "BW310",
+        "holds other statements too"),
+    "reindex: by a reduction": (
+        ROWS_OVER, lambda s: s.reindex(block(s, "B"), ("write", 0)), "BW325",
+        "use a reduction iterator"),
 }  # fmt: skip
 NO_NODES = {"fuse: nothing", "reorder: nothing", "sample_perfect_tile: parts"} | {
     name for name in CASES if name.endswith(": scope")
