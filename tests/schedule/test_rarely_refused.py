@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import blockwright as bw
-import blockwright.testing.moves  # noqa: F401  (declares the intrinsics random_*)
+import blockwright.testing.moves
 from blockwright import ir
 from blockwright.schedule import Schedule
 from blockwright.testing.check import assert_same_meaning
