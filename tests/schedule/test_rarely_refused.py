@@ -270,6 +270,33 @@ for i, k in T.grid(32, 32):
         vi, vk = T.axis.remap("SR", [i, k])
         B[vi, vk] = A[vi, vk]
 """
+SUMS = """
+C = T.alloc_buffer((32,), "float32")
+for i, k in T.grid(32, 32):
+    with T.block("C"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            C[vi] = {start}
+        C[vi] = C[vi] + A[vi, vk]
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        T.where({where})
+        B[vi, 0] = {value} * 2.0
+"""
+LATE_SUM = """
+C = T.alloc_buffer((32,), "float32")
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = T.if_then_else(A[vi, 0] > 1e30, C[vi], 0.0)
+for i, k in T.grid(32, 32):
+    with T.block("C"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            C[vi] = 0.0
+        C[vi] = C[vi] + A[vi, vk]
+"""
 COPY_32 = "random_copy_32_float32"
 STRANGER = ir.Var("z", ir.dtype_of("int64"))
 
@@ -432,6 +459,21 @@ CASES: dict[str, Case] = {
     "reindex: by a reduction": (
         ROWS_OVER, lambda s: s.reindex(block(s, "B"), ("write", 0)), "BW325",
         "use a reduction iterator"),
+    "fuse_reduction_epilogue: of something else": (
+        SUMS.format(start="0.0", where="True", value="A[vi, 0]"),
+        lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW337",
+        "does not read C"),
+    "fuse_reduction_epilogue: from one": (
+        SUMS.format(start="1.0", where="True", value="C[vi]"),
+        lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW337",
+        "does not start from the neutral value"),
+    "fuse_reduction_epilogue: of some rows": (
+        SUMS.format(start="0.0", where="i % 2 == 0", value="C[vi]"),
+        lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW3..",
+        "predicate"),
+    "fuse_reduction_epilogue: too early": (
+        LATE_SUM, lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW337",
+        "comes before block C"),
 }  # fmt: skip
 NO_NODES = {"fuse: nothing", "reorder: nothing", "sample_perfect_tile: parts"} | {
     name for name in CASES if name.endswith(": scope")
