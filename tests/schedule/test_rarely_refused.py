@@ -297,6 +297,33 @@ for i, k in T.grid(32, 32):
             C[vi] = 0.0
         C[vi] = C[vi] + A[vi, vk]
 """
+PADDED = """
+for i in range(32):
+    for j in range(i + 1):
+        with T.block("B"):
+            vi = T.axis.spatial(32, i)
+            vj = T.axis.spatial(32, j)
+            B[vi, vj] = T.if_then_else(vj >= 1, A[vi, vj - 1], 0.0)
+"""
+PADDED_LATE = """
+for i in range(32):
+    if i > 3:
+        for j in range(32):
+            with T.block("B"):
+                vi = T.axis.spatial(32, i)
+                vj = T.axis.spatial(32, j)
+                B[vi, vj] = T.if_then_else(vj >= 1, A[vi, vj - 1], 0.0)
+"""
+HALF = """
+for i in range(16):
+    with T.block("first"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = A[vi, 0]
+for i in range(32):
+    with T.block("then"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = B[vi, 0] + A[vi, 1]
+"""
 COPY_32 = "random_copy_32_float32"
 STRANGER = ir.Var("z", ir.dtype_of("int64"))
 
@@ -474,6 +501,30 @@ CASES: dict[str, Case] = {
     "fuse_reduction_epilogue: too early": (
         LATE_SUM, lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW337",
         "comes before block C"),
+    "decompose_padding: rows of different lengths": (
+        PADDED,
+        lambda s: s.decompose_padding(block(s, "B"), loop(s, "B", 0)), "BW350",
+        "depends on another loop"),
+    "decompose_padding: under a condition": (
+        PADDED_LATE,
+        lambda s: s.decompose_padding(block(s, "B"), loop(s, "B", 0)), "BW351",
+        "decides what runs"),
+    "store_at: a tile read as a whole": (
+        JOINED, lambda s: (s.tensorize(loop(s, "B", 1), COPY_32),
+                           s.store_at(block(s, "C"), loop(s, "C", 0))), "BW359",
+        "used through a view"),
+    "merge_reduction: a tile": (
+        SUMS.format(start="0.0", where="True", value="C[vi]"),
+        lambda s: (s.decompose_reduction(block(s, "C"), loop(s, "C", 0)),
+                   s.blockize(loop(s, "C", 1)),
+                   s.merge_reduction(block(s, "C_init"), block(s, "C_o"))), "BW336", "update"),
+    "cache_write: a part of what is changed": (
+        HALF, lambda s: s.cache_write(block(s, "first"), 0, "global"), "BW323",
+        "has not written"),
+    "transform_layout: skewed": (
+        CHAIN, lambda s: s.transform_layout(block(s, "C"), ("write", 0),
+                                            lambda i, j: (i + j, j), pad_value=0.0), "BW324",
+        "not one to one"),
 }  # fmt: skip
 NO_NODES = {"fuse: nothing", "reorder: nothing", "sample_perfect_tile: parts"} | {
     name for name in CASES if name.endswith(": scope")
