@@ -33,12 +33,17 @@ def times_run(loop: ir.For, analyzer: Analyzer) -> ir.Expr:
 def factors(loops: Sequence[ir.For], analyzer: Analyzer) -> list[ir.Expr]:
     """Extents of loops whose product is positive where the loops run. Of two loops of -2 iterations
     none runs; one such extent makes the product negative, which is as good."""
-    doubtful = [f for f in loops if not _counts(f, analyzer)]
-    return [times_run(f, analyzer) if f in doubtful[1:] else f.extent for f in loops]
+    doubtful = [f for f in loops[1:] if not _counts(f, analyzer)]
+    if doubtful and _counts(loops[0], analyzer):
+        del doubtful[0]
+    return [times_run(f, analyzer) if f in doubtful else f.extent for f in loops]
 
 
 def _counts(loop: ir.For, analyzer: Analyzer) -> bool:
     """Whether the extent is a number of iterations, not less than none."""
+    count = ir.const_int(loop.extent)
+    if count is not None:
+        return count >= 0
     return analyzer.prove(ir.GE(loop.extent, ir.const(0, loop.extent.dtype)))
 
 

@@ -9,7 +9,7 @@ is then independent of the other one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from blockwright import ir
 from blockwright.analysis.bindings import independent, joined_iterators
@@ -32,7 +32,8 @@ def with_own_loops(state: State, step: Step) -> Step:
     after = state.following(step.func)
     before = {state.tree.realize(block) for block in state.tree.blocks}
     made = [r for b in after.tree.blocks if (r := after.tree.realize(b)) not in before]
-    suspects = {r.block for r in made if _share(after, r)}
+    old = state.tree.loops.keys()
+    suspects = {r.block for r in made if _share(after, r, old)}
     joined = list(_joined(after, suspects)) if suspects else []
     if not joined or any(_joined(state, set(state.tree.blocks))):
         return step
@@ -45,9 +46,10 @@ def with_own_loops(state: State, step: Step) -> Step:
     return Step(done.func, forward, results, step.decision)
 
 
-def _share(state: State, realize: ir.BlockRealize) -> bool:
-    """Whether two iterators depend on one loop."""
-    loops = {f.loop_var for f in state.tree.loops_above(realize)}
+def _share(state: State, realize: ir.BlockRealize, old: Collection[ir.Var]) -> bool:
+    """Whether two iterators depend on one loop that was there before: of loops that a step makes
+    (`fuse`), iterators take parts that are independent."""
+    loops = {v for f in state.tree.loops_above(realize) if (v := f.loop_var) in old}
     seen: set[ir.Var] = set()
     for value in realize.iter_values:
         used = loops & set(ir.free_vars(value))
