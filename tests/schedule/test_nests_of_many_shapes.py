@@ -299,8 +299,9 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4, 8), "float32"),
 """
     sch = bw.Schedule(parsed(text), verify="full")
     loop = sch.get_loops(sch.get_block("C"))[0]
-    with pytest.raises(bw.ScheduleError, match="S"):
+    with pytest.raises(bw.ScheduleError, match="block S writes S too") as caught:
         sch.software_pipeline(loop, [0, 1])
+    assert caught.value.code == "BW314"
 
 
 def test_nothing_is_copied_in_before_there_is_something_also_from_a_block_inside() -> None:

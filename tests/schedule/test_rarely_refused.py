@@ -238,17 +238,6 @@ for i, j in T.grid(32, 32):
         vi, vj = T.axis.remap("SS", [i, j])
         C[vi, vj] = A[vi, vj]
 """
-UNREAD = """
-C = T.alloc_buffer((32, 32), "float32")
-for i, j in T.grid(32, 32):
-    with T.block("C"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        C[vi, vj] = A[vi, vj]
-for i, j in T.grid(32, 32):
-    with T.block("B"):
-        vi, vj = T.axis.remap("SS", [i, j])
-        B[vi, vj] = A[vi, vj]
-"""
 BESIDE = """
 for i in range(16):
     with T.block("B"):
@@ -441,7 +430,8 @@ CASES: dict[str, Case] = {
         OUTSIDE, lambda s: s.store_at(block(s, "C"), loop(s, "C", 0)), "BW322",
         "used outside of block rows"),
     "horizontal_fuse: left early": (
-        LEFT, lambda s: s.horizontal_fuse(loop(s, "B", 0), loop(s, "D", 0)), "BW3..", "break"),
+        LEFT, lambda s: s.horizontal_fuse(loop(s, "B", 0), loop(s, "D", 0)), "BW312",
+        "left or continued early"),
     "software_pipeline: no such region": (
         STAGED, lambda s: (s.annotate(block(s, "C"), "double_buffer_scope", 3),
                            s.software_pipeline(loop(s, "B", 0), [0, 1])), "BW304",
@@ -475,10 +465,10 @@ CASES: dict[str, Case] = {
     "compute_inline: read before": (
         BEFORE, lambda s: s.compute_inline(block(s, "C")), "BW316", "before block C writes"),
     "compute_at: read by nobody": (
-        UNREAD, lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0)), "BW322",
+        PAIR, lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0)), "BW322",
         "nothing reads what block C writes"),
     "rolling_buffer: read by nobody": (
-        UNREAD, lambda s: s.rolling_buffer(block(s, "C"), 0), "BW322",
+        PAIR, lambda s: s.rolling_buffer(block(s, "C"), 0), "BW322",
         "nothing reads what block C writes"),
     "merge: beside a block": (
         BESIDE, lambda s: s.merge(loop(s, "B", 0), loop(s, "D", 1)), "BW310",
@@ -496,8 +486,8 @@ CASES: dict[str, Case] = {
         "does not start from the neutral value"),
     "fuse_reduction_epilogue: of some rows": (
         SUMS.format(start="0.0", where="i % 2 == 0", value="C[vi]"),
-        lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW3..",
-        "predicate"),
+        lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW356",
+        "predicate beyond the domains"),
     "fuse_reduction_epilogue: too early": (
         LATE_SUM, lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW337",
         "comes before block C"),

@@ -1,8 +1,9 @@
-"""Steps given a drawn place that is no loop: left where it is, or inlined."""
+"""How a step is applied: also at a drawn place that is no loop (left where it is, or inlined), and
+with iterators that stay independent."""
 
 from __future__ import annotations
 
-from blockwright.schedule.own_loops import with_own_loops
+from blockwright.schedule.independence import with_independent_iterators
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.record import Primitive
@@ -17,4 +18,4 @@ def applied(record: Primitive, state: State) -> Step:
             return Step(state.func)
         if place is Place.INLINE:
             return ComputeInline(record.block).apply(state)
-    return with_own_loops(state, record.apply(state))
+    return with_independent_iterators(state, record.apply(state))

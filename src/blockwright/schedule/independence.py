@@ -21,7 +21,7 @@ from blockwright.schedule.state import State, Step
 Group = list[tuple[ir.IterVar, ir.Expr]]
 
 
-def with_own_loops(state: State, step: Step) -> Step:
+def with_independent_iterators(state: State, step: Step) -> Step:
     """The step, with a loop of one iteration around blocks whose iterators it has joined.
 
     A program that has such blocks already is left as it is: that may be a mistake, which a build
