@@ -54,7 +54,6 @@ def bank() -> Bank:
         (loop,) = sch.get_loops("B")
         with pytest.raises(Exception, match="BW318"):
             sch.split(loop, [2, 4])
-    bank.cover()
     return bank
 
 
@@ -82,19 +81,37 @@ def test_a_precondition_left_out_is_caught(bank: Bank) -> None:
 
 def test_a_range_that_is_one_off_is_caught(bank: Bank) -> None:
     mutant = one("range", "extent of ir.Range(ir.const(0, dtype), extents[k]) -1")
-    catch = examine(mutant, bank.uses_of(SPLIT, mutant.function))
+    catch = examine(mutant, bank.uses_at(SPLIT, mutant.line))
     assert catch.caught
+
+
+def test_uses_are_known_by_the_lines_that_they_run_through(bank: Bank) -> None:
+    """A fault on a line that no use runs through is not reached, whatever else runs."""
+    path = str(importlib.import_module(SPLIT).__file__)
+    run = {line for file, line in bank.accepted.uses if file == path}
+    assert one("range", "extent of ir.Range(ir.const(0, dtype), extents[k]) -1").line in run
+    refusals = {m.line for m in mutants(SPLIT) if "state.fail" in m.key or "BW318" in m.key}
+    assert refusals
+    assert not refusals & run
+
+
+def test_a_use_that_does_not_repeat_blames_no_fault(bank: Bank) -> None:
+    mutant = one("range", "extent of ir.Range(ir.const(0, dtype), extents[k]) -1")
+    use, *_ = bank.uses_at(SPLIT, mutant.line)
+    assert use.repeats()
+    other = msgspec.structs.replace(use, after=use.func)
+    assert examine(mutant, [other]) == Catch()
 
 
 def test_the_tests_of_a_place_are_known(bank: Bank) -> None:
     """Those that took a step of the primitive, or were refused there: here the test that came
     first, with the bank."""
     mutant = one("range", "extent of ir.Range(ir.const(0, dtype), extents[k]) -1")
-    (name,) = bank.tests_of(bank.uses_of(SPLIT, mutant.function))
+    (name,) = bank.tests_at(SPLIT, mutant.line, refused=False)
     assert name.startswith("tests/testing/test_mutation.py::")
     refused = [m.line for m in mutants(SPLIT) if m.kind == "precondition"]
-    assert [name] in [bank.tests_refused_at(SPLIT, line) for line in refused]
-    assert bank.tests_refused_at(SPLIT, 1) == []
+    assert [name] in [bank.tests_at(SPLIT, line, refused=True) for line in refused]
+    assert bank.tests_at(SPLIT, 1, refused=True) == []
 
 
 def test_tests_of_few_steps_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +122,8 @@ def test_tests_of_few_steps_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
             sch = schedule()
             for _ in range(steps):
                 sch.split(sch.get_loops("B")[0], [None, 5])
-    bank.cover()
-    uses = bank.uses_of(SPLIT, "Split.apply")
-    assert bank.tests_of(uses) == ["short", "middle", "long"]
+    line = one("range", "extent of ir.Range(ir.const(0, dtype), extents[k]) -1").line
+    assert bank.tests_at(SPLIT, line, refused=False) == ["short", "middle", "long"]
 
 
 def test_every_fault_has_a_name_and_fits_its_function() -> None:
@@ -123,18 +139,26 @@ def test_every_fault_has_a_name_and_fits_its_function() -> None:
     assert all(reason.strip() for reason in argued.values())
 
 
-def test_survivors_must_be_argued_and_arguments_must_survive() -> None:
+def test_what_no_net_holds_must_be_argued_and_nothing_else() -> None:
     alive = Result("a", SPLIT, "range", Catch(tried=2, proved=2))
+    idle = Result("d", SPLIT, "range", Catch(tried=2, unchanged=2))
+    unreached = Result("e", SPLIT, "precondition", Catch())
     held = Result("b", SPLIT, "range", Catch(tried=2, refuted=1, differs=1))
     wrong = Result("c", SPLIT, "range", Catch(tried=1, differs=1, proved=1, missed=1))
     assert problems([alive, held], {"a": "harmless"}, whole=True) == []
     assert problems([alive, held], {}, whole=True) == ["survives, and is not argued: a"]
-    assert problems([held], {"a": "gone"}, whole=True) == ["argued, and does not survive: a"]
+    assert problems([idle, unreached], {}, whole=True) == [
+        "no effect, and is not argued: d", "not reached, and is not argued: e"]  # fmt: skip
+    assert problems([held], {"a": "gone"}, whole=True) == ["argued, and caught: a"]
     assert problems([held], {"a": "gone"}, whole=False) == []
     assert "proved, and differs" in problems([wrong], {}, whole=True)[0]
     text = page([alive, held], {"a": "harmless"}, ["tests"], 3)
     assert "**harmless**" in text
     assert "| range | 2 | 0 | 1 | 1 | 1 | 0 | 1 | 0 | 0 |" in text
+    assert "## Not reached\n\nNone." in text
+    text = page([idle, unreached], {"d": "cut again"}, ["tests"], 3)
+    assert "## No effect\n\n**cut again**\n\n- `d`" in text
+    assert "## Not reached\n\n**Not argued yet.**\n\n- `e`" in text
     assert "proved: 0.\n" in text
     assert "proved: 1.\n\n- `c`" in page([wrong], {}, ["tests"], 3)
 
@@ -160,6 +184,7 @@ def test_what_is_settled_is_kept(tmp_path: Path) -> None:
     caught = Result(names[0], SPLIT, "range", Catch(tried=7, refuted=3))
     survived = Result(names[1], SPLIT, "range", Catch(tried=7, proved=3))
     assert (caught.settled, survived.settled) == (True, False)
+    assert not Result("x", SPLIT, "range", Catch(tried=3, unchanged=3)).settled
     assert not Result("x", SPLIT, "range", Catch()).settled
     assert not Result("x", SPLIT, "range", Catch(tried=2, missed=1, differs=1)).settled
     file.write_bytes(msgspec.json.encode([caught, survived]))

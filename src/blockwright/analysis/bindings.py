@@ -92,7 +92,7 @@ class _Nest:
         self.values = [ir.substitute(v, same) for v in self.realize.iter_values]
         self.predicate = ir.substitute(self.realize.predicate, same)
         self.loops = [f for f in tree.loops_above(self.block) if f.loop_var not in same]
-        self.domains = {f.loop_var: ir.Range(f.min, f.extent) for f in self.loops}
+        self.domains = {f.loop_var: f.dom for f in self.loops}
 
     def problems(self) -> Iterator[Problem]:
         if self.plain():
@@ -140,7 +140,7 @@ class _Nest:
     ) -> Iterator[Problem]:
         inside = analyzer.copy()
         for loop in self.loops:
-            inside.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+            inside.bind(loop.loop_var, loop.dom)
         for condition in conjuncts(self.predicate):
             inside.learn(condition)
         for it, value in judged:
@@ -304,7 +304,7 @@ class _Nest:
             return False  # not every element has its first term there
         known = analyzer.copy()
         for loop in self.loops:
-            known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+            known.bind(loop.loop_var, loop.dom)
         first = (ir.cast_to(ir.substitute(v, starts), low.dtype) for low, v in terms)
         return all(
             known.prove_equal(x, low) for x, (low, _) in zip(first, terms, strict=True)

@@ -213,7 +213,7 @@ class _Read:
         last = max((k for k, s in enumerate(self.visit.around) if isinstance(s, ir.Block)),
                    default=0)  # fmt: skip
         loops = [s for s in self.visit.around[last:] if isinstance(s, ir.For)]
-        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+        domains = {f.loop_var: f.dom for f in loops}
         pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
         terms = [v for it, v in pairs if it.iter_type is not ir.IterType.SPATIAL]
         if not own or not is_bijective([v for _, v in pairs], domains, None, self.analyzer):

@@ -89,7 +89,7 @@ def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
     analyzer = symbol_facts(tree.func)
     for node in reversed(list(tree.ancestors(at))):
         if isinstance(node, ir.For):
-            analyzer.bind(node.loop_var, ir.Range(node.min, node.extent))
+            analyzer.bind(node.loop_var, node.dom)
         elif isinstance(node, ir.Block):
             for it in node.iter_vars:
                 analyzer.bind(it.var, it.dom)

@@ -39,7 +39,7 @@ class _Place(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, conditions=(*self.conditions, condition))
 
     def inside(self, loop: ir.For) -> _Place:
-        loops = {**self.loops, loop.loop_var: ir.Range(loop.min, loop.extent)}
+        loops = {**self.loops, loop.loop_var: loop.dom}
         return msgspec.structs.replace(self, loops=loops)
 
 

@@ -130,7 +130,7 @@ def write_apart(
         return False
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
     for loops, known in ((below, analyzer), (above, memo.facts(tree, above[0]))):
-        moving = {f.loop_var: ir.Range(f.min, f.extent) for f in loops
+        moving = {f.loop_var: f.dom for f in loops
                   if any(ir.uses_var(c, f.loop_var) for c in corners)}  # fmt: skip
         for condition in dict.fromkeys((None, predicate)):
             if is_bijective(corners, moving, condition, known):

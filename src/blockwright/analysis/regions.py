@@ -96,7 +96,7 @@ class _Walker:
         self.visit(node.extent)
         around = self.analyzer
         self.analyzer = around.copy()
-        dom = ir.Range(node.min, node.extent)
+        dom = node.dom
         self.analyzer.bind(node.loop_var, dom)
         self.busiest.bind(node.loop_var, dom)
         self.domains[node.loop_var] = dom

@@ -136,7 +136,7 @@ class Scope(Siblings):
                 analyzer.learn(condition)
         known = analyzer.copy()  # each instance of the consumer needs the producers to have run
         for loop in self.tree.loops_above(consumer)[len(deepest) :]:
-            known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+            known.bind(loop.loop_var, loop.dom)
         for condition in conjuncts(self.tree.realize(consumer).predicate):
             if all(known.knows(v) for v in ir.free_vars(condition)):
                 known.learn(condition)
@@ -221,7 +221,7 @@ class Scope(Siblings):
         if not self.writes_all(block, region):
             return False
         realize = self.tree.realize(block)
-        domains = {f.loop_var: ir.Range(f.min, f.extent)
+        domains = {f.loop_var: f.dom
                    for f in self.tree.loops_above(block) if f not in common}  # fmt: skip
         reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)

@@ -254,7 +254,7 @@ class Siblings:
         realize = self.tree.realize(block)
         loops = self.tree.loops_above(block)
         analyzer = self.memo.facts(self.tree, loops[0] if loops else realize)
-        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+        domains = {f.loop_var: f.dom for f in loops}
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
         return detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective")
 
@@ -273,7 +273,7 @@ class Siblings:
         reducing += [c for c in conjuncts(realize.predicate) if ir.uses_var(c, terms)]
         for count in range(len(loops) + 1):
             inner = loops[count:]
-            domains = {f.loop_var: ir.Range(f.min, f.extent) for f in inner}
+            domains = {f.loop_var: f.dom for f in inner}
             analyzer = self.memo.facts(self.tree, inner[0] if inner else realize)
             if is_bijective(realize.iter_values, domains, predicate, analyzer):
                 return count
@@ -295,7 +295,7 @@ class Siblings:
         """
         realize = self.tree.realize(block)
         fixed = set(common)
-        domains = {f.loop_var: ir.Range(f.min, f.extent)
+        domains = {f.loop_var: f.dom
                    for f in self.tree.loops_above(block) if f not in fixed}  # fmt: skip
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
         outer = ir.substitute(region, binding)

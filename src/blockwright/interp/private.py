@@ -33,7 +33,6 @@ from blockwright.ir import (
     IterType,
     LetStmt,
     Node,
-    Range,
     SeqStmt,
     Stmt,
     Var,
@@ -194,7 +193,7 @@ class _Beginning:
         known = Analyzer()
         for loop in self.around:
             if isinstance(loop, For):
-                known.bind(loop.loop_var, Range(loop.min, loop.extent))
+                known.bind(loop.loop_var, loop.dom)
         first: dict[Var, Expr] = {f.loop_var: f.min for f in self.inner}
         last: dict[Var, Expr] = {f.loop_var: sub(add(f.min, f.extent), 1) for f in self.inner}
         readers = [n.predicate for n in walk(self.whole) if isinstance(n, BlockRealize)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from blockwright.ir.buffer import Buffer, BufferRegion, IterVar, MatchBufferRegion
+from blockwright.ir.buffer import Buffer, BufferRegion, IterVar, MatchBufferRegion, Range
 from blockwright.ir.expr import Expr, Var
 from blockwright.ir.node import Node
 
@@ -46,6 +46,11 @@ class For(Stmt, frozen=True, eq=False):
     body: Stmt
     thread: IterVar | None = None
     annotations: dict[str, Any] = {}
+
+    @property
+    def dom(self) -> Range:
+        """The values of `loop_var`, as `IterVar.dom` has them of an iterator."""
+        return Range(self.min, self.extent)
 
 
 class While(Stmt, frozen=True, eq=False):

@@ -69,7 +69,7 @@ def place_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 class _Place(Analysed, Statements):
     def rewrite_For(self, node: For) -> Stmt:
-        with self.inside(node.loop_var, Range(node.min, node.extent)):
+        with self.inside(node.loop_var, node.dom):
             return self.descend(node)
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
@@ -103,7 +103,7 @@ class _Place(Analysed, Statements):
                     return None
                 if mentions(stmt.min, buffer) or mentions(stmt.extent, buffer):
                     return None
-                with self.inside(stmt.loop_var, Range(stmt.min, stmt.extent)):
+                with self.inside(stmt.loop_var, stmt.dom):
                     accesses = find_accesses(stmt.body, buffer)
                     if not private_to(stmt, buffer, accesses, self.analyzer):
                         return None
@@ -145,7 +145,7 @@ class _Compact(Analysed):
         self.target = target
 
     def rewrite_For(self, node: For) -> Stmt:
-        with self.inside(node.loop_var, Range(node.min, node.extent)):
+        with self.inside(node.loop_var, node.dom):
             return self.descend(node)
 
     def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:

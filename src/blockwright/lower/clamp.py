@@ -26,7 +26,6 @@ from blockwright.ir import (
     Expr,
     For,
     PrimFunc,
-    Range,
     Stmt,
     Var,
     build,
@@ -48,7 +47,7 @@ def clamp_masked_reads(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 class _Clamp(Analysed):
     def rewrite_For(self, node: For) -> Stmt:
-        with self.inside(node.loop_var, Range(node.min, node.extent)):
+        with self.inside(node.loop_var, node.dom):
             return self.descend(node)
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:

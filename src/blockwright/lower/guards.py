@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright.arith import Analyzer
-from blockwright.ir import Expr, For, PrimFunc, Range, Stmt, uses_var
+from blockwright.ir import Expr, For, PrimFunc, Stmt, uses_var
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import Analysed, reads_memory
@@ -47,7 +47,7 @@ class _MergeGuards(Analysed):
         return node if isinstance(node, Expr) else super().__call__(node)
 
     def rewrite_For(self, node: For) -> Stmt:
-        with self.inside(node.loop_var, Range(node.min, node.extent)):
+        with self.inside(node.loop_var, node.dom):
             body = self(node.body)
         guard = _guard(body)
         if guard is not None and not uses_var(guard, node.loop_var) and not reads_memory(guard):
@@ -81,7 +81,7 @@ def _implies(stmt: Stmt, guard: Expr, analyzer: Analyzer) -> bool:
         return all(_implies(part, guard, analyzer) for part in stmt.seq)
     if isinstance(stmt, For):
         inner = analyzer.copy()
-        inner.bind(stmt.loop_var, Range(stmt.min, stmt.extent))
+        inner.bind(stmt.loop_var, stmt.dom)
         return _implies(stmt.body, guard, inner)
     if isinstance(stmt, S.IfThenElse) and stmt.else_case is None:
         if stmt.condition is guard:

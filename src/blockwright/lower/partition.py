@@ -80,7 +80,7 @@ class _Partition(Analysed, Statements):
         self.bound: set[Var] = set()  # defined inside the loop at hand
 
     def rewrite_For(self, node: For) -> Stmt:
-        with self.inside(node.loop_var, Range(node.min, node.extent)):
+        with self.inside(node.loop_var, node.dom):
             node = node.replace(body=self(node.body))
             if not node.annotations.get(ANNOTATION):
                 return node
@@ -106,7 +106,7 @@ class _Partition(Analysed, Statements):
         domains: dict[Var, Range] = {}
         for inner in walk_code(node.body):
             if isinstance(inner, For):
-                domains[inner.loop_var] = Range(inner.min, inner.extent)
+                domains[inner.loop_var] = inner.dom
             elif isinstance(inner, (S.LetStmt, E.Let)):
                 self.bound.add(inner.var)
         for inner in walk_code(node.body):
@@ -152,7 +152,7 @@ class _Partition(Analysed, Statements):
         stop = add(node.min, node.extent)
         failed: dict[Node, Node] = {}
         beyond: Expr | None = None
-        domains = {n.loop_var: Range(n.min, n.extent) for n in walk_code(node.body)
+        domains = {n.loop_var: n.dom for n in walk_code(node.body)
                    if isinstance(n, For)}  # fmt: skip
         for inner in walk_code(node.body):
             if isinstance(inner, (E.Min, E.Max)):

@@ -32,7 +32,6 @@ from blockwright.ir import (
     ForKind,
     Node,
     PrimFunc,
-    Range,
     Stmt,
     Var,
     add,
@@ -72,7 +71,7 @@ class _Checks(Analysed):
 
     def rewrite_For(self, node: For) -> Stmt:
         checks = self._of_reads([node.min, node.extent])
-        with self.inside(node.loop_var, Range(node.min, node.extent)):
+        with self.inside(node.loop_var, node.dom):
             kind = node.kind
             if kind is ForKind.VECTORIZED:
                 self.context.note(f"loop {node.loop_var.name} is not vectorized: it is checked")

@@ -34,7 +34,6 @@ from blockwright.ir import (
     ForKind,
     Node,
     PrimFunc,
-    Range,
     Stmt,
     Var,
     add,
@@ -81,7 +80,7 @@ class _Loops(Analysed):
         if node.kind is not ForKind.VECTORIZED:
             outer = self.own
             self.own = set() if node.kind is ForKind.PARALLEL else outer
-            with self.inside(node.loop_var, Range(node.min, node.extent)):
+            with self.inside(node.loop_var, node.dom):
                 done = self.descend(node)
             self.own = outer
             return done
@@ -182,7 +181,7 @@ class _Body:
             case For():
                 if lanes(node.min) is not node.min or lanes(node.extent) is not node.extent:
                     raise CannotVectorize(f"the range of loop {node.loop_var.name} varies by lane")
-                inner = lanes.inside(node.loop_var, Range(node.min, node.extent))
+                inner = lanes.inside(node.loop_var, node.dom)
                 return node.replace(body=self.stmt(node.body, inner))
             case S.LetStmt():
                 value = lanes(node.value)

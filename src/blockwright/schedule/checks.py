@@ -116,7 +116,7 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
     """The given loops reach each instance of a reduction once, so that no term counts twice when
     the initial value is set elsewhere or the order changes."""
     realize = state.tree.realize(block)
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+    domains = {f.loop_var: f.dom for f in loops}
     if not domains or block.init is None:
         return
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate

@@ -231,10 +231,7 @@ def box_block(
                        "the copy", code="BW350", guilty=[loop],
                        help="choose a loop further outside, around the one that the "
                             "extent depends on")  # fmt: skip
-    iters = tuple(
-        ir.IterVar(ir.Var(f"v{k}", f.loop_var.type), ir.Range(f.min, f.extent))
-        for k, f in enumerate(used)
-    )
+    iters = tuple(ir.IterVar(ir.Var(f"v{k}", f.loop_var.type), f.dom) for k, f in enumerate(used))
     inside = {f.loop_var: it.var for f, it in zip(used, iters, strict=True)}
     analyzer = state.analyzer(fixed[0])
     for it in iters:

@@ -27,7 +27,7 @@ def divide(
     realize = state.tree.realize(block)
     loops = state.tree.loops_above(block)
     _require_own_extents(state, block, inside)
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+    domains = {f.loop_var: f.dom for f in loops}
     base = state.analyzer(loops[0] if loops else realize)
     given = None if ir.is_const_int(predicate) else predicate
     own = {f.loop_var for f in inside}

@@ -181,7 +181,7 @@ def _kept(
     if outside or not boxes or buffer.strides:
         return BufferKept(buffer, buffer.shape, outside[0] if outside else "")
     above = [*state.tree.loops_above(loop), loop]
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in above}
+    domains = {f.loop_var: f.dom for f in above}
     box: list[ir.Expr] = []
     for size, *parts in zip(buffer.shape, *boxes, strict=True):
         hull = union([IntervalSet.of_range(p) for p in parts], analyzer).range(analyzer)

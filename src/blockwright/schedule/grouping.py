@@ -202,7 +202,7 @@ class _Outer:
 
     def require_map(self, loops: Sequence[ir.For], at: ir.Stmt) -> None:
         """The iterators are an iterator map of the outer loops."""
-        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in loops}
+        domains = {f.loop_var: f.dom for f in loops}
         analyzer = self.state.analyzer(loops[0] if loops else at)
         found = detect_iter_map(self.values, domains, None, analyzer)
         if not found.ok:

@@ -70,7 +70,7 @@ def _joined(state: State, blocks: set[ir.Block]) -> Iterator[tuple[ir.BlockReali
 
 def _apart(state: State, realize: ir.BlockRealize, groups: list[Group]) -> ir.Stmt:
     """The block with loops for those iterators that are not independent of the ones before."""
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(realize)}
+    domains = {f.loop_var: f.dom for f in state.tree.loops_above(realize)}
     analyzer = state.analyzer(realize)
     moved: dict[ir.IterVar, ir.Var] = {}
     for group in groups:

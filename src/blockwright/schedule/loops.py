@@ -92,7 +92,7 @@ def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer)
         return stmt
     if isinstance(stmt, ir.For):
         inner = analyzer.copy()
-        inner.bind(stmt.loop_var, ir.Range(stmt.min, stmt.extent))
+        inner.bind(stmt.loop_var, stmt.dom)
         return stmt.replace(body=simplified_bindings(stmt.body, changed, inner))
     return stmt.map_children(
         lambda c: simplified_bindings(c, changed, analyzer) if isinstance(c, ir.Stmt) else c
@@ -122,10 +122,10 @@ def moved(stmt: ir.Stmt, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.
         return stmt
     if isinstance(stmt, ir.For):
         low, extent = (_put(e, var, value, analyzer) for e in (stmt.min, stmt.extent))
+        loop = resized(stmt, low, extent, stmt.body)
         inner = analyzer.copy()
-        inner.bind(stmt.loop_var, ir.Range(low, extent))
-        body = moved(stmt.body, var, value, inner)
-        return resized(stmt, low, extent, body)
+        inner.bind(loop.loop_var, loop.dom)
+        return loop.replace(body=moved(loop.body, var, value, inner))
     if isinstance(stmt, ir.BlockRealize):
         values = tuple(_put(v, var, value, analyzer) for v in stmt.iter_values)
         predicate = ir.substitute(stmt.predicate, {var: value})

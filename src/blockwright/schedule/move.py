@@ -134,7 +134,7 @@ def nest_for(
     """
     analyzer = state.analyzer(loop.body if at is None else at)
     around = [*state.tree.loops_above(loop), loop]
-    running = {f.loop_var: ir.Range(f.min, f.extent) for f in around}
+    running = {f.loop_var: f.dom for f in around}
     base = state.facts(around[0])
     values: list[ir.Expr] = []
     loops: list[tuple[ir.Var, ir.Expr]] = []
@@ -216,13 +216,8 @@ def part_positions(state: State, parts: list[ir.Stmt], blocks: Iterable[ir.Block
 def place(
     state: State, block: ir.Block, loop: ir.For, first: int, last: int, index: int, nest: ir.Stmt
 ) -> Step:
-    """Move the block into the loop's body between the positions `first` and `last`."""
-    if first > last:
-        state.fail(f"no place in loop {loop.loop_var.name} comes after what block {block.name} "
-                   "needs and before what needs it", code="BW357",
-                   guilty=[state.tree.realize(block), loop],
-                   help="choose another loop, or move the blocks between them first: "
-                        "producers with compute_at, consumers with reverse_compute_at")  # fmt: skip
+    """Move the block into the loop's body between the positions `first` and `last`, of which
+    `index` chooses one."""
     at = last if index == -1 else first if index == -2 else index
     if not first <= at <= last:
         state.fail(f"index {index} is outside the legal places {first} to {last}", code="BW357",

@@ -201,7 +201,7 @@ def run_domains(state: State, block: ir.Block) -> Domains:
         return {it.var: it.dom for it in block.iter_vars}
     realize = state.tree.realize(block)
     implied = has_implied_predicate(state, block)
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
+    domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
     analyzer = state.analyzer(state.scope(block).body)
     found = detect_iter_map(realize.iter_values, domains,
                             None if implied else realize.predicate, analyzer)  # fmt: skip
@@ -291,7 +291,7 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
     realize = state.tree.realize(block)
     scope = state.scope(block)
     flow, analyzer = state.data_flow(scope), state.facts(scope.body)
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
+    domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
     implied = has_implied_predicate(state, block)
     if not implied and not flow.always(block, state.analyzer(realize)):
         return False

@@ -173,7 +173,7 @@ def _own_block(
     mapping: dict[ir.Var, ir.Expr] = {}
     for outer in used:
         var = ir.Var(f"v{outer.loop_var.name}", outer.loop_var.type)
-        dom = ir.substitute(ir.Range(outer.min, outer.extent), mapping)
+        dom = ir.substitute(outer.dom, mapping)
         kind = ir.IterType.REDUCE if outer in reduced else ir.IterType.SPATIAL
         iters.append(ir.IterVar(var, dom, kind))
         mapping[outer.loop_var] = var

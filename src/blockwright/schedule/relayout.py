@@ -55,7 +55,7 @@ class _Relayout(ir.Mutator):
 
     def rewrite_For(self, node: ir.For) -> ir.For:
         outer, self.known = self.known, self.known.copy()
-        self.known.bind(node.loop_var, ir.Range(node.min, node.extent))
+        self.known.bind(node.loop_var, node.dom)
         result = self.descend(node)
         self.known = outer
         return result

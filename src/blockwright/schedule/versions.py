@@ -78,7 +78,7 @@ def _touched(state: State, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | No
     flow = state.data_flow(state.scope(loop))
     around = [*state.tree.loops_above(loop), loop]
     analyzer = state.analyzer(loop.body)
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in around}
+    domains = {f.loop_var: f.dom for f in around}
     boxes = [
         flow.region_under(around, block, region, analyzer, tight=False).region
         for block in state.tree.child_blocks(loop)

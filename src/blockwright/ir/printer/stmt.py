@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
-from blockwright.ir.buffer import Buffer, IterType, IterVar, Range
+from blockwright.ir.buffer import Buffer, IterType, IterVar
 from blockwright.ir.expr import Expr, IntImm, Var
 from blockwright.ir.op import OPS
 from blockwright.ir.printer.expr import SPECIAL_CALLS, ExprPrinter, quote
@@ -270,7 +270,7 @@ class StmtPrinter(ExprPrinter):
             loop is not None
             and axis.iter_type in (IterType.SPATIAL, IterType.REDUCE)
             and axis.var.type is loop.loop_var.type
-            and structural_equal(Range(loop.min, loop.extent), axis.dom)
+            and structural_equal(loop.dom, axis.dom)
         )
 
     def _axes(self, axes: tuple[IterVar, ...], values: tuple[Expr | None, ...]) -> None:

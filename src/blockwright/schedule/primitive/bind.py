@@ -90,7 +90,7 @@ class Bind(Primitive, frozen=True, eq=False):
             require_members(state, loop, tag)
         else:
             _require_shared_work(state, loop, outer, tag)
-        domain = ir.Range(loop.min, loop.extent)
+        domain = loop.dom
         thread = ir.IterVar(ir.Var(tag, loop.loop_var.type), domain, thread_tag=tag)
         bound = loop.replace(kind=ir.ForKind.THREAD_BINDING, thread=thread)
         edit = Edit(state)

@@ -154,7 +154,7 @@ def _without_late_start(stmt: ir.Stmt, analyzer: Analyzer) -> ir.Stmt:
     """The statement with reductions as updates where they never take their first step."""
     if isinstance(stmt, ir.For):
         inner = analyzer.copy()
-        inner.bind(stmt.loop_var, ir.Range(stmt.min, stmt.extent))
+        inner.bind(stmt.loop_var, stmt.dom)
         return stmt.replace(body=_without_late_start(stmt.body, inner))
     if isinstance(stmt, ir.Block):
         return stmt

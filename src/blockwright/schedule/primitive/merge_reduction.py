@@ -170,7 +170,7 @@ class _Merge:
             if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
                 self.fail(f"reduction loop {name} is {loop.kind.value}", help="merge before "
                           "loops are vectorized or run at the same time")  # fmt: skip
-        domains = {f.loop_var: ir.Range(f.min, f.extent) for f in self.own}
+        domains = {f.loop_var: f.dom for f in self.own}
         predicate = None if ir.is_const_int(self.realize.predicate) else self.realize.predicate
         around: ir.Stmt = self.own[0] if self.own else self.realize
         analyzer = self.state.analyzer(around)
@@ -185,7 +185,7 @@ class _Merge:
         reducing = {f.loop_var for f in self.reducing}
         for loop in self.own:
             if loop.loop_var not in reducing:
-                known.bind(loop.loop_var, ir.Range(loop.min, loop.extent))
+                known.bind(loop.loop_var, loop.dom)
         start = {f.loop_var: f.min for f in self.reducing}
         reduced = [it for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE]
         for extent in (*(f.extent for f in self.reducing), *(it.dom.extent for it in reduced)):

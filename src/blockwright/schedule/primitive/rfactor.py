@@ -201,7 +201,7 @@ class _Rfactor:
     def _partial(self) -> tuple[ir.Stmt, ir.Block]:
         """The block that fills the partial buffer, over all loops."""
         iters, values, renamed = self._spatial()
-        lane_dom = ir.Range(self.loop.min, self.loop.extent)
+        lane_dom = self.loop.dom
         iters.insert(0, ir.IterVar(self.lane, lane_dom))
         values.insert(0, self.loop.loop_var)
         by_loop: dict[ir.Var, ir.Expr] = {self.loop.loop_var: self.lane}
@@ -209,7 +209,7 @@ class _Rfactor:
             if loop is not self.loop:
                 var = ir.Var(f"v{loop.loop_var.name}", loop.loop_var.type)
                 by_loop[loop.loop_var] = var
-                dom = ir.Range(loop.min, loop.extent)
+                dom = loop.dom
                 iters.append(ir.IterVar(var, dom, ir.IterType.REDUCE))
                 values.append(loop.loop_var)
         for it, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
@@ -268,7 +268,7 @@ class _Rfactor:
         """The block that combines the partial results, over the spatial loops and the factor."""
         iters, values, renamed = self._spatial()
         lane = ir.Var(self.lane.name, self.lane.type)
-        dom = ir.Range(self.loop.min, self.loop.extent)
+        dom = self.loop.dom
         iters.insert(0, ir.IterVar(lane, dom, ir.IterType.REDUCE))
         loops = [n for n in self.own if n not in self.reducing or n is self.loop]
         fresh = {n.loop_var: ir.Var(n.loop_var.name, n.loop_var.type) for n in loops}

@@ -222,5 +222,5 @@ def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.F
         kind = ir.IterType.SPATIAL if not kinds else (
             kinds.pop() if len(kinds) == 1 else ir.IterType.OPAQUE)  # fmt: skip
         iterator = ir.Var(f"v_{var.name}", var.type)
-        found[each] = ir.IterVar(iterator, ir.Range(each.min, each.extent), kind)
+        found[each] = ir.IterVar(iterator, each.dom, kind)
     return found

@@ -110,7 +110,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
         if not ir.is_const_int(stmt.predicate, 1):
             state.fail("a predicate restricts the tile", code="BW327", guilty=[guilty],
                        help="pad_einsum, or split by a factor that divides the extent")  # fmt: skip
-        domains = {v: ir.Range(f.min, f.extent) for v, f in loops.items()}
+        domains = {v: f.dom for v, f in loops.items()}
         if not is_bijective(stmt.iter_values, domains, None, state.analyzer()):
             state.fail("the loops of the tile do not run each of its instances once", code="BW327",
                        guilty=[guilty],

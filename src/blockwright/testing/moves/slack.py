@@ -66,7 +66,7 @@ def _short(state: State, block: ir.Block) -> Iterator[ir.IterVar]:
         return
     realize = state.tree.realize(block)
     analyzer = state.analyzer(realize)
-    domains = {f.loop_var: ir.Range(f.min, f.extent) for f in state.tree.loops_above(block)}
+    domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         most = eval_set(value, domains, analyzer).max
         if most is None:

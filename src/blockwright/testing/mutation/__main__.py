@@ -24,8 +24,8 @@ _SECONDS = 300
 
 
 def main() -> int:
-    """Try every fault; write the page. Exits with 1 when a survivor is not argued, or an argument
-    has no survivor."""
+    """Try every fault; write the page. Exits with 1 when what no net holds is not argued, or what
+    is argued was caught."""
     options = _options()
     chosen = [m for m in modules() if not options.only or m.rsplit(".", 1)[-1] in options.only]
     faults = {m: mutants(m) for m in chosen}
@@ -33,10 +33,8 @@ def main() -> int:
     _say(f"{sum(map(len, faults.values()))} faults")
     bank.play(range(options.programs), options.length)
     bank.test(options.tests)
-    bank.cover()
     gc.freeze()  # the bank stays: no collection in a process that tries a fault goes through it
-    _say(f"{sum(map(len, bank.accepted.values()))} accepted uses, "
-         f"refusals at {len(bank.refusals)} places")  # fmt: skip
+    _say(f"uses of {len(bank.accepted.uses)} lines, refusals at {len(bank.refused.uses)} places")
     known = _known(options.json)
     for mutant, found in _tried(bank, _todo(faults, known, options.unsettled), options.jobs):
         known[mutant.key] = Result(mutant.key, mutant.module, mutant.kind, found)
@@ -96,10 +94,8 @@ def _tried(bank: Bank, todo: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, 
 def _try(bank: Bank, mutant: Mutant) -> Catch:
     """Run a fault on uses of the place that it is at."""
     refused = mutant.kind == "precondition"
-    uses = (bank.refused_at(mutant.module, mutant.line) if refused else
-            bank.uses_of(mutant.module, mutant.function))  # fmt: skip
-    tests = (bank.tests_refused_at(mutant.module, mutant.line) if refused else
-             bank.tests_of(uses))  # fmt: skip
+    uses = (bank.refused_at if refused else bank.uses_at)(mutant.module, mutant.line)
+    tests = bank.tests_at(mutant.module, mutant.line, refused)
     return examine(mutant, uses, tests) if uses or tests else Catch()
 
 
@@ -110,14 +106,14 @@ def _say(text: str) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m blockwright.testing.mutation")
-    parser.add_argument("--programs", type=int, default=300, help="random programs to gather uses")
+    parser.add_argument("--programs", type=int, default=600, help="random programs to gather uses")
     parser.add_argument("--length", type=int, default=12, help="steps tried on each")
     parser.add_argument("--tests", nargs="*", default=list(_TESTS),
                         help="tests to gather uses from, too")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--only", nargs="*", help="modules, by their last names")
     parser.add_argument("--unsettled", action="store_true", help="of what --json holds, keep what "
-                        "is caught: try what survived or was not reached")  # fmt: skip
+                        "is caught: try what is left")  # fmt: skip
     parser.add_argument("--page", type=Path, help="where to write the page; else it is printed")
     parser.add_argument("--json", type=Path, help="where to write each fault with what became of "
                         "its uses; of modules that are not tried now, what stands there "

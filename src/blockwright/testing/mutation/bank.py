@@ -1,4 +1,5 @@
-"""Uses of the primitives: what a record was applied to, and whether and where it was refused."""
+"""Uses of the primitives: what a record was applied to, and which lines it ran through or where it
+was refused."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
@@ -27,14 +28,14 @@ from blockwright.testing.moves import MOVES, Player
 
 PER_PLACE = 6
 """Uses kept of each place that refuses, from players and from each path of tests."""
-PER_PRIMITIVE = 20
-"""Accepted uses kept of each primitive, likewise."""
+PER_LINE = 20
+"""Accepted uses kept of each line that they run through, likewise."""
 _LARGEST = 40_000
 """Instances of a block above which a program takes too long to run."""
-_PACKAGE = "schedule"
+_PACKAGE = f"{os.sep}schedule{os.sep}"
 
 Place = tuple[str, int]
-"""File and line of a call."""
+"""File and line."""
 
 
 class Use(msgspec.Struct, frozen=True, eq=False):
@@ -63,16 +64,37 @@ class Use(msgspec.Struct, frozen=True, eq=False):
         state = State(self.func, self.targets.__getitem__, self.name)
         return applied(self.record, state).func
 
+    def repeats(self) -> bool:
+        """Whether it comes out again as it did, so that a fault is to blame where it does not."""
+        try:
+            return self.after is not None and ir.structural_equal(self.again(), self.after)
+        except Exception:  # noqa: BLE001
+            return False
+
+
+class _Rows:
+    """Uses and tests by place: what was accepted, or what was refused."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.uses: dict[Place, dict[str, list[Use]]] = {}
+        """By source, too."""
+        self.tests: dict[Place, dict[str, None]] = {}
+
+    def open(self, places: Iterable[Place], source: str) -> list[list[Use]]:
+        """The rows of these places that have room for another use."""
+        rows = [self.uses.setdefault(p, {}).setdefault(source, []) for p in places]
+        return [row for row in rows if len(row) < self.most]
+
 
 class Bank:
     """Uses, as many of each kind as are wanted."""
 
     def __init__(self) -> None:
-        self.refusals: dict[Place, dict[str, list[Use]]] = {}
-        self.accepted: dict[str, list[Use]] = {}
-        self.functions: dict[str, list[Use]] = {}
-        self.tests: dict[str | Place, dict[str, None]] = {}
-        """The tests that use a primitive, and those that a place refuses."""
+        self.refused = _Rows(PER_PLACE)
+        """By the calls that led to the refusal."""
+        self.accepted = _Rows(PER_LINE)
+        """By the lines that they ran through."""
         self.steps: Counter[str] = Counter()
         """How many steps each test takes."""
         self.source = ""
@@ -86,11 +108,12 @@ class Bank:
 
         def watched(record: Primitive, state: State) -> Step:
             try:
-                step = applied(record, state)
+                with _lines() as lines:
+                    step = applied(record, state)
             except ScheduleError as error:
-                self._note(record, state, error.__traceback__, None)
+                self._note(self.refused, _places(error.__traceback__), record, state, None)
                 raise
-            self._note(record, state, None, step.func)
+            self._note(self.accepted, lines, record, state, step.func)
             return step
 
         setattr(core, "applied", watched)  # noqa: B010
@@ -117,76 +140,46 @@ class Bank:
                 run_tests([path])
 
     def _note(
-        self, record: Primitive, state: State, trace: TracebackType | None,
+        self, rows: _Rows, places: Collection[Place], record: Primitive, state: State,
         after: ir.PrimFunc | None,
     ) -> None:  # fmt: skip
-        places = _places(trace)
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
         self.steps[test] += 1
-        for key in (record.path(),) if after is not None else places:
-            self.tests.setdefault(key, {}).update({test: None} if test else {})
-        if record.pure or record.namespace or not _small(state.func):
+        if test:
+            for place in places:
+                rows.tests.setdefault(place, {})[test] = None
+        if record.pure or record.namespace or after is state.func or not _small(state.func):
             return
-        rows = [self.refusals.setdefault(place, {}).setdefault(self.source, [])
-                for place in places]  # fmt: skip
-        key = f"{record.path()} {self.source}"
-        if after is not None and after is not state.func:
-            rows = [self.accepted.setdefault(key, [])]
-        most = PER_PLACE if after is None else PER_PRIMITIVE
-        if all(len(row) >= most for row in rows):
+        open_ = rows.open(places, self.source)
+        if not open_:
             return
         known = getattr(state, "_resolve")  # noqa: B009  what the schedule knows of its handles
         targets: dict[Handle, Target] = {
             h: known(h) for h in used_handles(record) if not isinstance(h, ir.Var)
         }
-        use = Use(state.func, record, targets, places, after, test)
-        for row in rows:
-            if len(row) < most:
-                row.append(use)
+        refused = tuple(places) if after is None else ()
+        use = Use(state.func, record, targets, refused, after, test)
+        for row in open_:
+            row.append(use)
 
     # ------------------------------------------------------------------ lookup
-    def cover(self) -> None:
-        """Find out which functions each accepted use runs through."""
-        for use in [u for row in self.accepted.values() for u in row]:
-            seen: set[str] = set()
-
-            def note(frame: FrameType, event: str, arg: Any, seen: set[str] = seen) -> None:
-                del arg
-                if event == "call" and f"{os.sep}{_PACKAGE}{os.sep}" in frame.f_code.co_filename:
-                    module = frame.f_globals["__name__"]
-                    seen.add(f"{module}:{frame.f_code.co_qualname.split('.<locals>')[0]}")
-
-            sys.setprofile(note)
-            try:
-                use.again()
-            except ScheduleError:
-                continue
-            finally:
-                sys.setprofile(None)
-            for name in seen:
-                self.functions.setdefault(name, []).append(use)
-
-    def uses_of(self, module: str, function: str) -> list[Use]:
-        """Accepted uses that run through a function; primitives and sources take turns."""
+    def uses_at(self, module: str, line: int) -> list[Use]:
+        """Accepted uses that run through a line; primitives and sources take turns."""
         rows: dict[tuple[str, bool], list[Use]] = {}
-        for use in self.functions.get(f"{module}:{function}", ()):
-            rows.setdefault((use.name, bool(use.test)), []).append(use)
+        for row in self.accepted.uses.get(_place(module, line), {}).values():
+            for use in row:
+                rows.setdefault((use.name, bool(use.test)), []).append(use)
         return _in_turns(rows.values())
 
     def refused_at(self, module: str, line: int) -> list[Use]:
         """Uses that a call on this line has refused; the sources take turns."""
-        return _in_turns(self.refusals.get(_place(module, line), {}).values())
+        return _in_turns(self.refused.uses.get(_place(module, line), {}).values())
 
-    def tests_of(self, uses: Iterable[Use]) -> list[str]:
-        """The tests of the primitives that are used; those of the fewest steps come first, for
-        they are about a step and not on their way to another."""
-        names = {use.name: None for use in uses}
-        found = dict.fromkeys(test for name in names for test in self.tests.get(name, ()))
-        return sorted(found, key=self.steps.__getitem__)
-
-    def tests_refused_at(self, module: str, line: int) -> list[str]:
-        """The tests that a call on this line refuses something."""
-        return list(self.tests.get(_place(module, line), ()))
+    def tests_at(self, module: str, line: int, refused: bool) -> list[str]:
+        """The tests of which steps run through a line, or are refused there; those of the fewest
+        steps come first, for they are about a step and not on their way to another."""
+        rows = self.refused if refused else self.accepted
+        return sorted(rows.tests.get(_place(module, line), ()), key=self.steps.__getitem__)
 
 
 def _place(module: str, line: int) -> Place:
@@ -208,12 +201,34 @@ def run_tests(names: Sequence[str], *options: str) -> bool:
     return code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
+@contextmanager
+def _lines() -> Generator[set[Place]]:
+    """The lines of the schedule room that are run inside."""
+    found: set[Place] = set()
+    before = sys.gettrace()
+
+    def line(frame: FrameType, event: str, arg: Any) -> Any:
+        del event, arg
+        found.add((frame.f_code.co_filename, frame.f_lineno))
+        return line
+
+    def call(frame: FrameType, event: str, arg: Any) -> Any:
+        del event, arg
+        return line if _PACKAGE in frame.f_code.co_filename else None
+
+    sys.settrace(call)
+    try:
+        yield found
+    finally:
+        sys.settrace(before)
+
+
 def _places(trace: TracebackType | None) -> tuple[Place, ...]:
     """The lines of the schedule room that a refusal came through."""
     found: list[Place] = []
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        if f"{os.sep}{_PACKAGE}{os.sep}" in path:
+        if _PACKAGE in path:
             found.append((path, trace.tb_lineno))
         trace = trace.tb_next
     return tuple(found)

@@ -22,7 +22,7 @@ from blockwright.verify import verify
 TESTS = 150
 """Tests that are run where nothing else catches a fault, until one fails."""
 USES = 14
-"""Uses that are run of each fault."""
+"""Uses of each fault that are looked at: those that come out otherwise than without it."""
 
 
 class Catch(msgspec.Struct):
@@ -76,12 +76,14 @@ def examine(mutant: Mutant, uses: list[Use], tests: Sequence[str] = ()) -> Catch
 
     Args:
         uses: none where steps make no program, or too large a one: then the tests alone are asked.
+            Of those that have no effect all are run.
         tests: what is run when no net catches it.
     """
     catch = Catch()
-    for use in uses[:USES]:
-        _examine(catch, mutant, use)
-        if catch.differs and catch.refuted:
+    for use in uses:
+        if use.refused or use.repeats():
+            _examine(catch, mutant, use)
+        if (catch.differs and catch.refuted) or catch.tried - catch.unchanged == USES:
             break
     if tests and not catch.caught and (catch.reached or not uses):
         catch.tried += not uses

@@ -11,7 +11,7 @@ import msgspec
 from blockwright.testing.mutation.nets import Catch
 
 ARGUED = Path(__file__).with_name("argued.json")
-"""Key of a fault that nothing catches → why it does no harm."""
+"""Key of a fault that nothing catches → why it does no harm, or cannot be reached."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -24,13 +24,22 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing left to do about it."""
-        return self.catch.tried > 0 and not (self.survives or self.catch.missed)
+        """Whether a net held it, and there is nothing left to do about it."""
+        return not self.left and not self.catch.missed
 
     @property
-    def survives(self) -> bool:
-        """Programs came out that differ from what came out before, and no net held any."""
-        return self.catch.reached and not self.catch.caught
+    def left(self) -> str:
+        """Which of `LEFT` it belongs to; empty when a net held it."""
+        if self.catch.caught:
+            return ""
+        if not self.catch.tried:
+            return "not reached"
+        return "survives" if self.catch.reached else "no effect"
+
+
+LEFT = ("survives", "no effect", "not reached")
+"""What may become of a fault that no net holds: the programs that came out with it were other ones
+and all right; the same came out as without it; no use runs through its place."""
 
 
 _HEAD = """# The safety net, tested
@@ -59,6 +68,8 @@ programs under random steps and from the tests of the room.
 
 A fault may be caught by several. A precondition that is left out, and whose programs all turn out
 right, is a survivor too: it refuses more than it must, or keeps something other than the meaning.
+What no net catches is argued at the end, one by one, or `make mutation` fails: of a fault without
+effect why none can have one, of a place that nothing reaches why it stands there.
 
 """
 
@@ -76,14 +87,15 @@ def page(
     lines += ["", f"Programs that differ on the interpreter and were proved: {len(missed)}.", ""]
     if missed:
         lines += [*(f"- `{r.key}`" for r in missed), ""]
-    survivors = [r for r in results if r.survives]
-    lines += ["## Survivors", ""]
-    for reason in sorted({argued.get(r.key, "") for r in survivors}):
-        lines += [f"**{reason or 'not argued yet'}**", ""]
-        lines += [f"- `{r.key}`" for r in survivors if argued.get(r.key, "") == reason]
-        lines.append("")
-    unreached = [r for r in results if not r.catch.tried]
-    lines += ["## Not reached", "", *(f"- `{r.key}`" for r in unreached), ""]
+    for left in LEFT:
+        row = [r for r in results if r.left == left]
+        lines += [f"## {left.capitalize()}", ""]
+        for reason in sorted({argued.get(r.key, "") for r in row}):
+            lines += [f"**{reason or 'Not argued yet.'}**", ""]
+            lines += [f"- `{r.key}`" for r in row if argued.get(r.key, "") == reason]
+            lines.append("")
+        if not row:
+            lines += ["None.", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -102,21 +114,20 @@ def _table(results: Sequence[Result], of: Callable[[Result], str]) -> list[str]:
             sum(c.refuted > 0 for c in catches),
             sum(c.differs > 0 for c in catches),
             sum(c.tests > 0 for c in catches),
-            sum(r.survives for r in row),
-            sum(c.tried > 0 and not c.reached for c in catches),
-            sum(not c.tried for c in catches),
+            *(sum(r.left == left for r in row) for left in LEFT),
         ]
         lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
     return lines
 
 
 def problems(results: Sequence[Result], argued: Mapping[str, str], whole: bool) -> list[str]:
-    """Survivors that are not argued, arguments without a survivor, and proofs that are wrong."""
-    survivors = {r.key for r in results if r.survives}
-    found = [f"survives, and is not argued: {key}" for key in sorted(survivors - argued.keys())]
+    """Faults that no net holds and that are not argued, arguments without such a fault, and proofs
+    that are wrong."""
+    open_ = {r.key: r.left for r in results if r.left}
+    found = [f"{left}, and is not argued: {key}" for key, left in sorted(open_.items())
+             if key not in argued]  # fmt: skip
     if whole:
-        found += [f"argued, and does not survive: {key}"
-                  for key in sorted(argued.keys() - survivors)]  # fmt: skip
+        found += [f"argued, and caught: {key}" for key in sorted(argued.keys() - open_.keys())]
     found += [f"proved, and differs: {r.key}\n{r.catch.example}"
               for r in results if r.catch.missed]  # fmt: skip
     twice = [key for key, n in Counter(r.key for r in results).items() if n > 1]
