@@ -325,7 +325,49 @@ def elements(i: Any, j: Any) -> tuple[tuple[Any, Any], ...]:
     return (i, i + 1), (j, j + 1)
 
 
+TERMS_BY_COLUMN = """
+for k in range(32):
+    for i in range(k):
+        with T.block("B"):
+            vk = T.axis.reduce(32, k)
+            vi = T.axis.spatial(32, i)
+            with T.init():
+                B[vi, 0] = T.float32(0)
+            B[vi, 0] = B[vi, 0] + A[vi, vk]
+"""
+TERMS_ALL = """
+for i, k in T.grid(32, 32):
+    with T.block("B"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        T.where(i + k < 70)
+        with T.init():
+            B[vi, 0] = T.float32(0)
+        B[vi, 0] = B[vi, 0] + A[vi, vk]
+"""
+UNUSED = """
+for q in range(2):
+    with T.block("outer"):
+        vq = T.axis.spatial(2, q)
+        C = T.alloc_buffer((32,), "float32")
+        for i in range(32):
+            with T.block("C"):
+                vi = T.axis.spatial(32, i)
+                C[vi] = A[vq, vi]
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = A[vi, 0]
+"""
+
 CASES: dict[str, Case] = {
+    "decompose_reduction: by columns": (
+        TERMS_BY_COLUMN, lambda s: s.decompose_reduction(block(s, "B"), loop(s, "B", 0)), "BW350",
+        "the extent of loop i depends on a reduction loop"),
+    "decompose_reduction: a condition on both": (
+        TERMS_ALL, lambda s: s.decompose_reduction(block(s, "B"), loop(s, "B", 0)), "BW364",
+        "mixes spatial and reduction loops"),
+    "compute_inline: all that a block holds": (
+        UNUSED, lambda s: s.compute_inline(block(s, "C")), "BW349", "nothing would be left"),
     "fuse: nothing": (COPY, lambda s: s.fuse(), "BW304", "no loops are given"),
     "reorder: nothing": (COPY, lambda s: s.reorder(), "BW304", "no loops are given"),
     "split: nothing": (COPY, lambda s: s.split(loop(s, "B", 0), []), "BW304", "no factors"),

@@ -66,6 +66,32 @@ def test_a_reduction_that_misses_a_term_or_starts_elsewhere() -> None:
     require_refuted(reduction(), reduction("T.max(S[vi], A[vi, vk])"))
 
 
+BACKWARDS = """
+    for i, k in T.grid(8, 12):
+        with T.block("S"):
+            vi = T.axis.spatial(8, i)
+            vk = T.axis.reduce(12, 11 - k)
+            with T.init():
+                S[vi] = T.float32(0)
+            S[vi] = S[vi] + A[vi, vk]
+"""
+COPIED = """
+    for i in range(8):
+        with T.block("copy"):
+            vi = T.axis.spatial(8, i)
+            S[vi] = C[vi]
+"""
+
+
+def test_a_sum_that_begins_late_does_not_begin_with_nothing() -> None:
+    """The first steps go on from what was there: a parameter holds something, a new buffer does
+    not, although the last step sets all of it."""
+    before = program("A[8, 12]; S[8]", BACKWARDS)
+    assert verify(before, before).verdict == "proved"
+    local = '    C = T.alloc_buffer((8,), "float32")' + BACKWARDS.replace("S[vi]", "C[vi]") + COPIED
+    require_refuted(before, program("A[8, 12]; S[8]", local))
+
+
 def test_a_term_that_is_counted_twice() -> None:
     twice = """
         for i, k, again in T.grid(8, 12, 2):

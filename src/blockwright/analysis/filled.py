@@ -212,4 +212,4 @@ def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[_Box]
 
 
 def _points(indices: Sequence[ir.Expr]) -> _Box:
-    return tuple(ir.Range(i, ir.const(1, i.dtype)) for i in indices)
+    return tuple(ir.point(i) for i in indices)

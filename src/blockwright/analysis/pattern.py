@@ -86,7 +86,7 @@ def _range(index: ir.Expr, domains: dict[ir.Var, ir.Range]) -> ir.Range:
     """What an index of the form iterator + offset, or constant, takes on."""
     axis, offset = _axis_of(index, domains.keys())
     if axis is None:
-        return ir.Range(index, ir.const(1, index.dtype))
+        return ir.point(index)
     domain = domains[axis]
     return ir.Range(ir.add(domain.min, offset), domain.extent)
 

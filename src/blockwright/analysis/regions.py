@@ -278,4 +278,4 @@ def _lanes_of(index: ir.Expr) -> ir.Range:
         return ir.Range(first, last - first + 1)
     if isinstance(index, ir.Broadcast):
         return _lanes_of(index.value)
-    return ir.Range(index, ir.const(1, index.dtype))
+    return ir.point(index)

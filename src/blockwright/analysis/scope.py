@@ -18,7 +18,7 @@ from blockwright.analysis.instances import corner, fills, write_apart
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region
 from blockwright.analysis.siblings import BlockKind, Siblings
-from blockwright.analysis.tree import Tree
+from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.arith import Analyzer, jointly_cover
 from blockwright.arith.condition import conjuncts
 
@@ -124,7 +124,7 @@ class Scope(Siblings):
         for producer, common in zip(producers, shared, strict=True):
             written = self._region(producer.writes, read.buffer)
             if self._partial(producer, common) or not self.is_exact(
-                common, producer, written, analyzer
+                common, producer, written, analyzer, beside=consumer
             ):
                 continue
             box = self.region_under(common, producer, written, analyzer)
@@ -174,8 +174,36 @@ class Scope(Siblings):
         return found
 
     def always(self, block: ir.Block, analyzer: Analyzer) -> bool:
-        """Whether no condition on what is around the scope keeps a block from running."""
-        return all(analyzer.prove(c) for c in self.conditions((), block))
+        """Whether no condition on what is around the scope keeps a block from running, and no
+        statement in it."""
+        conditions = self.conditions((), block)
+        return not self.decided(block) and all(analyzer.prove(c) for c in conditions)
+
+    def decided(
+        self, block: ir.Block, common: Sequence[ir.For] = (), beside: ir.Block | None = None
+    ) -> bool:
+        """Whether a statement, beside the loops and the predicate, decides if a block runs in an
+        iteration of loops around it: a condition, or a jump.
+
+        `beside`: a block after it in these loops, for which the same is decided with it.
+        """
+        place: ir.Stmt = self.tree.realize(block)
+        theirs: set[ir.Stmt] = set()
+        if beside is not None:
+            theirs = {self.tree.realize(beside), *self.tree.ancestors(self.tree.realize(beside))}
+        below = {place, *self.tree.ancestors(place)}
+        for node in self.tree.deciding(place, self.block):
+            if not isinstance(node, (ir.IfThenElse, ir.While, ir.For)):
+                continue
+            branch = next(s for s in child_stmts(node) if s in below)
+            if beside is not None and branch in theirs:
+                continue
+            inner = (
+                not common or self.tree.is_below(node, common[-1]) or node in self.tree.left_early
+            )
+            if inner:
+                return True
+        return False
 
     def _partial(self, block: ir.Block, common: Sequence[ir.For]) -> bool:
         """Whether the common loops drive a reduction, whose result is then not complete."""
@@ -212,13 +240,13 @@ class Scope(Siblings):
 
     def is_exact(
         self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer,
-        reading: bool = False,
+        reading: bool = False, beside: ir.Block | None = None,
     ) -> bool:  # fmt: skip
         """Whether the instances inside the common loops fill the whole box they span.
 
-        `reading`: the region may depend on reduction iterators too.
+        `reading`: the region may depend on reduction iterators too. `beside`: as for `decided`.
         """
-        if not self.writes_all(block, region):
+        if self.decided(block, common, beside) or not self.writes_all(block, region):
             return False
         realize = self.tree.realize(block)
         domains = {f.loop_var: f.dom

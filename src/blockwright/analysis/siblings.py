@@ -245,7 +245,8 @@ class Siblings:
 
     def _place(self, block: ir.Block) -> list[ir.Node]:
         """Nodes that decide what a block does where it stands."""
-        found: list[ir.Node] = [self.tree.realize(block)]
+        realize = self.tree.realize(block)
+        found: list[ir.Node] = [realize, *self.tree.deciding(realize, self.block)]
         for loop in self.tree.loops_above(block):
             found += (loop.loop_var, loop.min, loop.extent)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from blockwright import ir
@@ -22,12 +23,17 @@ def child_stmts(node: ir.Stmt) -> Sequence[ir.Stmt]:
     return [child for child in node.children() if isinstance(child, ir.Stmt)]
 
 
+def is_jump(node: ir.Node) -> bool:
+    """Whether a node is `break` or `continue`."""
+    return isinstance(node, ir.Call) and node.op in ("break", "continue")
+
+
 def jumps(body: ir.Stmt) -> bool:
     """Whether a loop with this body may be left or continued early from inside."""
     stack: list[ir.Node] = [body]
     while stack:
         node = stack.pop()
-        if isinstance(node, ir.Call) and node.op in ("break", "continue"):
+        if is_jump(node):
             return True
         if not isinstance(node, (ir.For, ir.While)):  # jumps in there are theirs
             stack.extend(node.children())
@@ -43,6 +49,8 @@ class Tree:
         self.loops: dict[ir.Var, ir.For] = {}
         self.blocks: list[ir.Block] = []
         self.order: dict[ir.Stmt, int] = {}
+        self.left_early: set[ir.Stmt] = set()
+        """Loops with a `break` or `continue` of theirs."""
         stack: list[ir.Stmt] = [func.body]
         while stack:
             node = stack.pop()
@@ -51,6 +59,9 @@ class Tree:
                 self.loops[node.loop_var] = node
             elif isinstance(node, ir.Block):
                 self.blocks.append(node)
+            elif isinstance(node, ir.Evaluate) and is_jump(node.value):
+                around = (n for n in self.ancestors(node) if isinstance(n, (ir.For, ir.While)))
+                self.left_early.update(itertools.islice(around, 1))
             children = child_stmts(node)
             for child in children:
                 self.parent[child] = node
@@ -68,6 +79,16 @@ class Tree:
         while current is not None:
             yield current
             current = self.parent.get(current)
+
+    def deciding(self, node: ir.Stmt, top: ir.Stmt) -> Iterator[ir.Stmt]:
+        """What stands around a statement, up to a block or loop and with that, and is neither a
+        sequence nor a loop that runs to its end: it may decide whether the statement runs."""
+        for above in self.ancestors(node):
+            whole = isinstance(above, (ir.For, ir.SeqStmt)) and above not in self.left_early
+            if not whole and not isinstance(above, ir.Block):
+                yield above
+            if above is top:
+                return
 
     def scope(self, node: ir.Stmt) -> ir.Block | None:
         """The innermost block around a statement (around the realize, for a block)."""

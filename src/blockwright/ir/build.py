@@ -332,9 +332,14 @@ def full_region(buffer: Buffer) -> BufferRegion:
     return BufferRegion(buffer, ranges)
 
 
+def point(index: Expr) -> Range:
+    """The range of a single index."""
+    return Range(index, const(1, index.dtype))
+
+
 def point_region(buffer: Buffer, indices: Sequence[Expr]) -> BufferRegion:
     """The single element at `indices`."""
-    return BufferRegion(buffer, tuple(Range(i, const(1, i.dtype)) for i in indices))
+    return BufferRegion(buffer, tuple(map(point, indices)))
 
 
 def seq(stmts: Iterable[Stmt]) -> Stmt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from blockwright import ir
@@ -185,9 +185,27 @@ def require_layout_free(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
                        help="give the view strides that are variables")  # fmt: skip
 
 
-def require_in_blocks(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
-    """Statements of a scope that stand in no block leave a buffer alone."""
-    stack: list[ir.Stmt] = [scope.body]
+def require_in_blocks(
+    state: State, top: ir.Block | ir.For, *buffers: ir.Buffer,
+    unchanged: Collection[ir.Buffer] = (),
+) -> None:  # fmt: skip
+    """Statements of a scope, or in a loop, that stand in no block leave buffers alone, and do not
+    change those that are to stay `unchanged`."""
+    for node, used in _outside_blocks(top):
+        # Whoever gets an address may write there.
+        changes = isinstance(used, ir.BufferStore) or isinstance(node, ir.Evaluate)
+        if used.buffer in buffers or (changes and used.buffer in unchanged):
+            verb = "used" if used.buffer in buffers else "changed"
+            state.fail(f"{used.buffer.name} is {verb} outside blocks, where no signature says how",
+                       code="BW313", guilty=[node],
+                       help="wrap the statement in a block: with T.block(…)")  # fmt: skip
+
+
+def _outside_blocks(
+    top: ir.Block | ir.For,
+) -> Iterator[tuple[ir.Stmt, ir.BufferLoad | ir.BufferStore]]:
+    """The statements below that stand in no block, with each load and store that they hold."""
+    stack: list[ir.Stmt] = [top.body]
     while stack:
         node = stack.pop()
         if isinstance(node, (ir.BlockRealize, ir.Block)):
@@ -197,11 +215,7 @@ def require_in_blocks(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
         inner = ir.walk(node) if not below else (x for c in node.children()
                                                  if not isinstance(c, ir.Stmt)
                                                  for x in ir.walk(c))  # fmt: skip
-        if any(isinstance(n, (ir.BufferLoad, ir.BufferStore)) and n.buffer is buffer
-               for n in inner):  # fmt: skip
-            state.fail(f"{buffer.name} is used outside blocks, where no signature says how",
-                       code="BW313", guilty=[node],
-                       help="wrap the statement in a block: with T.block(…)")  # fmt: skip
+        yield from ((node, n) for n in inner if isinstance(n, (ir.BufferLoad, ir.BufferStore)))
 
 
 def require_scope_name(state: State, name: str) -> None:
@@ -250,7 +264,7 @@ def reached(state: State, block: ir.Block) -> bool:
     iters = block.iter_vars
     shape = tuple(it.dom.min + it.dom.extent for it in iters)
     points = ir.Buffer("points", ir.dtype_of("bool"), shape)
-    one = [ir.Range(it.var, ir.const(1, it.var.type)) for it in iters]
+    one = [ir.point(it.var) for it in iters]
     each = ir.BufferRegion(points, tuple(one))
     scope = state.scope(block)
     flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)

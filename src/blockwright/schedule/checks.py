@@ -9,7 +9,6 @@ from typing import Never
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, updated_atomically
 from blockwright.analysis.kernels import axis_of, shares
-from blockwright.analysis.tree import jumps
 from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
 from blockwright.schedule.slices import own_slices
@@ -30,7 +29,12 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
                    code="BW312", guilty=[loop],
                    help="; ".join(f'unannotate({loop.loop_var.name}, "{key}") first'
                                   for key in loop.annotations))  # fmt: skip
-    if jumps(loop.body):
+    require_whole(state, loop)
+
+
+def require_whole(state: State, loop: ir.For) -> None:
+    """The loop runs each iteration to its end."""
+    if loop in state.tree.left_early:
         state.fail(f"loop {loop.loop_var.name} is left or continued early from inside, which means "
                    "something else in a loop of another shape", code="BW312", guilty=[loop],
                    help="guard the statements with a condition in place of the jump"
@@ -122,7 +126,8 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
     first = min(loops, key=lambda f: state.tree.order[f])
     if not is_bijective(realize.iter_values, domains, predicate, state.facts(first)):
-        state.fail(f"the loops {word} run instances of the reduction {block.name} more than once",
+        state.fail(f"the loops {word} may run instances of the reduction {block.name} more than "
+                   "once",
                    code="BW315", guilty=[realize, *loops],
                    help=undriven(realize, loops))  # fmt: skip
 
@@ -222,6 +227,7 @@ def require_concurrent(
         atomic: whether iterations may meet in atomic updates.
         redundant: which buffers all iterations may fill with the same values.
     """
+    require_whole(state, loop)
     if private is not None and len(state.tree.loops_above(loop.body)) > 1:
         _require_nothing_kept(state, loop, word, private)
     if ir.is_const_int(loop.extent, 1):

@@ -107,7 +107,9 @@ class EinsumPadding:
             if not same:
                 self.state.fail(f"{buffer.name} is indexed by a padded reduction iterator and by "
                                 "something else in one dimension", code="BW326",
-                                guilty=[self.block], help="reindex it first")  # fmt: skip
+                                guilty=[self.block],
+                                help=f"read the two through buffers of their own: copy "
+                                f"{buffer.name} in a block before it")  # fmt: skip
         assert first is not None
         return first
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.arith import Analyzer, IterMapError, eval_set, require_iter_map
+from blockwright.arith import Analyzer, detect_iter_map, eval_set
 
 Array = np.ndarray[Any, Any]
 
@@ -25,16 +25,13 @@ def why_not_injective(
 
     A map that iterator maps say nothing of is tried on every point, if there are at most `most`.
     """
-    try:
-        require_iter_map(indices, domains, None, analyzer, "bijective", pad=True)
-    except IterMapError as error:
-        counted = all_places(indices, domains, most)
-        if counted is None:
-            return error.reason
+    found = detect_iter_map(indices, domains, None, analyzer, "bijective", pad=True)
+    counted = None if found.ok else all_places(indices, domains, most)
+    if counted is not None:
         places = np.stack([np.broadcast_to(c, counted[0].shape).ravel() for c in counted], axis=1)
-        if len(np.unique(places, axis=0)) < len(places):
-            return error.reason
-    return ""
+        if len(np.unique(places, axis=0)) == len(places):
+            return ""
+    return "; ".join(found.errors)
 
 
 def spans(

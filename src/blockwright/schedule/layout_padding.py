@@ -64,8 +64,8 @@ class LayoutPadding:
     def _axes(self) -> tuple[list[tuple[ir.Var, ir.Expr]], list[ir.IterVar]]:
         """Loops and iterators over the new shape."""
         loops = [(ir.Var(f"ax{k}", n.dtype), n) for k, n in enumerate(self.buffer.shape)]
-        iters = [ir.IterVar(ir.Var(f"v{k}", n.dtype), ir.Range(ir.const(0, n.dtype), n))
-                 for k, n in enumerate(self.buffer.shape)]  # fmt: skip
+        iters = [ir.IterVar(ir.Var(f"v{k}", dom.extent.dtype), dom)
+                 for k, dom in enumerate(ir.full_region(self.buffer).region)]  # fmt: skip
         return loops, iters
 
     def _at(
@@ -73,8 +73,8 @@ class LayoutPadding:
     ) -> list[ir.Expr]:
         mapping = dict(zip(initial, at, strict=True))
         known = self.analyzer.copy()
-        for var, size in zip(at, self.buffer.shape, strict=True):
-            known.bind(var, ir.Range(ir.const(0, size.dtype), size))
+        for var, dom in zip(at, ir.full_region(self.buffer).region, strict=True):
+            known.bind(var, dom)
         return [known.simplify(ir.substitute(e, mapping)) for e in exprs]
 
     def _nest(self) -> ir.Stmt:

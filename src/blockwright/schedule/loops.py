@@ -49,8 +49,8 @@ def _counts(loop: ir.For, analyzer: Analyzer) -> bool:
 
 def resized(loop: ir.For, low: ir.Expr, extent: ir.Expr, body: ir.Stmt) -> ir.For:
     """The loop with other bounds; a thread axis it is bound to has them too."""
-    thread = loop.thread and loop.thread.replace(dom=ir.Range(low, extent))
-    return loop.replace(min=low, extent=extent, body=body, thread=thread)
+    new = loop.replace(min=low, extent=extent, body=body)
+    return new if new.thread is None else new.replace(thread=new.thread.replace(dom=new.dom))
 
 
 def guarded(stmt: ir.Stmt, condition: ir.Expr, foreign: bool = False) -> ir.Stmt:

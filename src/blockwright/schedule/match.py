@@ -123,7 +123,7 @@ class Match:
                     "that the tile lies in its last dimensions",
                     b,
                 )
-            ranges.append(ir.Range(index, ir.const(1, index.dtype)))
+            ranges.append(ir.point(index))
         for mine, theirs, size in zip(a.indices, b.indices[extra:], a.buffer.shape, strict=True):
             base = self._base(mine, theirs)
             if base is None:

@@ -77,7 +77,7 @@ def _solve_together(
     except IterMapError:
         return {}
     boxes = {out: rng for out, (_, rng) in zip(outputs, rest, strict=True)}
-    points = [ir.Range(inverse[v], ir.const(1, v.type)) for v in own]
+    points = [ir.point(inverse[v]) for v in own]
     shape = [dom.min + dom.extent for dom in own.values()]
     ranges = bound_region(points, boxes, analyzer, None, shape)
     return dict(zip(own, ranges, strict=True))

@@ -46,11 +46,17 @@ def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
     flow = state.data_flow(scope)
     near = [block, *flow.producers(block), *flow.consumers(block)]
     require_straight(state, scope, [*map(state.tree.realize, near), loop])
-    for region in (*block.reads, *block.writes):
-        require_in_blocks(state, scope, region.buffer)
+    require_alone(state, scope, block)
     require_idempotent(state, flow, block)
     require_settled(state, flow, [block, *flow.consumers(block)])
     return flow
+
+
+def require_alone(state: State, top: ir.Block | ir.For, block: ir.Block) -> None:
+    """No statement that stands in no block touches what the block writes, or changes what it
+    reads: the block may run sooner or later than it does."""
+    require_in_blocks(state, top, *(r.buffer for r in block.writes),
+                      unchanged=[r.buffer for r in block.reads])  # fmt: skip
 
 
 def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
@@ -182,16 +188,13 @@ def require_final_inputs(
 
 
 def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) -> None:
-    """From the scope down to each node there are only loops and sequences."""
+    """From the scope down to each node there are only sequences and loops that run to their end."""
     for node in nodes:
-        for above in state.tree.ancestors(node):
-            if above is scope:
-                break
-            if not isinstance(above, (ir.For, ir.SeqStmt)):
-                state.fail("a statement other than a loop decides whether it runs", code="BW351",
-                           guilty=[above, node],
-                           help="write the condition as T.where(…) in the block, whose "
-                                "predicate it is")  # fmt: skip
+        for above in state.tree.deciding(node, scope):
+            state.fail("a statement other than a loop decides whether it runs", code="BW351",
+                       guilty=[above, node],
+                       help="write the condition as T.where(…) in the block, whose "
+                            "predicate it is")  # fmt: skip
 
 
 def run_domains(state: State, block: ir.Block) -> Domains:
@@ -291,6 +294,8 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
     realize = state.tree.realize(block)
     scope = state.scope(block)
     flow, analyzer = state.data_flow(scope), state.facts(scope.body)
+    if flow.decided(block):
+        return False
     domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
     implied = has_implied_predicate(state, block)
     if not implied and not flow.always(block, state.analyzer(realize)):
@@ -300,7 +305,7 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
         return False
     shape = tuple(it.dom.min + it.dom.extent for it in block.iter_vars)
     points = ir.Buffer("points", ir.dtype_of("bool"), shape)
-    one = tuple(ir.Range(it.var, ir.const(1, it.var.type)) for it in block.iter_vars)
+    one = tuple(ir.point(it.var) for it in block.iter_vars)
     each = ir.BufferRegion(points, one)
     have = flow.region_under((), block, each, analyzer, tight=not implied)
     return covers(have.region, [it.dom for it in block.iter_vars], analyzer)

@@ -21,7 +21,6 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.cover import apart
-from blockwright.analysis.tree import jumps
 from blockwright.schedule.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.move import body_parts
 from blockwright.schedule.state import State
@@ -61,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
 def plan(state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None) -> Plan:
     """Check a pipeline of a loop; see `SoftwarePipeline` for the requirements."""
     other = loop.annotations.keys() - {STAGE, ORDER}
-    if loop.kind is not ir.ForKind.SERIAL or other or jumps(loop.body):
+    if loop.kind is not ir.ForKind.SERIAL or other or loop in state.tree.left_early:
         require_plain_loop(state, loop)
     parts = body_parts(loop)
     order = _order(state, loop, parts, stages, orders)

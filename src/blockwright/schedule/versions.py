@@ -271,7 +271,7 @@ class UseVersions(ir.Mutator):
         version = self.versions.get(node.buffer)
         if version is None:
             return self.descend(node)
-        leading = [ir.Range(n, ir.const(1, n.dtype)) for n in self._version(version)]
+        leading = [ir.point(n) for n in self._version(version)]
         ranges = [r if e is None else folded_range(r, e, self.analyzer)
                   for r, e in zip(node.region, version.folded, strict=True)]  # fmt: skip
         kept = [r for r in ranges if r is not None]

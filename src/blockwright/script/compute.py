@@ -231,6 +231,7 @@ class Program:
         ranges: Callable[..., Sequence[ir.Range]] | None = None,
         where: Callable[..., ir.Expr] | None = None,
         kind: ir.ForKind = ir.ForKind.SERIAL,
+        around: Callable[..., ir.Stmt] | None = None,
     ) -> None:
         """Blocks that take turns in the loops over one box `domain`, or over a part of it.
 
@@ -242,6 +243,7 @@ class Program:
                 takes all of its axis when not given.
             where: f(i, j, …): the condition on the loops under which the blocks run.
             kind: of the outermost loop.
+            around: f(blocks, i, j, …): the body of the innermost loop, which holds the blocks.
         """
         extents = _shape(domain)
         loops: list[ir.Var] = []
@@ -253,7 +255,7 @@ class Program:
             stmt = body(*(it.var for it in iters))
             realized = self._realized(self._fresh(name), iters, loops, stmt)
             inside.append(realized if where is None else realized.replace(predicate=where(*loops)))
-        stmt = ir.seq(inside)
+        stmt = ir.seq(inside) if around is None else around(inside, *loops)
         taken = [ir.Range(ir.const(0, e.dtype), e) for e in extents]
         taken = taken if ranges is None else list(ranges(*loops))
         for k, (var, rng) in reversed(list(enumerate(zip(loops, taken, strict=True)))):

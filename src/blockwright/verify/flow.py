@@ -70,6 +70,18 @@ class Flow:
         found = self._before(frame, read, writers) if self.ahead else None
         return found or self._analysed(frame, read, writers)
 
+    def unbegun(self, update: Statement, plain: list[Statement]) -> isl.Set:
+        """Instances of an update that go on from an element which no plain store has set."""
+        begin_step(f"what updates of {update.buffer.name} go on from")
+        open_ones = update.write
+        for writer in plain:
+            pairs = writer.write.apply_range(update.write.reverse())
+            if self._earlier(writer.frame, update.frame, pairs):
+                open_ones = open_ones.subtract_domain(pairs.range())
+        if open_ones.is_empty():
+            return open_ones.domain()
+        return self.seen(update.frame, open_ones, plain).nothing
+
     # ------------------------------------------------------------------ written order alone
     def _static(self, frame: Frame, writers: list[Statement]) -> list[Statement] | None:
         """The writers before a reader, in order; None when loops decide the order too."""

@@ -58,6 +58,8 @@ class Safety:
                 self._require_taken(statement, taken)
             self._expression(statement, statement.value, where)
             self.values.stored(statement)  # whether or not a result depends on it
+            if statement.combiner:
+                self.values.require_begun(statement)
         self._races()
 
     def _require_taken(self, statement: Statement, taken: Taken) -> None:

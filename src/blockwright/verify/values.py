@@ -92,6 +92,12 @@ class Values:
         return [_whole(a, step.key) for a in apply(("tuple",), parts, frame.domain)]
 
     # ------------------------------------------------------------------ reads
+    def require_begun(self, update: Statement) -> None:
+        """What an update goes on from has been stored; a parameter holds something."""
+        if update.buffer not in self.program.params and update.buffer not in self.agreed:
+            plain = [w for w in self._writers[update.buffer] if not w.combiner]
+            self._require_written(update.buffer, update.frame, self.flow.unbegun(update, plain))
+
     def read(self, frame: Frame, buffer: ir.Buffer, position: isl.Map, where: isl.Set) -> Value:
         """What a read at a position of each instance gives."""
         begin_step(f"reads of {buffer.name}")

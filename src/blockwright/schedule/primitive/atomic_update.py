@@ -100,7 +100,7 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
                    guilty=[block, *ir.collect(block.body, ir.BufferStore)],
                    help=_otherwise(state, block))  # fmt: skip
     buffer, name = store.buffer, _OPERATIONS.get(found.name)
-    if name is None or store.predicate is not None:
+    if name is None:
         state.fail(f"the update of {buffer.name} in block {block.name} does not combine the "
                    "element with something else by +, *, min, max, and, or", code="BW338",
                    guilty=[block], help=_otherwise(state, block))  # fmt: skip

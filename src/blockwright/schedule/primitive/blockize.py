@@ -160,6 +160,7 @@ def _outer_init(
     loops = [(ir.Var(f"{it.var.name}_loop", it.var.type), it.dom.extent) for it in spatial]
     running = {it.var: it.dom.min + var for it, (var, _) in zip(iters, loops, strict=True)}
     outside = [b for b in limits if b[0].iter_type is not ir.IterType.REDUCE]
-    inside = predicate(outside, {v: ir.substitute(e, running) for v, e in values.items()})
+    open_ones = [c for c in conjuncts(predicate(outside, values)) if not known.prove(c)]
+    inside = ir.substitute(ir.all_of(open_ones), running)
     realize = ir.BlockRealize(tuple(map(known.simplify, running.values())), inside, made)
     return wrap_loops(realize, loops)

@@ -138,23 +138,30 @@ def _require_reached_copy(
     state: State, scope: ir.Block, at: ir.Stmt, makers: list[ir.Block], users: list[ir.Block],
     buffer: ir.Buffer,
 ) -> None:  # fmt: skip
-    """A loop that holds the copy may run no iteration: what is written before it, and read after it
-    or outside of the scope, would not be copied."""
+    """A loop that holds the copy may run no iteration, or another statement decide whether the copy
+    runs: what is written before, and read after or outside of the scope, would not be copied."""
     analyzer = state.analyzer()
-    for loop in state.tree.loops_above(at):
-        outside = [b for b in makers if not state.tree.is_below(state.realize(b), loop)]
-        late = [b for b in users if not state.tree.is_below(state.realize(b), loop)]
-        stays = buffer not in scope.alloc_buffers  # what calls the scope sees it
-        if (
-            outside
-            and (late or stays)
-            and not analyzer.prove(ir.GE(*ir.match_types(loop.extent, 1)))
+    decide = set(state.tree.deciding(at, scope))
+    for above in state.tree.ancestors(at):
+        if above is scope:
+            return
+        if above in decide:
+            where = "under a condition"
+        elif isinstance(above, ir.For) and not analyzer.prove(
+            ir.GE(*ir.match_types(above.extent, 1))
         ):
-            state.fail(f"the copy of {buffer.name} stands in loop {loop.loop_var.name}, which may "
-                       f"run no iteration; block {outside[0].name} writes it before, and "
+            where = f"in loop {above.loop_var.name}, which may run no iteration"
+        else:
+            continue
+        outside = [b for b in makers if not state.tree.is_below(state.realize(b), above)]
+        late = [b for b in users if not state.tree.is_below(state.realize(b), above)]
+        stays = buffer not in scope.alloc_buffers  # what calls the scope sees it
+        if outside and (late or stays):
+            state.fail(f"the copy of {buffer.name} stands {where}; block {outside[0].name} writes "
+                       "it before, and "
                        + (f"block {late[0].name} reads it after" if late else "it is read outside"),
                        code="BW323",
-                       guilty=[loop, state.realize(outside[0]), *map(state.realize, late[:1])],
+                       guilty=[above, state.realize(outside[0]), *map(state.realize, late[:1])],
                        help="take cache_write before the writers are taken apart "
                             "(double_buffer, software_pipeline, decompose_padding)")  # fmt: skip
 

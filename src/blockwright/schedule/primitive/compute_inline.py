@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.arith import Analyzer, IterMapError, inverse_map
-from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import AccessRewrite
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import (
     neighbours,
+    require_alone,
     require_final_inputs,
     require_idempotent,
     require_implied_predicate,
@@ -91,7 +91,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
                        help="inline its producers instead, or take "
                             "reverse_compute_inline to put the block into its producer"
                        )  # fmt: skip
-        require_in_blocks(state, scope, store.buffer)
+        require_alone(state, scope, block)
         at = [ir.Var(f"at{k}", i.dtype) for k, i in enumerate(store.indices)]
         mapping = iterators_of(state, block, store, store.indices, at)
         rivals = [w for w in flow.writers[store.buffer] if w is not block]

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.analysis import BlockKind
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
-from blockwright.schedule.buffers import fresh_name, require_shared, with_regions
+from blockwright.schedule.buffers import fresh_name, require_in_blocks, require_shared, with_regions
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.loops import resized
@@ -162,13 +162,10 @@ def _negated(condition: ir.Expr) -> ir.Expr:
 def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[ir.For]) -> bool:
     """Whether the block is all that the loop holds. Fails where something else than loops decides
     what runs, or where a block before it would see the constant."""
-    for node in state.tree.ancestors(state.realize(block)):
-        if node is loop:
-            break
-        if not isinstance(node, (ir.For, ir.SeqStmt)):
-            state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                       "decides what runs", code="BW351", guilty=[node],
-                       help="choose a loop inside of that statement")  # fmt: skip
+    for node in state.tree.deciding(state.realize(block), loop):
+        state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
+                   "decides what runs", code="BW351", guilty=[node],
+                   help="choose a loop inside of that statement")  # fmt: skip
     variables = {f.loop_var for f in state.tree.loops_above(block)}
     for inner in inside:
         if any(ir.uses_var(e, variables) for e in (inner.min, inner.extent)):
@@ -177,6 +174,7 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[
                        help="choose a loop further outside, around the one that the "
                             "extent depends on")  # fmt: skip
     written = block.writes[0].buffer
+    require_in_blocks(state, loop, written)
     require_shared(state, inside, written, "a constant that is written before")
     below = state.tree.child_blocks(loop)
     for other in below[: below.index(block)]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import BlockKind
 from blockwright.schedule.advice import parted
-from blockwright.schedule.buffers import fresh_name, with_regions
+from blockwright.schedule.buffers import fresh_name, require_in_blocks, with_regions
 from blockwright.schedule.checks import require_once
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
@@ -191,13 +191,10 @@ def require_reduction(state: State, block: ir.Block) -> None:
 
 def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
     """Between loop and block there are only loops, so that nothing else decides what runs."""
-    for node in state.tree.ancestors(state.realize(block)):
-        if node is loop:
-            return
-        if not isinstance(node, (ir.For, ir.SeqStmt)):
-            state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                       "decides what runs", code="BW351", guilty=[node],
-                       help="choose a loop inside of that statement")  # fmt: skip
+    for node in state.tree.deciding(state.realize(block), loop):
+        state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
+                   "decides what runs", code="BW351", guilty=[node],
+                   help="choose a loop inside of that statement")  # fmt: skip
 
 
 def _require_separate(
@@ -227,6 +224,7 @@ def _require_unread(state: State, block: ir.Block, loop: ir.For) -> None:
     written = {r.buffer for r in block.writes}
     assert block.init is not None
     needed = {n.buffer for n in ir.collect(block.init, ir.BufferLoad)}
+    require_in_blocks(state, loop, *written, unchanged=needed)
     for other in state.data_flow(scope).blocks:
         if other is block:
             return

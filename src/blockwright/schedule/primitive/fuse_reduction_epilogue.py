@@ -12,7 +12,11 @@ from blockwright.schedule.buffers import home, require_in_blocks, with_regions
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.order import require_everywhere, require_implied_predicate
+from blockwright.schedule.order import (
+    require_alone,
+    require_everywhere,
+    require_implied_predicate,
+)
 from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.reduction import iterators_at, outermost_own, reduction_of
@@ -173,7 +177,7 @@ class _Fuse:
         around = [outermost_own(self.state, self.block, self.epilogue),
                   outermost_own(self.state, self.epilogue, self.block)]  # fmt: skip
         target = self.store.buffer
-        require_in_blocks(self.state, self.flow.block, target)
+        require_alone(self.state, self.flow.block, self.epilogue)
         sources = {r.buffer for r in self.epilogue.reads} - {self.result.buffer}
         if any(r.buffer is target for r in self.block.reads):
             self.fail(f"block {self.block.name} reads {target.name}, which it would write")
@@ -218,7 +222,7 @@ class _Fuse:
         if at is None:
             self.fail(f"block {self.epilogue.name} does not read {self.result.buffer.name} at its "
                       "own iterators, each once")  # fmt: skip
-        points = [ir.Range(at[it.var], ir.const(1, it.var.type)) for it in self.epilogue.iter_vars]
+        points = [ir.point(at[it.var]) for it in self.epilogue.iter_vars]
         domains = {it.var: it.dom for it in self.block.iter_vars}
         have = bound_region(points, domains, analyzer)
         whole = covers(have, [it.dom for it in self.epilogue.iter_vars], analyzer)

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis.cover import apart
-from blockwright.analysis.tree import jumps
 from blockwright.schedule.checks import (
     require_only_blocks,
-    require_plain_loop,
+    require_whole,
 )
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
@@ -100,7 +99,8 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         ends: list[ir.Expr] = [ir.const(0, dtype)]
         for loop in loops:
             ends.append(analyzer.simplify(ends[-1] + ir.cast_to(times_run(loop, analyzer), dtype)))
-        analyzer.bind(fused, ir.Range(ends[0], ends[-1]))
+        new = resized(loops[0].replace(loop_var=fused), ends[0], ends[-1], loops[0].body)
+        analyzer.bind(fused, new.dom)
         parts: list[ir.Stmt] = []
         for k, loop in enumerate(loops):
             begin = ir.cast_to(loop.min, dtype)
@@ -112,8 +112,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
                 part = guarded(part, ir.GE(fused, ends[k]), foreign=True)
             parts.append(part)
         edit = Edit(state)
-        new = resized(loops[0].replace(loop_var=fused), ends[0], ends[-1], ir.seq(parts))
-        edit.replace(loops[0], new)
+        edit.replace(loops[0], new.replace(body=ir.seq(parts)))
         for loop in loops[1:]:
             edit.replace(loop, None)
         return edit.finish(fused)
@@ -136,8 +135,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
     @staticmethod
     def _alike(state: State, loops: list[ir.For]) -> None:
         for loop in loops:
-            if jumps(loop.body):
-                require_plain_loop(state, loop)  # says so
+            require_whole(state, loop)
             if loop.annotations:
                 state.fail(f"loop {loop.loop_var.name} is annotated with "
                            f"{', '.join(loop.annotations)}", code="BW312", guilty=[loop],

@@ -7,10 +7,11 @@ from typing import ClassVar, NoReturn
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, facts_at
 from blockwright.arith import Analyzer, clip_region, covers, is_bijective
-from blockwright.schedule.buffers import require_in_blocks, with_regions
+from blockwright.schedule.buffers import with_regions
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.order import require_alone
 from blockwright.schedule.primitive.decompose_reduction import reduction_loops
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.reduction import iterators_at, outermost_own
@@ -116,11 +117,8 @@ class _Merge:
                         "leaves them")  # fmt: skip
 
     def _in_loops_alone(self, block: ir.Block) -> None:
-        for node in self.state.tree.ancestors(self.state.realize(block)):
-            if node is self.scope:
-                return
-            if not isinstance(node, (ir.For, ir.SeqStmt)):
-                self.fail(f"block {block.name} stands in a statement that decides what runs")
+        if any(self.state.tree.deciding(self.state.realize(block), self.scope)):
+            self.fail(f"block {block.name} stands in a statement that decides what runs")
 
     def initial(self) -> ir.Stmt:
         """The stores of the first block over the iterators of the second."""
@@ -241,10 +239,7 @@ class _Merge:
         low, high = (self.flow.position[b] for b in (self.init, self.update))
         own = outermost_own(self.state, self.update, self.init)
         sources = {r.buffer for r in self.init.reads}
-        for buffer in self.written:
-            require_in_blocks(self.state, self.scope, buffer)
-        if sources & set(self.written):
-            self.fail("the initial value is made of what the update changes")
+        require_alone(self.state, self.scope, self.init)
         for other in self.flow.blocks:
             if other in (self.init, self.update):
                 continue

@@ -14,6 +14,7 @@ from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import (
     neighbours,
+    require_alone,
     require_everywhere,
     require_idempotent,
     require_quiet,
@@ -91,6 +92,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         made = self._producers(state, flow, block)
         producers, buffer = [p for p, _ in made], made[0][1].buffer
         require_straight(state, scope, [state.tree.realize(b) for b in (block, *producers)])
+        require_alone(state, scope, block)
         require_everywhere(state, block)
         require_reads_inside(state, block, {buffer})
         load = self._load(state, block, store, buffer)

@@ -15,6 +15,7 @@ from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import (
     has_implied_predicate,
+    require_alone,
     require_idempotent,
     require_straight,
 )
@@ -110,8 +111,9 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         flow = state.data_flow(scope)
         buffer, owner = require_owned(state, scope, block, self.buffer_index)
-        readers = self._readers(state, flow, block, buffer)
+        readers = flow.readers.get(buffer, [])
         require_straight(state, scope, [realize, *map(state.tree.realize, readers)])
+        self._require_served(state, flow, block, buffer, readers)
         require_idempotent(state, flow, block)
         if not has_implied_predicate(state, block):
             state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
@@ -125,14 +127,15 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         return self._roll(state, block, buffer, owner, readers, window)
 
     @staticmethod
-    def _readers(state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
-        """The readers, each of which finds in its iteration what it reads."""
+    def _require_served(
+        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, readers: Sequence[ir.Block]
+    ) -> None:
+        """There are readers, each of which finds in its iteration what it reads."""
         others = [w for w in flow.writers[buffer] if w is not block]
         if others:
             state.fail(f"block {others[0].name} writes {buffer.name} too", code="BW322",
                        guilty=[state.tree.realize(b) for b in (block, *others)],
                        help="roll a buffer that one block writes")  # fmt: skip
-        readers = flow.readers.get(buffer, [])
         if not readers:
             state.fail(f"nothing reads what block {block.name} writes", code="BW322",
                        guilty=[state.tree.realize(block)],
@@ -146,7 +149,6 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
                            f"written all of {buffer.name} that block {reader.name} reads",
                            code="BW316", guilty=[state.tree.realize(b) for b in (reader, block)],
                            help="compute_at the block in a loop of its readers first")  # fmt: skip
-        return readers
 
     @staticmethod
     def _window(
@@ -246,7 +248,9 @@ def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
                    help=_in_order(loop))  # fmt: skip
     for inner in state.tree.loops_above(block):
         ranges = (inner.min, inner.extent)
-        if inner is not loop and any(ir.uses_var(e, loop.loop_var) for e in ranges):
+        if inner is not loop and any(
+            ir.uses_var(e, loop.loop_var) or ir.collect(e, ir.BufferLoad) for e in ranges
+        ):
             state.fail(f"the range of loop {inner.loop_var.name} changes with "
                        f"{loop.loop_var.name}", code="BW350", guilty=[inner, loop],
                        help="compute_at a loop whose iterations all need a range of the "
@@ -272,9 +276,12 @@ def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For
         if loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None:
             shared = shares(buffer.scope, loop.thread.thread_tag)
         if shared:
+            way = "store_at inside the loop first"
+            if loop.kind is ir.ForKind.THREAD_BINDING:
+                way = f'set_scope(…, "local") first, so that each thread has a {buffer.name}'
             state.fail(f"iterations of loop {loop.loop_var.name}, which is {loop.kind.value}, may "
                        f"roll over one another's values of {buffer.name}", code="BW312",
-                       guilty=[loop], help="store_at inside the loop first")  # fmt: skip
+                       guilty=[loop], help=way)  # fmt: skip
 
 
 def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
@@ -285,6 +292,7 @@ def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) ->
     while work:
         here = work.pop()
         done.add(here)
+        require_alone(state, loop, here)
         for other in inside:
             if other is here or not any(
                 read.buffer is write.buffer and not flow.apart((here, read), (other, write))

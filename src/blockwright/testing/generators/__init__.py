@@ -22,7 +22,7 @@ STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose
           "border")  # fmt: skip
 UNUSUAL = ("chosen", "inner", "several", "update", "scatter", "early", "counted", "guarded",
            "tally", "recur", "running", "triangle", "corner", "interior", "parallel", "diagonal",
-           "viewed", "places", "nested")  # fmt: skip
+           "viewed", "places", "nested", "branch", "skipped", "bare")  # fmt: skip
 """Stages with blocks that do more than store one element, see `generators.unusual`, or that stand
 in loops out of the ordinary, see `generators.nests`."""
 

@@ -1,6 +1,6 @@
 """Stages whose loops, views or inner blocks are out of the ordinary: triangles, nests under a
 condition, ranges that begin late, parallel loops, parts of tensors by other names, computed
-places."""
+places, and blocks beside conditions, jumps and statements that stand in no block."""
 
 from __future__ import annotations
 
@@ -68,6 +68,55 @@ class Nests(Maker):
     def _parallel(self) -> Tensor:
         """All elements of a frame, changed in rows that may run at once."""
         return self._changed("parallel", self.pick(rank=1), kind=ir.ForKind.PARALLEL)
+
+    def _branch(self) -> Tensor:
+        """Elements of a frame, changed by blocks under an `if`."""
+        x = self.pick(rank=1)
+        where = self._decision(x)
+
+        def around(blocks: list[ir.Stmt], *i: ir.Expr) -> ir.Stmt:
+            return ir.IfThenElse(where(*i), ir.seq(blocks))
+
+        return self._changed("branch", x, around=around)
+
+    def _skipped(self) -> Tensor:
+        """Elements of a frame, changed by blocks of which some iterations are left early."""
+        x = self.pick(rank=1)
+        where = self._decision(x)
+        word, late = self.chance.choice(("continue", "continue", "break")), self.chance.random()
+
+        def around(blocks: list[ir.Stmt], *i: ir.Expr) -> ir.Stmt:
+            leave = ir.IfThenElse(where(*i), ir.Evaluate(ir.call(word)))
+            at = len(blocks) if late < 0.2 else len(blocks) // 2
+            return ir.seq([*blocks[:at], leave, *blocks[at:]])
+
+        return self._changed("skipped", x, around=around)
+
+    def _bare(self) -> Tensor:
+        """Elements of a frame, changed by blocks beside a statement that stands in no block."""
+        x = self.pick(rank=1)
+        also = self._frame("beside", x) if self.chance.random() < 0.7 else None
+        first = self.chance.random() < 0.5
+        if also is not None:
+            self.made(also)
+
+        def around(blocks: list[ir.Stmt], *i: ir.Expr) -> ir.Stmt:
+            made = next(n.buffer for n in ir.collect(blocks[0], ir.BufferStore))
+            stored = made if also is None else also.buffer
+            store = ir.BufferStore(stored, ir.add(ir.load(made, *i), x[i]), i)
+            return ir.seq([store, *blocks] if first else [*blocks, store])
+
+        return self._changed("bare", x, around=around)
+
+    def _decision(self, x: Tensor) -> Callable[..., ir.Expr]:
+        """A condition on the loops over a tensor, or on an input: of what is computed, values may
+        be rounded to either side."""
+        if self.chance.random() < 0.5:
+            given = self.param(list(x.shape), "int32")
+            return lambda *i: ir.compare(ir.GT, given[i], 0)
+        if self.chance.random() < 0.5:
+            return lambda *i: ir.compare(ir.EQ, ir.floormod(i[-1], 3), 0)
+        return lambda *i: ir.compare(ir.GE, i[0], 1)
 
     def _diagonal(self) -> Tensor:
         """One element of every row: that of the row's number, as far as there is one."""
@@ -141,9 +190,7 @@ class Nests(Maker):
 
     def _changed(self, prefix: str, x: Tensor, **nest: Any) -> Tensor:
         """A frame with elements changed by one block, or two that take turns, in one nest."""
-        made = self.program.alloc(self.name(prefix), x.shape, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: ir.mul(x[i], 0.25),
-                             into=(made, lambda *i: i))  # fmt: skip
+        made = self._frame(prefix, x)
 
         def change(*i: ir.Expr) -> ir.Stmt:
             return ir.BufferStore(made.buffer, ir.mul(x[i], 0.5), i)
@@ -152,6 +199,13 @@ class Nests(Maker):
         if self.chance.random() < 0.3:
             blocks.append(("follow", ir.IterType.SPATIAL, self._follow(prefix, made, x)))
         self.program.together(x.shape, blocks, **nest)
+        return made
+
+    def _frame(self, prefix: str, x: Tensor) -> Tensor:
+        """A tensor of another one's shape, all of which has a value."""
+        made = self.program.alloc(self.name(prefix), x.shape, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: ir.mul(x[i], 0.25),
+                             into=(made, lambda *i: i))  # fmt: skip
         return made
 
     def _follow(self, prefix: str, changed: Tensor, x: Tensor) -> Callable[..., ir.Stmt]:

@@ -28,7 +28,7 @@ from blockwright.testing.moves import MOVES, Player
 
 PER_PLACE = 6
 """Uses kept of each place that refuses, from players and from each path of tests."""
-PER_LINE = 20
+PER_LINE = 200
 """Accepted uses kept of each line that they run through, likewise."""
 _LARGEST = 40_000
 """Instances of a block above which a program takes too long to run."""

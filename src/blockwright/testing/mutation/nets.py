@@ -85,7 +85,8 @@ def examine(mutant: Mutant, uses: list[Use], tests: Sequence[str] = ()) -> Catch
             _examine(catch, mutant, use)
         if (catch.differs and catch.refuted) or catch.tried - catch.unchanged == USES:
             break
-    if tests and not catch.caught and (catch.reached or not uses):
+    refusal = mutant.kind == "precondition"  # of what would have changed nothing, perhaps
+    if tests and not catch.caught and (catch.reached or refusal or not uses):
         catch.tried += not uses
         with switched_on(mutant):
             catch.tests = int(not run_tests(tests[:TESTS], "-x"))

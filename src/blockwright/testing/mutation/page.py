@@ -51,7 +51,7 @@ each precondition (`state.fail`, `require_…`) left out, each start and extent 
 both directions, each pair of bindings swapped, each initial value, predicate and side of a
 conjunction dropped, each inverse map one off. No primitive places barriers, so there is none to
 drop here; `blockwright.testing.mutants` drops statements of programs. A precondition is tried on
-uses that it refuses, other faults on uses that run through their function; uses come from random
+uses that it refuses, other faults on uses that run through their line; uses come from random
 programs under random steps and from the tests of the room.
 
 - **legality**: another precondition refused, the step raised an error, or the program that came out
