@@ -367,3 +367,31 @@ def main(A: T.Buffer((1, 1), "float32"), B: T.Buffer((1, 1), "float32")):
     with pytest.raises(bw.ScheduleError, match="what stands before it does not") as caught:
         sch.read_at(sch.get_loops(block)[0], block, "R", "global")
     assert caught.value.code == "BW323"
+
+
+BESIDE_NOTHING = """
+@T.prim_func
+def main(A: T.Buffer((2, 4), "float32"), B: T.Buffer((2, 4), "float32"),
+         C: T.Buffer((2, 4), "float32")):
+    for i in T.serial(2, 0):
+        for j in T.serial(2, 2):
+            with T.block("none"):
+                vi = T.axis.spatial(2, i)
+                vj = T.axis.spatial(4, j)
+                B[vi, vj] = A[vi, vj]
+    for i in range(2):
+        for j in range(4):
+            with T.block("rows"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = A[vi, vj]
+"""
+
+
+def test_a_copy_for_rows_that_do_not_run_does_not_divide_by_their_number() -> None:
+    """Both nests share a loop in the end; in its iterations the first one has nothing to do."""
+    func = parsed(BESIDE_NOTHING)
+    sch = bw.Schedule(func, verify="full")
+    fused = sch.fuse(*sch.get_loops("none"))
+    sch.horizontal_fuse(fused, sch.get_loops("rows")[0])
+    sch.read_at(sch.get_loops("none")[0], "none", 0, "local")
+    assert_same_meaning(func, sch.func, exact=True)

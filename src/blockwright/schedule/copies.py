@@ -16,6 +16,7 @@ from blockwright.schedule.buffers import home, region_of
 from blockwright.schedule.checks import require_kind
 from blockwright.schedule.edit import wrap_loops
 from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.loops import may_fail
 from blockwright.schedule.move import Domains, merge, nest_for
 from blockwright.schedule.state import State, Step
 
@@ -215,7 +216,10 @@ def box_at(
     for block, region in regions:
         part = clip_region(flow.region_under(fixed, block, region, analyzer), analyzer).region
         box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
-    return tuple(box)
+    # Of a loop that runs nothing, sizes may be divisors; its copy might stand where others run.
+    whole = ir.full_region(regions[0][1].buffer).region
+    return tuple(w if may_fail(r.min, r.extent, analyzer=analyzer) else r
+                 for r, w in zip(box, whole, strict=True))  # fmt: skip
 
 
 def box_block(

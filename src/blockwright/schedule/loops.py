@@ -59,9 +59,9 @@ def guarded(stmt: ir.Stmt, condition: ir.Expr, foreign: bool = False) -> ir.Stmt
     `foreign`: the loops around are not those that the statement stood in. Where the condition fails
     it might then divide by 0, before it comes to the predicate: what divides gets an `if` too.
     """
-    if isinstance(stmt, ir.BlockRealize) and not (foreign and _divides(stmt.predicate)):
+    if isinstance(stmt, ir.BlockRealize) and not (foreign and may_fail(stmt.predicate)):
         return stmt.replace(predicate=ir.logical_and(stmt.predicate, condition))
-    if isinstance(stmt, ir.For) and foreign and _divides(stmt.min, stmt.extent):
+    if isinstance(stmt, ir.For) and foreign and may_fail(stmt.min, stmt.extent):
         return ir.IfThenElse(condition, stmt)
     if isinstance(stmt, (ir.For, ir.SeqStmt)):
         return stmt.map_children(
@@ -70,12 +70,16 @@ def guarded(stmt: ir.Stmt, condition: ir.Expr, foreign: bool = False) -> ir.Stmt
     return ir.IfThenElse(condition, stmt)
 
 
-def _divides(*exprs: ir.Expr) -> bool:
-    """Whether something is divided by what is not known, or by 0."""
-    return any(
-        isinstance(n, ir.FloorDiv | ir.FloorMod | ir.Div | ir.Mod) and not ir.const_int(n.b)
-        for e in exprs for n in ir.walk(e) if isinstance(n, ir.Expr) and n.dtype.is_int
-    )  # fmt: skip
+def may_fail(*exprs: ir.Expr, analyzer: Analyzer | None = None) -> bool:
+    """Whether something is divided by 0, or by what is not known to be more."""
+    divisors = [
+        n.b for e in exprs for n in ir.walk(e)
+        if isinstance(n, ir.FloorDiv | ir.FloorMod | ir.Div | ir.Mod) and n.dtype.is_int
+        and not ir.const_int(n.b)
+    ]  # fmt: skip
+    if analyzer is None:
+        return bool(divisors)
+    return not all(analyzer.prove(ir.GT(d, ir.const(0, d.dtype))) for d in divisors)
 
 
 def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer) -> ir.Stmt:
