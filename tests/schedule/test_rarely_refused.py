@@ -358,8 +358,168 @@ for i in range(32):
         vi = T.axis.spatial(32, i)
         B[vi, 0] = A[vi, 0]
 """
+MADE_ANEW = """
+C = T.alloc_buffer((32,), "float32")
+S = T.alloc_buffer((1,), "float32")
+for i in range(32):
+    for k in range(32):
+        with T.block("S"):
+            vk = T.axis.reduce(32, k)
+            with T.init():
+                S[0] = T.float32(0)
+            S[0] = S[0] + A[0, vk]
+    with T.block("C"):
+        vi = T.axis.spatial(32, i)
+        C[vi] = A[vi, 1] * S[0]
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = C[vi] + 1.0
+"""
+MIRRORED = """
+C = T.alloc_buffer((32,), "float32")
+S = T.alloc_buffer((32,), "float32")
+for i in range(32):
+    with T.block("S"):
+        vi = T.axis.spatial(32, i)
+        S[vi] = A[vi, 0]
+    with T.block("C"):
+        vi = T.axis.spatial(32, i)
+        C[vi] = READ
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = C[vi] + OTHER
+"""
+TERMS = """
+C = T.alloc_buffer((32,), "float32")
+for k in KIND:
+    for q in range(TIMES):
+        with T.block("C"):
+            vk = T.axis.spatial(32, k)
+            C[vk] = A[vk, 0]
+for k in range(32):
+    with T.block("B"):
+        vk = T.axis.reduce(32, k)
+        with T.init():
+            B[0, 0] = T.float32(0)
+        B[0, 0] = B[0, 0] + C[vk]
+"""
+HALVES = """
+C = T.alloc_buffer((32,), "float32")
+for i, k in T.grid(16, 32):
+    with T.block("sums"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            C[vi] = T.float32(0)
+        C[vi] = C[vi] + A[vi, vk]
+for i in range(16):
+    with T.block("C"):
+        vi = T.axis.spatial(16, i)
+        C[vi + 16] = A[vi, 0]
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = C[vi] + 1.0
+"""
+VIEWED = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj]
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        V = T.match_buffer(C[vi, vj], (1,), offset_factor=1)
+        B[vi, vj] = V[0]
+"""
+USED_BETWEEN = """
+C = T.alloc_buffer((32, 32), "float32")
+S = T.alloc_buffer((32,), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj]
+for i in range(32):
+    with T.block("S"):
+        vi = T.axis.spatial(32, i)
+        S[vi] = B[vi, 0]
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = C[vi, vj] + A[vi, 0]
+"""
+PART_READ = """
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("C"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        C[vi, vj] = A[vi, vj]
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = C[vi // 8, vi % 8]
+"""
+BELOW_ALL = """
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.where(i + j < 70)
+        B[vi, vj] = A[vi, vj]
+"""
+CLAIMS_MORE = """
+S = T.alloc_buffer((32,), "float32")
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        T.reads(A[vi, vj], S[vi])
+        T.writes(B[vi, vj])
+        B[vi, vj] = A[vi, vj]
+"""
 
 CASES: dict[str, Case] = {
+    "compute_at: of what is made anew": (
+        MADE_ANEW, lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0)), "BW316",
+        "block S makes what block C reads anew"),
+    "compute_at: of what reads ahead": (
+        MIRRORED.replace("READ", "S[31 - vi]").replace("OTHER", "1.0"),
+        lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0)), "BW316",
+        "block S has not written all of S that block C reads"),
+    "compute_at: an index beyond": (
+        CHAIN, lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0), index=5), "BW357",
+        "index 5 is outside the legal places 0 to 0"),
+    "reverse_compute_inline: of what then reads ahead": (
+        MIRRORED.replace("READ", "A[vi, 1]").replace("OTHER", "S[31 - vi]"),
+        lambda s: s.reverse_compute_inline(block(s, "B")), "BW316", "after the move"),
+    "reverse_compute_inline: into halves": (
+        HALVES, lambda s: s.reverse_compute_inline(block(s, "B")), "BW314",
+        "block sums is not complete"),
+    "reverse_compute_inline: through a view": (
+        VIEWED, lambda s: s.reverse_compute_inline(block(s, "B")), "BW359", "as a whole"),
+    "reverse_compute_inline: past a reader": (
+        USED_BETWEEN, lambda s: s.reverse_compute_inline(block(s, "B")), "BW316",
+        "block S uses B, which block B would write sooner or later"),
+    "reverse_compute_inline: of a part": (
+        PART_READ, lambda s: s.reverse_compute_inline(block(s, "B")), "BW324",
+        "beside those that block B reads"),
+    "reverse_compute_at: terms twice": (
+        TERMS.replace("KIND", "range(32)").replace("TIMES", "2"),
+        lambda s: s.reverse_compute_at(block(s, "B"), loop(s, "C", 1)), "BW315",
+        "iterations would share terms"),
+    "reverse_compute_at: terms at the same time": (
+        TERMS.replace("KIND", "T.parallel(32)").replace("TIMES", "1"),
+        lambda s: s.reverse_compute_at(block(s, "B"), loop(s, "C", 0)), "BW317",
+        "drives the reduction iterator vk of block B, so it cannot be parallel"),
+    "blockize: a condition on two iterators": (
+        BELOW_ALL, lambda s: s.blockize(loop(s, "B", 1)), "BW356", "concerns no single iterator"),
+    "reindex: what is not accessed": (
+        CLAIMS_MORE, lambda s: s.reindex(block(s, "B"), ("read", 1)), "BW359",
+        "does not access S by elements"),
+    "transform_layout: squares": (
+        CHAIN, lambda s: s.transform_layout(
+            block(s, "C"), ("write", 0), lambda i, j: (i * i, j), pad_value=0.0,
+            assume_injective_transform=True), "BW324", "the inverse of the map"),
     "decompose_reduction: by columns": (
         TERMS_BY_COLUMN, lambda s: s.decompose_reduction(block(s, "B"), loop(s, "B", 0)), "BW350",
         "the extent of loop i depends on a reduction loop"),

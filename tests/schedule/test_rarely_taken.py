@@ -217,3 +217,21 @@ def test_kernels_side_by_side_run_in_one_grid() -> None:
     """The thread axis is as long as the loop that is bound to it."""
     text = after(KERNELS, lambda s: s.horizontal_fuse(s.get_loops("B")[0], s.get_loops("C")[0]))
     assert 'for b_b_fused in T.thread_binding(12, thread="blockIdx.x"):' in text
+
+
+RUNNING = """
+@T.prim_func
+def main(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4,), "float32")):
+    for i, k in T.grid(4, 8):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = T.float32(1)
+            C[vi] = C[vi] * T.float32(0.5) + A[vi, vk]
+"""
+
+
+def test_terms_in_order_stay_so_where_a_map_only_looks_different() -> None:
+    """`k % 8` is `k` for the eight there are."""
+    text = after(RUNNING, lambda s: s.transform_block_layout("C", lambda i, k: (i, k % 8)))
+    assert "for ax0, ax1 in T.grid(4, 8):" in text

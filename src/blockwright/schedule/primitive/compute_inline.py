@@ -97,7 +97,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         rivals = [w for w in flow.writers[store.buffer] if w is not block]
         readers = flow.consumers(block) if rivals else flow.readers.get(store.buffer, [])
         if rivals:
-            self._alone(state, flow, block, store.buffer, rivals, readers)
+            self._alone(state, flow, block, store.buffer, readers)
         for reader in readers:
             self._reads_well(state, flow, block, reader, store.buffer)
         template = ir.substitute(store.value, mapping)
@@ -113,16 +113,9 @@ class ComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _alone(
-        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, rivals: list[ir.Block],
-        readers: list[ir.Block],
-    ) -> None:  # fmt: skip
+        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, readers: list[ir.Block]
+    ) -> None:
         """What the readers read of a buffer with several writers, the block alone has written."""
-        for other in rivals:
-            if not flow.disjoint(block, other, buffer):
-                state.fail(f"block {other.name} goes on with what block {block.name} writes to "
-                           f"{buffer.name}", code="BW322",
-                           guilty=[*map(state.tree.realize, (other, block))],
-                           help="inline a block before decompose_reduction")  # fmt: skip
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
             if not flow.covers([block], reader, region):
@@ -199,9 +192,6 @@ def _inverse(
     outputs: Sequence[ir.Expr],
 ) -> dict[ir.Var, ir.Expr]:
     analyzer: Analyzer = state.analyzer(state.tree.realize(block))
-    for output, size in zip(outputs, access.buffer.shape, strict=True):
-        if isinstance(output, ir.Var) and not analyzer.knows(output):
-            analyzer.bind(output, ir.Range(ir.const(0, output.dtype), size))
     own = {it.var: it.dom for it in block.iter_vars}
     try:
         return inverse_map(indices, own, outputs, analyzer)

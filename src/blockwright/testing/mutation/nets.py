@@ -85,8 +85,7 @@ def examine(mutant: Mutant, uses: list[Use], tests: Sequence[str] = ()) -> Catch
             _examine(catch, mutant, use)
         if (catch.differs and catch.refuted) or catch.tried - catch.unchanged == USES:
             break
-    refusal = mutant.kind == "precondition"  # of what would have changed nothing, perhaps
-    if tests and not catch.caught and (catch.reached or refusal or not uses):
+    if tests and not catch.caught:
         catch.tried += not uses
         with switched_on(mutant):
             catch.tests = int(not run_tests(tests[:TESTS], "-x"))
