@@ -395,3 +395,34 @@ def test_a_copy_for_rows_that_do_not_run_does_not_divide_by_their_number() -> No
     sch.horizontal_fuse(fused, sch.get_loops("rows")[0])
     sch.read_at(sch.get_loops("none")[0], "none", 0, "local")
     assert_same_meaning(func, sch.func, exact=True)
+
+
+SUMS_INSIDE = """
+@T.prim_func
+def main(A: T.Buffer((4, 2), "float32"), C: T.Buffer((4,), "float32")):
+    S = T.alloc_buffer((4,), "float32")
+    for i in range(4):
+        for k in range(2):
+            with T.block("part"):
+                vi = T.axis.spatial(4, i)
+                vk = T.axis.opaque(2, k)
+                with T.block("sum"):
+                    at = T.axis.spatial(4, vi)
+                    term = T.axis.reduce(2, vk)
+                    with T.init():
+                        S[at] = T.float32(0)
+                    S[at] = S[at] + A[at, term]
+            with T.block("store"):
+                vi = T.axis.spatial(4, i)
+                C[vi] = S[vi]
+"""
+
+
+def test_sums_that_go_on_inside_of_blocks_keep_one_buffer() -> None:
+    """The second half of a sum goes on from the first one, which lies in the other version."""
+    func = parsed(SUMS_INSIDE)
+    sch = bw.Schedule(func, verify="full")
+    with pytest.raises(bw.ScheduleError, match="has not written"):
+        sch.double_buffer("part", 0)
+    with pytest.raises(bw.ScheduleError, match="has not written"):
+        sch.software_pipeline(sch.get_loops("part")[1], [0, 1])

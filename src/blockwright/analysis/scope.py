@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from blockwright import ir
 from blockwright.analysis.cover import Made, covered_in_cases
 from blockwright.analysis.filled import fill_box, stores_fill
-from blockwright.analysis.instances import corner, fills, write_apart
+from blockwright.analysis.instances import corner, drives_sums, fills, write_apart
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.regions import clip_region
 from blockwright.analysis.siblings import BlockKind, Siblings
@@ -206,13 +206,14 @@ class Scope(Siblings):
         return False
 
     def _partial(self, block: ir.Block, common: Sequence[ir.For]) -> bool:
-        """Whether the common loops drive a reduction, whose result is then not complete."""
+        """Whether the common loops drive a reduction, the block or one inside of it, whose result
+        is then not complete."""
         variables = {f.loop_var for f in common}
-        values = self.tree.realize(block).iter_values
+        realize = self.tree.realize(block)
         return any(
             it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, variables)
-            for it, value in zip(block.iter_vars, values, strict=True)
-        )
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True)
+        ) or (bool(variables) and drives_sums(realize, variables))
 
     def writes_all(self, block: ir.Block, region: ir.BufferRegion) -> bool:
         """Whether an instance of a block surely writes all of a region that it states."""

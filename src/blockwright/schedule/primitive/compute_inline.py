@@ -192,6 +192,9 @@ def _inverse(
     outputs: Sequence[ir.Expr],
 ) -> dict[ir.Var, ir.Expr]:
     analyzer: Analyzer = state.analyzer(state.tree.realize(block))
+    for output, dom in zip(outputs, ir.full_region(access.buffer).region, strict=True):
+        if isinstance(output, ir.Var) and not analyzer.knows(output):
+            analyzer.bind(output, dom)
     own = {it.var: it.dom for it in block.iter_vars}
     try:
         return inverse_map(indices, own, outputs, analyzer)

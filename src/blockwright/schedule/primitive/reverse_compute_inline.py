@@ -144,13 +144,10 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             ):
                 if not analyzer.prove(condition):
                     predicate = ir.logical_and(predicate, ir.substitute(condition, values))
-        for index, output in zip(read, made.indices, strict=True):
-            if not analyzer.prove_equal(*ir.match_types(ir.substitute(index, mapping), output)):
-                state.fail(f"block {producer.name} makes elements of {made.buffer.name} beside "
-                           f"those that block {block.name} reads", code="BW324",
-                           guilty=[state.tree.realize(block), old],
-                           help="use compute_at on the producer, which then makes what is read "
-                           "alone")  # fmt: skip
+        for index, output in zip(read, made.indices, strict=True):  # an element that is read
+            hit = ir.EQ(*ir.match_types(ir.substitute(index, mapping), output))
+            if not analyzer.prove(hit):
+                predicate = ir.logical_and(predicate, ir.substitute(hit, values))
         edit.replace(old, old.replace(block=new, predicate=predicate))
 
     @staticmethod
