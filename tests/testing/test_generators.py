@@ -44,7 +44,7 @@ def test_stores_may_not_happen_where_that_is_asked_for() -> None:
 
 
 def test_loops_end_early_and_instances_run_in_order_where_that_is_asked_for() -> None:
-    programs = [random_program(seed, unusual=True) for seed in range(60)]
+    programs = [random_program(seed, unusual=True) for seed in range(200)]
     inside = [n for p in programs for b in ir.blocks(p.body) for n in ir.walk(b.body)]
     assert any(isinstance(n, ir.While) for n in inside)
     assert {"break", "continue"} <= {n.op for n in inside if isinstance(n, ir.Call)}
