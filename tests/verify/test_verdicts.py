@@ -11,6 +11,7 @@ pytest.importorskip("islpy")
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.script.compute import Program
 from blockwright.support import OptionError, ScheduleError
 from blockwright.testing.proofs import chunk
 from blockwright.testing.proofs.chunk import Settings, judge
@@ -80,6 +81,23 @@ def test_what_is_not_decided_is_said() -> None:
     verdict = verify(effects, a)
     assert verdict.verdict == "unknown"
     assert "call of call_extern" in verdict.why
+
+
+def test_a_position_kept_in_two_places_is_not_decided() -> None:
+    p = Program("least")
+    x = p.param("x", (4, 8), "float32")
+    made = p.reduce_tuple(("low", "at"), (4,), (8,), lambda i, k: (x[i, k], k), "argmin",
+                          ("float32", "int64"))  # fmt: skip
+    sch = bw.Schedule(p.finish(made, {"num_outputs": 2}))
+    rows, _ = sch.get_loops(sch.get_block("low"))
+    _, rest = sch.loop_partition(rows, [2])
+    (update,) = sch.get_child_blocks(rest)
+    sch.decompose_reduction(update, sch.get_loops(update)[1])
+    before = sch.func
+    sch.cache_inplace(update, "at", "global")  # some rows of `low` go with `at`, some with the copy
+    verdict = verify(before, sch.func)
+    assert verdict.verdict == "unknown"
+    assert verdict.why == "at is updated together with something else at times"
 
 
 def test_other_arguments_are_not_compared() -> None:
