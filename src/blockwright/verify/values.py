@@ -180,8 +180,11 @@ class Values:
         parts: list[isl.Map] = []
         for writer, pairs in seen.updates:
             group = writer.group
-            whole = group is not None and writer is group.statements[mine]
-            if not whole or group.step.buffers[its] is not buffer:
+            if (
+                group is None
+                or writer is not group.statements[mine]
+                or group.step.buffers[its] is not buffer
+            ):
                 raise Unknown(f"{buffer.name} is updated together with something else at times")
             twin = group.statements[its]
             expected[twin] = pairs.to(twin.frame.name)
