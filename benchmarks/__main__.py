@@ -60,7 +60,7 @@ def main() -> int:
         elif name == "choice":
             study = choice.Plan(options.shapes, options.schedules, options.seed, options.rounds + 2,
                                 options.threads, options.clock, options.target)  # fmt: skip
-            reached &= choice.main(study)
+            reached &= choice.main(study, options.resume)
         else:
             plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
                                options.cache == "cold")  # fmt: skip
@@ -111,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
     grid.add_argument("--schedules", type=int, default=16, help="drawn for each product (16)")
     grid.add_argument("--seed", type=int, default=0, help="of both (0)")
+    grid.add_argument("--resume", action="store_true", help="go on with an interrupted study")
     grid.add_argument("--target", default="native", help="what is built for (native)")
     return parser
 

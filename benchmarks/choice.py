@@ -11,11 +11,14 @@ reached.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +35,19 @@ from benchmarks.choice_grid import (
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from numpy.typing import NDArray
 
     from blockwright.ir import PrimFunc
     from blockwright.target import Target
 
 RESULTS = Path(__file__).resolve().parent / "results"
+RECORD = RESULTS / "choice.json"
 MEAN, WORST, RANKS = 0.95, 0.80, 0.80
 """What must be reached: geometric mean and worst of ours by the best, correlation of ranks."""
 
+_BUILDERS = 2  # processes
 _FINAL = 4  # schedules timed once more beside the rule's
 _STEPS = 3  # times that the neighbours of the fastest are tried
 _ROUNDING = 2.0**-24  # of a sum at most, at each of its steps, as all terms are positive
@@ -60,24 +67,69 @@ class Plan:
     target: str = "native"
 
 
-class Candidate:
-    """A schedule, built: what is predicted for it and what was measured."""
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled function as it comes from the process that built it."""
 
-    def __init__(self, name: str, func: PrimFunc, target: Target) -> None:
+    library: bytes
+    name: str
+    parameters: tuple[str, ...]
+
+    @classmethod
+    def built(cls, func: PrimFunc, target: Target) -> Kernel:
         import blockwright as bw
-        from blockwright.cost import estimate
-        from blockwright.ir import const_int
-        from blockwright.passes.lift_packing import split_prologue
 
-        kernel, packs = split_prologue(func, {1})
-        estimated = estimate(kernel, target)
-        self.name = name
-        self.predicted = estimated.seconds
-        self.limits = estimated.limits
+        module = bw.build(func, target)
+        return cls(module.library_bytes, func.name, module[func.name].parameters)
+
+    def loaded(self) -> Callable[..., Any]:
+        from blockwright.runtime.arguments import NativeFunction
+        from blockwright.runtime.library import load_image
+
+        return NativeFunction(load_image(self.library).function(self.name), self.name,
+                              self.parameters)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Built:
+    """A schedule, built: what is predicted for it, its kernel, and how its weights are packed."""
+
+    name: str
+    predicted: float
+    limits: str
+    kernel: Kernel
+    pack: Kernel | None
+    packed: tuple[int, ...]
+
+
+def built(shape: Shape, point: Point | None, target: Target) -> Built:
+    """The product by the schedule of a point of the grid; of None, by the rule's."""
+    from blockwright.cost import estimate
+    from blockwright.ir import const_int
+    from blockwright.passes.lift_packing import split_prologue
+    from blockwright.rules import apply_rules
+
+    if point is None:
+        func = apply_rules(program(shape), target).func
+    else:
+        func = scheduled(shape, point, target)
+    kernel, packs = split_prologue(func, {1})
+    estimated = estimate(kernel, target)
+    pack = Kernel.built(packs[0].pack, target) if packs else None
+    packed = tuple(const_int(d) or 0 for d in packs[0].packed.shape) if packs else ()
+    return Built(str(point or "rule"), estimated.seconds, estimated.limits,
+                 Kernel.built(kernel, target), pack, packed)  # fmt: skip
+
+
+class Candidate:
+    """A schedule to be timed."""
+
+    def __init__(self, made: Built) -> None:
+        self.name, self.predicted, self.limits = made.name, made.predicted, made.limits
         self.times: list[float] = []
-        self._run = bw.build(kernel, target)[kernel.name]
-        self._pack = bw.build(packs[0].pack, target)[packs[0].pack.name] if packs else None
-        self._packed = [const_int(d) or 0 for d in packs[0].packed.shape] if packs else []
+        self._run = made.kernel.loaded()
+        self._pack = made.pack.loaded() if made.pack else None
+        self._packed = made.packed
 
     @property
     def seconds(self) -> float:
@@ -138,45 +190,43 @@ class Line:
 HEADER = f"{'shape':>16} {'GFLOP/s':>8} {'of best':>7} {'ranks':>7}  best of the grid"
 
 
-def study(shape: Shape, plan: Plan, draw: random.Random, target: Target) -> Line:
+def study(shape: Shape, plan: Plan, draw: random.Random, target: Target, pool: Executor) -> Line:
     """Time the rule's schedule and a part of the grid for one shape."""
-    from blockwright.rules import apply_rules
-
     operands = Operands(shape)
-    ours = Candidate("rule", apply_rules(program(shape), target).func, target)
-    ours.prepare(operands)
     points: dict[Point, Candidate] = {}
-    while len(points) < plan.schedules:
-        _add(points, random_point(draw, shape, target), shape, operands, target)
-    in_turns([ours, *points.values()], plan)
-    drawn = list(points.values())
+
+    def add(*new: Point | None) -> list[Candidate]:
+        # Built in processes of their own, which wait while the kernels are timed.
+        made = pool.map(built, repeat(shape), new, repeat(target))
+        candidates = [Candidate(one) for one in made]
+        for point, candidate in zip(new, candidates, strict=True):
+            candidate.prepare(operands)
+            if point is not None:
+                points[point] = candidate
+        return candidates
+
+    first: dict[Point, None] = {}
+    while len(first) < plan.schedules:
+        first[random_point(draw, shape, target)] = None
+    ours, *drawn = add(None, *first)
+    in_turns([ours, *drawn], plan)
     for _ in range(_STEPS):
         fastest = min(points, key=lambda p: points[p].seconds)
         near = [p for p in neighbours(fastest, shape, target) if p not in points]
-        new = [_add(points, point, shape, operands, target) for point in near]
-        in_turns([points[fastest], *new], plan)
+        in_turns([points[fastest], *add(*near)], plan)
         if min(points, key=lambda p: points[p].seconds) == fastest:
             break
     final = sorted(points.values(), key=lambda c: c.seconds)[:_FINAL]
+    measured = tuple(c.seconds for c in drawn)
     for candidate in (ours, *final):
         candidate.times.clear()
     in_turns([ours, *final], plan, 4)
     best = min(final, key=lambda c: c.seconds)
-    predicted = tuple(c.predicted for c in drawn)
-    measured = tuple(c.seconds for c in drawn)
     return Line(str(shape), best.seconds / ours.seconds, ours.seconds, best.name,
-                shape.operations / ours.seconds / 1e9, correlation(predicted, measured),
-                tuple(c.name for c in drawn), tuple(c.limits for c in drawn), predicted,
-                measured)  # fmt: skip
-
-
-def _add(
-    points: dict[Point, Candidate], point: Point, shape: Shape, operands: Operands, target: Target
-) -> Candidate:
-    if point not in points:
-        points[point] = Candidate(str(point), scheduled(shape, point, target), target)
-        points[point].prepare(operands)
-    return points[point]
+                shape.operations / ours.seconds / 1e9,
+                correlation([c.predicted for c in drawn], measured),
+                tuple(c.name for c in drawn), tuple(c.limits for c in drawn),
+                tuple(c.predicted for c in drawn), measured)  # fmt: skip
 
 
 def in_turns(candidates: Sequence[Candidate], plan: Plan, rounds: int = 1) -> None:
@@ -201,24 +251,49 @@ def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
     return np.array([(array < v).sum() + ((array == v).sum() - 1) / 2 for v in array])
 
 
-def main(plan: Plan) -> bool:
-    """Run the study and print the table; whether the choice and the ranking are good enough."""
+def main(plan: Plan, resume: bool = False) -> bool:
+    """Run the study and print the table; whether the choice and the ranking are good enough.
+
+    Args:
+        resume: go on after the shapes that an interrupted study with this plan has done.
+    """
     import blockwright as bw
 
     bw.set_num_threads(plan.threads)
     caches = bw.Target("native").caches  # of this machine, whatever is built for
     target = bw.Target(plan.target, num_threads=plan.threads, caches=caches)
-    draw = random.Random(plan.seed)
     print(HEADER)
-    lines: list[Line] = []
     RESULTS.mkdir(exist_ok=True)
-    for _ in range(plan.shapes):
-        lines.append(study(random_shape(draw), plan, draw, target))
-        print(lines[-1], flush=True)
-        # A shape takes most of a minute: what is done stays, also when the rest is not waited for.
-        record = {"case": "choice", "plan": asdict(plan), "lines": [asdict(line) for line in lines]}
-        (RESULTS / "choice.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    lines = _done(plan) if resume else []
+    for line in lines:
+        print(line, flush=True)
+    with ProcessPoolExecutor(_BUILDERS, multiprocessing.get_context("spawn")) as pool:
+        for number in range(len(lines), plan.shapes):
+            draw = random.Random(f"{plan.seed} {number}")
+            lines.append(study(random_shape(draw), plan, draw, target, pool))
+            print(lines[-1], flush=True)
+            # What is done stays, also when the rest is not waited for.
+            record = {"case": "choice", "plan": asdict(plan), "lines": [asdict(o) for o in lines]}
+            _write(json.dumps(record, indent=1) + "\n")
     return _verdict(lines)
+
+
+def _write(text: str) -> None:
+    part = RECORD.with_suffix(".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(RECORD)
+
+
+def _done(plan: Plan) -> list[Line]:
+    """The first lines of this study, from the record that it left."""
+    if not RECORD.exists():
+        return []
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    if {**record["plan"], "shapes": plan.shapes} != asdict(plan):
+        raise SystemExit(f"choice: {RECORD.name} is of another plan: {record['plan']}; leave "
+                         "--resume out to begin anew")  # fmt: skip
+    lines = [Line(**line) for line in record["lines"]]
+    return lines[: plan.shapes]
 
 
 def _verdict(lines: Sequence[Line]) -> bool:

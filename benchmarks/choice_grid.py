@@ -165,7 +165,7 @@ def scheduled(shape: Shape, point: Point, target: Target) -> PrimFunc:
     outer, inner = ((no, mo), (ni, mi)) if point.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*outer, *piece, *inner)
     if partial is None:
-        sch.reverse_compute_at(result, inner[1])
+        sch.reverse_compute_at(result, inner[1], preserve_unit_loops=True)
         _rows(sch, result, width)
     else:
         sch.reverse_compute_at(result, outer[1])

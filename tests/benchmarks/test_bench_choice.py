@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import random
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 import blockwright as bw
-from benchmarks.choice import Candidate, Operands, correlation
+from benchmarks import choice
+from benchmarks.choice import Candidate, Line, Operands, Plan, built, correlation
 from benchmarks.choice_grid import (
     Point,
     Shape,
@@ -15,9 +20,9 @@ from benchmarks.choice_grid import (
     possible,
     random_point,
     random_shape,
-    scheduled,
     tiles,
 )
+from blockwright import ir
 
 TARGET = bw.Target("native", num_threads=2)
 
@@ -28,11 +33,13 @@ TARGET = bw.Target("native", num_threads=2)
         Point(4, 1, 1, 4, 0, False, True),
         Point(3, 2, 2, 4, 128, True, True),
         Point(5, 1, 3, 0, 0, True, False),
+        Point(1, 1, 1, 0, 0, False, True),
+        None,  # the rule's
     ],
 )
-def test_points_of_the_grid_compute_the_product(point: Point) -> None:
+def test_points_of_the_grid_compute_the_product(point: Point | None) -> None:
     shape = Shape(37, 6 * 16, 48)
-    candidate = Candidate(str(point), scheduled(shape, point, TARGET), TARGET)
+    candidate = Candidate(pickle.loads(pickle.dumps(built(shape, point, TARGET))))
     candidate.prepare(Operands(shape))
     assert candidate.predicted > 0
 
@@ -47,6 +54,37 @@ def test_drawn_points_can_be_written() -> None:
         for near in (point, *neighbours(point, shape, TARGET)):
             assert possible(near, shape, TARGET)
             assert (near.rows, near.vectors) in tiles(TARGET.vector_registers)
+
+
+def test_only_the_rows_of_a_register_tile_are_written_out() -> None:
+    func = choice.scheduled(Shape(64, 6 * 64, 48), Point(1, 1, 1, 0, 0, False, True), TARGET)
+    unrolled = [f for f in ir.collect(func.body, ir.For) if f.kind is ir.ForKind.UNROLLED]
+    assert unrolled
+    assert all(ir.is_const_int(f.extent, 1) for f in unrolled)
+
+
+def test_an_interrupted_study_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = Line("256x256x264", 0.97, 1e-3, "4x1", 100.0, 0.5, ("4x1", "2x1"), ("a", "b"),
+                (1e-3, 2e-3), (1e-3, 3e-3))  # fmt: skip
+    asked: list[Shape] = []
+
+    def study(shape: Shape, *_: object) -> Line:
+        asked.append(shape)
+        return line
+
+    monkeypatch.setattr(choice, "RECORD", tmp_path / "choice.json")
+    monkeypatch.setattr(choice, "study", study)
+    choice.main(Plan(shapes=3))
+    whole, asked[:] = list(asked), []
+    text = choice.RECORD.read_text()
+    choice.RECORD.write_text(json.dumps({**json.loads(text), "lines": [asdict(line)]}))
+    assert choice.main(Plan(shapes=3), resume=True)
+    assert asked == whole[1:]  # the shapes that were left, as they would have been drawn
+    assert choice.RECORD.read_text() == text
+    with pytest.raises(SystemExit, match="another plan"):
+        choice.main(Plan(shapes=3, seed=1), resume=True)
 
 
 def test_ranks_count_and_not_values() -> None:
