@@ -178,6 +178,33 @@ def test_a_task_more_than_threads_is_a_round_more() -> None:
     assert three == pytest.approx(four, rel=0.05)
 
 
+def test_tasks_that_are_soon_done_leave_their_thread_to_others() -> None:
+    """Blocks of 256 columns of 272: the second block's tasks have a sixteenth of the first's work.
+    Tasks of as many rows and all columns are as fast."""
+
+    def blocked(columns: int) -> float:
+        sch = Schedule(matmul(256, 272, 64))
+        nest = sch.tile("C", "i j k -> j0 i0 i1 k j1", i1=8, j1=columns)
+        sch.parallel(sch.fuse(nest.j0, nest.i0))
+        found = estimate(sch.func, TWO)
+        return found.seconds - found.causes["threads"]
+
+    assert blocked(256) == pytest.approx(blocked(272), rel=0.1)
+
+
+def test_a_last_task_that_is_not_whole_takes_what_it_has_to_do() -> None:
+    """Tasks of 64, 64, and 8 rows: who has the last one has 72."""
+
+    def rows(together: int) -> float:
+        sch = Schedule(matmul(136, 64, 64))
+        outer, _ = sch.split(sch.get_loops("C")[0], [None, together])
+        sch.parallel(outer)
+        found = estimate(sch.func, TWO)
+        return found.seconds - found.causes["threads"]
+
+    assert rows(64) == pytest.approx(rows(68) * 72 / 68, rel=0.05)
+
+
 def test_fused_loops_are_taken_apart_again() -> None:
     """Tasks of fused rows and columns touch what the two loops touched."""
 

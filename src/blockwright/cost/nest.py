@@ -24,6 +24,7 @@ class Loop(msgspec.Struct, eq=False):
         body: what runs in each iteration, in order.
         tasks: of a parallel loop, the iterations of all threads; else 0.
         divided: whether the threads have different iterations of it.
+        whole: of a parallel loop, its iterations in all threads; else 0.
     """
 
     count: float
@@ -31,6 +32,7 @@ class Loop(msgspec.Struct, eq=False):
     body: list[Loop | Step] = []
     tasks: float = 0
     divided: bool = False
+    whole: float = 0
 
 
 class Storage(msgspec.Struct, eq=False):

@@ -30,6 +30,7 @@ _OPERATIONS = {
     "vector_reduce_max": 6, "vector_reduce_min": 6,
 }  # fmt: skip
 """Vector instructions of a builtin operation; one where it is not listed."""
+_ROUNDING = 1e-6  # of a number of tasks
 _DIVISION = 5  # instructions whose time a division takes
 _KINDS: dict[ir.ForKind, Kind] = {
     ir.ForKind.PARALLEL: "parallel",
@@ -112,8 +113,9 @@ class Reader:
             if side is None or not often:
                 continue
             made = self._statement(side)
+            share = self._of_busiest(often, stmt.condition)
             for step, _ in steps(made):
-                step.share *= often
+                step.share *= share
             nodes += made
         return nodes
 
@@ -169,7 +171,7 @@ class Reader:
             for step, _ in steps(nodes):
                 step.share = share
         nodes += self._statement(block.body)
-        share = self._holds(stmt.predicate)
+        share = self._of_busiest(self._holds(stmt.predicate), stmt.predicate)
         if share < 1:
             for step, _ in steps(nodes):
                 step.share *= share
@@ -181,7 +183,8 @@ class Reader:
         return 1.0 if share is None else share
 
     def _share(self, condition: ir.Expr) -> float | None:
-        """How often a condition holds, its sides being as likely to be anywhere in their range."""
+        """How often a condition holds, in all threads together, its sides being as likely to be
+        anywhere in their range."""
         if isinstance(condition, ir.And):
             return self._holds(condition.a) * self._holds(condition.b)
         if isinstance(condition, ir.GT | ir.GE):
@@ -193,9 +196,25 @@ class Reader:
         gap = add(a, b, -1)
         if gap.scattered:
             return None
-        values = gap.high() - gap.low() + 1
+        low, high = _range_in_all_threads(gap)
         fewer = isinstance(condition, ir.LT)
-        return min(1.0, max(0.0, (1 - fewer - gap.low()) / values))
+        return min(1.0, max(0.0, (1 - fewer - low) / (high - low + 1)))
+
+    def _of_busiest(self, share: float, condition: ir.Expr) -> float:
+        """The share of its iterations in which the busiest thread finds a condition to hold.
+
+        Each thread takes another task when it has done one, so tasks in which it holds seldom leave
+        their thread to others: what counts are whole tasks, and what is left of one.
+        """
+        parallel = [loop for loop in self._loops if loop.whole]
+        forms = [form_of(var, self._known) for var in ir.free_vars(condition)]
+        if not any(loop in form.steps for form in forms for loop in parallel):
+            return share
+        tasks = share * math.prod(loop.whole for loop in parallel)
+        whole, threads = math.floor(tasks + _ROUNDING), self._target.num_threads
+        last = max(0.0, tasks - whole) if whole % threads == 0 else 1.0
+        most = whole // threads + last
+        return min(1.0, most / math.prod(loop.count for loop in parallel))
 
     def _store(self, stmt: ir.BufferStore) -> Step:
         step = self._step([stmt.value, *stmt.indices], stmt.value, stmt)
@@ -315,6 +334,7 @@ def share_out(loops: Sequence[Loop], threads: int) -> None:
     loops[0].tasks = tasks
     left = min(total, math.ceil(tasks / threads)) / total
     for loop in loops:
+        loop.whole = loop.count
         count = max(1.0, loop.count * left)
         left *= loop.count / count
         loop.divided = count < loop.count
@@ -327,6 +347,12 @@ def around(loops: Sequence[Loop], body: list[Loop | Step]) -> list[Loop | Step]:
         loop.body = body
         body = [loop]
     return body
+
+
+def _range_in_all_threads(form: Form) -> tuple[float, float]:
+    """The least and the greatest value, in whatever thread."""
+    reach = [step * (max(loop.count, loop.whole) - 1) for loop, step in form.steps.items()]
+    return form.base + sum(min(0.0, r) for r in reach), form.base + sum(max(0.0, r) for r in reach)
 
 
 def _without(form: Form, loops: set[Loop]) -> Form:
