@@ -10,15 +10,17 @@ reached.
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import repeat
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,7 @@ MEAN, WORST, RANKS = 0.95, 0.80, 0.80
 """What must be reached: geometric mean and worst of ours by the best, correlation of ranks."""
 
 _BUILDERS = 2  # processes
+_SHAPES_OF_A_PROCESS = 25
 _FINAL = 4  # schedules timed once more beside the rule's
 _STEPS = 3  # times that the neighbours of the fastest are tried
 _ROUNDING = 2.0**-24  # of a sum at most, at each of its steps, as all terms are positive
@@ -190,14 +193,29 @@ class Line:
 HEADER = f"{'shape':>16} {'GFLOP/s':>8} {'of best':>7} {'ranks':>7}  best of the grid"
 
 
-def study(shape: Shape, plan: Plan, draw: random.Random, target: Target, pool: Executor) -> Line:
-    """Time the rule's schedule and a part of the grid for one shape."""
+@functools.cache
+def _builders() -> Executor:
+    """Processes that build, and wait while kernels are timed."""
+    pool = ProcessPoolExecutor(_BUILDERS, multiprocessing.get_context("spawn"))
+    # A process that ends waits for those it started, so these are told to end before.
+    Finalize(None, pool.shutdown, exitpriority=20)  # before its queue closes, at 10
+    return pool
+
+
+def study(plan: Plan, number: int) -> Line:
+    """Time the rule's schedule and a part of the grid for one of a plan's shapes."""
+    import blockwright as bw
+
+    bw.set_num_threads(plan.threads)
+    caches = bw.Target("native").caches  # of this machine, whatever is built for
+    target = bw.Target(plan.target, num_threads=plan.threads, caches=caches)
+    draw = random.Random(f"{plan.seed} {number}")
+    shape = random_shape(draw)
     operands = Operands(shape)
     points: dict[Point, Candidate] = {}
 
     def add(*new: Point | None) -> list[Candidate]:
-        # Built in processes of their own, which wait while the kernels are timed.
-        made = pool.map(built, repeat(shape), new, repeat(target))
+        made = _builders().map(built, repeat(shape), new, repeat(target))
         candidates = [Candidate(one) for one in made]
         for point, candidate in zip(new, candidates, strict=True):
             candidate.prepare(operands)
@@ -251,30 +269,34 @@ def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
     return np.array([(array < v).sum() + ((array == v).sum() - 1) / 2 for v in array])
 
 
+def studies(plan: Plan, first: int) -> Iterator[Line]:
+    """The studies of a plan's shapes from one on.
+
+    Each is of a process that takes no more than a few: a library stays in the process that loaded
+    it, and the system limits how many parts of memory a process may have.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, max_tasks_per_child=_SHAPES_OF_A_PROCESS) as timer:
+        yield from timer.map(study, repeat(plan), range(first, plan.shapes))
+
+
 def main(plan: Plan, resume: bool = False) -> bool:
     """Run the study and print the table; whether the choice and the ranking are good enough.
 
     Args:
         resume: go on after the shapes that an interrupted study with this plan has done.
     """
-    import blockwright as bw
-
-    bw.set_num_threads(plan.threads)
-    caches = bw.Target("native").caches  # of this machine, whatever is built for
-    target = bw.Target(plan.target, num_threads=plan.threads, caches=caches)
     print(HEADER)
     RESULTS.mkdir(exist_ok=True)
     lines = _done(plan) if resume else []
     for line in lines:
         print(line, flush=True)
-    with ProcessPoolExecutor(_BUILDERS, multiprocessing.get_context("spawn")) as pool:
-        for number in range(len(lines), plan.shapes):
-            draw = random.Random(f"{plan.seed} {number}")
-            lines.append(study(random_shape(draw), plan, draw, target, pool))
-            print(lines[-1], flush=True)
-            # What is done stays, also when the rest is not waited for.
-            record = {"case": "choice", "plan": asdict(plan), "lines": [asdict(o) for o in lines]}
-            _write(json.dumps(record, indent=1) + "\n")
+    for line in studies(plan, len(lines)):
+        lines.append(line)
+        print(line, flush=True)
+        # What is done stays, also when the rest is not waited for.
+        record = {"case": "choice", "plan": asdict(plan), "lines": [asdict(o) for o in lines]}
+        _write(json.dumps(record, indent=1) + "\n")
     return _verdict(lines)
 
 

@@ -63,25 +63,22 @@ def test_only_the_rows_of_a_register_tile_are_written_out() -> None:
     assert all(ir.is_const_int(f.extent, 1) for f in unrolled)
 
 
-def test_an_interrupted_study_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = Line("256x256x264", 0.97, 1e-3, "4x1", 100.0, 0.5, ("4x1", "2x1"), ("a", "b"),
                 (1e-3, 2e-3), (1e-3, 3e-3))  # fmt: skip
-    asked: list[Shape] = []
+    begun: list[int] = []
 
-    def study(shape: Shape, *_: object) -> Line:
-        asked.append(shape)
-        return line
+    def studies(plan: Plan, first: int) -> list[Line]:
+        begun.append(first)
+        return [line] * (plan.shapes - first)
 
     monkeypatch.setattr(choice, "RECORD", tmp_path / "choice.json")
-    monkeypatch.setattr(choice, "study", study)
+    monkeypatch.setattr(choice, "studies", studies)
     choice.main(Plan(shapes=3))
-    whole, asked[:] = list(asked), []
     text = choice.RECORD.read_text()
     choice.RECORD.write_text(json.dumps({**json.loads(text), "lines": [asdict(line)]}))
     assert choice.main(Plan(shapes=3), resume=True)
-    assert asked == whole[1:]  # the shapes that were left, as they would have been drawn
+    assert begun == [0, 1]
     assert choice.RECORD.read_text() == text
     with pytest.raises(SystemExit, match="another plan"):
         choice.main(Plan(shapes=3, seed=1), resume=True)
