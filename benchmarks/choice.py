@@ -275,9 +275,10 @@ def studies(plan: Plan, first: int) -> Iterator[Line]:
     Each is of a process that takes no more than a few: a library stays in the process that loaded
     it, and the system limits how many parts of memory a process may have.
     """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, max_tasks_per_child=_SHAPES_OF_A_PROCESS) as timer:
-        yield from timer.map(study, repeat(plan), range(first, plan.shapes))
+    for start in range(first, plan.shapes, _SHAPES_OF_A_PROCESS):
+        numbers = range(start, min(start + _SHAPES_OF_A_PROCESS, plan.shapes))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as timer:
+            yield from timer.map(study, repeat(plan), numbers)
 
 
 def main(plan: Plan, resume: bool = False) -> bool:
