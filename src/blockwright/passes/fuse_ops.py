@@ -3,8 +3,9 @@
 Before:  lv0 = R.call_tir(cls.linear, (x, w)); lv1 = R.call_tir(cls.gelu, (lv0,))
 After:   lv1 = cls.fused_linear_gelu(x, w)      # a graph function marked "primitive"
 
-A group has at most one anchor: a contraction (some block sums products of two buffers) or a
-reduction. What may join it follows from the programs as analysis sees them, never from names:
+A group has one anchor at most, but for the last case below: a contraction (some block sums products
+of two buffers) or a reduction. What may join it follows from the programs as analysis sees them,
+never from names:
   * epilogues: element-wise or broadcast consumers of the anchor's result, when nobody else needs
     that result; pure data movement too when it keeps the anchor's last axis contiguous;
   * prologues: pure data movement in front of any consumer (reading through an index map costs
@@ -26,6 +27,8 @@ from blockwright.passes.rewrite import (
     tir_symbols,
     used_vars,
 )
+from blockwright.rules import separable
+from blockwright.target import Target
 
 _LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})
 _EPILOGUE = frozenset({"ElementWise", "Broadcast"})
@@ -64,8 +67,13 @@ class _Group:
 
 
 class _Fuser:
-    def __init__(self, function: ir.GraphFunction, module: ir.IRModule) -> None:
+    """Groups of one function's calls; windows join products where that pays for `target`."""
+
+    def __init__(
+        self, function: ir.GraphFunction, module: ir.IRModule, target: Target | None
+    ) -> None:
         self.function = function
+        self.target = target
         self.nodes: dict[ir.GraphVar, _Node] = {}
         self.uses: dict[ir.GraphVar, int] = {}
         for position, binding in enumerate(function.bindings):
@@ -120,9 +128,13 @@ class _Fuser:
             producer = self.nodes.get(arg)
             if producer is None or producer.group is node.group:
                 continue
-            if producer.group.anchor is not None or producer.group.sink is not producer:
+            if producer.group.sink is not producer or not self._single_use(producer):
                 continue
-            if self._single_use(producer) and self._prologue_fits(node, producer):
+            if producer.group.anchor is not None:
+                fits = self._window_fits(node, producer)
+            else:
+                fits = self._prologue_fits(node, producer)
+            if fits:
                 self._merge(node.group, producer.group)
 
     def _prologue_fits(self, node: _Node, producer: _Node) -> bool:
@@ -133,6 +145,18 @@ class _Fuser:
             # An operand of the epilogue, computed in place; parts of a whole are made outside.
             return node is not anchor and not any(n.joins for n in producer.group.nodes)
         return anchor is None or anchor.kind in _ANCHORS
+
+    def _window_fits(self, node: _Node, producer: _Node) -> bool:
+        """Whether a product should be computed along with the window whose result it reads."""
+        anchor = producer.group.anchor
+        if self.target is None or node is not node.group.anchor or anchor is None:
+            return False
+        behind = [n for n in producer.group.nodes if n.position > anchor.position]
+        if not node.contraction or any(n.movement for n in behind):
+            return False
+        args = tir_args(node.binding.value)
+        operand = next(k for k, arg in enumerate(args) if arg is producer.var)
+        return separable.pays(anchor.func, node.func, operand, self.target)
 
     def _merge(self, group: _Group, other: _Group) -> None:
         if len(group.nodes) + len(other.nodes) > _MAX_GROUP:
@@ -170,10 +194,12 @@ def _operands(binding: ir.Binding) -> list[ir.GraphVar]:
 
 def fuse_ops(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Group fusible calls of every graph function into primitive functions."""
+    joined = separable.RULE.name not in ctx.options.get("disabled_rules", ())
+    target = ctx.target if joined and ctx.target.kind == "cpu" else None
     for name, function in graph_functions(module):
         if function.attrs.get("primitive"):
             continue
-        fuser = _Fuser(function, module)
+        fuser = _Fuser(function, module, target)
         fuser.run()
         module = _extract(module, name, function, fuser.groups())
     return module

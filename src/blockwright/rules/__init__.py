@@ -14,6 +14,7 @@ from blockwright.rules import (
     gemv,
     planes,
     rows,
+    separable,
     window,
     winograd,
 )
@@ -24,6 +25,7 @@ from blockwright.target import Target
 RULES: tuple[Rule, ...] = (
     winograd.RULE,
     gemv.RULE,
+    separable.RULE,
     planes.RULE,
     gemm.RULE,
     attention.RULE,

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.rules.elementwise import spread
@@ -66,12 +68,13 @@ def apply(sch: Schedule, target: Target) -> None:
     parts = [h for h in handles if not is_spatial(block_of(sch, h))]
     if len(parts) == 1:
         transposed = _spread_transposed(sch, handles[: handles.index(parts[0])], target)
-        _window(sch, *_neighbours(sch, transposed), target)
+        stay = [h for h in handles if h not in transposed]
+        schedule_window(sch, *neighbours(sch, stay), target)
         return
     for handle in _inline_before(sch, handles[: handles.index(parts[0])]):
         spread(sch, [handle], target)
     for part in parts:
-        _window(sch, part, [], None, target, in_place=True)
+        schedule_window(sch, part, [], None, target, in_place=True)
     for handle in inline_where(sch, handles[handles.index(parts[-1]) + 1 :]):
         spread(sch, [handle], target)
 
@@ -88,20 +91,30 @@ def _inline_before(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
     return remaining
 
 
-def _window(
+class Lines(msgspec.Struct, frozen=True):
+    """Some lines of a window's result, which each iteration of another nest's loop makes."""
+
+    loop: LoopRV
+    count: int
+
+
+def schedule_window(
     sch: Schedule, block: BlockRV, before: list[BlockRV], tail: BlockRV | None, target: Target,
-    in_place: bool = False,
+    in_place: bool = False, lines: Lines | None = None,
 ) -> None:  # fmt: skip
     """Schedule one window with the work before it that stays, and the one block behind it.
 
     Sums are kept in registers by name, or, `in_place`, where they belong: a tile that is written
-    out in full leaves only its last stores.
+    out in full leaves only its last stores. With `lines` all of it is moved to where they are used.
     """
     facts = _facts(sch, block)
     _lay_out_weights(sch, block, facts)
     bits = block_of(sch, block).writes[0].buffer.dtype.bits
     source = _source(sch, before)
     shape = shape_of(block_of(sch, block), facts, source)
+    if lines is not None:
+        shape = msgspec.structs.replace(shape, rows=lines.count, tasks=1)
+        target = Target(target, num_threads=1)
     tile, blocks = window_plan(target, shape, bits)
     if source == "border" and not blocks.copied:
         sch.compute_inline(before.pop())
@@ -110,12 +123,15 @@ def _window(
         tail = sch.cache_write(block, 0, "local")
     if tail is not None:
         sch.set_scope(block, 0, "local")
-    task, step, inner = _tiles(sch, block, facts, tile, blocks)
+    if lines is not None:
+        for handle in (tail, block) if tail is not None else (block,):
+            sch.compute_at(handle, lines.loop, preserve_unit_loops=True)
+    task, step, inner = _tiles(sch, block, facts, tile, blocks, lines)
     for handle in reversed(before):
         sch.compute_at(handle, task)
         vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
     _write_out(sch, block, tail, step, inner, tile)
-    if extent(sch, task) != 1:
+    if lines is None and extent(sch, task) != 1:
         sch.parallel(task)
 
 
@@ -142,14 +158,13 @@ def _spread_transposed(sch: Schedule, before: list[BlockRV], target: Target) -> 
     return found
 
 
-def _neighbours(
-    sch: Schedule, stay: list[BlockRV]
+def neighbours(
+    sch: Schedule, handles: list[BlockRV]
 ) -> tuple[BlockRV, list[BlockRV], BlockRV | None]:
-    """Inline the work around the window, but for the blocks that stay.
+    """Inline the work around the one window among some blocks.
 
     Returns the window, what makes its data and is no plain copy, and the last block behind it.
     """
-    handles = [h for h in sch.get_child_blocks(sch.get_block("root")) if h not in stay]
     at = next(k for k, h in enumerate(handles) if not is_spatial(block_of(sch, h)))
     facts = _facts(sch, handles[at])
     before: list[BlockRV] = []
@@ -205,14 +220,15 @@ def _lay_out_weights(sch: Schedule, block: BlockRV, facts: Sliding) -> None:
 
 
 def _tiles(
-    sch: Schedule, block: BlockRV, facts: Sliding, tile: WindowTile, blocks: WindowBlocks
-) -> tuple[LoopRV, LoopRV, list[LoopRV]]:
+    sch: Schedule, block: BlockRV, facts: Sliding, tile: WindowTile, blocks: WindowBlocks,
+    lines: Lines | None,
+) -> tuple[LoopRV, LoopRV, list[LoopRV]]:  # fmt: skip
     """Loops for tasks, for tiles and within a tile.
 
     Returns the loop over tasks, the innermost one over tiles, and the loops inside a tile: taps,
     columns, taps along them, vectors, lanes.
     """
-    loops = sch.get_loops(block)
+    loops = inner_loops(sch, block, None if lines is None else lines.loop)
     tasks = [loop for p, loop in enumerate(loops) if p not in facts.special]
     groups, group, vectors, lane = sch.split(
         loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes])  # fmt: skip

@@ -106,6 +106,12 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTi
     return best[1], best[2]
 
 
+def window_cycles(target: Target, shape: WindowShape, bits: int) -> float:
+    """Estimated cycles of one thread for all tasks, without starting them."""
+    tile, blocks = window_plan(target, shape, bits)
+    return _tasks(shape, tile, blocks) * _cycles_of_task(target, shape, tile, blocks)
+
+
 def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
     """Tiles that fit the register file, widest first."""
     lanes = _lanes(target, shape, bits)
@@ -170,9 +176,19 @@ def _sizes(extent: int) -> list[int]:
 
 def _time(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> float:
     """Estimated cycles of the busiest thread."""
-    rows, groups = shape.rows or _ROWS, _groups(shape, tile)
-    tasks = math.ceil(rows / blocks.rows) * math.ceil(groups / blocks.groups)
-    tasks *= shape.tasks or 1  # of an unknown number of images, one must make all threads busy
+    rounds = math.ceil(_tasks(shape, tile, blocks) / target.num_threads)
+    return rounds * (_cycles_of_task(target, shape, tile, blocks) + _TASK)
+
+
+def _tasks(shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> int:
+    """Of an unknown number of images, one must make all threads busy."""
+    tasks = math.ceil((shape.rows or _ROWS) / blocks.rows)
+    return tasks * math.ceil(_groups(shape, tile) / blocks.groups) * (shape.tasks or 1)
+
+
+def _cycles_of_task(
+    target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks
+) -> float:
     tiles = math.ceil((shape.columns or _WIDTH) / tile.columns) * blocks.groups
     if shape.one_axis:
         tiles = math.ceil(blocks.rows / tile.columns) * blocks.groups
@@ -183,7 +199,7 @@ def _time(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBl
     if blocks.copied:
         read = (blocks.rows - 1) * shape.row_step + shape.row_reach
         time += read * (shape.width or _WIDTH) * blocks.groups * tile.vectors * _COPY
-    return math.ceil(tasks / target.num_threads) * (time + _TASK)
+    return time
 
 
 def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> float:
@@ -226,4 +242,4 @@ def _last_level(target: Target) -> int:
     return cache.size // cache.shared_by // 2
 
 
-__all__ = ["WindowBlocks", "WindowShape", "WindowTile", "window_plan"]
+__all__ = ["WindowBlocks", "WindowShape", "WindowTile", "window_cycles", "window_plan"]

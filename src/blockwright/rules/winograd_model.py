@@ -98,7 +98,8 @@ def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
     filters = _filters(target, conv, _filter_bytes(conv, m))
     moved = 2 * _group_bytes(conv, m, count)  # written by one pass, read by the next
     cycles = max(_products(target, conv, m, count), filters) + _transforms(target, conv, m, count)
-    return (cycles + moved / _rate(target, moved)) / target.num_threads + 3 * target.core.fork
+    cycles += moved / target.bytes_per_cycle(moved)
+    return cycles / target.num_threads + 3 * target.core.fork
 
 
 def _products(target: Target, conv: Convolution, m: int, tiles: int) -> float:
@@ -136,14 +137,6 @@ def _filters(target: Target, conv: Convolution, size: int, copies: int = 1) -> f
     Where they come from memory, the cores share what it gives: a group of tiles that passes them
     once more waits as long again, though another core may have left some in the last cache.
     """
-    return size / (
-        target.core.memory_rate(target.num_threads) if conv.cold else _rate(target, copies * size)
-    )
-
-
-def _rate(target: Target, size: int) -> float:
-    """Bytes per cycle from the nearest cache that holds so many."""
-    for cache, rate in zip(target.caches[1:], target.core.level_bytes, strict=False):
-        if size <= cache.size:
-            return rate
-    return target.core.memory_rate(target.num_threads)
+    if conv.cold:
+        return size / target.core.memory_rate(target.num_threads)
+    return size / target.bytes_per_cycle(copies * size)

@@ -136,6 +136,14 @@ class Target:
         """Elements of a type per vector register."""
         return max(1, self.vector_bits // (dtype_of(dtype).nbytes * 8))
 
+    def bytes_per_cycle(self, size: int) -> float:
+        """What a core gets from the nearest cache behind the first that holds `size` bytes; else
+        from memory, while all threads read."""
+        for cache, rate in zip(self.caches[1:], self.core.level_bytes, strict=False):
+            if size <= cache.size:
+                return rate
+        return self.core.memory_rate(self.num_threads)
+
     def cache(self, level: int) -> Cache:
         """The data cache of a level (1 is nearest); the last level where there are fewer."""
         return self.caches[min(level, len(self.caches)) - 1]
