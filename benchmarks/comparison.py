@@ -312,5 +312,5 @@ def relative_error(answer: NDArray[Any], reference: NDArray[Any]) -> float:
 def quick(settings: harness.Settings, rounds: int) -> harness.Settings:
     """Shorter turns than those of a comparison of two: there are many engines and cases."""
     return replace(
-        settings, rounds=rounds, budget_s=0.2, min_calls=1, pause_s=0.1, warmup_s=0.2, limit_s=300
+        settings, rounds=rounds, budget_s=0.2, min_calls=5, pause_s=0.1, warmup_s=0.2, limit_s=300
     )
