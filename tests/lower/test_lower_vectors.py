@@ -148,3 +148,47 @@ def test_masked_vectors_lie_in_their_buffer_even_where_no_lane_reads() -> None:
             assert at % 48 == 32
             rows.append(at // 48)
         assert rows == near
+
+
+def test_the_rows_of_all_images_may_be_one_loop() -> None:
+    """Above its first row every image reads nothing, near that row."""
+
+    @T.prim_func
+    def above(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n, T.int64(14), T.int64(32)))
+        B = T.match_buffer(b, (n, T.int64(14), T.int64(32)))
+        for i in T.serial(n * T.int64(28)):
+            for v in T.vectorized(T.int64(16)):
+                B[
+                    i // T.int64(28),
+                    i // T.int64(2) % T.int64(14),
+                    i % T.int64(2) * T.int64(16) + v,
+                ] = T.if_then_else(
+                    i // T.int64(2) % T.int64(14) >= T.int64(1),
+                    A[
+                        i // T.int64(28),
+                        i // T.int64(2) % T.int64(14) - T.int64(1),
+                        i % T.int64(2) * T.int64(16) + v,
+                    ],
+                    T.float32(0),
+                )
+
+    lowered = lower(above, "x86-64-v4")
+    (load,) = (n for n in ir.collect(lowered.body, ir.BufferLoad) if n.predicate is not None)
+    (index,) = load.indices
+    assert isinstance(index, ir.Ramp)
+    (loop,) = (found.loop_var for found in ir.loops(lowered.body))
+
+    def place(image: int, row: int, half: int) -> tuple[int, int]:
+        """Image and row, one after the other, and the element in the row that is read there."""
+        i = ir.const((image * 14 + row) * 2 + half, "int64")
+        at = ir.const_int(Analyzer().simplify(ir.substitute(index.base, {loop: i})))
+        assert at is not None
+        return divmod(at, 32)
+
+    for image in (0, 3):
+        for half in (0, 1):
+            assert place(image, 0, half) == (image * 14, half * 16)  # read nowhere
+            assert place(image, 1, half) == (image * 14, half * 16)
+            assert place(image, 13, half) == (image * 14 + 12, half * 16)

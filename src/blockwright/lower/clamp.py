@@ -19,13 +19,17 @@ holds; elsewhere that changes nothing.
 
 from __future__ import annotations
 
+import msgspec
+
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts, room_of
 from blockwright.ir import (
     BufferLoad,
     Expr,
     For,
+    Node,
     PrimFunc,
+    Range,
     Stmt,
     Var,
     build,
@@ -33,7 +37,7 @@ from blockwright.ir import (
     const_int,
     free_vars,
     substitute,
-    uses_var,
+    walk,
 )
 from blockwright.ir import expr as E
 from blockwright.lower.context import LowerContext, function_analyzer
@@ -82,17 +86,67 @@ def _towards(position: Expr, condition: Expr, analyzer: Analyzer) -> Expr:
 def _rate(position: Expr, room: Expr, analyzer: Analyzer) -> Expr | None:
     """How far a position moves while the room of a condition grows by one; None if unknown."""
     for var in free_vars(room):
-        if not var.dtype.is_int:
+        if var.dtype.is_int and (grown := const_int(_step(room, var, analyzer))):
+            return _per_room(_step(position, var, analyzer), grown, {var}, analyzer)
+    for node in walk(room):
+        digit = _digit(node)
+        if digit is None:
             continue
-        grown = const_int(_step(room, var, analyzer))
-        if not grown:
-            continue
-        moved = _step(position, var, analyzer)
-        if uses_var(moved, var) or reads_memory(moved):
-            return None
-        rate = build.floordiv(moved, const(abs(grown), moved.dtype))
-        return analyzer.simplify(rate if grown > 0 else build.sub(const(0, rate.dtype), rate))
+        (high, own, low), inside = digit.parts(analyzer)
+        apart = {digit.var: digit.together(high, own, low)}
+        # Simplified before the step, behind which the digit may be past its end.
+        here, there = (inside.simplify(substitute(e, apart)) for e in (room, position))
+        if grown := const_int(_step(here, own, inside)):
+            return _per_room(_step(there, own, inside), grown, {high, own, low}, inside)
     return None
+
+
+def _per_room(moved: Expr, grown: int, stepped: set[Var], analyzer: Analyzer) -> Expr | None:
+    """What a position moves by for each that the room grows by; None unless always the same."""
+    if stepped & set(free_vars(moved)) or reads_memory(moved):
+        return None
+    rate = build.floordiv(moved, const(abs(grown), moved.dtype))
+    return analyzer.simplify(rate if grown > 0 else build.sub(const(0, rate.dtype), rate))
+
+
+class _Digit(msgspec.Struct, frozen=True):
+    """`var // low % count`: one of the loops that `var` runs over at once, such as the row in
+    "image and row"; without a count, `var // low`, the outermost one."""
+
+    var: Var
+    low: int
+    count: int | None
+
+    def parts(self, analyzer: Analyzer) -> tuple[tuple[Var, Var, Var], Analyzer]:
+        """Variables for what is above the digit, itself and what is below, and their ranges."""
+        dtype = self.var.dtype
+        high, own, low = (Var(f"{self.var.name}_{k}", dtype) for k in range(3))
+        inside = analyzer.copy()
+        inside.bind(low, Range(const(0, dtype), const(self.low, dtype)))
+        if self.count is not None:
+            inside.bind(own, Range(const(0, dtype), const(self.count, dtype)))
+        return (high, own, low), inside
+
+    def together(self, high: Expr, own: Expr, low: Expr) -> Expr:
+        """The variable, of its parts."""
+        dtype = self.var.dtype
+        if self.count is not None:
+            own = build.add(build.mul(high, const(self.count, dtype)), own)
+        return build.add(build.mul(own, const(self.low, dtype)), low)
+
+
+def _digit(node: Node) -> _Digit | None:
+    """What an expression that is a digit of a variable stands for."""
+    low, count = 1, None
+    if isinstance(node, E.FloorMod):
+        count, node = const_int(node.b), node.a
+        if count is None:
+            return None
+    if isinstance(node, E.FloorDiv):
+        low, node = const_int(node.b) or 0, node.a
+    if not isinstance(node, Var) or not node.dtype.is_int or (low, count) == (1, None):
+        return None
+    return _Digit(node, low, count) if min(low, count or 1) > 0 else None
 
 
 def _step(value: Expr, var: Var, analyzer: Analyzer) -> Expr:
