@@ -111,6 +111,12 @@ class Result:
         return max(self.flops / self.peak, self.moved / self.bandwidth)
 
     @property
+    def expected(self) -> float | None:
+        """What the cost model expects / what was measured."""
+        seconds = self.ours.about.get("expected_s")
+        return seconds / self.ours.seconds if seconds and self.ours.timing else None
+
+    @property
     def ratio(self) -> float | None:
         """Ours / best: below 1 means faster."""
         best = self.best
@@ -137,6 +143,7 @@ class Result:
             "roofline_s": self.roofline,
             "best": best.title if best else None,
             "ratio": self.ratio,
+            "expected": self.expected,
             "score": self.score,
             "columns": [column.as_json() for column in self.columns],
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Compiled:
-    """Compiled without a search; says which rule scheduled each kernel.
+    """Compiled without a search.
+
+    `about` has the seconds that the cost model expects of a call, and the rule of each kernel.
 
     With the option `fallback`, all rules but the last are left out: what a program gets that no
     rule knows. Nothing is remembered from earlier runs.
@@ -29,9 +32,11 @@ class Compiled:
         bw.set_num_threads(options["threads"])
         self._disabled = _all_but_last() if options.get("fallback") else ()
         self._rules: dict[str, str] = {}
+        self._expected: Callable[[], float] | None = None
 
     def about(self) -> dict[str, Any]:
-        return {"version": bw.__version__, "rules": self._rules}
+        expected = self._expected() if self._expected else None
+        return {"version": bw.__version__, "rules": self._rules, "expected_s": expected}
 
     def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
         case = find(point["family"], point["case"])
@@ -43,6 +48,7 @@ class Compiled:
         scheduled = exe.stages["schedule_programs"]
         for name in exe.context.traces:
             self._rules[name] = str(scheduled[name].attrs.get("schedule_rule"))
+        self._expected = partial(exe.estimate, *examples)
         return lambda: exe(*examples)
 
 

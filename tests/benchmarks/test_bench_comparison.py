@@ -11,7 +11,7 @@ import pytest
 from benchmarks.cases import Case
 from benchmarks.comparison import Column, Result, relative_error
 from benchmarks.harness import Timing
-from benchmarks.report import missed, plot, row, summary
+from benchmarks.report import markdown, missed, plot, row, summary
 
 
 def column(engine: str, milliseconds: float, memory_format: str = "contiguous") -> Column:
@@ -49,6 +49,24 @@ def test_a_bound_of_a_case_is_on_the_raw_ratio() -> None:
 def test_slow_cases_miss_twice_alone_and_in_the_mean() -> None:
     slow = result(column("blockwright", 9.0), column("torch", 4.0))
     assert [problem.split()[-3:-2] for problem in missed([slow])] == [["is"], ["is"]]
+
+
+def test_a_compilation_longer_than_torch_compile_is_a_miss() -> None:
+    ours, inductor = column("blockwright", 1.0), column("inductor", 2.0)
+    assert not missed([result(ours, inductor, column("openvino", 2.0))])
+    ours.compile_s = 12.5
+    assert missed([result(ours, inductor)]) == [
+        "C2D & more: compiled in 12.5 s, by torch.compile in 1.0 s"
+    ]
+    assert not missed([result(ours, column("openvino", 2.0))])  # which compiles next to nothing
+
+
+def test_what_the_cost_model_expects_stands_beside_what_was_measured() -> None:
+    ours = column("blockwright", 2.0)
+    ours.about = {"expected_s": 1.5e-3}
+    found = result(ours, column("torch", 4.0))
+    assert found.as_json()["expected"] == pytest.approx(0.75)
+    assert markdown([found]).splitlines()[2].endswith("| 0.75 | 1.0 s |")
 
 
 def test_what_we_cannot_do_is_shown_and_is_a_miss() -> None:

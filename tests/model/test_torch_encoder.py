@@ -187,6 +187,22 @@ def test_the_profile_refuses_bad_input_like_a_call(encoder_exe: Any, make_tokens
     assert wrong.value.code == "BW906"
 
 
+def test_an_estimate_is_the_sum_of_what_the_profile_expects(
+    encoder_exe: Any, make_tokens: Any
+) -> None:
+    inputs = make_tokens(4, 20)
+    profile = encoder_exe.profile(*inputs, repeat=1)
+    expected = sum(kernel.predicted for kernel in profile.kernels() if kernel.predicted)
+    assert encoder_exe.estimate(*inputs) == pytest.approx(expected)
+    assert encoder_exe.estimate(*make_tokens(8, 40)) > 2 * expected
+    with pytest.raises(bw.ArgumentError) as few:
+        encoder_exe.estimate(inputs[0])
+    assert few.value.code == "BW701"
+    with pytest.raises(bw.ArgumentError) as rank:
+        encoder_exe.estimate(inputs[0], inputs[1][0])
+    assert rank.value.code == "BW704"
+
+
 def test_no_kernel_only_copies_an_activation(encoder_exe: Any, make_tokens: Any) -> None:
     """Transposes and reshapes of activations are folded into the kernels that need them."""
     movement = {"reshape", "permute_dims", "transpose", "flatten", "copy", "broadcast_to"}

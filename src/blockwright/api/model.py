@@ -32,9 +32,9 @@ from blockwright.runtime.profile import (
     timed_parts,
 )
 from blockwright.runtime.roofline import Roofline
-from blockwright.runtime.sizes import bind_symbols
+from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.runtime.threads import num_threads
-from blockwright.support import OptionError
+from blockwright.support import ArgumentError, OptionError
 
 # What `show` calls a stage → the pass after which the module is shown.
 SHOWN = {
@@ -145,6 +145,27 @@ class CompiledModel(Executable):
             latency=sum(latencies) / len(latencies) * 1e-9,
             roofline=roofline or known_roofline(num_threads()),
         )  # fmt: skip
+
+    def estimate(self, *inputs: Any) -> float:
+        """Seconds that the cost model expects the kernels of a call with inputs of these shapes to
+        take. Nothing is run: only shapes are looked at. `profile` has the figures of every kernel,
+        beside what it took.
+        Raises: ArgumentError (BW701, BW704) for another number of inputs, or shapes that do
+            not fit.
+        """
+        parameters = self.signature.parameters
+        if len(inputs) != len(parameters):
+            raise ArgumentError(f"{len(inputs)} arguments for {len(parameters)} parameters",
+                                code="BW701", help=repr(self))  # fmt: skip
+        counted = [tuple(int(d) for d in x.shape) for x in inputs]
+        values = bind_symbols([(p.shape, s) for p, s in zip(parameters, counted, strict=True)])
+        for parameter, shape in zip(parameters, counted, strict=True):
+            if shape != tuple(evaluate_size(d, values) for d in parameter.shape):
+                wanted = ", ".join(map(str, parameter.shape))
+                raise ArgumentError(f"argument `{parameter.name}` has the shape {shape}",
+                                    code="BW704", help=f"pass one of shape ({wanted})")  # fmt: skip
+        stored = [tuple(int(d) for d in x.shape) for x in self._orders.stored(inputs)]
+        return sum(call.predicted for call in self._calls(stored)) * 1e-9
 
     def _timed_function(self) -> NativeFunction:
         """The model with clocks inside; built when it is first asked for."""
