@@ -205,6 +205,34 @@ def test_a_last_task_that_is_not_whole_takes_what_it_has_to_do() -> None:
     assert rows(64) == pytest.approx(rows(68) * 72 / 68, rel=0.05)
 
 
+def test_a_loop_that_ends_within_a_digit_has_no_more_tasks() -> None:
+    """105 pieces of work, one behind the other in images of 98: the second image has seven."""
+    func = program("""
+@T.prim_func
+def images(A: T.Buffer((210, 64), "float32"), B: T.Buffer((2, 98, 64), "float32")):
+    for t in T.parallel(105):
+        for i, j in T.grid(1, 64):
+            with T.block("B"):
+                vn = T.axis.spatial(2, t // 98)
+                vh = T.axis.spatial(98, t % 98)
+                vj = T.axis.spatial(64, j)
+                B[vn, vh, vj] = A[vn * 98 + vh, vj] * T.float32(2)
+""")
+    whole = program("""
+@T.prim_func
+def rows(A: T.Buffer((210, 64), "float32"), B: T.Buffer((210, 64), "float32")):
+    for t in T.parallel(105):
+        for i, j in T.grid(1, 64):
+            with T.block("B"):
+                vi = T.axis.spatial(210, t)
+                vj = T.axis.spatial(64, j)
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+""")
+    found, wanted = (estimate(f, TWO) for f in (func, whole))
+    working = [e.seconds - e.causes["threads"] for e in (found, wanted)]
+    assert working[0] == pytest.approx(working[1], rel=0.1)
+
+
 def test_fused_loops_are_taken_apart_again() -> None:
     """Tasks of fused rows and columns touch what the two loops touched."""
 

@@ -47,6 +47,20 @@ def test_a_plan_gives_every_thread_its_share(shape: tuple[int, int, int]) -> Non
     assert plan_seconds(TWO, product(m, n, k), tile, plan) < 0.6 * one
 
 
+@pytest.mark.parametrize(("columns", "depth", "each"), [(960, 160, 49), (576, 96, 196)])
+def test_threads_share_any_number_of_images(columns: int, depth: int, each: int) -> None:
+    """A few images are a few tiles of rows: two threads take half as long as one, however many."""
+    some = msgspec.structs.replace(product(1, columns, depth), rows=None, least=each, each=each)
+    tile = gemm_tile(TWO, some)
+    plan = gemm_plan(TWO, some, tile)
+    for images in (1, 2, 3, 4, 5, 16):
+        rows = images * each
+        one, two = (
+            plan_seconds(target, product(rows, columns, depth), tile, plan) for target in (ONE, TWO)
+        )
+        assert two < 0.57 * one, images
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pieces_of_the_reduction_are_equal(shape: tuple[int, int, int]) -> None:
     m, n, k = shape

@@ -150,7 +150,7 @@ class Reader:
         sizes.insert(0, math.ceil(extent / step))
         loops = [Loop(size if k else extent / step, kind) for k, size in enumerate(sizes)]
         if kind == "parallel":
-            share_out(loops, self._target.num_threads)
+            share_out(loops, self._target.num_threads, math.ceil(extent))
         return list(zip(loops, sizes, strict=True))
 
     def _realize(self, stmt: ir.BlockRealize) -> list[Loop | Step]:
@@ -324,13 +324,14 @@ class Reader:
             self.notes.append(f"accesses of {place.buffer.name} may be anywhere in it")
 
 
-def share_out(loops: Sequence[Loop], threads: int) -> None:
+def share_out(loops: Sequence[Loop], threads: int, tasks: int = 0) -> None:
     """Leave the busiest thread its part of a parallel loop, outermost digits first.
 
-    Counts with a fraction stand for a last iteration that is not a whole one.
+    Counts with a fraction stand for a last iteration that is not a whole one, and is a task like
+    the others; where `tasks` says how many there are, for one that has fewer of them.
     """
     total = math.prod(loop.count for loop in loops)
-    tasks = math.prod(math.ceil(loop.count) for loop in loops)
+    tasks = tasks or math.prod(math.ceil(loop.count) for loop in loops)
     loops[0].tasks = tasks
     left = min(total, math.ceil(tasks / threads)) / total
     for loop in loops:

@@ -31,6 +31,8 @@ _SHORTEST = 128  # steps of a piece of the reduction
 _EVEN = 0.9  # of the threads' time, that is worked in where panels are all that is shared out
 _TASKS = 8  # of a thread, where it has panels for its own
 _MANY = 4  # times the least number of rows: about how many there are where that is not known
+_UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)  # times the least number, to try plans on
+_AS_EVEN = 1.01  # times the seconds of the plan that shares work best: longer tasks cost less
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
@@ -108,8 +110,10 @@ def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     """The plan of which the cost model expects most; where extents are symbols, one that suits
     small and large ones."""
     starts = _starts(target, product, tile)
-    if product.rows is None or product.columns is None or product.depth is None:
+    if product.columns is None or product.depth is None:
         return starts[0]
+    if product.rows is None:
+        return starts[0] if starts[0].bands else _in_even_tasks(target, product, tile, starts[0])
     best, least = starts[0], math.inf
     for start in starts:
         plan, seconds = _improved(target, product, tile, start)
@@ -135,6 +139,34 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
         return [plain if banded is None else banded]
     in_turn = _in_turn(target, product, tile)
     return [in_turn, plain] if near else [plain, in_turn]
+
+
+def _in_even_tasks(
+    target: Target, product: Product, tile: RegisterTile, start: GemmPlan
+) -> GemmPlan:
+    """For an unknown number of rows: the longest tasks, of those half as long again and again, that
+    let threads share the work of the likely numbers about as evenly as any."""
+    least = math.ceil(max(product.least, tile.rows) / product.each) * product.each
+    seconds: dict[GemmPlan, float] = {}
+    tiles = start.row_tiles
+    while tiles:
+        plan = msgspec.structs.replace(start, row_tiles=tiles)
+        seconds[plan] = sum(
+            _seconds_for(target, product, tile, plan, least * many) for many in _UNKNOWN_ROWS
+        )
+        tiles //= 2
+    enough = min(seconds.values()) * _AS_EVEN
+    return next(plan for plan, needed in seconds.items() if needed <= enough)
+
+
+def _seconds_for(
+    target: Target, product: Product, tile: RegisterTile, plan: GemmPlan, rows: int
+) -> float:
+    """Seconds for each row of a product that turns out to have so many."""
+    known = msgspec.structs.replace(product, rows=rows)
+    tiles = min(plan.row_tiles, math.ceil(rows / tile.rows))
+    plan = msgspec.structs.replace(plan, row_tiles=tiles)
+    return plan_seconds(target, known, tile, plan) / rows
 
 
 def _improved(
