@@ -12,7 +12,9 @@ broadcast are those of W.
    tiles, the pixels of a line to half a vector.
 3. W is laid out in panels [f / rows][c…][rows], at compile time when it is a constant.
 4. A task takes some lines (or tiles) of pixels and makes a copy of what it reads of X, with its
-   border, that stays in the second-level cache; filters pass over it.
+   border, that stays in the second-level cache; filters pass over it. Where neighbours in the
+   result are two to four elements of X apart, the copy brings together what a vector multiplies:
+   one of X for every tap.
 5. Accumulators stay in registers; the epilogue follows per tile.
 
 A model of both ways decides between this rule and the GEMM rule.
@@ -49,7 +51,8 @@ from blockwright.target import Target
 
 _SCATTER = 1.5  # cycles for an element of a result that is stored by itself
 _FAR = 6.0  # cycles for a line that is not next to the one before
-_COPY = 3.0  # cycles for a vector of a task's copy
+_COPY = 3.0  # cycles for a vector of a task's copy, of neighbours
+_APART = 4  # elements of the data between neighbours in the result, at most
 _TASK = 4000  # cycles that starting a task costs
 _UNEVEN = 0.03  # of a task, that the last thread ends after the others
 _BITS_PER_CYCLE = 512  # of multiplications: two units of 256 bits, or one of 512
@@ -66,7 +69,9 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
         pixels: the axes that are one stretch of memory, along which vectors run.
         filters: axes of weights and result.
         depth: the axes that are summed.
-        slides: whether several results read the same data.
+        step: elements of the data from one pixel to the next.
+        slides: whether tasks copy the data as it is: several results read the same, and vectors of
+            it are neighbours.
     """
 
     data: ir.Buffer
@@ -76,6 +81,7 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
     pixels: tuple[int, ...]
     filters: tuple[int, ...]
     depth: tuple[int, ...]
+    step: int
     slides: bool
 
     @property
@@ -101,9 +107,13 @@ def planes_of(block: ir.Block) -> Planes | str:
     source = address_of(load, block)
     result = address_of(ir.BufferLoad(store.buffer, store.indices), block)
     *outer, last = facts.m
-    if any(stride(address, block.iter_vars[last]) != 1 for address in (source, result)):
-        return "data and result have no axis along which both are contiguous"
-    slides = facts.a in windowed(block)
+    step = stride(source, block.iter_vars[last])
+    if stride(result, block.iter_vars[last]) != 1 or not 1 <= step <= _APART:
+        return (
+            "there is no axis along which the result is contiguous and its data nearly so: at most "
+            f"{_APART} elements apart"
+        )
+    slides = step == 1 and facts.a in windowed(block)
     pixels = (last,)
     while outer and not slides:
         merged = (outer[-1], *pixels)
@@ -111,7 +121,8 @@ def planes_of(block: ir.Block) -> Planes | str:
             break
         outer.pop()
         pixels = merged
-    return Planes(facts.a, facts.b, facts.batch, tuple(outer), pixels, facts.n, facts.k, slides)
+    return Planes(facts.a, facts.b, facts.batch, tuple(outer), pixels, facts.n, facts.k, int(step),
+                  slides)  # fmt: skip
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -136,13 +147,17 @@ def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
     rows = extent_of(block, (*roles.outer, *roles.pixels))
     tile = choose_register_tile(target, filters, line, bits)
     here = predicted_share(target, tile, filters, line)
+    copied = 0.0  # cycles of a result, for bringing together what it reads
+    if roles.step > 1:
+        copied = depth / (filters or 1) * roles.step * _COPY / tile.lanes
     tile = choose_register_tile(target, rows, filters, bits)
     there = predicted_share(target, tile, rows, filters)
     steps = depth * bits / _BITS_PER_CYCLE
     lines = _lines(target, block, roles)
     if lines * target.cache(1).line * 2 <= target.cache(1).size:
         lines = 0.0  # they stay in the first-level cache
-    return steps / here < steps / there + _SCATTER + lines * _FAR / (tile.rows * tile.columns)
+    scattered = _SCATTER + lines * _FAR / (tile.rows * tile.columns)
+    return steps / here + copied < steps / there + scattered
 
 
 def _lines(target: Target, block: ir.Block, roles: Planes) -> float:
@@ -163,7 +178,7 @@ def apply(sch: Schedule, target: Target) -> None:
     roles = planes_of(node(sch, block))
     if isinstance(roles, str):
         raise ScheduleError(roles, code="BW340")
-    makes = [h for h in kept if node(sch, h).writes[0].buffer is roles.data]
+    makes = [h for h in kept if roles.slides and node(sch, h).writes[0].buffer is roles.data]
     bits = node(sch, block).writes[0].buffer.dtype.bits
     filters, line = (extent_of(node(sch, block), p) for p in (roles.filters, roles.pixels))
     tile = choose_register_tile(target, filters, line, bits)
@@ -313,7 +328,7 @@ def _plan(
             break
         for group in _sizes(filters):
             tasks = others * math.ceil(many / steps) * math.ceil(filters / group)
-            each = steps * group * work + copied / tile.lanes * _COPY + _TASK
+            each = steps * group * work + copied / tile.lanes * roles.step * _COPY + _TASK
             time = each * (math.ceil(tasks / target.num_threads) + _UNEVEN)
             if best is None or time < best[0]:
                 best = time, _Plan(steps, group)
