@@ -77,6 +77,10 @@ class Evaluator:
                 return self.expr(node.base) + self.expr(node.stride) * np.arange(node.lanes)
             case E.Broadcast():
                 return np.full(node.lanes, self.expr(node.value))
+            case E.Shuffle():
+                lanes = np.concatenate([np.atleast_1d(self.expr(v)) for v in node.vectors])
+                picked = lanes[list(node.indices)]
+                return picked if len(picked) > 1 else picked[0]
             case E.Let():
                 self.env[node.var] = self.expr(node.value)
                 return self.expr(node.body)

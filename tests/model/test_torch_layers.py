@@ -165,6 +165,7 @@ def matrix_products(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...
         torch.addmm(bias, x[0], y[0], beta=0),
         torch.baddbmm(x[:, :, :2], x, y[:, :, :2]),
         torch.mv(x[0], y[0, :, 0]),
+        x[0] @ y[0].T.T,
         x @ y,
     )
 

@@ -10,6 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder, constant
+from blockwright.lower import lower
 from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
 from blockwright.target import Target
@@ -57,6 +58,19 @@ def test_symbolic_rows_and_odd_columns(checks: Any, columns: int, depth: int, la
 @pytest.mark.parametrize("rows", [9, 13])
 def test_fixed_rows(checks: Any, rows: int) -> None:
     checks.taken_by("gemm", linear(rows, 18, 4), {})
+
+
+@pytest.mark.parametrize(("columns", "depth"), [(64, 16), (48, 40), (72, 21)])
+def test_columns_that_lie_apart_are_packed_without_gathers(
+    checks: Any, columns: int, depth: int
+) -> None:
+    """Rows of W are read, and turned over in registers; only the last panel may gather."""
+    lowered = lower(checks.taken_by("gemm", product(120, columns, depth), {}).func, "x86-64-v3")
+    loads = [load for load in ir.collect(lowered.body, ir.BufferLoad) if load.dtype.lanes == 8]
+    rows = [load for load in loads if load.buffer.name.startswith("W")
+            and ir.const_int(load.indices[0].stride) == 1]  # fmt: skip
+    assert len(rows) >= 8
+    assert len(ir.collect(lowered.body, ir.Shuffle)) >= 24
 
 
 def test_a_product_that_is_the_output(checks: Any) -> None:

@@ -24,6 +24,7 @@ from blockwright.lower.pipelines import make_pipelines
 from blockwright.lower.sanitize import insert_checks
 from blockwright.lower.simplify import simplify
 from blockwright.lower.split_vectors import split_vectors
+from blockwright.lower.transpose import transpose_tiles
 from blockwright.lower.unroll import unroll_loops
 from blockwright.lower.vectorize import vectorize_loops
 from blockwright.support import BuildError
@@ -44,6 +45,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("simplify_flat", simplify),
     ("vectorize_loops", vectorize_loops),
     ("split_vectors", split_vectors),
+    ("transpose_tiles", transpose_tiles),
     ("hoist_allocations", hoist_allocations),
     ("unroll_loops", unroll_loops),
     ("clamp_masked_reads", clamp_masked_reads),

@@ -23,6 +23,7 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin import outer_product_name
+from blockwright.lower.transpose import LARGEST
 from blockwright.rules.facts import (
     address_of,
     contraction_of,
@@ -214,7 +215,8 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
     """Write the panels a vector of columns at a time; returns the loop over panels.
 
     Front to back where columns are neighbours in the source; else the rows that a vector gathers
-    from are passed from one end to the other, so that each line of them is fetched once.
+    from are passed from one end to the other, so that each line of them is fetched once, in square
+    tiles that are turned over in registers (`lower.transpose`) where steps are neighbours.
 
     Args:
         loops: the copy's own loops over (n, k…).
@@ -222,9 +224,24 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
     copy = node(sch, form.b)
     (load,) = ir.collect(copy.body, ir.BufferLoad)
     column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
-    together = stride(address_of(load, copy), column) == 1
+    address = address_of(load, copy)
+    together = stride(address, column) == 1
     columns, *depth = loops
     lanes = math.gcd(form.tile.columns, form.tile.lanes)
+    length = ir.const_int(copy.iter_vars[-1].dom.extent)
+    turned = (
+        not together
+        and stride(address, copy.iter_vars[-1]) == 1
+        and 2 < lanes <= LARGEST
+        and (length is None or length >= lanes)
+    )
+    if turned:
+        *depth, last = depth
+        tiles, step = sch.split(last, [None, lanes])
+        sch.unroll(step)
+        if length is None or length % lanes:
+            sch.annotate(tiles, "loop_partition", True)
+        depth += [tiles, step]
     panel, chunk, lane = sch.split(columns, [None, form.tile.columns // lanes, lanes])
     sch.reorder(panel, *((*depth, chunk) if together else (chunk, *depth)), lane)
     sch.vectorize(lane)

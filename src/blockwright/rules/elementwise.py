@@ -10,9 +10,16 @@ import math
 
 from blockwright import ir
 from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride
-from blockwright.rules.inline import block_of, extent, inline_where, push_into_parts
+from blockwright.rules.inline import (
+    block_of,
+    bound_iterators,
+    extent,
+    inline_where,
+    push_into_parts,
+)
 from blockwright.rules.rule import Rule
 from blockwright.rules.streaming import stream
+from blockwright.rules.transposed import stored_order, turn
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -53,14 +60,10 @@ def _merged(sch: Schedule, group: list[BlockRV]) -> list[list[BlockRV]]:
 
 def _in_store_order(sch: Schedule, handle: BlockRV) -> None:
     """Loops in the order of the stored buffer's axes: vectors are stored as they are made."""
-    block, loops = block_of(sch, handle), sch.get_loops(handle)
-    store = block.body
-    if not isinstance(store, ir.BufferStore) or len(loops) != len(block.iter_vars):
-        return
-    order = [k for index in store.indices for k, it in enumerate(block.iter_vars)
-             if ir.uses_var(index, it.var)]  # fmt: skip
-    if sorted(order) == list(range(len(loops))) and order != sorted(order):
-        sch.reorder(*(loops[k] for k in order))
+    bound, order = bound_iterators(sch, handle), stored_order(block_of(sch, handle))
+    if bound is not None and order is not None and bound != order:
+        loops = sch.get_loops(handle)
+        sch.reorder(*(loops[bound.index(k)] for k in order))
 
 
 def _side_by_side(sch: Schedule, handles: list[BlockRV]) -> list[list[BlockRV]]:
@@ -96,15 +99,21 @@ def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
     """
     inner: int | None = 0
     outer: list[LoopRV] = []
-    for handle in handles:
-        outer, last = _vectors(sch, handle, target)
-        inner = None if inner is None or last is None else inner + last
+    ends = False
+    turned = turn(sch, handles[0], target) if len(handles) == 1 else None
+    if turned is not None:
+        outer, inner, ends = turned
+    else:
+        for handle in handles:
+            outer, last = _vectors(sch, handle, target)
+            inner = None if inner is None or last is None else inner + last
+        if len(handles) == 1 and len(sch.get_loops(handles[0])) == 2:
+            ends = _ragged(sch, handles[0])
     if not outer:
         return
     loop = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    flat = len(handles) == 1 and len(sch.get_loops(handles[0])) == 2
     loop = _parallel(sch, loop, inner or _TYPICAL)
-    if flat and _ragged(sch, handles[0]):
+    if ends:
         sch.annotate(loop, "loop_partition", True)  # masks in the last task alone
     stream(sch, loop, handles[0], target)
 

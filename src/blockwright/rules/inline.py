@@ -24,6 +24,20 @@ def extent(sch: Schedule, loop: LoopRV) -> int | None:
     return ir.const_int(found.extent)
 
 
+def bound_iterators(sch: Schedule, handle: BlockRV) -> list[int] | None:
+    """Which iterator each loop of a block binds; None unless each binds one of its own."""
+    block, loops = block_of(sch, handle), sch.get_loops(handle)
+    if len(loops) != len(block.iter_vars) or not loops:
+        return None
+    around = sch.get(loops[0])
+    (realize,) = (r for r in ir.collect(around, ir.BlockRealize) if r.block is block)
+    found: list[int] = []
+    for loop in loops:
+        var = getattr(sch.get(loop), "loop_var", None)
+        found += [k for k, value in enumerate(realize.iter_values) if value is var]
+    return found if sorted(found) == list(range(len(loops))) else None
+
+
 def longest(sch: Schedule, loop: LoopRV) -> int | None:
     """The most iterations of a loop, by its extent or the stated bounds of sizes."""
     found = sch.get(loop)

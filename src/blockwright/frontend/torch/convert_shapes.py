@@ -58,6 +58,12 @@ def _transpose(imp: Importer, node: Any, x: Any, a: int = 0, b: int = 1) -> Any:
     return x if rank < 2 else imp.builder.op("permute_dims", x, axes=tuple(axes))
 
 
+@converter("aten.numpy_T.default")
+def _reverse_axes(imp: Importer, node: Any, x: Any) -> Any:
+    axes = tuple(reversed(range(len(dims_of(x)))))
+    return x if len(axes) < 2 else imp.builder.op("permute_dims", x, axes=axes)
+
+
 @converter("aten.permute.default")
 def _permute(imp: Importer, node: Any, x: Any, axes: list[int]) -> Any:
     return imp.builder.op("permute_dims", x, axes=tuple(axis_of(a, len(axes)) for a in axes))

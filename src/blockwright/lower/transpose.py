@@ -1,0 +1,150 @@
+"""Square tiles that are read across are read along, and turned over in registers.
+
+Before, with rows of A lying S elements apart::
+
+    for i in T.unroll(4):
+        B[T.Ramp(b + i * R, 1, 4)] = A[T.Ramp(a + i, S, 4)]       # gathers
+
+After::
+
+    r0 = A[T.Ramp(a, 1, 4)]                                       # rows of A
+    r1, r2, r3 = A[T.Ramp(a + S, 1, 4)], …
+    u0 = T.shuffle([r0, r1], [0, 4, 2, 6])                        # pairs of neighbours change sides
+    u1 = T.shuffle([r0, r1], [1, 5, 3, 7])
+    u2, u3 = …                                                    # of r2 and r3
+    t0 = T.shuffle([u0, u2], [0, 1, 4, 5])                        # and pairs of pairs
+    …
+    B[T.Ramp(b, 1, 4)] = t0
+    B[T.Ramp(b + R, 1, 4)] = t1
+    …
+
+Just the same elements are read, before any of them is stored; the buffer that is stored is another
+one. A tile of n × n takes n loads and n log2 n shuffles, where gathers take n² loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright.analysis.reducer_step import under_lets
+from blockwright.arith import Analyzer
+from blockwright.ir import (
+    BufferLoad,
+    BufferStore,
+    Expr,
+    For,
+    ForKind,
+    PrimFunc,
+    Ramp,
+    Shuffle,
+    Stmt,
+    Var,
+    add,
+    collect,
+    const,
+    const_int,
+    is_const_int,
+    mul,
+    structural_equal,
+    sub,
+    substitute,
+    uses_var,
+)
+from blockwright.ir import expr as E
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import Analysed, Instantiate, Statements, sequence
+
+LARGEST = 16
+"""Rows of a tile: more of them leave no registers to turn them over in."""
+
+NEAR = 4
+"""Elements apart up to which loads and shuffles of one vector alone cost as little."""
+
+
+def transpose_tiles(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function without gathers in unrolled loops whose iterations gather neighbours."""
+    return func.replace(body=_Tiles(function_analyzer(func))(func.body))
+
+
+class _Tiles(Analysed, Statements):
+    def rewrite_For(self, node: For) -> Stmt:
+        with self.inside(node.loop_var, node.dom):
+            node = node.replace(body=self(node.body))
+            found = _across(node, self.analyzer)
+        return _turned(node, found, self.analyzer) if found else node
+
+
+def _across(loop: For, analyzer: Analyzer) -> list[BufferLoad]:
+    """The loads of a tile that the iterations of a loop read side by side, each across rows."""
+    size, store = const_int(loop.extent), loop.body
+    if loop.kind is not ForKind.UNROLLED or not isinstance(store, BufferStore):
+        return []
+    if size is None or not 2 < size <= LARGEST or size & (size - 1):
+        return []
+    if store.predicate is not None or collect(store, E.Let):
+        return []
+    return [load for load in collect(store.value, BufferLoad)
+            if load.buffer is not store.buffer and load.predicate is None
+            and load.dtype.lanes == size and not load.buffer.dtype.is_bool
+            and _moves_by_one(load.indices[0], loop.loop_var, analyzer)]  # fmt: skip
+
+
+def _moves_by_one(index: Expr, var: Var, analyzer: Analyzer) -> bool:
+    if not isinstance(index, Ramp) or uses_var(index.stride, var):
+        return False
+    stride = const_int(index.stride)
+    if stride is not None and abs(stride) <= NEAR:
+        return False
+    after = substitute(index.base, {var: add(var, const(1, var.dtype))})
+    return is_const_int(analyzer.simplify(sub(after, index.base)), 1)
+
+
+def _turned(loop: For, loads: Sequence[BufferLoad], analyzer: Analyzer) -> Stmt:
+    lets: list[tuple[Var, Expr]] = []
+    columns: dict[BufferLoad, Sequence[Var]] = {}
+    for load in loads:
+        same = next((one for one in columns if _same(one, load)), None)
+        columns[load] = columns[same] if same is not None else _columns(load, loop, lets, analyzer)
+    stores: list[Stmt] = []
+    for step in range(const_int(loop.extent) or 0):
+        place = add(loop.min, const(step, loop.min.dtype))
+        values = {load: vectors[step] for load, vectors in columns.items()}
+        stores.append(Instantiate({loop.loop_var: place, **values}, renew=step > 0)(loop.body))
+    return under_lets(lets, sequence(stores))
+
+
+def _same(a: BufferLoad, b: BufferLoad) -> bool:
+    return a.buffer is b.buffer and structural_equal(a.indices, b.indices)
+
+
+def _columns(
+    load: BufferLoad, loop: For, lets: list[tuple[Var, Expr]], analyzer: Analyzer
+) -> list[Var]:
+    """What each iteration of the loop loads, made of rows; the steps are appended to `lets`."""
+
+    def kept(value: Expr) -> Var:
+        var = Var(f"{load.buffer.name}_{len(lets)}", value.dtype)
+        lets.append((var, value))
+        return var
+
+    index = load.indices[0]
+    assert isinstance(index, Ramp)
+    size = index.lanes
+    first = substitute(index.base, {loop.loop_var: loop.min})
+    one = const(1, first.dtype)
+    vectors: list[Var] = []
+    for row in range(size):
+        base = analyzer.simplify(add(first, mul(index.stride, row)))
+        vectors.append(kept(load.replace(indices=(Ramp(base, one, size),))))
+    block = 1
+    while block < size:
+        low = [k if not k & block else size + k - block for k in range(size)]
+        high = [k + block if not k & block else size + k for k in range(size)]
+        turned = list(vectors)
+        for row in range(size):
+            if not row & block:
+                pair = (vectors[row], vectors[row + block])
+                turned[row] = kept(Shuffle(pair, tuple(low)))
+                turned[row + block] = kept(Shuffle(pair, tuple(high)))
+        vectors, block = turned, 2 * block
+    return vectors

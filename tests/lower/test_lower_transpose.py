@@ -1,0 +1,109 @@
+"""Tiles that are read across: rows are read, and turned over in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from blockwright import ir
+from blockwright.lower import lower
+from blockwright.script import tir as T
+
+
+def gathers(func: ir.PrimFunc) -> int:
+    """Vector loads of elements that do not lie side by side."""
+    indices = [load.indices[0] for load in ir.collect(func.body, ir.BufferLoad)]
+    return sum(isinstance(i, ir.Ramp) and ir.const_int(i.stride) != 1 for i in indices)
+
+
+def tile(size: int, dtype: str = "float32") -> ir.PrimFunc:
+    @T.prim_func
+    def turn(A: T.Buffer((3 * size, 50), dtype), B: T.Buffer((50, 3 * size), dtype)):
+        for i in T.unroll(size):
+            for v in T.vectorized(size):
+                B[i + 7, v + size] = A[v + size, i + 7] + A[v + size, i + 7]
+
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(4, "float64"), (8, "float64"), (4, "int8"), (16, "float32"), (16, "int16")]
+)
+def test_rows_are_read_and_turned_over(
+    same_result: Callable[..., ir.PrimFunc], size: int, dtype: str
+) -> None:
+    a = np.arange(3 * size * 50).reshape(3 * size, 50).astype(dtype)
+    lowered = same_result(tile(size, dtype), a, np.zeros((50, 3 * size), dtype))
+    assert gathers(lowered) == 0
+    rows = [load for load in ir.collect(lowered.body, ir.BufferLoad) if load.dtype.lanes > 1]
+    assert len(rows) == size
+    shuffles = ir.collect(lowered.body, ir.Shuffle)
+    assert len(shuffles) == size * (size.bit_length() - 1)
+
+
+def test_rows_may_lie_at_a_distance_that_is_not_known(
+    same_result: Callable[..., ir.PrimFunc],
+) -> None:
+    @T.prim_func
+    def turn(a: T.handle, b: T.handle):
+        n = T.int64()
+        A, B = T.match_buffer(a, (8, n)), T.match_buffer(b, (n, 8))
+        for t in range(n // 8):
+            for i in T.unroll(8):
+                for v in T.vectorized(8):
+                    B[t * 8 + i, v] = A[v, t * 8 + i]
+
+    a = np.random.default_rng(0).standard_normal((8, 24)).astype("float32")
+    assert gathers(same_result(turn, a, np.zeros((24, 8), "float32"))) == 0
+
+
+def test_two_tensors_in_one_pass(same_result: Callable[..., ir.PrimFunc]) -> None:
+    @T.prim_func
+    def turn(A: T.Buffer((8, 9)), X: T.Buffer((8, 9)), R: T.Buffer((9, 8)), B: T.Buffer((9, 8))):
+        for i in T.unroll(8):
+            for v in T.vectorized(8):
+                B[i, v] = A[v, i] * X[v, i] + R[i, v]
+
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(s).astype("float32") for s in ((8, 9), (8, 9), (9, 8), (9, 8))]
+    assert gathers(same_result(turn, *arrays)) == 0
+
+
+def test_a_matrix_that_is_turned_over_in_place_is_read_as_it_is_written(
+    same_result: Callable[..., ir.PrimFunc],
+) -> None:
+    """Later rows read what earlier ones stored, so no row may be read before."""
+
+    @T.prim_func
+    def turn(A: T.Buffer((8, 8))):
+        for i in T.unroll(8):
+            for v in T.vectorized(8):
+                A[i, v] = A[v, i]
+
+    a = np.arange(64, dtype="float32").reshape(8, 8)
+    assert gathers(same_result(turn, a)) == 8
+
+
+def test_other_gathers_stay() -> None:
+    @T.prim_func
+    def every_other(A: T.Buffer((8, 64)), B: T.Buffer((8, 8))):
+        for i in T.unroll(8):
+            for v in T.vectorized(8):
+                B[i, v] = A[v, i * 2]
+
+    @T.prim_func
+    def few(A: T.Buffer((8, 64)), B: T.Buffer((3, 8))):
+        for i in T.unroll(3):
+            for v in T.vectorized(8):
+                B[i, v] = A[v, i]
+
+    @T.prim_func
+    def masked(n: T.int64, A: T.Buffer((8, 64)), B: T.Buffer((8, 8))):
+        for i in T.unroll(8):
+            for v in T.vectorized(8):
+                if v < n:
+                    B[i, v] = A[v, i]
+
+    assert [gathers(lower(f, "x86-64-v4")) for f in (every_other, few, masked)] == [8, 3, 8]
