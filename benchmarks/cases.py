@@ -42,6 +42,8 @@ class Case:
         constant: whether an operand is a weight that is known when the module is compiled.
         formats: memory formats that PyTorch is timed with; the better one counts.
         limit: what ours / best peer must reach, where a case has a bound of its own.
+        model: whether it is a whole model, whose compilation must not take longer than
+            `torch.compile`'s.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Case:
     constant: bool = False
     formats: tuple[str, ...] = ("contiguous",)
     limit: float | None = None
+    model: bool = False
 
     def arrays(self) -> list[NDArray[Any]]:
         """The inputs, the same on every call and in every process."""

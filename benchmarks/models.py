@@ -21,7 +21,8 @@ CONVOLUTIONAL = 0.9
 def text_encoder(name: str, batch: int, length: int, settings: dict[str, Any]) -> Case:
     """A BERT over unpadded text, with its mask."""
     inputs = Input((batch, length), below=BERT_WORDS), Input((batch, length), ones=True)
-    return Case(f"{name} {batch}x{length}", "transformer.bert", inputs, settings, constant=True)
+    return Case(f"{name} {batch}x{length}", "transformer.bert", inputs, settings, constant=True,
+                model=True)  # fmt: skip
 
 
 def image(
@@ -29,7 +30,8 @@ def image(
 ) -> Case:
     """A classifier of 224×224 images."""
     inputs = (Input((batch, 3, 224, 224)),)
-    return Case(f"{name} b{batch}", build, inputs, constant=True, formats=formats, limit=limit)
+    return Case(f"{name} b{batch}", build, inputs, constant=True, formats=formats, limit=limit,
+                model=True)  # fmt: skip
 
 
 CASES: tuple[Case, ...] = (
@@ -40,9 +42,10 @@ CASES: tuple[Case, ...] = (
     text_encoder("BERT-large", 1, 128, LARGE),
     image("ViT-B/16", "transformer.vit", 1, ("contiguous",)),
     Case("GPT-2 prefill 128", "transformer.gpt2", (Input((1, 128), below=GPT2_WORDS),), BASE,
-         constant=True),
+         constant=True, model=True),
     Case("GPT-2 decode 512", "transformer.gpt2_step",
-         (Input((1, 1), below=GPT2_WORDS), Input((12, 2, 1, 12, 511, 64))), BASE, constant=True),
+         (Input((1, 1), below=GPT2_WORDS), Input((12, 2, 1, 12, 511, 64))), BASE, constant=True,
+         model=True),
     image("ResNet-50", "convnets.resnet50", 1, BOTH, CONVOLUTIONAL),
     image("ResNet-50", "convnets.resnet50", 16, BOTH, CONVOLUTIONAL),
     image("MobileNetV2", "convnets.mobilenet_v2", 1, BOTH, CONVOLUTIONAL),

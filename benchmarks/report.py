@@ -63,7 +63,7 @@ def _compiled_later(result: Result) -> str:
     """What is missed where another compiler, with nothing remembered either, was ready earlier."""
     peers = [c.compile_s for c in result.peers if c.engine == "inductor" and not c.status]
     ours = result.ours.compile_s
-    if not peers or ours <= min(peers):
+    if not result.case.model or not peers or ours <= min(peers):
         return ""
     return f"{result.case.name}: compiled in {ours:.1f} s, by torch.compile in {min(peers):.1f} s"
 

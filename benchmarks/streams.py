@@ -1,10 +1,11 @@
 """Operators whose data is in no cache, against the speed of memory in the same run.
 
-A kernel that only reads is held against reading. One that writes as well is held against a program
-that reads and writes in the same proportion and does nothing else, with whichever stores are faster
-in the run: plain ones, which read each line before they replace it, or such as pass the caches by.
-(What processors can write is less than what they can read, and differs from one to the next.) The
-share of the speed of reading stands beside it.
+The bound is a share of the speed at which the memory is read, as in the other tables. What a
+memory does depends on what is asked of it, though: some move more bytes when they are read and
+written at once, others fewer. So a kernel that writes stands beside a program that reads and writes
+in the same proportion and does nothing else, too, with whichever stores are faster in the run:
+plain ones, which read each line before they replace it, or such as pass the caches by. What falls
+short of that is said as well.
 
 Bytes are those of inputs, weights and results, each once. Every case moves at least four times what
 the last-level cache holds.
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).resolve().parent / "results"
 WANTED = 0.85
-"""Share of the memory's speed that every case must reach."""
+"""Share of the speed of reading that every case must reach; of moving as much it should."""
 
 OURS = "blockwright"
 TOLERANCE = 1e-3
@@ -223,27 +224,31 @@ class Line:
     others: float
 
     @property
-    def limit(self) -> float:
-        """What a program that only moves as many bytes, in the same proportion, reaches."""
-        return max(self.plain, self.past_caches)
+    def share(self) -> float:
+        """Of the speed of reading."""
+        return self.ours / self.read
 
     @property
-    def share(self) -> float:
-        return self.ours / self.limit
+    def share_of_moves(self) -> float:
+        """Of what a program that only moves as many bytes, in the same proportion, reaches; what
+        only reads is such a program three times, and the best of three would be luck."""
+        if find(self.name).reads_only:
+            return self.share
+        return self.ours / max(self.plain, self.past_caches)
 
     def __str__(self) -> str:
         speeds = (self.ours, self.torch, self.read, self.plain, self.past_caches)
         return (
             f"{self.name:>26} {self.moved / 2**20:>6.0f} "
             + " ".join(f"{speed / 1e9:>8.1f}" for speed in speeds)
-            + f" {self.share:>8.1%} {self.ours / self.read:>8.1%} {self.spread:>7.1%}"
+            + f" {self.share:>8.1%} {self.share_of_moves:>8.1%} {self.spread:>7.1%}"
             f" {self.others:>6.2f}"
         )
 
 
 HEADER = (
     f"{'case':>26} {'MiB':>6} {'ours':>8} {'torch':>8} {'read':>8} {'plain':>8} {'past':>8}"
-    f" {'of limit':>8} {'of read':>8} {'spread':>7} {'others':>6}   (speeds in GB/s)"
+    f" {'of read':>8} {'of moves':>8} {'spread':>7} {'others':>6}   (speeds in GB/s)"
 )
 
 
@@ -281,7 +286,10 @@ def main(threads: int, settings: harness.Settings, only: Sequence[str] = ()) -> 
         "machine": before,
         "threads": threads,
         "peers": about,
-        "lines": [{**asdict(line), "share": line.share} for line in lines],
+        "lines": [
+            {**asdict(line), "share": line.share, "share_of_moves": line.share_of_moves}
+            for line in lines
+        ],
     }
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(record, indent=1) + "\n"
@@ -289,6 +297,10 @@ def main(threads: int, settings: harness.Settings, only: Sequence[str] = ()) -> 
     missed = [line for line in lines if line.share < WANTED]
     for line in missed:
         print(f"missed: {line.name}: {line.share:.0%} of the memory's speed; {WANTED:.0%} wanted")
+    for line in lines:
+        if line not in missed and line.share_of_moves < WANTED:
+            share = f"{line.share_of_moves:.0%}"
+            print(f"{line.name}: {share} of a program that moves as much and does nothing else")
     if any(line.others > harness.QUIET for line in lines):
         print("Other programs kept the machine busy (column others: cores); measure again later.")
     return not missed

@@ -27,8 +27,18 @@ def test_bytes_are_those_of_inputs_weights_and_results(stream: Stream) -> None:
     assert stream.moved >= 4 * LARGEST_CACHE
 
 
-def test_a_share_is_of_the_faster_stores() -> None:
-    line = Line("relu", 1 << 28, 20e9, 15e9, 40e9, 18e9, 25e9, 0.01, 0.0)
-    assert line.share == pytest.approx(0.8)
-    assert "80.0%" in str(line)
-    assert "50.0%" in str(line)  # of reading
+def line(name: str) -> Line:
+    return Line(name, 1 << 28, 20e9, 15e9, 40e9, 18e9, 25e9, 0.01, 0.0)
+
+
+def test_what_writes_stands_beside_reading_and_beside_the_faster_stores() -> None:
+    relu = line("relu 33554432")
+    assert relu.share == pytest.approx(0.5)
+    assert relu.share_of_moves == pytest.approx(0.8)
+    assert "50.0%" in str(relu)
+    assert "80.0%" in str(relu)
+
+
+def test_what_only_reads_stands_beside_reading() -> None:
+    sums = line("row_sums 32768x1024")
+    assert sums.share == sums.share_of_moves == pytest.approx(0.5)

@@ -301,6 +301,25 @@ def test_partition_takes_checks_out_of_the_main_part(
     assert masks == [False, True]
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 61), (3, 61), (3, 64), (2, 5)])
+def test_partition_asks_tasks_of_several_loops_for_their_digits(
+    same_result: Check, rows: int, columns: int
+) -> None:
+    """Rows and tiles as one parallel loop: the last tile of every row has masks, no other one."""
+    tiles = -(-columns // 16)
+
+    @T.prim_func
+    def tail(A: T.Buffer((rows, columns)), B: T.Buffer((rows, columns))):
+        for t in T.parallel(rows * tiles, annotations={"loop_partition": True}):
+            for v in T.vectorized(16):
+                if t % tiles * 16 + v < columns:
+                    B[t // tiles, t % tiles * 16 + v] = A[t // tiles, t % tiles * 16 + v]
+
+    lowered = same_result(tail, normal(rows, columns), normal(rows, columns))
+    masks = [store.predicate is not None for store in stores(lowered)]
+    assert masks == ([False] if columns == 64 else [True] if columns == 5 else [False, True])
+
+
 def test_partition_of_constant_ranges(same_result: Check) -> None:
     @T.prim_func
     def pad(A: T.Buffer((10,)), B: T.Buffer((16,))):

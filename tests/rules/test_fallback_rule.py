@@ -7,6 +7,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import build
+from blockwright.lower import lower
 from blockwright.rules import RULES, apply_rules
 from blockwright.rules.rule import RuleResult
 from blockwright.script.ir import from_source
@@ -68,6 +69,21 @@ def test_what_lies_far_apart_is_copied_for_many_rows() -> None:
     assert copied in str(product(64, 1024, 64, transposed=False).trace), "a page for each k"
     assert copied not in str(product(64, 64, 64, transposed=False).trace), "rows of B are close"
     assert copied not in str(product(6, 1024, 64, transposed=False).trace), "one tile reads it once"
+
+
+def test_whole_tiles_need_no_masks() -> None:
+    """Rows and columns that no tile divides cost masks in the last tiles alone."""
+    lowered = lower(product(13, 500, 67, transposed=False).func, "x86-64-v3")
+    sums = [loop for loop in ir.collect(lowered.body, ir.For) if ir.const_int(loop.extent) == 67]
+    masked = [bool(ir.collect(loop.body, ir.Select)) for loop in sums]
+    assert not masked[0], "whole rows of whole columns"
+    assert any(masked)
+
+
+def test_few_columns_leave_rows_to_the_threads() -> None:
+    result = product(96, 16, 64, transposed=False)
+    (tasks,) = [loop for loop in ir.loops(result.func.body) if loop.kind is ir.ForKind.PARALLEL]
+    assert ir.const_int(tasks.extent) == 96 // 6
 
 
 def test_axes_that_follow_one_another_become_one() -> None:

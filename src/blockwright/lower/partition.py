@@ -24,11 +24,20 @@ give a last part where they are false:
     for j in range(n):              # beyond i nothing is added
         S[i] = S[i] + T.Select(j <= i, A[j], T.float32(-0.0))
 
-A parallel loop stays one loop; its body chooses between the first two forms. Conditions of `if`,
-`if_then_else` and `Select` count, and the comparisons hidden in `min` and `max` of indices.
+A parallel loop stays one loop; its body chooses between the first two forms. So it may be several
+loops as one, and where no condition is linear in its variable, those on digits of it decide:
+
+    for t in T.parallel(4 * n):
+        if t % 4 * 64 + 63 < 196:
+            ...                     # without `t % 4 * 64 + j < 196`
+
+Conditions of `if`, `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max`
+of indices.
 """
 
 from __future__ import annotations
+
+from functools import reduce
 
 from blockwright.analysis.tree import jumps
 from blockwright.arith import Analyzer, eval_set
@@ -50,6 +59,7 @@ from blockwright.ir import (
     floordiv,
     maximum,
     minimum,
+    structural_equal,
     sub,
     substitute,
     uses_var,
@@ -90,6 +100,12 @@ class _Partition(Analysed, Statements):
                 return node  # leaving the first part early would have to leave the second too
             begins, ends, settled = self._solve(node)
             failed, beyond = self._failing(node)
+            asked, known = ([], {}) if settled else self._digits(node)
+        if known:
+            fast, slow = Instantiate(known, renew=False)(node.body), Instantiate({})(node.body)
+            return node.replace(
+                body=S.IfThenElse(reduce(E.And, asked), fast, slow) if asked else fast
+            )
         if not settled:
             self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "
                               "is a bound on the loop variable")  # fmt: skip
@@ -117,6 +133,34 @@ class _Partition(Analysed, Statements):
                     bound, first = found
                     (begins if first else ends).append(bound)
         return begins, ends, settled
+
+    def _digits(self, node: For) -> tuple[list[Expr], dict[Node, Node]]:
+        """What a task can be asked, and the conditions that hold in all of it where it says yes."""
+        asked: list[Expr] = []
+        known: dict[Node, Node] = {}
+        if node.kind is not ForKind.PARALLEL:
+            return asked, known
+        domains = {n.loop_var: n.dom for n in walk_code(node.body) if isinstance(n, For)}
+        inside = {*domains, *self.bound} - {node.loop_var}
+        for inner in walk_code(node.body):
+            if isinstance(inner, (E.Min, E.Max)):
+                continue  # either side may be the rare one
+            for condition, whole, value in _conditions(inner):
+                room = room_of(condition)
+                if room is None or whole in known or not uses_var(room, node.loop_var):
+                    continue
+                if any(isinstance(part, BufferLoad) for part in walk_code(room)):
+                    continue  # what it reads may change while the loop runs
+                least = eval_set(room, domains, self.analyzer).min
+                if least is None or uses_var(least, inside):
+                    continue
+                holds = self.analyzer.simplify(E.GE(least, const(0, least.dtype)))
+                if self.analyzer.prove(E.Not(holds)):
+                    continue
+                known[whole] = value
+                if not self.analyzer.prove(holds) and not _contains(asked, holds):
+                    asked.append(holds)
+        return asked, known
 
     def _bound(
         self, condition: Expr, var: Var, domains: dict[Var, Range]
@@ -219,6 +263,10 @@ class _Partition(Analysed, Statements):
         body = Instantiate({**(known or {}), node.loop_var: var})(node.body)
         left = self.analyzer.simplify(sub(stop, low))
         return For(var, low, left, node.kind, body, annotations=node.annotations)
+
+
+def _contains(tests: list[Expr], test: Expr) -> bool:
+    return any(structural_equal(test, other) for other in tests)
 
 
 def _conditions(node: Node) -> list[tuple[Expr, Node, Node]]:

@@ -105,14 +105,18 @@ def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
     if rows is not None:
         rows, row = sch.split(rows, [None, tile.rows])
         inner = [row, *inner]
-    sch.reorder(*others, chunk, *([] if rows is None else [rows]), *reducing, *inner)
-    for far in _far_vectors(block, axis):
-        if rows is not None and (extent(sch, rows) or _MANY) >= _MANY:
-            copy = sch.cache_read(handle, far.name, "global")
-            sch.compute_at(copy, chunk)
-            vectorize_last(sch, copy, sch.get_loops(copy)[-1], target)
+    tasks, serial = [*others, chunk], [] if rows is None else [rows]
+    many = rows is not None and (extent(sch, rows) or _MANY) >= _MANY
+    far = _far_vectors(block, axis) if many else []
+    if rows is not None and not far and _few(sch, tasks, target):
+        tasks, serial = [*others, rows], [chunk]
+    sch.reorder(*tasks, *serial, *reducing, *inner)
+    for buffer in far:
+        copy = sch.cache_read(handle, buffer.name, "global")
+        sch.compute_at(copy, chunk)
+        vectorize_last(sch, copy, sch.get_loops(copy)[-1], target)
     sch.set_scope(handle, 0, "local")
-    sch.reverse_compute_at(out, chunk if rows is None else rows)
+    sch.reverse_compute_at(out, [*tasks, *serial][-1])
     init = sch.decompose_reduction(handle, reducing[0])
     for part in (handle, init, out):
         own = sch.get_loops(part)
@@ -122,7 +126,17 @@ def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
         sch.vectorize(own[-1])
         for loop in own[-len(inner) : -1]:
             sch.unroll(loop)
-    _share(sch, [*others, chunk])
+    for loop in (_share(sch, tasks), *serial):
+        sch.annotate(loop, "loop_partition", True)  # masks in the last tile alone
+
+
+_TASKS = 4  # for each thread, from which on they are shared evenly
+
+
+def _few(sch: Schedule, loops: list[LoopRV], target: Target) -> bool:
+    """Whether loops over tiles are too few tasks for all threads."""
+    extents = [extent(sch, loop) for loop in loops]
+    return all(extents) and math.prod(e or 1 for e in extents) < _TASKS * target.num_threads
 
 
 _MANY = 4  # tiles that read the same vectors, from which a copy of these pays
@@ -247,9 +261,11 @@ def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> None:
         sch.parallel(row)
 
 
-def _share(sch: Schedule, loops: list[LoopRV]) -> None:
-    """All loops over tiles become tasks."""
-    sch.parallel(sch.fuse(*loops) if len(loops) > 1 else loops[0])
+def _share(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
+    """All loops over tiles become tasks; returns the loop over these."""
+    task = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    sch.parallel(task)
+    return task
 
 
 RULE = Rule("fallback", refuses, apply, note="no rule for its pattern; the fallback was used")
