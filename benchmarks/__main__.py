@@ -46,7 +46,7 @@ def main() -> int:
         elif name == "minilm":
             minilm.main(options.artefact or _compiled(), options.threads, settings)
         elif name == "symbolic":
-            reached &= symbolic.main(options.only, options.shapes, options.threads, settings)
+            reached &= symbolic.main(options.only, options.shapes or 30, options.threads, settings)
         elif name == "tools":
             reached &= tools.main()
         elif name == "cliffs":
@@ -58,7 +58,7 @@ def main() -> int:
         elif name == "streams":
             reached &= streams.main(options.threads, settings, options.only)
         elif name == "choice":
-            study = choice.Plan(options.shapes, options.schedules, options.seed, options.rounds + 2,
+            study = choice.Plan(options.shapes or 200, options.schedules, options.seed, options.rounds + 2,
                                 options.threads, options.clock, options.target)  # fmt: skip
             reached &= choice.main(study, options.resume)
         else:
@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         "--threads 1, even beside busy programs",
     )
     parser.add_argument(
-        "--shapes", type=int, default=5,
-        help="of each model in symbolic, and random matrix products in choice (5)",
+        "--shapes", type=int,
+        help="of each model in symbolic (30), and random matrix products in choice (200)",
     )  # fmt: skip
     sample = parser.add_argument_group("cliffs")
     sample.add_argument(
@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         help="as the last call left the caches, or filled with other data before each call",
     )  # fmt: skip
     grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
-    grid.add_argument("--schedules", type=int, default=16, help="drawn for each product (16)")
+    grid.add_argument("--schedules", type=int, default=20, help="drawn for each product (20)")
     grid.add_argument("--seed", type=int, default=0, help="of both (0)")
     grid.add_argument("--resume", action="store_true", help="go on with an interrupted study")
     grid.add_argument("--target", default="native", help="what is built for (native)")

@@ -43,7 +43,8 @@ class Case:
         formats: memory formats that PyTorch is timed with; the better one counts.
         limit: what ours / best peer must reach, where a case has a bound of its own.
         model: whether it is a whole model, whose compilation must not take longer than
-            `torch.compile`'s.
+            `torch.compile`'s, and a second one no longer than `report.WARM_S`.
+        code_limit: bytes of object code that are enough, where a case has such a bound.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Case:
     formats: tuple[str, ...] = ("contiguous",)
     limit: float | None = None
     model: bool = False
+    code_limit: int | None = None
 
     def arrays(self) -> list[NDArray[Any]]:
         """The inputs, the same on every call and in every process."""

@@ -19,7 +19,7 @@ from benchmarks import environments, harness
 from benchmarks.peers import ENGINES, FALLBACK, HELPERS, OURS, Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
@@ -43,7 +43,13 @@ SEARCH_FACTOR = 12
 
 @dataclass
 class Column:
-    """One engine on one case. ``status`` is "" for one that took part, else the reason."""
+    """One engine on one case.
+
+    Attributes:
+        status: "" for one that took part, else the reason.
+        warm_s: seconds to compile again, in a new process that remembers the first time.
+        direct_error: error of the plain sum, where the method is one that multiplies less.
+    """
 
     engine: str
     memory_format: str = "contiguous"
@@ -51,6 +57,8 @@ class Column:
     timing: harness.Timing | None = None
     error: float = math.nan
     compile_s: float = math.nan
+    warm_s: float = math.nan
+    direct_error: float = math.nan
     memory: int = 0
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -62,6 +70,16 @@ class Column:
     @property
     def seconds(self) -> float:
         return self.timing.median if self.timing else math.inf
+
+    @property
+    def code_bytes(self) -> int | None:
+        """Of object code; None where the engine does not say."""
+        return self.about.get("code_bytes")
+
+    @property
+    def external(self) -> tuple[str, ...]:
+        """Libraries that its calls run through: then it is their time, and does not count."""
+        return tuple(self.about.get("external", ()))
 
     def as_json(self) -> dict[str, Any]:
         timing = self.timing
@@ -119,14 +137,15 @@ class Result:
     @property
     def ratio(self) -> float | None:
         """Ours / best: below 1 means faster."""
-        best = self.best
-        return self.ours.seconds / best.seconds if best and self.ours.timing else None
+        best, ours = self.best, self.ours
+        counts = best is not None and ours.timing is not None and not ours.external
+        return ours.seconds / best.seconds if counts and best else None
 
     @property
     def score(self) -> float | None:
         """Ours / what is wanted: 0.9 of the best, or near the roofline; 1 or less is reached."""
         best = self.best
-        if best is None or self.ours.timing is None:
+        if best is None or self.ratio is None:
             return None
         return self.ours.seconds / max(0.9 * best.seconds, self.roofline / 0.92)
 
@@ -196,6 +215,8 @@ class Comparison:
                 worker = stack.enter_context(self._start(column.engine, engine, column.title))
                 if self._admit(column, worker, point, reference):
                     ready.append((column, worker))
+                    if column.engine == OURS:
+                        self._again(case, column, point, reference)
             return self._time(case, columns, ready, told["flops"], told["moved"])
 
     def _columns(self, case: Case) -> list[Column]:
@@ -205,9 +226,11 @@ class Comparison:
             for memory_format in (case.formats if ENGINES[name].formats else case.formats[:1])
         ]
 
-    def _start(self, name: str, engine: Engine, label: str = "") -> harness.WorkerProcess:
+    def _start(
+        self, name: str, engine: Engine, label: str = "", options: Mapping[str, Any] | None = None
+    ) -> harness.WorkerProcess:
         python = self._pythons[engine.environment]
-        peer = harness.Peer(name, {"threads": self._threads}, python, label)
+        peer = harness.Peer(name, {"threads": self._threads, **(options or {})}, python, label)
         return harness.WorkerProcess(peer, "peers", self._threads)
 
     def _helper(self, name: str) -> harness.WorkerProcess:
@@ -241,13 +264,40 @@ class Comparison:
             column.memory = worker.memory("VmHWM") - idle
         except harness.PeerError as failure:
             refused = "error[" in failure.reason  # one of our diagnostics
-            kind = "unsupported" if refused else "failed"
+            absent = failure.reason.startswith("AbsentError")
+            kind = "unsupported" if refused else "absent" if absent else "failed"
             column.status = f"{kind}: {_headlines(failure.reason)}"
             return False
         column.error = relative_error(answer, reference)
         if not column.error <= ERROR:
             column.status = f"wrong: error {column.error:.1e} is above {ERROR:.0e}"
         return not column.status
+
+    def _again(
+        self, case: Case, column: Column, point: Mapping[str, Any], reference: NDArray[Any]
+    ) -> None:
+        """What is asked of us besides, of processes that end before anything is timed: a second
+        compilation of a model, and how exact the plain sum is where another method is faster."""
+        where = {**point, "format": column.memory_format}
+        try:
+            if case.model:
+                with self._another(column, {"cache": column.about["cache"]}) as worker:
+                    column.warm_s = self._prepare(worker, where)["ready_s"]
+            elif "winograd" in column.about["rules"].values():
+                with self._another(column, {"direct": True}) as worker:
+                    self._prepare(worker, where)
+                    column.direct_error = relative_error(harness.answer_of(worker), reference)
+        except harness.PeerError as failure:
+            column.status = f"failed the second time: {_headlines(failure.reason)}"
+
+    @contextlib.contextmanager
+    def _another(
+        self, column: Column, options: Mapping[str, Any]
+    ) -> Generator[harness.WorkerProcess]:
+        """Another process of an engine, with further options."""
+        with self._start(column.engine, ENGINES[column.engine], column.title, options) as worker:
+            worker.ask("setup", options=dict(worker.peer.options))
+            yield worker
 
     def _time(
         self,

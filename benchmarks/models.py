@@ -16,13 +16,17 @@ LARGE: dict[str, Any] = {"layers": 24, "width": 1024, "heads": 16, "hidden": 409
 BERT_WORDS, GPT2_WORDS = 30522, 50257
 BOTH = ("contiguous", "channels_last")
 CONVOLUTIONAL = 0.9
+CODE = 3_000_000
+"""Bytes of object code that are enough for a model whose layers are alike."""
 
 
-def text_encoder(name: str, batch: int, length: int, settings: dict[str, Any]) -> Case:
+def text_encoder(
+    name: str, batch: int, length: int, settings: dict[str, Any], code_limit: int | None = None
+) -> Case:
     """A BERT over unpadded text, with its mask."""
     inputs = Input((batch, length), below=BERT_WORDS), Input((batch, length), ones=True)
     return Case(f"{name} {batch}x{length}", "transformer.bert", inputs, settings, constant=True,
-                model=True)  # fmt: skip
+                model=True, code_limit=code_limit)  # fmt: skip
 
 
 def image(
@@ -39,7 +43,7 @@ CASES: tuple[Case, ...] = (
     text_encoder("MiniLM", 1, 128, {**MINILM, "pooled": True}),
     text_encoder("MiniLM", 32, 128, {**MINILM, "pooled": True}),
     text_encoder("BERT-base", 1, 128, BASE),
-    text_encoder("BERT-large", 1, 128, LARGE),
+    text_encoder("BERT-large", 1, 128, LARGE, CODE),
     image("ViT-B/16", "transformer.vit", 1, ("contiguous",)),
     Case("GPT-2 prefill 128", "transformer.gpt2", (Input((1, 128), below=GPT2_WORDS),), BASE,
          constant=True, model=True),

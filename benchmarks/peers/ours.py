@@ -12,6 +12,8 @@ import torch
 import blockwright as bw
 from benchmarks.cases import find
 from benchmarks.modules import build
+from blockwright import ir
+from blockwright.passes.instrument_host import host_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,23 +22,29 @@ if TYPE_CHECKING:
 class Compiled:
     """Compiled without a search.
 
-    `about` has the seconds that the cost model expects of a call, and the rule of each kernel.
+    `about` has the seconds that the cost model expects of a call, the rule of each kernel, the
+    bytes of object code, the libraries that a call runs through, and where compilations remember
+    what they made.
 
     With the option `fallback`, all rules but the last are left out: what a program gets that no
-    rule knows. Nothing is remembered from earlier runs.
+    rule knows. With `direct`, convolutions are plain sums. Nothing is remembered from earlier runs,
+    unless `cache` names where.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._cache = tempfile.TemporaryDirectory()
-        os.environ["BLOCKWRIGHT_CACHE_DIR"] = self._cache.name
+        self._own = None if "cache" in options else tempfile.TemporaryDirectory()
+        self._cache: str = options["cache"] if self._own is None else self._own.name
+        os.environ["BLOCKWRIGHT_CACHE_DIR"] = self._cache
         bw.set_num_threads(options["threads"])
-        self._disabled = _all_but_last() if options.get("fallback") else ()
-        self._rules: dict[str, str] = {}
+        disabled = _all_but_last() if options.get("fallback") else ()
+        self._options = {"disabled_rules": disabled, "winograd": not options.get("direct")}
+        self._about: dict[str, Any] = {}
         self._expected: Callable[[], float] | None = None
 
     def about(self) -> dict[str, Any]:
         expected = self._expected() if self._expected else None
-        return {"version": bw.__version__, "rules": self._rules, "expected_s": expected}
+        told = {"version": bw.__version__, "cache": self._cache, "expected_s": expected}
+        return {**told, **self._about}
 
     def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
         case = find(point["family"], point["case"])
@@ -44,10 +52,16 @@ class Compiled:
         examples = [torch.from_numpy(array) for array in arrays]
         if point.get("format") == "channels_last":
             examples = [_channels_last(one) for one in examples]
-        exe = bw.compile(build(case), examples, options={"disabled_rules": self._disabled})
+        exe = bw.compile(build(case), examples, options=self._options)
         scheduled = exe.stages["schedule_programs"]
-        for name in exe.context.traces:
-            self._rules[name] = str(scheduled[name].attrs.get("schedule_rule"))
+        calls = host_calls(exe.lowered["main"])
+        self._about = {
+            "rules": {name: str(scheduled[name].attrs.get("schedule_rule"))
+                      for name in exe.context.traces},
+            "code_bytes": sum(len(made) for _, made in exe.library.compiled.objects),
+            "external": [str(call.args[0].value) for call in calls
+                         if call.op == "call_packed" and isinstance(call.args[0], ir.StringImm)],
+        }  # fmt: skip
         self._expected = partial(exe.estimate, *examples)
         return lambda: exe(*examples)
 

@@ -65,12 +65,16 @@ class Eager:
         return module
 
 
+class AbsentError(RuntimeError):
+    """What the machine lacks for an engine to take part."""
+
+
 class Inductor(Eager):
     """`torch.compile` with weights frozen and an empty cache; the first call compiles."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         if shutil.which(os.environ.get("CXX", "g++")) is None:
-            raise RuntimeError("torch.compile needs a C++ compiler, and there is no g++")
+            raise AbsentError("torch.compile needs a C++ compiler, and there is no g++")
         super().__init__(options)
         self._mode = options["mode"]
         self._cache = tempfile.TemporaryDirectory()

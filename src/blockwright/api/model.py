@@ -46,6 +46,9 @@ SHOWN = {
     "host": "lower_host",
 }
 
+# The passes whose decisions stand before what `show` gives of a stage.
+DECIDED = {"layout": ("channels_last",), "programs": ("choose_winograd", "fuse_ops")}
+
 
 class CompiledModel(Executable):
     """A compiled model.
@@ -77,8 +80,10 @@ class CompiledModel(Executable):
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
         """Text of a stage: graph, layout, programs, schedule, packed, host, lowered, llvm or asm.
 
-        "layout" gives the graph with its layout changes, after what was decided for each region.
-        "schedule" gives, per kernel, the rule, its trace as Python and the scheduled program.
+        "layout" gives the graph with its layout changes, after what was decided for each region;
+        "programs" the fused programs, after the methods chosen for convolutions.
+        "schedule" gives, per kernel, the rule and why none before it applied, its trace as Python
+        and the scheduled program.
         """
         if stage in ("llvm", "asm", "lowered"):
             return self.library.source(stage, kernel)
@@ -90,7 +95,8 @@ class CompiledModel(Executable):
             return self._show_schedules(module, kernel)
         if kernel is not None:
             return repr(module[kernel])
-        decided = self.context.decisions.get(SHOWN[stage], ())
+        decided = [line for name in DECIDED.get(stage, ())
+                   for line in self.context.decisions.get(name, ())]  # fmt: skip
         return "".join(f"# {line}\n" for line in decided) + module.script()
 
     def _show_schedules(self, module: ir.IRModule, kernel: str | None) -> str:
@@ -99,6 +105,9 @@ class CompiledModel(Executable):
             if kernel is None or kernel == name:
                 func = module[name]
                 parts.append(f"# {name}: rule {func.attrs.get('schedule_rule')}")
+                refusals = self.context.refusals.get(name, ())
+                parts += [f"#   not {rule}: {reason}" for rule, reason in refusals]
+                parts += [f"#   {note}" for note in self.context.notes if note.startswith(f"{name}: ")]
                 parts.append(trace.as_python())
                 for when, other in self.context.variants.get(name, ()):
                     parts.append(f"# where {when!r}:")

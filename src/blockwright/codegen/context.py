@@ -48,11 +48,17 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct):
-    """Loads that are repeated for a later value of a loop variable; `fetched` are those done."""
+    """Loads that are repeated for a later value of a loop variable.
+
+    Attributes:
+        loaded: what is loaded now anyway.
+        fetched: places of lines that are fetched already.
+    """
 
     var: Var
     distance: int
-    fetched: list[tuple[Buffer, Expr]] = []
+    loaded: frozenset[tuple[Buffer, str, int]]
+    fetched: set[tuple[Buffer, str, int]] = msgspec.field(default_factory=set)
 
 
 @dataclasses.dataclass

@@ -178,7 +178,7 @@ def runtime_ir() -> str:
 
 _SPREAD_FROM = 1 << 16  # bytes of a result that has a place of its own in a page
 _PLACE = 2112  # about the middle; temporary memory begins at a quarter (`codegen.scratch`)
-_HUGE_FROM = 32 << 20  # bytes; below, glibc keeps what was freed for the next call
+_HUGE_FROM = 4 << 20  # bytes; below, glibc keeps what was freed for the next call
 
 _RUNTIME_IR = r"""
 declare i32 @posix_memalign(ptr, i64, i64)

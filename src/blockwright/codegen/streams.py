@@ -27,14 +27,19 @@ from blockwright.analysis.streaming import (
 from blockwright.codegen import scratch
 from blockwright.codegen.context import Ahead, Context
 from blockwright.codegen.values import Value, int_const, nbytes_of
+from blockwright.arith import simplify
 from blockwright.ir import (
+    Add,
     Buffer,
+    BufferLoad,
     Expr,
     For,
     ForKind,
+    Ramp,
     build,
+    collect,
     const,
-    structural_equal,
+    const_int,
     substitute,
     uses_var,
 )
@@ -94,7 +99,9 @@ def reading_ahead(context: Context, loop: For) -> Generator[None]:
     """
     outer, context.ahead = context.ahead, None
     if READ_AHEAD in loop.annotations and context.loops:
-        context.ahead = Ahead(context.loops[-1], _number(loop, READ_AHEAD))
+        loads = (n for n in collect(loop.body, BufferLoad) if uses_var(n, context.loops[-1]))
+        loaded = frozenset(_place(n.buffer, _first(n.indices[-1])) for n in loads)
+        context.ahead = Ahead(context.loops[-1], _number(loop, READ_AHEAD), loaded)
     context.loops.append(loop.loop_var)
     yield
     context.loops.pop()
@@ -102,7 +109,8 @@ def reading_ahead(context: Context, loop: For) -> Generator[None]:
 
 
 def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Expr | None:
-    """The index of what is to be fetched beside a load; None for nothing, or nothing new."""
+    """The index of what is to be fetched beside a load; None for nothing, or nothing new: what is
+    loaded now, or lies within a line of what is fetched."""
     ahead = context.ahead
     if ahead is None or not ahead.distance or buffer.scope not in ("", "global"):
         return None
@@ -110,10 +118,27 @@ def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Expr | None:
         return None
     step = const(ahead.distance, ahead.var.dtype)
     later = substitute(index, {ahead.var: build.add(ahead.var, step)})
-    if any(b is buffer and structural_equal(i, later) for b, i in ahead.fetched):
+    place = _place(buffer, later)
+    if place in ahead.loaded:
         return None
-    ahead.fetched.append((buffer, later))
+    line = (buffer, place[1], place[2] * buffer.dtype.nbytes // LINE)
+    if line in ahead.fetched:
+        return None
+    ahead.fetched.add(line)
     return later
+
+
+def _first(index: Expr) -> Expr:
+    return index.base if isinstance(index, Ramp) else index
+
+
+def _place(buffer: Buffer, index: Expr) -> tuple[Buffer, str, int]:
+    """A place in a buffer: what moves, as text of the canonical form, and a number of elements."""
+    moved = simplify(index)
+    still = 0
+    if isinstance(moved, Add) and (number := const_int(moved.b)) is not None:
+        moved, still = moved.a, number
+    return buffer, repr(moved), still
 
 
 def _large(buffer: Buffer, least: int) -> bool:

@@ -175,6 +175,8 @@ class _Partition(Analysed, Statements):
         step = self._step(room, var)
         if step == 0:
             return None
+        if _domains_use(room, var, domains):
+            return None
         # room(var) = room(0) + step * var >= 0 for every value of the inner loops
         start = substitute(room, {var: const(0, var.dtype)})
         least = eval_set(start, domains, self.analyzer).min
@@ -219,7 +221,7 @@ class _Partition(Analysed, Statements):
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):
             return None  # what it reads may change while the loop runs
         step = self._step(room, var)
-        if step >= 0:
+        if step >= 0 or _domains_use(room, var, domains):
             return None
         most = eval_set(substitute(room, {var: const(0, var.dtype)}), domains, self.analyzer).max
         if most is None or uses_var(most, {*domains, *self.bound}):
@@ -263,6 +265,22 @@ class _Partition(Analysed, Statements):
         body = Instantiate({**(known or {}), node.loop_var: var})(node.body)
         left = self.analyzer.simplify(sub(stop, low))
         return For(var, low, left, node.kind, body, annotations=node.annotations)
+
+
+def _domains_use(room: Expr, var: Var, domains: dict[Var, Range]) -> bool:
+    """Whether inner loops that move a bound run otherwise in other iterations of `var`: then the
+    bound is no straight line in it."""
+    pending: list[Expr] = [room]
+    seen: set[Var] = set()
+    while pending:
+        used = {n for n in walk_code(pending.pop()) if isinstance(n, Var)}
+        for inner in (used - seen) & domains.keys():
+            seen.add(inner)
+            ends = (domains[inner].min, domains[inner].extent)
+            if any(uses_var(end, var) for end in ends):
+                return True
+            pending += ends
+    return False
 
 
 def _contains(tests: list[Expr], test: Expr) -> bool:

@@ -43,24 +43,40 @@ def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     cold = constants_are_cold(module, ctx.target)
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
-        bindings = [_chosen(binding, ctx.target, cold) for binding in function.bindings]
+        bindings = [_chosen(binding, ctx, cold) for binding in function.bindings]
         same = all(a is b for a, b in zip(bindings, function.bindings, strict=True))
         return function if same else flat_function(function, bindings)
 
     return map_graph_functions(module, one)
 
 
-def _chosen(binding: ir.Binding, target: Target, cold: bool) -> ir.Binding:
-    call = binding.value if isinstance(binding, ir.VarBinding) else None
+def _chosen(binding: ir.Binding, ctx: PassContext, cold: bool) -> ir.Binding:
+    if not isinstance(binding, ir.VarBinding):
+        return binding
+    call = binding.value
     if not isinstance(call, ir.GraphCall) or not isinstance(call.op, ir.OpRef):
         return binding
     if call.op.name != "nn.conv2d" or "winograd" in call.attrs:
         return binding
     conv = convolution_of(call, cold)
-    size = 0 if conv is None else best_size(target, conv)
+    if conv is None:
+        return binding
+    size = best_size(ctx.target, conv)
+    _say(ctx, binding.var.name, conv, size)
     if not size:
         return binding
     return binding.replace(value=call.replace(attrs={**call.attrs, "winograd": size}))
+
+
+def _say(ctx: PassContext, name: str, conv: Convolution, size: int) -> None:
+    """Leave the choice, and what was expected of each method, where `show` finds it."""
+    expected = {f"{m}×{m} tiles": plan(ctx.target, conv, m).cycles for m in ACCURATE}
+    expected["the plain sum"] = direct_cycles(ctx.target, conv)
+    chosen = f"Winograd, {size}×{size} tiles" if size else "plain sum"
+    times = ", ".join(f"{how} {cycles / ctx.target.core.hertz * 1e6:.0f} µs"
+                      for how, cycles in expected.items())  # fmt: skip
+    line = f"{name}: {chosen}; expected of {times}"
+    ctx.decisions.setdefault("choose_winograd", []).append(line)
 
 
 def best_size(target: Target, conv: Convolution) -> int:

@@ -25,6 +25,8 @@ class PassContext:
         traces: kernel name → schedule trace, filled by the scheduling stage.
         variants: kernel name → conditions on its sizes, each with the trace of the schedule that
             runs where it is the first that holds; else the one of `traces` does.
+        refusals: kernel name → the rules that were asked before the one that took it, and why each
+            did not.
         notes: what passes want the user to know, such as a kernel scheduled by the fallback rule.
         decisions: pass name → what it decided, a line for each decision; `show` gives them.
         timings: pass name → seconds.
@@ -45,6 +47,7 @@ class PassContext:
         self.instruments = list(instruments)
         self.traces: dict[str, Any] = {}
         self.variants: dict[str, tuple[tuple[ir.Expr, Any], ...]] = {}
+        self.refusals: dict[str, tuple[tuple[str, str], ...]] = {}
         self.notes: list[str] = []
         self.decisions: dict[str, list[str]] = {}
         self.timings: dict[str, float] = {}

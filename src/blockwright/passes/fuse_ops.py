@@ -76,6 +76,7 @@ class _Fuser:
         self.target = target
         self.nodes: dict[ir.GraphVar, _Node] = {}
         self.uses: dict[ir.GraphVar, int] = {}
+        self.decisions: list[str] = []
         for position, binding in enumerate(function.bindings):
             for used in _operands(binding):
                 self.uses[used] = self.uses.get(used, 0) + 1
@@ -156,7 +157,16 @@ class _Fuser:
             return False
         args = tir_args(node.binding.value)
         operand = next(k for k, arg in enumerate(args) if arg is producer.var)
-        return separable.pays(anchor.func, node.func, operand, self.target)
+        expected = separable.expected(anchor.func, node.func, operand, self.target)
+        if expected is None:
+            return False
+        one, two = expected
+        how = "one pass" if one < two else "two passes"
+        self.decisions.append(
+            f"{anchor.var.name} and {node.var.name}: {how}; expected of one {one * 1e6:.0f} µs, of "
+            f"two {two * 1e6:.0f} µs"
+        )
+        return one < two
 
     def _merge(self, group: _Group, other: _Group) -> None:
         if len(group.nodes) + len(other.nodes) > _MAX_GROUP:
@@ -201,6 +211,7 @@ def fuse_ops(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             continue
         fuser = _Fuser(function, module, target)
         fuser.run()
+        ctx.decisions.setdefault("fuse_ops", []).extend(fuser.decisions)
         module = _extract(module, name, function, fuser.groups())
     return module
 

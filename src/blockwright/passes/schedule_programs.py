@@ -43,6 +43,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         attrs |= {"tir.is_scheduled": True, "schedule_rule": result.rule}
         functions[name] = result.func.replace(attrs=attrs)
         ctx.traces[name] = result.trace
+        ctx.refusals[name] = result.refusals
         if result.variants:
             ctx.variants[name] = result.variants
         if result.note:

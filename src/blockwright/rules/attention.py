@@ -4,8 +4,10 @@
 
 A task takes one batch element and head: it lays K out in panels once, and then, for a few query
 rows at a time, computes the scores tile by tile in registers, the softmax on rows that stay in the
-first-level cache, and the product with V in registers again. Any sequence length; rows beyond the
-end exist only in the last tile, which `loop_partition` gives code of its own.
+first-level cache, and the product with V in registers again: with the whole head, or, where
+registers are few, with a piece of it after the other. Any sequence length; rows beyond the end
+exist only in the last tile, which `loop_partition` gives code of its own. Where there are fewer
+heads than threads need, the rows of a head are several tasks.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import math
 
 from blockwright import ir
+from blockwright.arith import IndexMap
 from blockwright.rules.contraction import (
     align,
     canonicalize,
@@ -22,11 +25,23 @@ from blockwright.rules.contraction import (
     vector_tile,
 )
 from blockwright.rules.elementwise import spread
-from blockwright.rules.facts import contraction_of, extent_of, is_spatial, leaf_blocks
+from blockwright.rules.facts import (
+    contraction_of,
+    extent_of,
+    is_spatial,
+    leaf_blocks,
+    position_of,
+)
 from blockwright.rules.inline import extent, inline_where, is_copy, longest
 from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.tiles import least_width, whole_row
+from blockwright.rules.tiles import (
+    RegisterTile,
+    least_width,
+    register_tiles,
+    speed_of_panels,
+    whole_row,
+)
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -37,7 +52,10 @@ def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     return found, [k for k, b in enumerate(found) if contraction_of(b, guarded=True) is not None]
 
 
-_HEAD = 64  # taken for a size that is a symbol
+_BITS = 32  # of an element, as far as the choice of tiles goes
+_CLEARLY = 0.95  # share of the speed of pieces, that the whole head may be slower
+_EVEN = 0.9  # of the threads' time, that is worked in where tasks are enough
+_TILES_OF_TASK = 4  # tiles of rows that are worth laying K out for
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -78,7 +96,9 @@ def apply(sch: Schedule, target: Target) -> None:
                             help="schedule the program by the fallback rule, or write the scores "
                             "as sums of products of a query and a key element")  # fmt: skip
     batch = len(found.batch)
-    most = _most_rows(target, _whole_vectors(sch, product, target))
+    head = _whole_vectors(sch, product, target)
+    piece = _piece(target, head)
+    most = piece.rows
     bound = longest(sch, sch.get_loops(scores)[found.m[0]])
     if bound is not None:  # a tile with room for all rows would have as many as there are
         most = min(most, max(1, bound - 1))
@@ -87,21 +107,27 @@ def apply(sch: Schedule, target: Target) -> None:
     sch.compute_inline(form.a)  # query elements are broadcast from where they are
     loops = sch.get_loops(scores)
     rows, columns, depth = loops[batch:]
+    tasks = loops[:batch]
+    parts = _parts_of_rows(sch, tasks, rows, form.tile.rows, target)
     i0, i1 = sch.split(rows, [None, form.tile.rows])
+    if parts > 1:
+        part, i0 = sch.split(i0, [parts, None])
+        tasks.append(part)
     j0, j1 = sch.split(columns, [None, form.tile.columns])
-    sch.reorder(i0, j0, depth, i1, j1)
-    task = sch.fuse(*loops[:batch]) if batch > 1 else loops[0]
+    sch.reorder(*tasks, i0, j0, depth, i1, j1)
+    task = sch.fuse(*tasks) if len(tasks) > 1 else tasks[0]
     sch.set_scope(scores, 0, "local")
     sch.reverse_compute_at(masked, j0)
-    for handle in (*rest, product, out):
+    for handle in (*rest, product):
         sch.reverse_compute_at(handle, i0)
     sch.compute_at(form.b, task)
     pack_panels(sch, form, inner_loops(sch, form.b, task))
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target)
-    _product_tile(sch, product, i0, target)
-    vectorize_rows_of(sch, out, i0, target)
+    if piece.columns < head:
+        _pack_pieces(sch, product, task, piece.columns, target)
+    _product_tile(sch, product, out, i0, piece.columns, target)
     sch.annotate(i0, "loop_partition", True)
     _cut(sch, masked, j0)
     sch.parallel(task)
@@ -147,16 +173,16 @@ def _parts(
     return [*handles[:first], *copies], handles[first], remaining, handles[second], behind[-1]
 
 
-def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int | None:
+def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int:
     """Widen the head to whole vectors, with zeros: sums in registers need no masks then.
 
     Returns the size of the head.
     """
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
-    head = None if facts is None else extent_of(block, facts.n)
-    if facts is None or head is None or len(facts.n) != 1:
-        return head
+    assert facts is not None  # `refuses` looked at it
+    head = extent_of(block, facts.n)
+    assert head is not None
     (axis,) = facts.n
     padding = [1] * len(block.iter_vars)
     padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
@@ -165,11 +191,38 @@ def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int | Non
     return head
 
 
-def _most_rows(target: Target, head: int | None) -> int:
-    """Rows whose results stay in registers with the whole head: a value of V for each vector of it,
-    and one of the scores; two rows at least."""
-    vectors = math.ceil((head or _HEAD) / target.lanes("float32"))
-    return max(2, (target.vector_registers - vectors - 1) // vectors)
+def _piece(target: Target, head: int) -> RegisterTile:
+    """Rows, and columns of the head, whose results stay in registers while keys pass.
+
+    The whole head, so that the powers of the scores are read once, unless it leaves so few rows
+    that V is fetched more slowly than it is multiplied: then equal pieces of it.
+    """
+    step, lanes = least_width(target, head, _BITS), target.lanes("float32")
+    columns = math.ceil(head / step) * step
+    vectors = math.ceil(columns / lanes)
+    whole = RegisterTile((target.vector_registers - vectors - 1) // vectors, columns, lanes)
+    pieces = [tile for tile in register_tiles(target, None, columns, _BITS)
+              if columns % tile.columns == 0 and tile.rows > 1]  # fmt: skip
+    best = max(pieces, key=lambda tile: speed_of_panels(target, tile, _BITS))
+    if whole.rows < 2:
+        return best
+    fast, faster = (speed_of_panels(target, tile, _BITS) for tile in (whole, best))
+    return best if faster * _CLEARLY > fast else whole
+
+
+def _parts_of_rows(
+    sch: Schedule, heads: list[LoopRV], rows: LoopRV, tile: int, target: Target
+) -> int:
+    """Into how many tasks the rows of a head are cut, so that all threads have work; each lays K
+    out for itself, which a few tiles of rows are worth."""
+    known = math.prod(extent(sch, loop) or 1 for loop in heads)
+    length = extent(sch, rows)
+    most = target.num_threads if length is None else length // (tile * _TILES_OF_TASK)
+    for parts in range(1, min(most, target.num_threads) + 1):
+        tasks = known * parts
+        if tasks >= _EVEN * math.ceil(tasks / target.num_threads) * target.num_threads:
+            return parts
+    return max(1, min(most, target.num_threads))
 
 
 def _score_tile(
@@ -207,22 +260,44 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV) -> None:
         sch.annotate(keys, "loop_partition", True)
 
 
-def _product_tile(sch: Schedule, product: BlockRV, i0: LoopRV, target: Target) -> None:
-    """All rows of the tile and the whole head in registers while keys pass."""
+def _pack_pieces(
+    sch: Schedule, product: BlockRV, task: LoopRV, width: int, target: Target
+) -> None:
+    """Lay V out in pieces of its columns, one after the other and at lines of memory: rows of it
+    may be pages apart, or begin anywhere."""
+    facts = contraction_of(node(sch, product), guarded=True)
+    assert facts is not None  # `refuses` looked at it
+    copy = sch.reindex(product, ("read", position_of(facts.b, node(sch, product).reads)))
+    *batch, column, key = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
+    pieces = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
+    sch.transform_layout(copy, ("write", 0), IndexMap((*batch, column, key), pieces))
+    sch.compute_at(copy, task)
+    columns, keys = inner_loops(sch, copy, task)[-2:]
+    vectors, lanes = sch.split(columns, [None, target.lanes("float32")])
+    sch.reorder(keys, vectors, lanes)
+    sch.vectorize(lanes)
+
+
+def _product_tile(
+    sch: Schedule, product: BlockRV, out: BlockRV, i0: LoopRV, width: int, target: Target
+) -> None:
+    """All rows of the tile and a piece of the head in registers while keys pass; written back by
+    rows, vectors along the head."""
     sch.set_scope(product, 0, "local")
-    loops = inner_loops(sch, product, i0)
-    rows, head, keys = loops[-3:]
-    sch.reorder(keys, rows, head)
+    rows, head, keys = inner_loops(sch, product, i0)[-3:]
+    at = i0
+    if extent(sch, head) != width:
+        at, head = sch.split(head, [None, width])
+        sch.reorder(at, keys, rows, head)
+    else:
+        sch.reorder(keys, rows, head)
+    sch.reverse_compute_at(out, at)
     init = sch.decompose_reduction(product, keys)
     _cut(sch, product, keys)
-    lanes = whole_row(target, extent(sch, head))
+    lanes = whole_row(target, width)
     vector_rows(sch, init, lanes)
     vector_tile(sch, product, head, rows, lanes)
-
-
-def vectorize_rows_of(sch: Schedule, out: BlockRV, i0: LoopRV, target: Target) -> None:
-    """Write the tile back: rows unrolled, vectors along the head."""
-    vector_rows(sch, out, whole_row(target, extent(sch, sch.get_loops(out)[-1])))
+    vector_rows(sch, out, lanes)
 
 
 RULE = Rule("attention", refuses, apply)

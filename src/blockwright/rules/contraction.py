@@ -38,6 +38,9 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
+_RUN = 512  # bytes of a row that are packed at once
+_SHARED = 8  # groups of panels that there should be at least
+
 
 class Canonical(msgspec.Struct):
     """A contraction in canonical form: `block` over (batch…, m, n, k).
@@ -212,9 +215,10 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
 
 
 def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> LoopRV:
-    """Write the panels a vector of columns at a time; returns the loop over panels.
+    """Write the panels a vector of columns at a time; returns the loop over panels, or groups of them.
 
-    Front to back where columns are neighbours in the source; else the rows that a vector gathers
+    Where columns are neighbours in the source, its rows are read in runs, for some panels at once:
+    rows may be a page apart, and a page is looked up, and fetched ahead, for each run. Else the rows that a vector gathers
     from are passed from one end to the other, so that each line of them is fetched once, in square
     tiles that are turned over in registers (`lower.transpose`) where steps are neighbours.
 
@@ -243,9 +247,23 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
             sch.annotate(tiles, "loop_partition", True)
         depth += [tiles, step]
     panel, chunk, lane = sch.split(columns, [None, form.tile.columns // lanes, lanes])
-    sch.reorder(panel, *((*depth, chunk) if together else (chunk, *depth)), lane)
+    if not together:
+        sch.reorder(panel, chunk, *depth, lane)
+        sch.vectorize(lane)
+        return panel
+    many = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
+    group, panel = sch.split(panel, [None, _at_once(form, copy, many)])
+    sch.reorder(group, *depth, panel, chunk, lane)
+    sch.annotate(panel, "loop_partition", True)
     sch.vectorize(lane)
-    return panel
+    return group
+
+
+def _at_once(form: Canonical, copy: ir.Block, columns: int | None) -> int:
+    """Panels whose parts of a row make a run, of which there should be enough to share out."""
+    run = math.ceil(_RUN * 8 / (form.tile.columns * copy.writes[0].buffer.dtype.bits))
+    panels = run if columns is None else math.ceil(columns / form.tile.columns)
+    return max(1, min(run, panels // _SHARED))
 
 
 def vector_tile(sch: Schedule, block: BlockRV, n1: LoopRV, m1: LoopRV, lanes: int) -> None:

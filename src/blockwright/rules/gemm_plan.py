@@ -95,6 +95,9 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
         seconds = plan_seconds(target, product, tile, _starts(target, product, tile)[0])
         if seconds < least * _BETTER:
             best, least = tile, seconds
+    if best is not tiles[0]:  # perhaps only of the plans they start from
+        first, other = (_best_plan(target, product, tile)[1] for tile in (tiles[0], best))
+        best = best if other < first * _BETTER else tiles[0]
     return best
 
 
@@ -114,12 +117,19 @@ def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
         return starts[0]
     if product.rows is None:
         return starts[0] if starts[0].bands else _in_even_tasks(target, product, tile, starts[0])
+    return _best_plan(target, product, tile)[0]
+
+
+@lru_cache(maxsize=1024)
+def _best_plan(target: Target, product: Product, tile: RegisterTile) -> tuple[GemmPlan, float]:
+    """The best of the plans that are found from where one may start, and its seconds."""
+    starts = _starts(target, product, tile)
     best, least = starts[0], math.inf
     for start in starts:
         plan, seconds = _improved(target, product, tile, start)
         if seconds < least * _BETTER:
             best, least = plan, seconds
-    return best
+    return best, least
 
 
 def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPlan]:

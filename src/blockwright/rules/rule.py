@@ -57,6 +57,7 @@ class RuleResult(msgspec.Struct, frozen=True):
         trace: of the schedule for all sizes that no variant is for.
         note: what the user should know.
         variants: conditions on sizes, and the traces of the schedules for these.
+        refusals: the rules that were asked before, and why each said no.
     """
 
     func: ir.PrimFunc
@@ -64,6 +65,7 @@ class RuleResult(msgspec.Struct, frozen=True):
     trace: Trace
     note: str = ""
     variants: tuple[tuple[ir.Expr, Trace], ...] = ()
+    refusals: tuple[tuple[str, str], ...] = ()
 
 
 def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleResult:
@@ -74,10 +76,12 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
     rule does without it.
     """
     notes: list[str] = []
+    refusals: list[tuple[str, str]] = []
     if has_empty_axis(func):
         return RuleResult(func, "empty", Schedule(func).trace)
     for rule in rules:
-        if rule.refuses(func, target):
+        if reason := rule.refuses(func, target):
+            refusals.append((rule.name, reason))
             continue
         sch = _scheduled(func, rule.apply, target, f"rule {rule.name}", notes)
         if sch is None:
@@ -90,9 +94,11 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
             others += [] if other is None else [(variant.when, other)]
         made = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
         traces = tuple((when, other.trace) for when, other in others)
-        return RuleResult(made, rule.name, sch.trace, "; ".join(notes), traces)
+        return RuleResult(made, rule.name, sch.trace, "; ".join(notes), traces,
+                          tuple(refusals))  # fmt: skip
     sch = Schedule(func)
-    return RuleResult(sch.func, "unscheduled", sch.trace, "; ".join(notes) or "no rule applies")
+    note = "; ".join(notes) or "no rule applies"
+    return RuleResult(sch.func, "unscheduled", sch.trace, note, refusals=tuple(refusals))
 
 
 def _scheduled(

@@ -75,25 +75,29 @@ def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
                      bits=product.writes[0].buffer.dtype.bits)  # fmt: skip
 
 
-def pays(window: ir.PrimFunc, product: ir.PrimFunc, operand: int, target: Target) -> bool:
-    """Whether one pass over a window and the product of its result should take less time than two.
+def expected(
+    window: ir.PrimFunc, product: ir.PrimFunc, operand: int, target: Target
+) -> tuple[float, float] | None:
+    """Seconds expected of one pass over a window and the product of its result, and of two passes;
+    None where the rule is not for them.
 
     Args:
         operand: position of the window's result among the parameters of `product`.
     """
     found = [[b for b in leaf_blocks(f) if not is_spatial(b)] for f in (window, product)]
     if [len(blocks) for blocks in found] != [1, 1]:
-        return False
+        return None
     ((first,), (second,)) = found
     shape, sliding = separable_of(first, second), sliding_of(first)
     facts = contraction_of(second)
     if isinstance(shape, str) or isinstance(sliding, str) or facts is None:
-        return False
+        return None
     if facts.a is not product.buffers[operand]:
-        return False
+        return None
     source = "plain" if len(leaf_blocks(window)) == 1 else "border"
     sizes = msgspec.structs.replace(shape_of(first, sliding, source), tasks=1)
-    return one_pass(target, shape, sizes) < two_passes(target, shape, sizes)
+    hertz = target.core.hertz
+    return one_pass(target, shape, sizes) / hertz, two_passes(target, shape, sizes) / hertz
 
 
 def _roles(func: ir.PrimFunc) -> tuple[ir.Block, ir.Block] | str:

@@ -190,7 +190,7 @@ def row_tiles(
     """
     fits: dict[int, list[RowTile]] = {}
     for tile in register_tiles(target, None, columns, bits, row_bytes):
-        speed = _speed_of_panels(target, tile, bits) * _filled_columns(columns, tile.columns)
+        speed = speed_of_panels(target, tile, bits) * _filled_columns(columns, tile.columns)
         if speed > 0:
             cost = round(_UNIT * tile.rows / speed)
             wait = max(0, round(_UNIT * _rows_meanwhile(target, tile, bits)) - cost) if cold else 0
@@ -235,7 +235,7 @@ def _rows_meanwhile(target: Target, tile: RegisterTile, bits: int) -> float:
     return tile.lanes * core.arithmetic * (bits // 8) / core.memory_rate(target.num_threads)
 
 
-def _speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
+def speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
     """Of the FMA peak, with a panel that comes out of the second cache for each tile of rows."""
     vectors = tile.columns / tile.lanes
     fetched = tile.columns * bits / 8 / target.core.level_bytes[0]  # cycles of a step

@@ -25,6 +25,7 @@ from typing import Literal
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis.streaming import READ_AHEAD
 from blockwright.arith import IndexMap
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
@@ -249,6 +250,8 @@ def _tiles(
     taps, along = ([loops[p] for p in part] for part in (facts.other_taps, facts.taps_along))
     inner = [*taps, *columns, *along, vectors, lane]
     sch.reorder(*tasks, groups, *places, group, *inner)
+    if blocks.ahead and len(places) > 1:
+        sch.annotate(places[-1], READ_AHEAD, 1)
     return sch.fuse(*tasks, groups), group, inner
 
 

@@ -15,6 +15,7 @@ _UPDATES_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
 _ISSUE_PER_CYCLE = 4
 _CHAINS = 8  # updates in flight that hide their latency
+_LOADED = 4  # registers for weights and data on their way through a tile of all vectors
 _WRITTEN_OUT = 200  # updates per tile that are written out
 _LONG = 32  # updates of one sum from which several sums at once pay
 _TASK = 4000  # cycles that starting a task costs
@@ -24,6 +25,7 @@ _NEXT, _FAR = 1.5, 6.0  # cycles for a line from the second level: neighbours in
 _IN_ORDER = 2048  # bytes of a row that a tile may span without losing what is fetched in advance
 _IN_TIME = 250  # bytes beyond that cost a cycle per line
 _APART = 12.0  # cycles for a line from memory whose neighbours another task reads
+_SPLIT = 12.0  # cycles for a line from memory of which a tile reads a part, and the next one another
 _ROWS, _GROUPS, _WIDTH = 64, 16, 64  # taken for what is unknown
 
 
@@ -64,10 +66,10 @@ class WindowShape(msgspec.Struct, frozen=True):
     groups_move: bool = False
     source: Literal["plain", "border", "made"] = "plain"
 
-    def large(self, size: int) -> bool:
-        """Whether the data is larger than `size` bytes, as far as is known."""
+    def large(self, size: int, unknown: bool = True) -> bool:
+        """Whether the data is larger than `size` bytes; `unknown` where that is not known."""
         if None in (self.tasks, self.rows, self.width):
-            return True
+            return unknown
         data = (self.tasks or 1) * (self.rows or 1) * self.row_step * (self.width or 1)
         return data * self.pitch > size
 
@@ -82,11 +84,13 @@ class WindowTile(msgspec.Struct, frozen=True):
 
 
 class WindowBlocks(msgspec.Struct, frozen=True):
-    """Rows and groups of vectors that a task takes, and whether it copies the data it reads."""
+    """Rows and groups of vectors that a task takes, whether it copies the data it reads, and
+    whether it fetches the next row from memory ahead."""
 
     rows: int
     groups: int
     copied: bool
+    ahead: bool = False
 
 
 def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTile, WindowBlocks]:
@@ -98,7 +102,7 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTi
         each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move]
         rows = reversed(_sizes(shape.rows or _ROWS))
         for copied, r, g in itertools.product(choices, rows, reversed(each or [groups])):
-            blocks = WindowBlocks(r, g, copied)
+            blocks = WindowBlocks(r, g, copied, not copied and _ahead(target, shape, tile))
             time = _time(target, shape, tile, blocks)
             if best is None or time < best[0]:
                 best = time, tile, blocks
@@ -127,7 +131,33 @@ def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
         updates = None if shape.taps is None else shape.taps * columns * vectors
         written_out = updates is not None and updates <= _WRITTEN_OUT
         found.append(WindowTile(columns, vectors, lanes, written_out))
-    return found[::-1]
+    return found[::-1] + _whole_tiles(target, shape, lanes)
+
+
+def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
+    """Tiles of all vectors of some columns, where data comes from memory: its lines are then read
+    in one piece and in order."""
+    if shape.vector is None or not _from_memory(target, shape):
+        return []
+    vectors, taps = math.ceil(shape.vector / lanes), shape.taps or 1
+    found: list[WindowTile] = []
+    for columns in range(2, 1 + (shape.columns or 1)):  # with one, nothing read is used twice
+        sums = columns * vectors
+        if sums + _LOADED > target.vector_registers or taps * sums > _WRITTEN_OUT:
+            break
+        found.append(WindowTile(columns, vectors, lanes, True))
+    return found[::-1] if vectors > 1 else []
+
+
+def _from_memory(target: Target, shape: WindowShape) -> bool:
+    """Whether the data surely lies in no cache, and has rows of which the next can be fetched."""
+    rows = not shape.one_axis and not shape.groups_move and shape.source != "made"
+    return rows and shape.large(_last_level(target), unknown=False)
+
+
+def _ahead(target: Target, shape: WindowShape, tile: WindowTile) -> bool:
+    """Whether rows are read in order, so that a tile can fetch its part of the next one."""
+    return _from_memory(target, shape) and _groups(shape, tile) == 1
 
 
 def _lanes(target: Target, shape: WindowShape, bits: int) -> int:
@@ -232,6 +262,10 @@ def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: Window
     fresh = tile.columns * shape.step * shape.row_step * tile.vectors
     if blocks.groups < _groups(shape, tile):
         return lost + fresh * _APART / wide
+    if blocks.ahead:
+        return lost
+    if _groups(shape, tile) > 1:
+        lost += fresh * _SPLIT
     spread = 0 if blocks.copied or blocks.groups == 1 else places * shape.pitch
     return lost + fresh * max(0, spread - _IN_ORDER) / _IN_TIME
 
