@@ -53,7 +53,7 @@ _ERF_FAR = (-1.128645658493042, -0.6351628303527832, -0.10621781647205353, 0.023
 def exp(x: Real) -> Real:
     """e^x."""
     x = _below(x, 89.0).at_least(-104.5)
-    n, scaled = _nearest(x * (1.0 / math.log(2.0)))
+    n, scaled = _nearest(x, 1.0 / math.log(2.0))
     r = fma(n, -_LN2_LO, fma(n, -_LN2_HI, x))
     return scaled(fma(r, fma(r, polynomial(r, _EXP), 1.0), 1.0))
 
@@ -76,13 +76,13 @@ def _below(x: Real, limit: float) -> Real:
     return x if has_scale_by(x) else x.at_most(limit)
 
 
-def _nearest(x: Real) -> tuple[Real, Callable[[Real], Real]]:
-    """The nearest whole number n, and the function that multiplies by 2^n."""
+def _nearest(x: Real, factor: float = 1.0) -> tuple[Real, Callable[[Real], Real]]:
+    """The whole number n that is nearest to x * factor, and the function that multiplies by 2^n."""
     if has_scale_by(x):
-        n = x.unary("rint")
+        n = (x if factor == 1.0 else x * factor).unary("rint")
         return n, lambda y: scale_by(y, n)
-    n, whole = nearest(x)
-    return n, lambda y: scale(y, whole)
+    n, whole = nearest(x, factor)
+    return n, lambda y: scale(y, n, whole)
 
 
 def log(x: Real) -> Real:
@@ -102,7 +102,7 @@ def log(x: Real) -> Real:
 def _expm1_negative(x: Real) -> Real:
     """e^x - 1 for x <= 0, where neither overflow nor denormals can occur."""
     x = x.at_least(-30.0)
-    n, whole = nearest(x * (1.0 / math.log(2.0)))
+    n, whole = nearest(x, 1.0 / math.log(2.0))
     r = fma(n, -_LN2_LO, fma(n, -_LN2_HI, x))
     q = fma(r * r, polynomial(r, _EXP), r)
     s = power_of_two(x, whole)
@@ -166,7 +166,7 @@ def _exp10(x: Real) -> Real:
     n, whole = nearest(x.at_most(400.0).at_least(-400.0) * high)
     x = x.at_most(400.0).at_least(-400.0)
     rest = fma(x, math.log2(10.0) - high, fma(x, high, -n))
-    return scale(double.exp2(rest), whole)
+    return scale(double.exp2(rest), n, whole)
 
 
 def _log10(x: Real) -> Real:

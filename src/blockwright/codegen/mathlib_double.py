@@ -22,16 +22,16 @@ _HALF_PI = (float.fromhex("0x1.921FB54442D18p0"), float.fromhex("0x1.1A62633145C
 def exp(x: Real) -> Real:
     """e^x: x = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor sum to r^13."""
     x = x.at_most(710.0).at_least(-746.0)
-    n, whole = nearest(x * (1.0 / math.log(2.0)))
+    n, whole = nearest(x, 1.0 / math.log(2.0))
     r = fma(n, -_LN2_LO, fma(n, -_LN2_HI, x))
-    return scale(polynomial(r, _EXP_TAYLOR), whole)
+    return scale(polynomial(r, _EXP_TAYLOR), n, whole)
 
 
 def exp2(x: Real) -> Real:
     """2^x; the fraction is exact, so only its product with ln 2 is rounded."""
     x = x.at_most(1025.0).at_least(-1076.0)
     n, whole = nearest(x)
-    return scale(polynomial((x - n) * math.log(2.0), _EXP_TAYLOR), whole)
+    return scale(polynomial((x - n) * math.log(2.0), _EXP_TAYLOR), n, whole)
 
 
 def _split(x: Real) -> tuple[Real, Real]:
@@ -97,7 +97,7 @@ def cosh(x: Real) -> Real:
 
 def sin_cos(x: Real) -> tuple[Real, Real]:
     """Both, good to single precision, for |x| below 2^40: reduced by pi/2 in two parts."""
-    n, quadrant = nearest(x * (2.0 / math.pi))
+    n, quadrant = nearest(x, 2.0 / math.pi)
     r = fma(n, -_HALF_PI[1], fma(n, -_HALF_PI[0], x))
     r2 = r * r
     s = x.where(x.test("oeq", 0.0), fma(r * r2, polynomial(r2, _SIN_TAYLOR), r))  # keeps -0

@@ -170,24 +170,29 @@ def polynomial(x: Real, coefficients: tuple[float, ...]) -> Real:
     return result
 
 
-def nearest(x: Real) -> tuple[Real, Whole]:
-    """The nearest integer as a float and as an integer, for |x| below 2^21 (double: 2^50).
+def nearest(x: Real, factor: float = 1.0) -> tuple[Real, Whole]:
+    """The nearest integer to x * factor as a float and as an integer, for numbers below 2^21
+    (double: 2^50).
 
     Adding 1.5 * 2^mantissa pushes the fraction out; the integer then stands in the low bits. No
     conversion instruction is involved, for which NaN would be undefined.
     """
     magic = x.const(1.5 * 2.0 ** (52 if x.is_double else 23))
-    shifted = x + magic
+    shifted = x + magic if factor == 1.0 else fma(x, factor, magic)
     return shifted - magic, shifted.bits() - magic.bits()
 
 
-def scale(x: Real, n: Whole) -> Real:
-    """x * 2^n where results may overflow or be denormal: one instruction, or two steps."""
+def scale(x: Real, n: Real, whole: Whole) -> Real:
+    """x * 2^n, with n as `nearest` gives it, where results may overflow or be denormal: one
+    instruction, or two steps, the first of which stays in the range of normal exponents."""
     if x.e.module.avx512 and not x.is_double:
-        name = f"ldexp.{suffix(x.v.type)}.{suffix(n.v.type)}"
-        return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v))
-    half = n >> 1
-    return x * power_of_two(x, half) * power_of_two(x, n - half)
+        name = f"ldexp.{suffix(x.v.type)}.{suffix(whole.v.type)}"
+        return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, whole.v))
+    away, (bias, shift) = (512 if x.is_double else 64), _exponent(x)
+    low = x.e.compare("slt", n.bits().v, int_const(0, whole.v.type))  # a sign, which needs no test
+    added = x.e.select(low, *(int_const(bias + by, whole.v.type) for by in (away, -away)))
+    rest = x.const(2.0**-away).where(low, 2.0**away)
+    return x * ((whole + Whole(x.e, added)) << shift).as_real(x) * rest
 
 
 _SCALED_LANES = (4, 8, 16)
@@ -222,5 +227,10 @@ def scale_by(x: Real, n: Real) -> Real:
 
 def power_of_two(like: Real, n: Whole) -> Real:
     """2^n for n in the range of normal exponents."""
-    bias, shift = (1023, 52) if like.is_double else (127, 23)
+    bias, shift = _exponent(like)
     return ((n + bias) << shift).as_real(like)
+
+
+def _exponent(like: Real) -> tuple[int, int]:
+    """What is added to an exponent, and where it stands."""
+    return (1023, 52) if like.is_double else (127, 23)

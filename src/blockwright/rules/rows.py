@@ -22,9 +22,12 @@ from blockwright.rules.tiles import steps_at_once
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
+_SHORT = 256  # elements of a row, up to which neighbours are taken together
+_TOGETHER, _MANY_ROWS = 2, 64  # so many rows, where there are at least so many
 _FEW = 16  # combinations of several steps that are written out: much of each is constant then
 _SHARED = 1 << 16  # elements of a reduction to one number from which threads share it
 _PIECES = 4  # of such a reduction for each thread: one that starts late takes fewer
+_MANY_REGISTERS = 32  # that hold several vectors of what a reduction takes, and all constants of it
 _LONG = 32  # vector steps of a reduction from which four at once pay
 
 
@@ -61,7 +64,13 @@ def apply(sch: Schedule, target: Target) -> None:
             _share(sch, handle, target)
             reduce_lanes(sch, handle, None, target)
         return
+    lengths = [extent(sch, loop) for loop in loops[rank:]]
     row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
+    bits = block_of(sch, last).writes[0].buffer.dtype.bits
+    together = _rows_together(lengths, len(reducing), extent(sch, row), bits, target)
+    if together > 1:
+        row, _ = sch.split(row, [None, together])
+        sch.annotate(row, "loop_partition", True)
     for handle in reversed(handles[:-1]):
         sch.compute_at(handle, row)
     feeding = [_feeds(sch, *pair) for pair in pairwise(handles)]
@@ -69,11 +78,30 @@ def apply(sch: Schedule, target: Target) -> None:
                                          handles, strict=False):  # fmt: skip
         if not feeds:
             several = passes_caches(sch, handle, row, target) if handle is last else False
-            schedule_inner(sch, handle, row, target, maker if fed else None, several)
+            inside = row if together == 1 else inner_loops(sch, handle, row)[0]
+            if fed and maker is not None and together > 1:
+                inside = sch.merge(inner_loops(sch, maker, row)[0], inside)
+            schedule_inner(sch, handle, inside, target, maker if fed else None, several)
     if extent(sch, row) != 1 and not overlap_rows(sch, row, target):
         sch.parallel(row)
         stream(sch, row, last, target)
         read_next_row(sch, handles, row, target)
+
+
+def _rows_together(
+    lengths: list[int | None], reductions: int, rows: int | None, bits: int, target: Target
+) -> int:
+    """Rows that are taken together, one pass over them after the other.
+
+    Each reduction of a row ends with its lanes combined, for which the next pass waits; in short
+    rows that is much of the time, in which the processor works on the row beside it. Rows that
+    come from memory are overlapped otherwise (`overlap_rows`).
+    """
+    if reductions < 2 or rows is None or rows < _MANY_ROWS or None in lengths:
+        return 1
+    elements = math.prod(length or 1 for length in lengths)
+    near = rows * elements * bits // 8 < target.caches[-1].size
+    return _TOGETHER if near and elements <= _SHORT else 1
 
 
 def _share(sch: Schedule, handle: BlockRV, target: Target) -> None:
@@ -213,7 +241,8 @@ def reduce_lanes(
     fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size, most = extent(sch, fused), longest(sch, fused)
     lanes = lanes_for(block, target)
-    lanes *= _vectors_at_once(most, lanes)
+    if maker is None or target.vector_registers >= _MANY_REGISTERS:
+        lanes *= _vectors_at_once(most, lanes)
     if len(reducing) > 2:  # chunks that cross axes have no iterator map
         lanes = math.gcd(inner or 1, lanes)
     while most is not None and most < 2 * lanes > 8:
