@@ -58,8 +58,9 @@ def main() -> int:
         elif name == "streams":
             reached &= streams.main(options.threads, settings, options.only)
         elif name == "choice":
-            study = choice.Plan(options.shapes or 200, options.schedules, options.seed, options.rounds + 2,
-                                options.threads, options.clock, options.target)  # fmt: skip
+            study = choice.Plan(options.shapes or 200, options.schedules, options.seed,
+                                options.rounds + 2, options.threads, options.clock,
+                                options.target)  # fmt: skip
             reached &= choice.main(study, options.resume)
         else:
             plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,

@@ -179,7 +179,8 @@ def markdown(results: Sequence[Result]) -> str:
     for result in results:
         ours, best = result.ours, result.best
         if ours.timing is None or best is None:
-            lines.append(f"| {result.case.name} | {ours.status.partition(':')[0] or '-'}{' |' * 10}")
+            reason = ours.status.partition(":")[0] or "-"
+            lines.append(f"| {result.case.name} | {reason}{' |' * 10}")
             continue
         lines.append(
             f"| {result.case.name} | {ours.seconds * 1e3:.3f} ±{ours.timing.spread:.0%}"

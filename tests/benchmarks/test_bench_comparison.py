@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as xml
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,6 +64,32 @@ def test_a_model_that_takes_longer_to_compile_than_by_torch_compile_is_a_miss() 
     assert not missed([result(ours, inductor)])  # one operator
     openvino = column("openvino", 2.0)  # compiles next to nothing
     assert not missed([result(ours, openvino, model=True)])
+
+
+def test_a_second_compilation_object_code_and_exactness_have_bounds() -> None:
+    ours = column("blockwright", 1.0)
+    ours.warm_s, ours.direct_error, ours.about = 7.9, 2e-7, {"code_bytes": 2_900_000}
+    found = result(ours, column("torch", 2.0))
+    found = replace(found, case=replace(found.case, code_limit=3_000_000))
+    assert not missed([found])
+    assert "| 7.9 s | 2900 kB |" in markdown([found])
+    ours.warm_s, ours.direct_error, ours.about = 8.1, 9e-8, {"code_bytes": 3_100_000}
+    assert missed([found]) == [
+        "C2D & more: compiled again in 8.1 s, 8 s are enough",
+        "C2D & more: 3100 kB of object code, 3000 kB are enough",
+        "C2D & more: 11 times the error of the plain sum, 10 allowed",
+    ]
+
+
+def test_what_runs_through_a_library_is_marked_and_does_not_count() -> None:
+    ours = column("blockwright", 1.0)
+    ours.about = {"external": ["cblas_sgemm"]}
+    found = result(ours, column("torch", 2.0))
+    assert found.ratio is None
+    assert found.score is None
+    assert row(found, 12).endswith("not counted, runs through cblas_sgemm")
+    assert missed([found]) == ["C2D & more: not counted, it runs through cblas_sgemm"]
+    assert summary([found]) == "0 of 1 cases"
 
 
 def test_what_the_cost_model_expects_stands_beside_what_was_measured() -> None:

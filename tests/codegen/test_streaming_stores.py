@@ -157,6 +157,31 @@ def test_reads_are_fetched_for_later_rows(parallel: bool) -> None:
     np.testing.assert_array_equal(b, a * a)
 
 
+WINDOW = """
+@T.prim_func
+def main(A: T.Buffer((9, 64), "float32"), B: T.Buffer((6, 64), "float32")):
+    for i, j in T.grid(6, 64):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + A[vi + 1, vj] + A[vi + 2, vj]
+"""
+
+
+@pytest.mark.parametrize(("lanes", "fetches"), [(8, 2), (16, 2)])
+def test_what_is_loaded_anyway_and_lines_on_their_way_are_not_fetched(
+    lanes: int, fetches: int
+) -> None:
+    """Of three rows two are loaded now; of a line's two vectors one fetches it."""
+    sch = bw.Schedule(bw.from_source(WINDOW))
+    _, j = sch.get_loops(sch.get_block("B"))
+    j, parts, lane = sch.split(j, [None, 32 // lanes, lanes])
+    sch.vectorize(lane)
+    sch.unroll(parts)
+    sch.annotate(j, "read_ahead", 1)
+    text = bw.build(sch.func, target="x86-64-v4").source("llvm")
+    assert text.count("call void @llvm.prefetch") == fetches
+
+
 def test_an_outermost_loop_has_nothing_to_fetch_for() -> None:
     sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
     (i,) = sch.get_loops(sch.get_block("B"))

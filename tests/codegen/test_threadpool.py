@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,18 @@ def test_beside_busy_programs_no_task_is_lost_and_threads_may_run_where_they_mig
         own = os.sched_getaffinity(int(task.name))
         assert own <= allowed
         assert len(own) >= max(1, len(allowed) - 1)
+
+
+def test_with_one_thread_callers_work_on_threads_of_their_own(mark: Any) -> None:
+    """All of the processor time of a call is its caller's: the pool's threads sleep."""
+    mark(100)  # they exist
+    set_num_threads(1)
+    time.sleep(0.05)
+    before = [(task / "schedstat").read_text().split()[0] for task in worker_tasks()]
+    with ThreadPoolExecutor(2) as callers:
+        found = list(callers.map(lambda _: mark(200, spins=2000), range(20)))
+    assert all((one == 1).all() for one in found)
+    assert [(task / "schedstat").read_text().split()[0] for task in worker_tasks()] == before
 
 
 def test_idle_threads_stop_spinning(mark: Any) -> None:

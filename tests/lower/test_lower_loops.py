@@ -320,6 +320,24 @@ def test_partition_asks_tasks_of_several_loops_for_their_digits(
     assert masks == ([False] if columns == 64 else [True] if columns == 5 else [False, True])
 
 
+@pytest.mark.parametrize("n", [24, 28, 33, 148])
+def test_partition_of_tiles_in_blocks_of_tiles(same_result: Check, n: int) -> None:
+    """Where the inner loop ends depends on the outer one: its bounds say nothing of the last
+    block by themselves."""
+    blocks = -(-n // 12)
+
+    @T.prim_func
+    def tiles(A: T.Buffer((n,)), B: T.Buffer((n,))):
+        for i in T.serial(blocks, annotations={"loop_partition": True}):
+            for j in T.serial(2, annotations={"loop_partition": True}):
+                for v in T.unroll(6):
+                    if i * 12 + j * 6 + v < n:
+                        B[i * 12 + j * 6 + v] = A[i * 12 + j * 6 + v]
+
+    lowered = same_result(tiles, normal(n), normal(n))
+    assert not ir.collect(lowered.body, ir.IfThenElse)
+
+
 def test_partition_of_constant_ranges(same_result: Check) -> None:
     @T.prim_func
     def pad(A: T.Buffer((10,)), B: T.Buffer((16,))):

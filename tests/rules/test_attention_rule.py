@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from blockwright import ir
+from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
+from blockwright.target import Target
 
 B, S = (ir.var(name, "int64") for name in "bs")
 Size = ir.Expr | int
@@ -50,6 +52,10 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "fixed odd length": (attention(length=7), [{"b": 2}]),
     "head that is no whole number of vectors": (attention(depth=12), [{"b": 1, "s": 3}]),
     "head of an odd size": (attention(depth=17), [{"b": 1, "s": 5}]),
+    "head in pieces": (attention(depth=32), [{"b": 1, "s": 7}]),
+    "head in pieces, the last of which is no whole vector": (
+        attention(depth=46, length=7), [{"b": 1}]),
+    "one head, whose rows are shared out": (attention(heads=1, batch=1, length=53), [{}]),
     "without a mask": (attention(masked=False), [{"b": 1, "s": 4}]),
     "heads merged behind it": (attention(merged=True), [{"b": 2, "s": 3}]),
 }  # fmt: skip
@@ -153,10 +159,44 @@ def test_what_is_refused_says_why(checks: Any, func: ir.PrimFunc, reason: str) -
     assert checks.refusal("attention", func) == reason
 
 
+def pieces(machine: str, depth: int) -> list[str]:
+    """The accumulators of the product with V: rows × columns, and of how many pieces."""
+    func = apply_rules(attention(depth=depth), Target(machine, num_threads=2)).func
+    found: list[str] = []
+    for loop in ir.loops(func.body):
+        block = next(iter(ir.collect(loop.body, ir.Block)), None)
+        if block is not None and block.name.startswith("O_init"):
+            found.append(str(ir.const_int(loop.extent)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("machine", "depth", "nest"),
+    [
+        ("x86-64-v3", 16, ["6", "1", "16"]),  # two vectors: six rows of them fit into registers
+        ("x86-64-v3", 64, ["4", "6", "1", "16"]),  # eight: two rows would wait for V, and spill
+        ("x86-64-v4", 64, ["6", "1", "64"]),  # twice as many registers of twice the length
+    ],
+)
+def test_a_head_that_leaves_few_rows_is_passed_in_pieces(
+    machine: str, depth: int, nest: list[str]
+) -> None:
+    found = pieces(machine, depth)
+    assert found[-len(nest) :] == nest
+
+
+@pytest.mark.parametrize(("heads", "tasks"), [(12, 12), (1, 2), (3, 6)])
+def test_rows_of_few_heads_are_shared_out(heads: int, tasks: int) -> None:
+    func = attention(heads=heads, batch=1, length=256)
+    found = apply_rules(func, Target("x86-64-v3", num_threads=2)).func
+    (parallel,) = [f for f in ir.loops(found.body) if f.kind is ir.ForKind.PARALLEL]
+    assert ir.const_int(parallel.extent) == tasks
+
+
 def test_the_library_agrees_with_numpy(checks: Any) -> None:
-    run = checks.native(attention(depth=32))
+    run = checks.native(attention(depth=64))
     for batch, length in ((1, 1), (2, 13), (1, 64)):
-        q, k, v = (checks.normal(batch, 2, length, 32, seed=n) for n in range(3))
+        q, k, v = (checks.normal(batch, 2, length, 64, seed=n) for n in range(3))
         mask = np.zeros((batch, length), "float32")
         mask[:, length // 2 + 1 :] = np.finfo("float32").min
         out = np.full(q.shape, np.nan, "float32")

@@ -14,7 +14,7 @@ from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
-from blockwright.target import Target
+from blockwright.target import Cache, Target
 from blockwright.testing import assert_same_meaning
 
 N, H, W, C = (ir.var(name, "int64") for name in "nhwc")
@@ -156,6 +156,24 @@ def test_every_machine_has_its_own_tile(machine: str, name: str) -> None:
     assert not result.note
     check_well_formed(result.func)
     assert_same_meaning(TAKEN[name], result.func, sizes={})
+
+
+SMALL = Target("x86-64-v3", num_threads=2, caches=(Cache(2048), Cache(8192), Cache(16384)))
+
+
+def fetches_ahead(func: ir.PrimFunc, target: Target) -> bool:
+    found = apply_rules(func, target).func
+    return any("read_ahead" in loop.annotations for loop in ir.loops(found.body))
+
+
+@pytest.mark.parametrize("attrs", [{}, {"padding": 1}, {"padding": 1, "strides": 2}])
+def test_data_from_memory_is_read_by_whole_pixels_and_ahead(attrs: dict[str, Any]) -> None:
+    large = depthwise((3, 19, 21, 16), (3, 3), **attrs)
+    assert fetches_ahead(large, SMALL)
+    assert_same_meaning(large, apply_rules(large, SMALL).func, sizes={})
+    assert not fetches_ahead(large, Target("x86-64-v3", num_threads=2))  # it is in a cache
+    assert not fetches_ahead(depthwise((N, 19, 21, 16), (3, 3)), SMALL)  # it may be
+    assert not fetches_ahead(depthwise((3, 19, 21, 96), (3, 3)), SMALL)  # too many for registers
 
 
 def two_sums() -> ir.PrimFunc:

@@ -7,7 +7,13 @@ then stored past the caches: a store to a line that is in no cache reads the lin
 
 The annotation `read_ahead: k` on a loop says that what the loop reads is also fetched for the
 iteration k further on of the loop around it: while one row is worked on in the caches, the memory
-brings the next. Neither changes anything of what a program means.
+brings the next.
+
+The annotation `read_ahead_shared: k` says that what the loop reads again in each of its iterations
+is fetched for the iteration k further on of the loop around it, a share in each iteration: while a
+panel is used for one tile of rows after the other, the next one comes.
+
+None of them changes anything of what a program means.
 """
 
 from __future__ import annotations
@@ -17,6 +23,8 @@ from collections.abc import Iterator
 from blockwright import ir
 
 STREAMING, READ_AHEAD = "streaming_stores", "read_ahead"
+READ_AHEAD_SHARED = "read_ahead_shared"
+KEYS = (STREAMING, READ_AHEAD, READ_AHEAD_SHARED)
 _KINDS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 

@@ -107,7 +107,8 @@ class CompiledModel(Executable):
                 parts.append(f"# {name}: rule {func.attrs.get('schedule_rule')}")
                 refusals = self.context.refusals.get(name, ())
                 parts += [f"#   not {rule}: {reason}" for rule, reason in refusals]
-                parts += [f"#   {note}" for note in self.context.notes if note.startswith(f"{name}: ")]
+                notes = (n for n in self.context.notes if n.startswith(f"{name}: "))
+                parts += [f"#   {note}" for note in notes]
                 parts.append(trace.as_python())
                 for when, other in self.context.variants.get(name, ()):
                     parts.append(f"# where {when!r}:")

@@ -58,7 +58,27 @@ class Ahead(msgspec.Struct):
     var: Var
     distance: int
     loaded: frozenset[tuple[Buffer, str, int]]
-    fetched: set[tuple[Buffer, str, int]] = msgspec.field(default_factory=set)
+    fetched: set[tuple[Buffer, str, int]] = msgspec.field(
+        default_factory=set[tuple[Buffer, str, int]]
+    )
+
+
+class SharedAhead(msgspec.Struct):
+    """Loads that a loop repeats, which are fetched for a later iteration of the loop around it.
+
+    Attributes:
+        var, distance: of the loop around.
+        loop, count: the loop that fetches a share in each of its iterations.
+        lengths: iterations of the loops inside of it, where known.
+        fetched: what is fetched already, by the innermost loop.
+    """
+
+    var: Var
+    distance: int
+    loop: Var
+    count: int
+    lengths: dict[Var, int]
+    fetched: set[tuple[Buffer, Var]] = msgspec.field(default_factory=set[tuple[Buffer, Var]])
 
 
 @dataclasses.dataclass
@@ -74,7 +94,8 @@ class Context:
         poll: in a host program, where it keeps the time of the next look for signals.
         streamed: buffers whose lines are written past the caches (`codegen.streams`).
         shifted: stores whose vectors are moved to lines (`codegen.streams_shifted`).
-        loops: variables of the loops around; ahead: what loads fetch for later iterations.
+        loops: variables of the loops around; ahead, shared: what loads fetch for later
+            iterations.
     """
 
     e: FunctionEmitter
@@ -93,6 +114,7 @@ class Context:
         default_factory=dict[BufferStore, "Shifted"])  # fmt: skip
     loops: list[Var] = dataclasses.field(default_factory=list[Var])
     ahead: Ahead | None = None
+    shared: SharedAhead | None = None
 
     @property
     def module(self) -> ModuleEmitter:

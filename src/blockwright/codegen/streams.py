@@ -20,14 +20,15 @@ import msgspec
 
 from blockwright.analysis.streaming import (
     READ_AHEAD,
+    READ_AHEAD_SHARED,
     STREAMING,
     streamed_buffers,
     streaming_problem,
 )
-from blockwright.codegen import scratch
-from blockwright.codegen.context import Ahead, Context
-from blockwright.codegen.values import Value, int_const, nbytes_of
 from blockwright.arith import simplify
+from blockwright.codegen import scratch
+from blockwright.codegen.context import Ahead, Context, SharedAhead
+from blockwright.codegen.values import Value, int_const, nbytes_of
 from blockwright.ir import (
     Add,
     Buffer,
@@ -98,6 +99,15 @@ def reading_ahead(context: Context, loop: For) -> Generator[None]:
     Loops around are known by their variables, outermost first.
     """
     outer, context.ahead = context.ahead, None
+    shared = context.shared
+    count = const_int(loop.extent)
+    if READ_AHEAD_SHARED in loop.annotations and context.loops and count and _from_zero(loop):
+        lengths = {
+            n.loop_var: const_int(n.extent) for n in collect(loop.body, For) if _from_zero(n)
+        }
+        known = {var: length for var, length in lengths.items() if length}
+        distance = _number(loop, READ_AHEAD_SHARED)
+        context.shared = SharedAhead(context.loops[-1], distance, loop.loop_var, count, known)
     if READ_AHEAD in loop.annotations and context.loops:
         loads = (n for n in collect(loop.body, BufferLoad) if uses_var(n, context.loops[-1]))
         loaded = frozenset(_place(n.buffer, _first(n.indices[-1])) for n in loads)
@@ -105,13 +115,21 @@ def reading_ahead(context: Context, loop: For) -> Generator[None]:
     context.loops.append(loop.loop_var)
     yield
     context.loops.pop()
-    context.ahead = outer
+    context.ahead, context.shared = outer, shared
+
+
+def _from_zero(loop: For) -> bool:
+    return const_int(loop.min) == 0
 
 
 def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Expr | None:
     """The index of what is to be fetched beside a load; None for nothing, or nothing new: what is
     loaded now, or lies within a line of what is fetched."""
     ahead = context.ahead
+    if context.shared is not None:
+        share = _share(context, context.shared, buffer, index)
+        if share is not None:
+            return share
     if ahead is None or not ahead.distance or buffer.scope not in ("", "global"):
         return None
     if not uses_var(index, ahead.var):
@@ -126,6 +144,25 @@ def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Expr | None:
         return None
     ahead.fetched.add(line)
     return later
+
+
+def _share(context: Context, shared: SharedAhead, buffer: Buffer, index: Expr) -> Expr | None:
+    """The place from which this iteration fetches its share of what `index` runs through."""
+    inner = context.loops[-1]
+    length = shared.lengths.get(inner)
+    if length is None or buffer.scope not in ("", "global") or (buffer, inner) in shared.fetched:
+        return None
+    if uses_var(index, shared.loop) or not uses_var(index, shared.var):
+        return None
+    one = const(1, inner.dtype)
+    step = const_int(simplify(build.sub(substitute(index, {inner: build.add(inner, one)}), index)))
+    if step is None or step <= 0:
+        return None
+    shared.fetched.add((buffer, inner))
+    later = build.add(shared.var, const(shared.distance, shared.var.dtype))
+    begin = substitute(index, {shared.var: later, inner: const(0, inner.dtype)})
+    done = build.add(build.mul(shared.loop, const(length, shared.loop.dtype)), inner)
+    return build.add(begin, build.mul(done, const(-(-step // shared.count), inner.dtype)))
 
 
 def _first(index: Expr) -> Expr:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis.streaming import READ_AHEAD, STREAMING
+from blockwright.analysis.streaming import KEYS
 from blockwright.ir import (
     BlockRealize,
     Buffer,
@@ -34,7 +34,7 @@ from blockwright.lower.context import LowerContext
 from blockwright.lower.rewrite import Statements
 from blockwright.support import BuildError
 
-_KEPT = ("llvm.unroll", STREAMING, READ_AHEAD)
+_KEPT = ("llvm.unroll", *KEYS)
 
 
 def finalize(func: PrimFunc, context: LowerContext) -> PrimFunc:

@@ -260,9 +260,7 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV) -> None:
         sch.annotate(keys, "loop_partition", True)
 
 
-def _pack_pieces(
-    sch: Schedule, product: BlockRV, task: LoopRV, width: int, target: Target
-) -> None:
+def _pack_pieces(sch: Schedule, product: BlockRV, task: LoopRV, width: int, target: Target) -> None:
     """Lay V out in pieces of its columns, one after the other and at lines of memory: rows of it
     may be pages apart, or begin anywhere."""
     facts = contraction_of(node(sch, product), guarded=True)

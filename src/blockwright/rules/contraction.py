@@ -215,12 +215,13 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
 
 
 def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> LoopRV:
-    """Write the panels a vector of columns at a time; returns the loop over panels, or groups of them.
+    """Write the panels a vector of columns at a time; returns the loop over them, or their groups.
 
     Where columns are neighbours in the source, its rows are read in runs, for some panels at once:
-    rows may be a page apart, and a page is looked up, and fetched ahead, for each run. Else the rows that a vector gathers
-    from are passed from one end to the other, so that each line of them is fetched once, in square
-    tiles that are turned over in registers (`lower.transpose`) where steps are neighbours.
+    rows may be a page apart, and a page is looked up, and fetched ahead, for each run. Else the
+    rows that a vector gathers from are passed from one end to the other, so that each line of them
+    is fetched once, in square tiles that are turned over in registers (`lower.transpose`) where
+    steps are neighbours.
 
     Args:
         loops: the copy's own loops over (n, k…).

@@ -18,6 +18,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.streaming import READ_AHEAD_SHARED
 from blockwright.rules.contraction import (
     Canonical,
     canonicalize,
@@ -170,6 +171,8 @@ def contract(
     no, ni = sch.split(n0, [None, plan.panels])
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
+    if plan.rows_inside and plan.panels > 1:  # the next panel comes while this one is used
+        sch.annotate(inner[1], READ_AHEAD_SHARED, 1)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)

@@ -136,10 +136,14 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
     """Plans from which better ones are looked for, the one to prefer first.
 
     Where A stays in half of the second cache, passing it for every panel costs nothing, and the
-    panels are waited for least, also when other programs use the memory.
+    panels, from memory or far down in the last cache, are waited for least, also when other
+    programs use these.
     """
     plain = _start(target, product, tile)
-    if not product.cold or product.columns is None or product.depth is None:
+    if product.columns is None or product.depth is None:
+        return [plain]
+    size = (product.batch or 1) * product.columns * product.depth * product.bits // 8
+    if not product.cold and size <= target.caches[-1].size // 3:
         return [plain]
     least = product.least if product.rows is None else product.rows
     near = least * product.depth * product.bits // 8 <= target.cache(2).size // 2
@@ -198,14 +202,17 @@ def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     """Every panel is used for all rows of a task before the next one is fetched, and the threads
     have panels of their own: each comes from memory once, while the other threads compute."""
     rows, columns = _tiles(product, tile)
-    share = math.ceil(columns / target.num_threads)
-    return GemmPlan(rows, _portion(share), rows_inside=True)
+    batch = product.batch or 1
+    share = math.ceil(columns * batch / target.num_threads)
+    return GemmPlan(rows, _portion(share, columns if batch > 1 else share), rows_inside=True)
 
 
-def _portion(share: int) -> int:
+def _portion(share: int, whole: int) -> int:
     """Panels of a task, of those that a thread has for its own: about an eighth, which the other
-    threads can take from one that the system does not run; each thread has as many tasks."""
-    return max(p for p in range(1, math.ceil(share / _TASKS) + 1) if share % p == 0)
+    threads can take from one that the system does not run; each thread has as many tasks, into
+    which `whole` panels fall evenly."""
+    most = min(whole, math.ceil(share / _TASKS))
+    return max(p for p in range(1, most + 1) if whole % p == 0)
 
 
 def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
@@ -220,7 +227,7 @@ def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan 
         return None
     row = product.depth * product.bits // 8
     row_tiles = max(1, target.cache(2).size // 2 // row // tile.rows)
-    return GemmPlan(row_tiles, _portion(share), rows_inside=True, bands=True)
+    return GemmPlan(row_tiles, _portion(share, share), rows_inside=True, bands=True)
 
 
 def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:

@@ -97,7 +97,7 @@ def _rows_together(
     rows that is much of the time, in which the processor works on the row beside it. Rows that
     come from memory are overlapped otherwise (`overlap_rows`).
     """
-    if reductions < 2 or rows is None or rows < _MANY_ROWS or None in lengths:
+    if not lengths or reductions < 2 or rows is None or rows < _MANY_ROWS or None in lengths:
         return 1
     elements = math.prod(length or 1 for length in lengths)
     near = rows * elements * bits // 8 < target.caches[-1].size

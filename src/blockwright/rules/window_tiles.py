@@ -25,7 +25,7 @@ _NEXT, _FAR = 1.5, 6.0  # cycles for a line from the second level: neighbours in
 _IN_ORDER = 2048  # bytes of a row that a tile may span without losing what is fetched in advance
 _IN_TIME = 250  # bytes beyond that cost a cycle per line
 _APART = 12.0  # cycles for a line from memory whose neighbours another task reads
-_SPLIT = 12.0  # cycles for a line from memory of which a tile reads a part, and the next one another
+_SPLIT = 12.0  # cycles for a line from memory of which several tiles read a part each
 _ROWS, _GROUPS, _WIDTH = 64, 16, 64  # taken for what is unknown
 
 

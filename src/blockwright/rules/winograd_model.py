@@ -21,6 +21,7 @@ from blockwright.rules.tiles import choose_register_tile
 from blockwright.target import Target
 
 _EFFICIENCY = 0.93  # of a product in register tiles
+_WAITED = 0.5  # of what should hide behind the other, where groups fetch filters from far away
 _A_FEW = 4  # images in a batch of unknown size
 
 
@@ -64,9 +65,12 @@ def plan(target: Target, conv: Convolution, m: int) -> Plan:
     for group in _groups(conv, m):
         if _group_bytes(conv, m, group) <= target.cache(2).size * 3 // 4:
             tasks = math.ceil(count // group / target.num_threads)
-            filters = _filters(target, conv, _filter_bytes(conv, m), 2)
+            size = _filter_bytes(conv, m)
+            filters = _filters(target, conv, size, 2)
             products = _products(target, conv, m, group)
             each = max(products, filters) + _transforms(target, conv, m, group)
+            if size > target.caches[-1].size // 3:
+                each += _WAITED * min(products, filters)
             found = Plan(group, tasks * each + target.core.fork)
             best = min(best, found, key=lambda p: p.cycles)
     return best

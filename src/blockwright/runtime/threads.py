@@ -20,6 +20,9 @@ _pending: dict[str, int] = {}
 def set_num_threads(count: int) -> None:
     """How many threads a compiled function may use, the calling one included.
 
+    With 1, calls run wholly on the threads that make them, which are then the caller's to own, to
+    pin and to count; several may be under way. With more, callers share the pool's threads.
+
     Arguments: `count` from 1 to 512, or 0 for the default: the environment variable
     BLOCKWRIGHT_NUM_THREADS, else the processors this process may run on within its quota.
     Raises: ArgumentError (BW710).

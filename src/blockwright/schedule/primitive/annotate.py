@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.analysis.streaming import READ_AHEAD, STREAMING, streaming_problem
+from blockwright.analysis.streaming import KEYS, streaming_problem
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.prefetch import asked_plan
@@ -67,7 +67,7 @@ class Annotate(Primitive, frozen=True, eq=False):
             state.fail(f"{self.ann_key!r} is annotated already", code="BW319", guilty=[node],
                        help=f'unannotate(…, "{self.ann_key}") first, or take '
                        "another key")  # fmt: skip
-        if self.ann_key in (STREAMING, READ_AHEAD):
+        if self.ann_key in KEYS:
             problem = streaming_problem(node, self.ann_key, self.ann_val)
             if problem:
                 state.fail(problem, code="BW304", guilty=[node],
