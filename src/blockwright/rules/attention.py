@@ -125,7 +125,7 @@ def apply(sch: Schedule, target: Target) -> None:
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target)
-    if piece.columns < head:
+    if piece.columns < head and head % target.lanes("float32") == 0:
         _pack_pieces(sch, product, task, piece.columns, target)
     _product_tile(sch, product, out, i0, piece.columns, target)
     sch.annotate(i0, "loop_partition", True)
@@ -262,7 +262,8 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV) -> None:
 
 def _pack_pieces(sch: Schedule, product: BlockRV, task: LoopRV, width: int, target: Target) -> None:
     """Lay V out in pieces of its columns, one after the other and at lines of memory: rows of it
-    may be pages apart, or begin anywhere."""
+    may be pages apart, or begin anywhere. (Of a head that is no whole number of vectors V is read
+    under a condition, from where it is.)"""
     facts = contraction_of(node(sch, product), guarded=True)
     assert facts is not None  # `refuses` looked at it
     copy = sch.reindex(product, ("read", position_of(facts.b, node(sch, product).reads)))
