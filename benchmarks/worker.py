@@ -7,7 +7,8 @@ request  fields                             answer (``ok`` is always there)
 ======== ================================== ==============================================
 setup    ``options``                        ``about``: versions and settings of the peer
 prepare  ``point``, ``warmup_s``            ``calls``: warm-up calls made; ``ready_s``: seconds to
-                                            the end of the first call; ``about`` as after setup
+                                            the end of the first call, without the subject's
+                                            ``made_s`` if it has one; ``about`` as after setup
 measure  ``budget_s``, ``min_calls``,       ``seconds``: one figure per call
          ``clock``, ``flush``
 output   ``path``                           the last result, saved as ``.npy``; several results
@@ -138,7 +139,8 @@ class Worker:
         start = time.perf_counter()
         self.call = self.subject.prepare(request["point"])
         self.call()
-        ready_s = time.perf_counter() - start
+        made_s = getattr(self.subject, "made_s", 0.0)
+        ready_s = time.perf_counter() - start - made_s
         calls = 1 + len(timed_calls(self.call, request["warmup_s"], 1))
         return {"calls": calls, "ready_s": ready_s, "about": self.subject.about()}
 

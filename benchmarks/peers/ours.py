@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ class Compiled:
         disabled = _all_but_last() if options.get("fallback") else ()
         self._options = {"disabled_rules": disabled, "winograd": not options.get("direct")}
         self._about: dict[str, Any] = {}
+        self.made_s = 0.0
         self._expected: Callable[[], float] | None = None
 
     def about(self) -> dict[str, Any]:
@@ -52,7 +54,10 @@ class Compiled:
         examples = [torch.from_numpy(array) for array in arrays]
         if point.get("format") == "channels_last":
             examples = [_channels_last(one) for one in examples]
-        exe = bw.compile(build(case), examples, options=self._options)
+        start = time.perf_counter()
+        module = build(case)
+        self.made_s = time.perf_counter() - start
+        exe = bw.compile(module, examples, options=self._options)
         scheduled = exe.stages["schedule_programs"]
         calls = host_calls(exe.lowered["main"])
         self._about = {

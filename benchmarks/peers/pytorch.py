@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,7 +53,9 @@ class Eager:
     def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
         case = find(point["family"], point["case"])
         inputs = [torch.from_numpy(array) for array in case.arrays()]
+        start = time.perf_counter()
         module, moved = in_format(build(case), inputs, point["format"])
+        self.made_s = time.perf_counter() - start
         run = self.compiled(module)
 
         def call() -> Any:

@@ -30,6 +30,7 @@ class ProgramTable:
     def __init__(self, module: ir.IRModule) -> None:
         self.functions: dict[str, ir.Node] = dict(module.functions)
         self._by_hash: dict[int, list[str]] = {}
+        self.lowered: dict[tuple[Any, ...], str] = {}  # by operator, shapes and attributes
         for name, function in self.functions.items():
             if isinstance(function, ir.PrimFunc):
                 self._remember(name, function)
@@ -110,12 +111,41 @@ def _call(
     attrs = {**row.attrs, **call.attrs}
     if len(tensors) != len(call.args):
         attrs["shape_args"] = tuple(a for a in call.args if not isinstance(a.info, ir.TensorInfo))
+    if call.info is None:
+        raise GraphError(f"{row.name}: result annotation missing", code="BW406")
+    out = call.info.fields if isinstance(call.info, ir.TupleInfo) else (call.info,)
+    key = _key(row.name, infos, attrs)
+    if key is not None and key in table.lowered:  # layers repeat: one program is made for all
+        return call_tir(table.lowered[key], tensors, out, [])
     func = row.lower(OpContext(row.name, analyzer), infos, attrs)
     marks: dict[str, Any] = {"op": row.name, **symbol_attrs(func, caller)}
     if row.name in VIEW_OPS:
         marks["tir.view"] = True
     func, symbols = with_scalar_symbols(func.replace(attrs={**func.attrs, **marks}))
-    if call.info is None:
-        raise GraphError(f"{row.name}: result annotation missing", code="BW406")
-    out = call.info.fields if isinstance(call.info, ir.TupleInfo) else (call.info,)
-    return call_tir(table.add(row.name.replace(".", "_"), func), tensors, out, symbols)
+    name = table.add(row.name.replace(".", "_"), func)
+    if key is not None and not symbols:
+        table.lowered[key] = name
+    return call_tir(name, tensors, out, symbols)
+
+
+def _key(
+    name: str, infos: list[ir.TensorInfo], attrs: dict[str, Any]
+) -> tuple[Any, ...] | None:  # fmt: skip
+    """All that decides a program, where sizes are known and attributes are plain values."""
+    shapes: list[tuple[Any, ...]] = []
+    for info in infos:
+        sizes = [ir.const_int(d) for d in info.shape or ()]
+        if info.shape is None or info.dtype is None or None in sizes:
+            return None
+        widths = (d.dtype.name for d in info.shape)  # of indices, which follow those of sizes
+        shapes.append((info.dtype.name, *zip(sizes, widths, strict=True)))
+    if not all(map(_plain, attrs.values())):
+        return None
+    values = tuple((key, repr(value)) for key, value in sorted(attrs.items()))
+    return (name, tuple(shapes), values)
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_plain, value))  # pyright: ignore[reportUnknownArgumentType]
+    return value is None or isinstance(value, (bool, int, float, str))
