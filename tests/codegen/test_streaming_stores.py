@@ -182,6 +182,44 @@ def test_what_is_loaded_anyway_and_lines_on_their_way_are_not_fetched(
     assert text.count("call void @llvm.prefetch") == fetches
 
 
+PANELS = """
+@T.prim_func
+def main(A: T.Buffer((4, 32), "float32"), B: T.Buffer((3, 32, 8), "float32"),
+         C: T.Buffer((3, 4, 8), "float32")):
+    for p, r, d, j in T.grid(3, 4, 32, 8):
+        with T.block("C"):
+            vp, vr, vj, vd = T.axis.remap("SSSR", [p, r, j, d])
+            with T.init():
+                C[vp, vr, vj] = T.float32(0)
+            C[vp, vr, vj] += A[vr, vd] * B[vp, vd, vj]
+"""
+
+
+@pytest.mark.parametrize("distance", [1, 2])
+def test_what_a_loop_reads_again_is_fetched_in_shares_for_the_next_one(distance: int) -> None:
+    """The next panel of B, in four shares; A is there anyway. Beyond the last one lies nothing."""
+    sch = bw.Schedule(bw.from_source(PANELS))
+    _, r, d, j = sch.get_loops(sch.get_block("C"))
+    sch.vectorize(j)
+    sch.decompose_reduction("C", d)
+    sch.annotate(r, "read_ahead_shared", distance)
+    module = bw.build(sch.func)
+    assert module.source("llvm").count("call void @llvm.prefetch") == 1
+    rng = np.random.default_rng(0)
+    a, b = rng.random((4, 32), "f4"), rng.random((3, 32, 8), "f4")
+    c = np.zeros((3, 4, 8), "f4")
+    module["main"](a, b, c)
+    np.testing.assert_allclose(c, np.einsum("rd,pdj->prj", a, b), rtol=1e-5)
+
+
+def test_a_loop_that_is_not_inside_of_another_shares_nothing() -> None:
+    sch = bw.Schedule(bw.from_source(PANELS))
+    p, *_, j = sch.get_loops(sch.get_block("C"))
+    sch.vectorize(j)
+    sch.annotate(p, "read_ahead_shared", 1)
+    assert "prefetch" not in assembly(sch)
+
+
 def test_an_outermost_loop_has_nothing_to_fetch_for() -> None:
     sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
     (i,) = sch.get_loops(sch.get_block("B"))

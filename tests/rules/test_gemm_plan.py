@@ -10,7 +10,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.cost import estimate
-from blockwright.rules import CONSTANT_PARAMS, apply_rules
+from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
 from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile, plan_seconds
 from blockwright.script.compute import Program
 from blockwright.target import Target
@@ -84,6 +84,20 @@ def test_the_plan_costs_what_its_program_costs(shape: tuple[int, int, int]) -> N
     assert isinstance(packing, ir.SeqStmt)
     kernel = func.body.replace(block=func.root.replace(body=packing.seq[1]))
     assert estimate(func.replace(body=kernel), ONE).seconds == pytest.approx(planned, rel=0.1)
+
+
+def test_the_next_panel_comes_while_one_is_used_for_all_rows() -> None:
+    func = program(128, 768, 768)
+    cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
+
+    def shared(func: ir.PrimFunc) -> list[ir.For]:
+        loops = ir.loops(apply_rules(func, TWO).func.body)
+        return [loop for loop in loops if "read_ahead_shared" in loop.annotations]
+
+    (loop,) = shared(cold)
+    tile = gemm_tile(TWO, msgspec.structs.replace(product(128, 768, 768), cold=True))
+    assert ir.const_int(loop.extent) == math.ceil(128 / tile.rows)
+    assert not shared(program(2048, 64, 64))  # a tile of rows meets all panels, which are near
 
 
 def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
