@@ -71,7 +71,10 @@ def test_every_schedule_is_proved_and_equal_ones_once(model: ir.IRModule) -> Non
     exe = bw.compile(model, verify="prove", progress=lambda *at: seen.append(at))
     assert exe.proofs is not None
     rules = {one.kernels: one.rule for one in exe.proofs.schedules}
-    assert set(rules.values()) - {"gemv"} in ({"rows", "gemm"}, {"rows"})  # few registers: gemv
+    assert set(rules.values()) in (
+        {"rows", "gemm"},
+        {"rows", "gemv"},
+    )  # as registers are many or few
     assert sorted(n for names in rules for n in names) == sorted(exe.context.traces)
     assert all(one.verdict == "proved" and not one.why for one in exe.proofs.schedules)
     assert ("verify", len(rules), len(rules)) in seen
