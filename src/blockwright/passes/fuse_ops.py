@@ -9,11 +9,14 @@ never from names:
   * epilogues: element-wise or broadcast consumers of the anchor's result, when nobody else needs
     that result; pure data movement too when it keeps the anchor's last axis contiguous;
   * prologues: pure data movement in front of any consumer (reading through an index map costs
-    nothing); for reductions, which read a row once into cache, any light producer.
+    nothing); for reductions, which read a row once into cache, any light producer, and also for
+    the operand that a product lays out in panels, reading each element once.
 Only values with a single consumer are swallowed, so no work is done twice and no cycle can arise.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import Pattern, block_pattern
@@ -27,7 +30,8 @@ from blockwright.passes.rewrite import (
     tir_symbols,
     used_vars,
 )
-from blockwright.rules import separable
+from blockwright.rules import gemm, rule_for, separable
+from blockwright.rules.facts import contraction_of, leaf_blocks
 from blockwright.target import Target
 
 _LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})
@@ -67,13 +71,15 @@ class _Group:
 
 
 class _Fuser:
-    """Groups of one function's calls; windows join products where that pays for `target`."""
+    """Groups of one function's calls; what joins products depends on their rules for `target`."""
 
     def __init__(
-        self, function: ir.GraphFunction, module: ir.IRModule, target: Target | None
-    ) -> None:
+        self, function: ir.GraphFunction, module: ir.IRModule, target: Target | None,
+        disabled: Sequence[str],
+    ) -> None:  # fmt: skip
         self.function = function
         self.target = target
+        self.disabled = disabled
         self.nodes: dict[ir.GraphVar, _Node] = {}
         self.uses: dict[ir.GraphVar, int] = {}
         self.decisions: list[str] = []
@@ -143,20 +149,33 @@ class _Fuser:
             return True
         anchor = node.group.anchor
         if anchor is not None and anchor.contraction:
-            # An operand of the epilogue, computed in place; parts of a whole are made outside.
-            return node is not anchor and not any(n.joins for n in producer.group.nodes)
+            if any(n.joins for n in producer.group.nodes):
+                return False  # parts of a whole are made outside
+            # An operand of the epilogue is computed in place.
+            return node is not anchor or self._is_packed(node, producer)
         return anchor is None or anchor.kind in _ANCHORS
+
+    def _is_packed(self, anchor: _Node, producer: _Node) -> bool:
+        """Whether what a producer makes is the operand that a product lays out in panels."""
+        if self.target is None:
+            return False
+        products = [f for b in leaf_blocks(anchor.func) if (f := contraction_of(b)) is not None]
+        operand = anchor.func.buffers[_operand_of(anchor, producer)]
+        if len(products) != 1 or products[0].b is not operand:
+            return False
+        return rule_for(anchor.func, self.target, self.disabled) == gemm.RULE.name
 
     def _window_fits(self, node: _Node, producer: _Node) -> bool:
         """Whether a product should be computed along with the window whose result it reads."""
         anchor = producer.group.anchor
-        if self.target is None or node is not node.group.anchor or anchor is None:
+        if self.target is None or separable.RULE.name in self.disabled:
+            return False
+        if node is not node.group.anchor or anchor is None:
             return False
         behind = [n for n in producer.group.nodes if n.position > anchor.position]
         if not node.contraction or any(n.movement for n in behind):
             return False
-        args = tir_args(node.binding.value)
-        operand = next(k for k, arg in enumerate(args) if arg is producer.var)
+        operand = _operand_of(node, producer)
         expected = separable.expected(anchor.func, node.func, operand, self.target)
         if expected is None:
             return False
@@ -191,6 +210,12 @@ def has_contraction(func: ir.PrimFunc) -> bool:
     )
 
 
+def _operand_of(node: _Node, producer: _Node) -> int:
+    """Which argument of a call is what a producer makes."""
+    args = tir_args(node.binding.value)
+    return next(k for k, arg in enumerate(args) if arg is producer.var)
+
+
 def _position(producer: _Node) -> int:
     anchor = producer.group.anchor
     return anchor.position if anchor is not None else -1
@@ -204,12 +229,12 @@ def _operands(binding: ir.Binding) -> list[ir.GraphVar]:
 
 def fuse_ops(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Group fusible calls of every graph function into primitive functions."""
-    joined = separable.RULE.name not in ctx.options.get("disabled_rules", ())
-    target = ctx.target if joined and ctx.target.kind == "cpu" else None
+    target = ctx.target if ctx.target.kind == "cpu" else None
+    disabled = tuple(ctx.options.get("disabled_rules", ()))
     for name, function in graph_functions(module):
         if function.attrs.get("primitive"):
             continue
-        fuser = _Fuser(function, module, target)
+        fuser = _Fuser(function, module, target, disabled)
         fuser.run()
         ctx.decisions.setdefault("fuse_ops", []).extend(fuser.decisions)
         module = _extract(module, name, function, fuser.groups())

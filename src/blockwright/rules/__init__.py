@@ -45,4 +45,18 @@ def apply_rules(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ())
     return try_rules([r for r in RULES if r.name not in disabled], func, target)
 
 
-__all__ = ["COLD_PARAMS", "CONSTANT_PARAMS", "RULES", "Rule", "RuleResult", "apply_rules"]
+def rule_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) -> str:
+    """The name of the first rule that takes a program; "" where none does."""
+    asked = (rule for rule in RULES if rule.name not in disabled)
+    return next((rule.name for rule in asked if not rule.refuses(func, target)), "")
+
+
+__all__ = [
+    "COLD_PARAMS",
+    "CONSTANT_PARAMS",
+    "RULES",
+    "Rule",
+    "RuleResult",
+    "apply_rules",
+    "rule_for",
+]

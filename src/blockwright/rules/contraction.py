@@ -227,7 +227,7 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
         loops: the copy's own loops over (n, k…).
     """
     copy = node(sch, form.b)
-    (load,) = ir.collect(copy.body, ir.BufferLoad)
+    load = _most_moving(copy)
     column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
     address = address_of(load, copy)
     together = stride(address, column) == 1
@@ -258,6 +258,16 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
     sch.annotate(panel, "loop_partition", True)
     sch.vectorize(lane)
     return group
+
+
+def _most_moving(copy: ir.Block) -> ir.BufferLoad:
+    """Of what a copy computes elements from, the load that moves with most of its iterators: not
+    the scales of rows, nor the positions of what is looked up."""
+
+    def moved(load: ir.BufferLoad) -> int:
+        return sum(any(ir.uses_var(i, it.var) for i in load.indices) for it in copy.iter_vars)
+
+    return max(ir.collect(copy.body, ir.BufferLoad), key=moved)
 
 
 def _at_once(form: Canonical, copy: ir.Block, columns: int | None) -> int:

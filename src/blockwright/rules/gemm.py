@@ -6,7 +6,7 @@ Any number of batch, row, column and reduction axes, symbolic extents included; 
 for the steps. A's element may lie anywhere: a convolution reads X[h * s + kh, w * s + kw, c] where
 a matrix product reads A[m, k], so it is the product with a matrix that nobody writes down. Groups
 are batch axes. What makes A and is no plain copy (padding, an activation) is computed once,
-before, when the windows of the contraction overlap.
+before; what makes W (numbers of few bits, rows that are looked up) while its panels are written.
 """
 
 from __future__ import annotations
@@ -75,16 +75,18 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 def apply(sch: Schedule, target: Target, tile: RegisterTile | None = None) -> None:
     before, products, behind = parts(sch)
     kept = inline_producers(sch, before, products)
+    packed = {block: _packed_with(sch, kept, products, block) for block in products}
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
-        contract(sch, products[0], behind[-1], target, tile)
+        contract(sch, products[0], behind[-1], target, tile, packed[products[0]])
     else:
         kept += inline_where(sch, behind)
         for block in products:
-            contract(sch, block, None, target, tile)
+            contract(sch, block, None, target, tile, packed[block])
     for handle in kept:
-        spread(sch, [handle], target)
+        if handle not in packed.values():
+            spread(sch, [handle], target)
 
 
 def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
@@ -125,25 +127,38 @@ def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
 def inline_producers(
     sch: Schedule, before: list[BlockRV], products: list[BlockRV]
 ) -> list[BlockRV]:
-    """Inline what makes the operands; the blocks that stay, because windows of them overlap or
-    several contractions read them, and they are no copies."""
+    """Inline what only moves elements of the operands, and what is before that; the blocks that
+    stay compute an operand, each element of which the contraction reads many times."""
     kept: list[BlockRV] = []
     for handle in before:
         written = node(sch, handle).writes[0].buffer
-        readers = [p for p in products if any(r.buffer is written for r in node(sch, p).reads)]
-        again = len(readers) > 1 or any(written in windowed(node(sch, p)) for p in readers)
-        if again and not is_copy(node(sch, handle)):
+        read = any(r.buffer is written for p in products for r in node(sch, p).reads)
+        if read and not is_copy(node(sch, handle)):
             kept.append(handle)
         else:
             sch.compute_inline(handle)
     return kept
 
 
+def _packed_with(
+    sch: Schedule, kept: list[BlockRV], products: list[BlockRV], block: BlockRV
+) -> BlockRV | None:
+    """What computes the operand that is laid out in panels, for one product alone: packing reads
+    each element once, and can as well compute it then."""
+    facts = contraction_of(node(sch, block))
+    if facts is None or facts.b in windowed(node(sch, block)):
+        return None
+    if sum(r.buffer is facts.b for p in products for r in node(sch, p).reads) > 1:
+        return None
+    return next((h for h in kept if node(sch, h).writes[0].buffer is facts.b), None)
+
+
 def contract(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target,
-    tile: RegisterTile | None = None,
+    tile: RegisterTile | None = None, packed: BlockRV | None = None,
 ) -> None:  # fmt: skip
-    """Schedule one contraction at the root, with the block behind it if there is one."""
+    """Schedule one contraction at the root, with the block behind it if there is one, and the one
+    that computes what is packed."""
     facts = contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
@@ -152,6 +167,8 @@ def contract(
     product = _product(sch.func, node(sch, block), facts)
     tile = tile or gemm_tile(target, product)
     form = canonicalize(sch, block, tail, target, tile=tile)
+    if packed is not None:
+        sch.compute_inline(packed)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
