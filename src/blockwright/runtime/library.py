@@ -16,9 +16,10 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from blockwright.runtime import threads
+from blockwright.runtime.constants import fill
 from blockwright.runtime.errors import translate
 from blockwright.runtime.ffi import tvm_ffi
 from blockwright.support import ArtefactError
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Writable(Protocol):
-    """Something that can write itself to a binary file, such as a linked image."""
+class Linked(Protocol):
+    """A linked library whose constants can be had apart, by symbol."""
 
-    def write(self, file: BinaryIO, /) -> None: ...
+    def apart(self) -> tuple[bytearray, dict[str, memoryview]]: ...
 
 
 class Library:
@@ -66,18 +67,22 @@ def load_library(path: str | os.PathLike[str]) -> Library:
     return library
 
 
-def load_image(image: ReadableBuffer | Writable, name: str = "kernels") -> Library:
+def load_image(image: ReadableBuffer | Linked, name: str = "kernels") -> Library:
     """Loads a library from memory, through a private file that is gone when this returns: however
     the process ends, and whoever it forks, nothing is left behind.
 
+    The constants of a linked image never pass the file: they are copied to where the library has
+    room for them.
+
     Arguments: `name` becomes part of the file's name, for profilers.
     """
+    front, constants = image.apart() if isinstance(image, Linked) else (image, {})
     directory = tempfile.mkdtemp(prefix="blockwright-")
     path = Path(directory, f"{name}-{os.getpid()}-{next(_counter)}.so")
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "wb") as file:
-            _write(image, file)
-        return load_library(path)
+            file.write(front)
+        return _filled(path, constants)
     except ArtefactError as error:
         # A directory mounted without permission to execute: memory needs none.
         if "failed to map segment" not in error.message:
@@ -86,16 +91,15 @@ def load_image(image: ReadableBuffer | Writable, name: str = "kernels") -> Libra
         shutil.rmtree(directory, ignore_errors=True)
     handle = os.memfd_create(name)
     with open(os.dup(handle), "wb") as file:
-        _write(image, file)
+        file.write(front)
     _memory_files.append(handle)  # the number must not be used again: the loader remembers it
-    return load_library(f"/proc/self/fd/{handle}")
+    return _filled(Path(f"/proc/self/fd/{handle}"), constants)
 
 
-def _write(image: ReadableBuffer | Writable, file: BinaryIO) -> None:
-    if isinstance(image, Writable):
-        image.write(file)
-    else:
-        file.write(image)
+def _filled(path: Path, constants: dict[str, memoryview]) -> Library:
+    library = load_library(path)
+    fill(path, constants)
+    return library
 
 
 def _fresh_name(file: Path) -> str:
