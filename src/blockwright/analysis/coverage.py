@@ -59,13 +59,16 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
         if visit.block in parents:
             continue
         told: set[ir.Buffer] = set()
+        boxes: dict[ir.Buffer, _Boxes] = {}
         for touch in touches(visit):
             wanted = touch.buffer in buffers and touch.how != "write"
             own = visit.block.init is not None and any(
                 r.buffer is touch.buffer for r in visit.block.writes
             )
             if wanted and not own and touch.buffer not in told:
-                problem = _Read(func, visit, touch, writers.get(touch.buffer, []), analyzer).check()
+                own_boxes = boxes.setdefault(touch.buffer, {})
+                own_writers = writers.get(touch.buffer, [])
+                problem = _Read(func, visit, touch, own_writers, analyzer, own_boxes).check()
                 if problem is not None:
                     told.add(touch.buffer)
                     yield problem
@@ -99,15 +102,20 @@ def _accesses_outside_blocks(body: ir.Stmt, buffers: set[ir.Buffer]) -> bool:
     return False
 
 
+# What each writer of a buffer has at most written, as one block sees it.
+_Boxes = dict[tuple[_Writer, bool, bool], tuple[ir.Range, ...]]
+
+
 class _Read:
-    """One access that reads, and those who may have written what it reads."""
+    """One access that reads, and those who may have written what it reads; `boxes` are those of the
+    block's accesses to one buffer, found once."""
 
     def __init__(
         self, func: ir.PrimFunc, visit: Visit, touch: Touch, writers: Sequence[_Writer],
-        analyzer: Analyzer,
+        analyzer: Analyzer, boxes: _Boxes,
     ) -> None:  # fmt: skip
         self.func, self.visit, self.touch = func, visit, touch
-        self.writers, self.analyzer = writers, analyzer
+        self.writers, self.analyzer, self.boxes = writers, analyzer, boxes
         self.path = (*visit.path, *self._axes_of_writers())
 
     def check(self) -> Problem | None:
@@ -195,7 +203,8 @@ class _Read:
     def _shared_loops(self) -> set[ir.Var]:
         """Loops that order the read after writes of earlier iterations."""
         mine = {level.stmt: level.var for level in self.visit.path if not level.tag}
-        spatial = self._own_elements()
+        alone = all(w.visit is not self.visit for w in self.writers)
+        spatial: set[ir.Var] = set() if alone else self._own_elements()
         return {mine[level.stmt] for w in self.writers for level in w.visit.path
                 if level.stmt in mine
                 and not (w.visit is self.visit and level.var in spatial)}  # fmt: skip
@@ -227,6 +236,12 @@ class _Read:
 
     def _box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
         """What a writer has at most written, in terms of what it has in common with the reader."""
+        key = (writer, everyone, alone)
+        if key not in self.boxes:
+            self.boxes[key] = self._found_box(writer, everyone, alone)
+        return self.boxes[key]
+
+    def _found_box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
         fixed = {level.var for level in self.path
                  if self._in_step(level, writer, everyone, alone)}  # fmt: skip
         domains = {level.var: ir.Range(level.low, level.extent) for level in writer.visit.path

@@ -15,7 +15,9 @@ from blockwright.arith import query_log
 from blockwright.build import build
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.remembered import Remembered
+from blockwright.build.steps import get_ready
 from blockwright.passes import STAGES, PassContext, run_pipeline
+from blockwright.rules import apply_rules
 from blockwright.support import OptionError
 from blockwright.support.garbage import few_collections
 from blockwright.target import Target
@@ -23,6 +25,7 @@ from blockwright.verify import require_solvers
 
 Progress = Callable[[str, int, int], None]
 EFFORTS = ("none",)
+_LARGE = 50  # modules from which a model surely has kernels for several processes
 KINDS = "pass a torch module, an exported program or an IR module"
 
 
@@ -133,6 +136,8 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
     if isinstance(example_inputs, torch.Tensor):
         raise OptionError("example_inputs is one tensor, not a sequence of arguments", code="BW908",
                           help="bw.compile(model, (x,))")  # fmt: skip
+    if sum(1 for _ in model.modules()) > _LARGE:
+        get_ready(apply_rules)
     # The exporter takes one tensor given twice for one input; the model's callers will not.
     distinct = tuple(
         value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs

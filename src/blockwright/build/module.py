@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from blockwright.analysis import find_violations
-from blockwright.build.cache import ObjectCache
 from blockwright.build.compile import Compiled, compile_lowered
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.remembered import Remembered
+from blockwright.build.steps import each
 from blockwright.codegen import llvm
 from blockwright.codegen.artefact import write_artefact
 from blockwright.ir import IRModule, PrimFunc
@@ -162,6 +162,14 @@ def as_module(program: PrimFunc | IRModule) -> IRModule:
     return program
 
 
+def lowered_program(func: PrimFunc, target: Target, options: LowerOptions) -> PrimFunc:
+    """A valid program as flat loops. Raises: ValidationError: BW2xx, all its problems."""
+    problems = find_violations(func, target)
+    if problems:
+        raise ValidationError.collect(problems)
+    return lower(func, target, options=options)
+
+
 def build(
     program: PrimFunc | IRModule, target: str | Target = "native", *, soname: str | None = None,
     sanitize: Sequence[str] = (), on_pass: OnPass | None = None,
@@ -188,21 +196,16 @@ def build(
     chosen = Target(target)
     options = LowerOptions(tuple(sanitize))
     directory = dump_directory()
+    programs = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     if remembered is None or on_pass is not None or directory is not None:
-        remembered = Remembered(ObjectCache(None))
-    functions: dict[str, Any] = dict(module.functions)
-    new: dict[str, PrimFunc] = {}
-    for name, func in module.functions.items():
-        if isinstance(func, PrimFunc):
-            known = remembered.find("lower", func, chosen, options)
-            functions[name] = known
-            new |= {name: func} if known is None else {}
-    problems = [p for func in new.values() for p in find_violations(func, chosen)]
-    if problems:
-        raise ValidationError.collect(problems)
-    for name, func in new.items():
-        watch = on_pass if directory is None else dump_passes(directory / name, on_pass)
-        functions[name] = lower(func, chosen, options=options, on_pass=watch)
-        remembered.keep("lower", func, chosen, options, functions[name])
-    lowered = module.replace(functions=functions)
+        problems = [p for func in programs.values() for p in find_violations(func, chosen)]
+        if problems:
+            raise ValidationError.collect(problems)
+        found: dict[str, Any] = {}
+        for name, func in programs.items():
+            watch = on_pass if directory is None else dump_passes(directory / name, on_pass)
+            found[name] = lower(func, chosen, options=options, on_pass=watch)
+    else:
+        found = each(lowered_program, programs, chosen, options, remembered)
+    lowered = module.replace(functions={**module.functions, **found})
     return Module(module, compile_lowered(lowered, chosen, soname=soname), lowered)

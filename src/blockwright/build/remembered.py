@@ -39,20 +39,37 @@ class Remembered:
         if self.objects.directory is None:
             return None
         known = self.objects.get(_key(what, program, target, options))
-        return None if known is None else _Reader(known, program).load()
+        return None if known is None else read(known, program)
 
     def keep(
         self, what: str, program: PrimFunc, target: Target, options: object, result: object
     ) -> None:
         """Remember a result, which is not None."""
-        if self.objects.directory is None:
-            return
-        data = io.BytesIO()
-        try:
-            _Writer(data, program).dump(result)
-        except (RecursionError, pickle.PicklingError, TypeError, AttributeError):
-            return  # nested too deeply, or with a value that has no written form: made again
-        self.objects.put(_key(what, program, target, options), data.getvalue())
+        if self.objects.directory is not None:
+            self.keep_written(what, program, target, options, written(result, program))
+
+    def keep_written(
+        self, what: str, program: PrimFunc, target: Target, options: object, data: bytes
+    ) -> None:
+        """As `keep`, for a result that is written already; one that could not be is made again."""
+        if self.objects.directory is not None and data:
+            self.objects.put(_key(what, program, target, options), data)
+
+
+def written(result: object, program: PrimFunc) -> bytes:
+    """A result of a program as bytes; none where it is nested too deeply, or has a value without
+    written form."""
+    data = io.BytesIO()
+    try:
+        _Writer(data, program).dump(result)
+    except (RecursionError, pickle.PicklingError, TypeError, AttributeError):
+        return b""
+    return data.getvalue()
+
+
+def read(data: bytes, program: PrimFunc) -> Any:
+    """The result that was written, for a program of equal text."""
+    return _Reader(data, program).load()
 
 
 class _Writer(pickle.Pickler):

@@ -1,4 +1,5 @@
-"""A worker: LLVM text in on standard input, objects out on standard output; or programs, verdicts.
+"""A worker: LLVM text in on standard input, objects out on standard output; or programs, and what
+is worked out of them.
 
 LLVM's binding holds a global lock, so threads gain nothing; processes do. They are started as
 `python -m blockwright.build.worker`, without fork, and end when their input ends.
@@ -74,7 +75,27 @@ class ProofJob(msgspec.Struct, frozen=True, array_like=True, tag="prove"):
         return msgspec.msgpack.encode(Proved(found.verdict, found.why, seconds))
 
 
-Job = CompileJob | ProofJob
+class StepJob(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+    """A step of a compilation, by its `function` ("module:name"), of pickled `arguments`: a
+    program, a target and options (see `blockwright.build.steps`)."""
+
+    what: str
+    function: str
+    arguments: bytes
+
+    @property
+    def weight(self) -> int:
+        """How long it takes, beside others."""
+        return len(self.arguments)
+
+    def run(self) -> bytes:
+        """The result as it is remembered; nothing where the step fails, or cannot be written."""
+        from blockwright.build.steps import worked_out
+
+        return worked_out(self.function, self.arguments)
+
+
+Job = CompileJob | ProofJob | StepJob
 
 
 class Proved(msgspec.Struct, frozen=True, array_like=True):
@@ -86,7 +107,7 @@ class Proved(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """An object or verdict, or the message and code of an error."""
+    """An object, verdict or result, or the message and code of an error."""
 
     data: bytes
     message: str = ""

@@ -82,13 +82,35 @@ class WorkerPool:
         self._lock = threading.Lock()
         self._owner = os.getpid()
 
-    def run(self, jobs: Sequence[Job], done: Callable[[], None] | None = None) -> list[bytes]:
-        """Results in the order of the jobs; `done` is called after each.
+    def worth_it(self, jobs: int) -> bool:
+        """Whether so many jobs are done by several processes."""
+        return self.count > 1 and jobs >= _WORTH_IT
+
+    def start(self, job: Job) -> None:
+        """Start a worker ahead of its use, with a job whose result nobody waits for. Nothing
+        happens where this process would do all jobs itself, or a worker is idle."""
+        with self._lock:
+            if self.count == 1 or (self._idle and self._owner == os.getpid()):
+                return
+
+        def begin() -> None:
+            worker = self._take()
+            with contextlib.suppress(BuildError):
+                worker.run(job)
+            self._give_back([worker])
+
+        threading.Thread(target=begin, daemon=True).start()
+
+    def run(
+        self, jobs: Sequence[Job], done: Callable[[], None] | None = None, here: bool = False
+    ) -> list[bytes]:
+        """Results in the order of the jobs; `done` is called after each. With `here`, this process
+        takes the place of one worker.
 
         Raises: the first BuildError; others are dropped.
         """
         told = done or (lambda: None)
-        if self.count == 1 or len(jobs) < _WORTH_IT:
+        if not self.worth_it(len(jobs)):
             results_here: list[bytes] = []
             for job in jobs:
                 results_here.append(job.run())
@@ -99,7 +121,7 @@ class WorkerPool:
         # Long ones first: the last to finish decides.
         for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].weight):
             waiting.put(index)
-        busy = [self._take() for _ in range(min(self.count, len(jobs)))]
+        busy = [self._take() for _ in range(min(self.count, len(jobs)) - here)]
         threads = [
             threading.Thread(
                 target=self._serve, args=(w, jobs, waiting, results, told), daemon=True
@@ -109,6 +131,8 @@ class WorkerPool:
         try:
             for thread in threads:
                 thread.start()
+            if here:
+                self._serve(None, jobs, waiting, results, told)
             for thread in threads:
                 thread.join()
         except BaseException:
@@ -125,7 +149,7 @@ class WorkerPool:
         return out
 
     def _serve(
-        self, worker: _Worker, jobs: Sequence[Job], waiting: queue.SimpleQueue[int],
+        self, worker: _Worker | None, jobs: Sequence[Job], waiting: queue.SimpleQueue[int],
         results: list[bytes | BaseException | None], told: Callable[[], None],
     ) -> None:  # fmt: skip
         while True:
@@ -134,10 +158,10 @@ class WorkerPool:
             except queue.Empty:
                 return
             try:
-                results[index] = worker.run(jobs[index])
+                results[index] = worker.run(jobs[index]) if worker else jobs[index].run()
             except BuildError as error:
                 results[index] = error
-                if not worker.alive():
+                if worker and not worker.alive():
                     worker.restart()
             told()
 

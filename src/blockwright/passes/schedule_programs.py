@@ -14,6 +14,7 @@ from memory every time.
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.build.steps import each
 from blockwright.passes.cold_weights import constants_are_cold
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import constant_positions
@@ -25,19 +26,18 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     functions = dict(module.functions)
     constant = constant_positions(module)
     cold = constants_are_cold(module, ctx.target)
-    pending = [
-        (n, f)
-        for n, f in module.functions.items()
-        if isinstance(f, ir.PrimFunc)
-        and not f.attrs.get("tir.view")
-        and not f.attrs.get("tir.is_scheduled")
-    ]
-    for done, (name, func) in enumerate(pending):
+    pending: dict[str, ir.PrimFunc] = {}
+    for name, func in module.functions.items():
+        if not isinstance(func, ir.PrimFunc) or func.attrs.get("tir.view"):
+            continue
+        if func.attrs.get("tir.is_scheduled"):
+            continue
         if constant.get(name):
             positions = tuple(sorted(constant[name]))
             known = {CONSTANT_PARAMS: positions, COLD_PARAMS: positions if cold else ()}
             func = func.replace(attrs={**func.attrs, **known})
-        result = _scheduled(func, ctx)
+        pending[name] = func
+    for name, result in _scheduled(pending, ctx).items():
         hints = (CONSTANT_PARAMS, COLD_PARAMS)
         attrs = {k: v for k, v in result.func.attrs.items() if k not in hints}
         attrs |= {"tir.is_scheduled": True, "schedule_rule": result.rule}
@@ -48,17 +48,23 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.variants[name] = result.variants
         if result.note:
             ctx.notes.append(f"{name}: {result.note}")
-        ctx.progress("schedule", done + 1, len(pending))
     return module.replace(functions=functions)
 
 
-def _scheduled(func: ir.PrimFunc, ctx: PassContext) -> RuleResult:
-    """What the rules make of a program, or made of it when it was last compiled."""
+def _scheduled(programs: dict[str, ir.PrimFunc], ctx: PassContext) -> dict[str, RuleResult]:
+    """What the rules make of the programs, or made of them when they were last compiled."""
     disabled = tuple(ctx.options.get("disabled_rules", ()))
-    if ctx.remembered is None:
-        return apply_rules(func, ctx.target, disabled)
-    result = ctx.remembered.find("rules", func, ctx.target, disabled)
-    if result is None:
-        result = apply_rules(func, ctx.target, disabled)
-        ctx.remembered.keep("rules", func, ctx.target, disabled, result)
-    return result
+    done = 0
+
+    def told() -> None:
+        nonlocal done
+        done += 1
+        ctx.progress("schedule", done, len(programs))
+
+    if ctx.remembered is not None:
+        return each(apply_rules, programs, ctx.target, disabled, ctx.remembered, told)
+    found: dict[str, RuleResult] = {}
+    for name, func in programs.items():
+        found[name] = apply_rules(func, ctx.target, disabled)
+        told()
+    return found
