@@ -81,6 +81,20 @@ def test_results_keep_the_models_structure(
         compare_with_torch(loaded, model, [x])
 
 
+class Length(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x + 1, x.shape[0]
+
+
+@pytest.mark.parametrize("shapes", [None, ({0: N},)])
+def test_results_that_are_no_tensors_are_refused(compile_torch: Any, shapes: Any) -> None:
+    import blockwright as bw
+
+    with pytest.raises(bw.ImporterError, match=r"an output of the model is .*tensor") as found:
+        compile_torch(Length(), (torch.randn(3, 4),), shapes)
+    assert found.value.code == "BW506"
+
+
 def test_results_are_fresh_memory(compile_torch: Any) -> None:
     """Writing to a result, or to an input afterwards, changes nothing else."""
     exe = compile_torch(Input(), (torch.randn(3, 4),), ({0: N},))

@@ -74,7 +74,7 @@ class Module:
             raise BuildError(f"the module has no function {name!r}", code="BW603",
                              help=f"functions: {', '.join(self.names()) or 'none'}")  # fmt: skip
         function = NativeFunction(
-            self._loaded().function(name), name, unit.parameters, unit.written
+            self._loaded().function(name), name, unit.parameters, unit.written, unit.results
         )
         self._functions[name] = function
         return function

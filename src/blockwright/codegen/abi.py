@@ -3,6 +3,10 @@
 Every check is compiled in, so an artefact is safe to call from any language without this package.
 Order: how many arguments, kind, type, rank, device, extents, layout, then the symbolic sizes and
 overlap. Messages read "BW704: argument 2 `mask` of f: expected …, got …" and end with a remedy.
+
+Results are new tensors where the caller passes the parameters alone. Where memory for all results
+follows them, the code writes there and the entry returns nothing: such a call makes no objects.
+That memory is checked like an argument that is written ("result 1 `out` of f").
 """
 
 from __future__ import annotations
@@ -11,12 +15,14 @@ from collections.abc import Sequence
 
 from blockwright.codegen import ffi_ir, types
 from blockwright.codegen.abi_checks import Checker
+from blockwright.codegen.abi_results import LentResults
 from blockwright.codegen.abi_symbols import Symbols
 from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.ffi_ir import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
 from blockwright.codegen.signature import Signature, signature
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Buffer, DType, PrimFunc, Var
+from blockwright.ir import Buffer, DType, Expr, PrimFunc, Var, build, structural_equal
+from blockwright.support import BuildError
 
 ENTRY_TICKS = "tir.entry_ticks"
 """Attribute of a function whose entry reads the clock: the first elements of the last result are
@@ -45,7 +51,9 @@ class _Entry:
         self.sign: Signature = signature(func)
         self.outputs = {p for p, _ in self.sign.outputs}
         self.inputs = [p for p in func.params if p not in self.outputs]
-        self.position = {p: i for i, p in enumerate(self.inputs)}
+        self.label = {p: f"argument {i + 1} `{_name(p)}`" for i, p in enumerate(self.inputs)}
+        self.label |= {p: f"result {i + 1} `{_name(p)}`"
+                       for i, (p, _) in enumerate(self.sign.outputs)}  # fmt: skip
         self.check = Checker(e, name)
         self.symbols = Symbols(e, self.check)
         self.data: dict[Var, Value] = {}
@@ -53,12 +61,14 @@ class _Entry:
 
     def emit(self) -> None:
         ticks = [self._clock()]
-        self.check.count(self.e.params[2], [_label(p) for p in self.inputs])
+        lent = self.check.count(
+            self.e.params[2], [_name(p) for p in self.inputs], len(self.outputs)
+        )
         mapped = dict(self.sign.buffers)
         # Scalars first: an extent may be one of them.
         for position, param in sorted(enumerate(self.inputs), key=lambda item: item[1] in mapped):
             slot = self.e.offset(self.e.params[1], ANY_SIZE * position)
-            self.check.begin(position, _label(param))
+            self.check.begin(self.label[param])
             if param in mapped:
                 self._tensor(slot, param, mapped[param])
             else:
@@ -68,17 +78,21 @@ class _Entry:
         self.symbols.check_bounds(self.func.attrs, self.sign.symbols)
         self._overlap()
         ticks.append(self._clock())
-        objects = self._allocate_outputs()
+        plain = [self.scalars[v] for v in self.sign.scalars]
+        plain += [self.symbols.value(v) for v in self.sign.symbols]
+        objects = self._results(lent) if self.outputs else []
         self._keep([*ticks, self._clock()])
         values = [self.data[p] for p, _ in self.sign.buffers]
-        values += [self.scalars[v] for v in self.sign.scalars]
-        values += [self.symbols.value(v) for v in self.sign.symbols]
-        status = self.e.call_local("i32", self.symbol, *values)
+        status = self.e.call_local("i32", self.symbol, *values, *plain)
         failed = self.e.compare("ne", status, int_const(0, "i32"))
         with self.e.guarded(failed, likely=False):
-            for made in objects:
-                self.e.call("i32", "TVMFFIObjectDecRef", made)
+            if objects:
+                with self.e.guarded(self.e.negated(lent)):
+                    self._release(objects)
             self.e.ret(int_const(-1, "i32"))
+        if objects:
+            with self.e.guarded(lent):
+                self.e.ret(int_const(0, "i32"))
         self._return(objects)
 
     # ---------------------------------------------------------------- clock
@@ -95,26 +109,17 @@ class _Entry:
 
     # ---------------------------------------------------------------- arguments
     def _tensor(self, slot: Value, param: Var, buffer: Buffer) -> None:
-        e, check = self.e, self.check
-        tensor = e.call_local("ptr", "bw_tensor_of", slot)
-        check.is_tensor(tensor, slot, buffer)
-        check.dtype(tensor, buffer)
-        check.rank(tensor, buffer)
-        check.device(tensor)
-        shape = e.load("ptr", e.offset(tensor, ffi_ir.DL_SHAPE), 8)
-        extents = [e.load("i64", e.offset(shape, 8 * axis), 8) for axis in range(buffer.ndim)]
+        tensor, extents = self.check.tensor(slot, buffer)
         self.symbols.bind_shape(buffer, extents, tensor)
         if buffer.strides:
             self.symbols.bind_strides(buffer, extents, tensor)
         else:
-            check.contiguous(tensor)
+            self.check.contiguous(tensor)
+        self.data[param] = self.check.data(tensor, extents, buffer)
         if isinstance(buffer.elem_offset, Var):
             self.symbols.known.setdefault(
                 buffer.elem_offset, int_const(0, types.value_type(buffer.elem_offset.dtype))
             )
-        data = e.call_local("ptr", "bw_tensor_data", tensor)
-        check.aligned(data, extents, buffer)
-        self.data[param] = data
 
     def _scalar(self, slot: Value, param: Var) -> Value:
         e, dtype = self.e, param.dtype
@@ -150,34 +155,78 @@ class _Entry:
                 if i == j or pair in checked:
                     continue
                 checked.add(pair)
-                self.check.begin(self.position[param], _label(param))
+                self.check.begin(self.label[param])
                 self.check.disjoint(
                     (self.data[param], self.symbols.byte_size(buffer)),
                     (self.data[other], self.symbols.byte_size(other_buffer)),
-                    self.position[other], _label(other),
-                )  # fmt: skip
+                    self.label[other],
+                )
 
     # ---------------------------------------------------------------- results
-    def _allocate_outputs(self) -> list[Value]:
+    def _results(self, lent: Value) -> list[Value]:
+        """Memory for the results: the caller's, or that of new tensors, which are returned."""
+        e = self.e
+        for _, buffer in self.sign.outputs:
+            if buffer.strides and not _is_compact(buffer):
+                raise BuildError(f"result {buffer.name} of {self.name} has strides", code="BW671",
+                                 help="leave the strides out, or pass it as an argument that "
+                                 "is written")  # fmt: skip
+        shapes = [[self.symbols.index(d) for d in b.shape] for _, b in self.sign.outputs]
+        theirs, ours, join = (e.fresh(n) for n in ("lent", "new", "results"))
+        e.branch_if(lent, theirs, ours)
+        e.label(ours)
+        made = self._allocate_outputs(shapes)
+        new = [self.data.pop(p) for p, _ in self.sign.outputs]
+        after_ours = e.block
+        e.branch(join)
+        e.label(theirs)
+        taken = self._take_outputs(shapes)
+        after_theirs = e.block
+        e.branch(join)
+        e.label(join)
+        for (param, _), a, b in zip(self.sign.outputs, new, taken, strict=True):
+            self.data[param] = e.phi("ptr", [(a, after_ours), (b, after_theirs)])
+        nothing = Value("ptr", "null")
+        return [e.phi("ptr", [(m, after_ours), (nothing, after_theirs)]) for m in made]
+
+    def _take_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
+        """The memory that the caller has for the outputs."""
+        results = LentResults(self.e, self.check, self.symbols)
+        taken: list[Value] = []
+        for number, (param, buffer) in enumerate(self.sign.outputs):
+            slot = self.e.offset(self.e.params[1], ANY_SIZE * (len(self.inputs) + number))
+            taken.append(results.take(slot, self.label[param], buffer, shapes[number]))
+        if self.func.attrs.get("tir.noalias", True) is not False:
+            outputs = (p for p, _ in self.sign.outputs)
+            known = {**self.data, **dict(zip(outputs, taken, strict=True))}
+            rows = [(self.label[p], known[p], self.symbols.byte_size(b))
+                    for p, b in self.sign.buffers]  # fmt: skip
+            results.apart(rows, len(taken))
+        return taken
+
+    def _allocate_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
         """Fresh tensors for the outputs; the ones made are released when a later one fails."""
         e = self.e
         made: list[Value] = []
-        for param, buffer in self.sign.outputs:
+        for (param, buffer), extents in zip(self.sign.outputs, shapes, strict=True):
             shape = e.stack(8 * max(buffer.ndim, 1), 8)
-            for axis, extent in enumerate(buffer.shape):
-                e.store(self.symbols.index(extent), e.offset(shape, 8 * axis), 8)
+            for axis, extent in enumerate(extents):
+                e.store(extent, e.offset(shape, 8 * axis), 8)
             place = e.stack(8, 8)
             code = int_const(ffi_ir.dlpack_dtype(buffer.dtype.name), "i32")
             rank = int_const(buffer.ndim, "i32")
             status = e.call("i32", "bw_tensor_alloc", shape, rank, code, place)
             with e.guarded(e.compare("ne", status, int_const(0, "i32")), likely=False):
-                for earlier in made:
-                    e.call("i32", "TVMFFIObjectDecRef", earlier)
+                self._release(made)
                 e.ret(int_const(-1, "i32"))
             tensor = e.load("ptr", place, 8)
             made.append(tensor)
             self.data[param] = e.load("ptr", e.offset(tensor, ffi_ir.TENSOR_DLTENSOR), 8)
         return made
+
+    def _release(self, objects: Sequence[Value]) -> None:
+        for made in objects:
+            self.e.call("i32", "TVMFFIObjectDecRef", made)
 
     def _return(self, objects: list[Value]) -> None:
         e, result = self.e, self.e.params[3]
@@ -194,5 +243,15 @@ class _Entry:
         e.ret(int_const(0, "i32"))
 
 
-def _label(param: Var) -> str:
+def _is_compact(buffer: Buffer) -> bool:
+    """Whether the strides are those of a row-major buffer without gaps."""
+    expected: Expr = build.const(1, "int64")
+    for extent, stride in zip(reversed(buffer.shape), reversed(buffer.strides), strict=True):
+        if not structural_equal(build.cast_to(stride, "int64"), expected):
+            return False
+        expected = build.mul(expected, build.cast_to(extent, "int64"))
+    return True
+
+
+def _name(param: Var) -> str:
     return param.name.removesuffix("_handle")

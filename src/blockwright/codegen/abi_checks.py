@@ -11,6 +11,8 @@ from blockwright.ir import Buffer, DType, IntImm, Node, Var
 from blockwright.ir.node import show
 
 _MESSAGE_SIZE = 768
+OVERLAPS = "it is written and overlaps"
+ONE_COPY = "pass a copy of one of them"
 
 
 class Checker:
@@ -19,25 +21,40 @@ class Checker:
     def __init__(self, e: FunctionEmitter, function: str) -> None:
         self.e, self.function = e, function
         self.subject = function
+        self._label: Value | None = None
         self._text = e.stack(_MESSAGE_SIZE, 16)
 
-    def begin(self, position: int, name: str) -> None:
-        self.subject = f"argument {position + 1} `{name}` of {self.function}"
+    def begin(self, label: str) -> None:
+        self.subject, self._label = f"{label} of {self.function}", None
+
+    def begin_named(self, label: Value) -> None:
+        """The same where only the caller of the checks knows the label."""
+        self._label = label
 
     def require(self, holds: Value, code: str, message: str, help: str, *numbers: Value) -> None:
         """Raises unless `holds`; `message` is a printf format for i64 and string `numbers`."""
-        self.require_about(self.subject, holds, code, message, help, *numbers)
+        e = self.e
+        good, bad = e.fresh("ok"), e.fresh("bad")
+        e.branch_if(holds, good, bad, likely=True)
+        e.label(bad)
+        self._fail(code, f"{message}\nhelp: {plain(help)}", *numbers)
+        e.label(good)
 
     def require_about(
         self, subject: str, holds: Value, code: str, message: str, help: str, *numbers: Value
     ) -> None:
         """The same with another subject."""
-        e = self.e
-        good, bad = e.fresh("ok"), e.fresh("bad")
-        e.branch_if(holds, good, bad, likely=True)
-        e.label(bad)
-        self.fail(f"{code}: {plain(subject)}: {message}\nhelp: {plain(help)}", code, *numbers)
-        e.label(good)
+        before, self.subject = self.subject, subject
+        self.require(holds, code, message, help, *numbers)
+        self.subject = before
+
+    def _fail(self, code: str, message: str, *numbers: Value) -> None:
+        """Raises about the subject."""
+        if self._label is None:
+            self.fail(f"{code}: {plain(self.subject)}: {message}", code, *numbers)
+        else:
+            about = f"%s of {plain(self.function)}"
+            self.fail(f"{code}: {about}: {message}", code, self._label, *numbers)
 
     def fail(self, format: str, code: str, *numbers: Value) -> None:
         """Formats, raises, returns."""
@@ -49,30 +66,54 @@ class Checker:
         e.ret(e.call("i32", "bw_raise", kind, self._text))
 
     # ---------------------------------------------------------------- checks
-    def count(self, given: Value, names: Sequence[str]) -> None:
-        fine = self.e.compare("eq", given, int_const(len(names), "i32"))
+    def count(self, given: Value, names: Sequence[str], results: int) -> Value:
+        """As many arguments as there are parameters, or memory for all results behind them;
+        whether it is so."""
+        e = self.e
+        fine = e.compare("eq", given, int_const(len(names), "i32"))
+        lent = e.compare("eq", given, int_const(len(names) + results, "i32"))
         listed = f" ({', '.join(names)})" if names else ""
+        remedy = "pass each parameter once"
+        if results:
+            what = "the result" if results == 1 else f"all {results} results"
+            remedy += f"; memory for {what} may follow"
         self.require_about(
-            self.function, fine, "BW701",
+            self.function, e.binary("or", fine, lent), "BW701",
             f"expected {len(names)} argument{'s' * (len(names) != 1)}{plain(listed)}, got %lld",
-            "outputs that the function allocates are not passed",
-            self.e.convert("sext", given, "i64"),
+            remedy, e.convert("sext", given, "i64"),
         )  # fmt: skip
+        return lent
 
     def _kind_name(self, slot: Value) -> Value:
         """Name of what an argument is, for messages."""
         self.e.module.add_global_once("bw_kind_name", _KIND_NAME_IR)
         return self.e.call_local("ptr", "bw_kind_name", self.e.load("i32", slot, 8))
 
+    def tensor(self, slot: Value, buffer: Buffer) -> tuple[Value, list[Value]]:
+        """The tensor of a packed value, of the buffer's type and rank, and its extents."""
+        e = self.e
+        tensor = e.call_local("ptr", "bw_tensor_of", slot)
+        self.is_tensor(tensor, slot, buffer)
+        self.dtype(tensor, buffer)
+        self.rank(tensor, buffer)
+        self.device(tensor)
+        shape = e.load("ptr", e.offset(tensor, ffi_ir.DL_SHAPE), 8)
+        return tensor, [e.load("i64", e.offset(shape, 8 * a), 8) for a in range(buffer.ndim)]
+
+    def data(self, tensor: Value, extents: Sequence[Value], buffer: Buffer) -> Value:
+        """Where its elements begin."""
+        data = self.e.call_local("ptr", "bw_tensor_data", tensor)
+        self.aligned(data, extents, buffer)
+        return data
+
     def is_tensor(self, tensor: Value, slot: Value, buffer: Buffer) -> None:
         e = self.e
         good, bad = e.fresh("ok"), e.fresh("bad")
         e.branch_if(e.compare("ne", tensor, Value("ptr", "null")), good, bad, likely=True)
         e.label(bad)
-        text = (f"BW702: {plain(self.subject)}: expected a tensor of {buffer.dtype} with shape "
-                f"{plain(shape_text(buffer))}, got %s\n"
-                "help: pass an array that supports DLPack")  # fmt: skip
-        self.fail(text, "BW702", self._kind_name(slot))
+        text = (f"expected a tensor of {buffer.dtype} with shape {plain(shape_text(buffer))}, "
+                "got %s\nhelp: pass an array that supports DLPack")  # fmt: skip
+        self._fail("BW702", text, self._kind_name(slot))
         e.label(good)
 
     def kind(self, kind: Value, allowed: Sequence[int], expected: str, slot: Value) -> None:
@@ -83,9 +124,8 @@ class Checker:
         good, bad = e.fresh("ok"), e.fresh("bad")
         e.branch_if(fine, good, bad, likely=True)
         e.label(bad)
-        text = (f"BW702: {plain(self.subject)}: expected {plain(expected)}, got %s\n"
-                "help: convert the value before the call")  # fmt: skip
-        self.fail(text, "BW702", self._kind_name(slot))
+        text = f"expected {plain(expected)}, got %s\nhelp: convert the value before the call"
+        self._fail("BW702", text, self._kind_name(slot))
         e.label(good)
 
     def fits(self, value: Value, dtype: DType) -> None:
@@ -110,9 +150,9 @@ class Checker:
         name = e.call_local("ptr", "bw_dtype_name", found)
         bits = e.binary("and", e.binary("lshr", found, int_const(8, "i32")), int_const(255, "i32"))
         lanes = e.binary("lshr", found, int_const(16, "i32"))
-        text = (f"BW703: {plain(self.subject)}: expected {buffer.dtype}, got %s (%d bits, "
-                f"%d lanes)\nhelp: convert the tensor to {buffer.dtype} first")  # fmt: skip
-        self.fail(text, "BW703", name, bits, lanes)
+        text = (f"expected {buffer.dtype}, got %s (%d bits, %d lanes)\n"
+                f"help: convert the tensor to {buffer.dtype} first")  # fmt: skip
+        self._fail("BW703", text, name, bits, lanes)
         e.label(good)
 
     def rank(self, tensor: Value, buffer: Buffer) -> None:
@@ -163,10 +203,12 @@ class Checker:
         self.require(fine, code, f"expected dimension {axis} to be {said}, got %lld",
                      "pass tensors whose shapes agree", expected, found)  # fmt: skip
 
-    def disjoint(
-        self, a: tuple[Value, Value], b: tuple[Value, Value], position: int, name: str
-    ) -> None:
+    def disjoint(self, a: tuple[Value, Value], b: tuple[Value, Value], other: str) -> None:
         """Two ranges of memory (start, bytes) do not meet."""
+        self.require(self.apart(a, b), "BW706", f"{OVERLAPS} {plain(other)}", ONE_COPY)
+
+    def apart(self, a: tuple[Value, Value], b: tuple[Value, Value]) -> Value:
+        """Whether two ranges of memory (start, bytes) do not meet."""
         e = self.e
         (start_a, size_a), (start_b, size_b) = a, b
         low_a, low_b = (e.convert("ptrtoint", s, "i64") for s in (start_a, start_b))
@@ -175,9 +217,7 @@ class Checker:
         fine = e.binary("or", a_first, b_first)
         for size in (size_a, size_b):
             fine = e.binary("or", fine, e.compare("eq", size, int_const(0)))
-        self.require(fine, "BW706",
-                     f"it is written and overlaps argument {position + 1} `{plain(name)}`",
-                     "pass a copy of one of them")  # fmt: skip
+        return fine
 
 
 def shape_text(buffer: Buffer) -> str:

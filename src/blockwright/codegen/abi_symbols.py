@@ -42,11 +42,16 @@ class Symbols:
             self.known[extent] = types.cast(self.e, found, _INT64, extent.dtype)
             self._origin[extent] = f"{self.check.subject.split(' of ')[0]} dimension {axis}"
         elif isinstance(extent, Var):
-            first = self._origin.get(extent, "a scalar argument")
-            text = f"`{extent.name}` (from {first})"
-            self.check.extent(axis, found, self.index(extent), text, "BW709")
+            text, code = self.expectation(extent)
+            self.check.extent(axis, found, self.index(extent), text, code)
         else:
             self._pending.append((self.check.subject, axis, extent, found))
+
+    def expectation(self, extent: Expr) -> tuple[str, str]:
+        """What an extent that is known must be, in words, and the code of the rule."""
+        if not isinstance(extent, Var):
+            return extent_text(extent), "BW704"
+        return f"`{extent.name}` (from {self._origin.get(extent, 'a scalar argument')})", "BW709"
 
     def bind_strides(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
         """Strides in elements; a tensor without them is compact."""

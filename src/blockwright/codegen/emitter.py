@@ -255,6 +255,9 @@ class FunctionEmitter:
         op = "fcmp" if element in ("float", "double", "half") else "icmp"
         return self.emit(vector("i1", lanes_of(a.type)), f"{op} {predicate} {a.typed}, {b.text}")
 
+    def negated(self, condition: Value) -> Value:
+        return self.binary("xor", condition, int_const(1, condition.type))
+
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         return self.emit(a.type, f"select {condition.typed}, {a.typed}, {b.typed}")
 

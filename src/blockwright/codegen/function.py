@@ -44,6 +44,7 @@ class Unit(msgspec.Struct, frozen=True):
         name: of the function; symbol: of its code; entry: what the library exports, if anything.
         text: the module; pipeline: how it is optimised.
         parameters: argument names of the entry; written: which of them it writes.
+        results: names of what it allocates, or is given memory for.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Unit(msgspec.Struct, frozen=True):
     pipeline: Pipeline
     parameters: tuple[str, ...]
     written: tuple[int, ...]
+    results: tuple[str, ...] = ()
 
 
 def symbol_of(name: str) -> str:
@@ -105,16 +107,19 @@ def emit_function(
     StmtCompiler(context, emit_parallel).function_body(func.body)
     e.finish()
     entry = None
-    names = [p.name.removesuffix("_handle") for p in func.params]
     if not func.attrs.get("tir.is_private", False):
         entry = SYMBOL_PREFIX + name
         emit_entry(module, func, name, symbol, written)
-    inputs = func.params[: len(func.params) - sign.num_outputs]
+    outputs = dict(sign.outputs)
+    inputs = [p for p in func.params if p not in outputs]
     place = {p: i for i, (p, _) in enumerate(sign.buffers)}
     positions = tuple(i for i, p in enumerate(inputs) if place.get(p, -1) in written)
     text = module.render()
     pipeline: Pipeline = "kernel" if len(text) > _VERY_LARGE else "host"
-    return Unit(name, symbol, entry, text, pipeline, tuple(names[: len(inputs)]), positions)
+    parameters, results = (
+        tuple(p.name.removesuffix("_handle") for p in params) for params in (inputs, outputs)
+    )
+    return Unit(name, symbol, entry, text, pipeline, parameters, positions, results)
 
 
 def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:

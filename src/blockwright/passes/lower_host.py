@@ -7,8 +7,9 @@ After:   @T.prim_func main(x, gv): arena = T.allocate(bytes(n))
 
 The host program is a tensor program, so the printer, the interpreter and the code generator serve
 it as it is. Shape arithmetic is inline; outputs are the last parameters ("num_outputs"), allocated
-by the entry; everything else lives in one arena per call at the planned offsets. Values are named
-by pointers, not by buffers: a model has hundreds, and nested declarations would make a deep tree.
+by the entry unless its caller has memory for them; everything else lives in one arena per call at
+the planned offsets. Values are named by pointers, not by buffers: a model has hundreds, and nested
+declarations would make a deep tree.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class _Host:
         return buffer
 
     def _outputs(self) -> list[tuple[ir.GraphExpr, ir.Buffer]]:
-        """Result values with the buffers that the entry allocates for them."""
+        """Result values with the buffers that the entry has for them."""
         result = self.function.body.body
         values = self._tuple(result)
         outputs: list[tuple[ir.GraphExpr, ir.Buffer]] = []

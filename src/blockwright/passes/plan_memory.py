@@ -4,8 +4,8 @@ Before:  lv0: (2, n), lv1: (n, 2), lv2: (n, 2), lv3: (2, n), one allocation each
 After:   s0: 2*n*4 bytes holds lv0 and lv2, s1: 2*n*4 bytes holds lv1 and lv3
 
 Storage is reused when its size is *proved* sufficient for every value of the symbols; sizes stay
-expressions, and the arena of a call is their sum. Results of the function get storage of their own
-from the caller's framework and are never planned.
+expressions, and the arena of a call is their sum. Results of the function have storage of their
+own, from the entry or the caller, and are never planned.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Arrays go to the FFI as they are; it reads NumPy arrays, torch tensors and other DLPack objects
 without copying. What compiled code cannot take in place is copied first: arrays that are not
 contiguous, not aligned to their element, or in foreign byte order. Copies are counted, and written
-back where the function writes its argument. Results come back in the framework of the first array.
+back where the function writes its argument. Results come back in the framework of the first array;
+where the caller has memory for them, it follows the arguments, and nothing comes back.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import ctypes
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from blockwright.runtime.errors import FFI_ERRORS, error_code, translate
 from blockwright.runtime.ffi import tvm_ffi
+from blockwright.runtime.results import describe, require_apart
 from blockwright.support import ArgumentError
 
 _HEADER_SIZE, _DTYPE_OFFSET, _DEVICE_CPU = 24, 20, 1
@@ -33,6 +35,13 @@ _DLPACK_KINDS = {
     "float8_e8m0fnu": 14,
 }
 """NumPy extension types by name: their DLPack type codes, which NumPy itself does not know."""
+
+_DLPACK_FLAGS = 24
+"""Where a versioned capsule's tensor keeps its flags: version, context and deleter stand before."""
+
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
@@ -51,10 +60,12 @@ class NativeFunction:
         name: for messages.
         parameters: argument names; may be empty when unknown.
         written: positions of arguments the function writes; None means any may be written.
+        results: names of what the function returns, or writes where memory for all of them follows
+            the arguments.
         copies: how many arguments were copied so far because of their layout.
     """
 
-    __slots__ = ("_call", "copies", "name", "parameters", "written")
+    __slots__ = ("_call", "copies", "name", "parameters", "results", "written")
 
     def __init__(
         self,
@@ -62,9 +73,12 @@ class NativeFunction:
         name: str,
         parameters: Sequence[str] = (),
         written: Sequence[int] | None = None,
+        results: Sequence[str] = (),
     ) -> None:
         self._call, self.name, self.parameters = call, name, tuple(parameters)
-        self.written = None if written is None else frozenset(written)
+        self.results = tuple(results)
+        behind = range(len(parameters), len(parameters) + len(results))
+        self.written = None if written is None else frozenset((*written, *behind))
         self.copies = 0
 
     def __repr__(self) -> str:
@@ -93,8 +107,9 @@ class NativeFunction:
         except BufferError:  # an element type or byte order that the exchange protocol lacks
             return self._call_with_copies(args, everything=False)
         except FFI_ERRORS as error:
-            if error_code(error) == "BW706":
-                return self._call_with_copies(args, everything=True)
+            if error_code(error) == "BW706":  # memory for results may be all that needs a copy
+                everything = not self._is_result(len(args) - 1)
+                return self._call_with_copies(args, everything=everything)
             self._check_devices(args)
             raise translate(error) from None
         if result is None or type(result) is kind:
@@ -106,24 +121,39 @@ class NativeFunction:
         kind: type[Any] | None = None
         ready: list[Any] = []
         back: list[tuple[Any, Any]] = []
+        copies = 0
         for index, value in enumerate(args):
-            writes = self.written is None or index in self.written
             adapted, copy = self._adapt(index, value, everything)
             if copy is not None:
-                self.copies += 1
-                if writes:
+                copies += 1
+                if self.written is None or index in self.written:
                     back.append((value, copy))
             if kind is None and not _is_number(value):
                 kind = value.__class__
             ready.append(adapted)
+        if back and self._is_result(len(args) - 1):
+            require_apart(self._written_memory(args), self._label)
         try:
             result = self._call(*ready)
         except FFI_ERRORS as error:
+            if error_code(error) == "BW706" and not everything:
+                return self._call_with_copies(args, everything=True)
             self._check_devices(args)
             raise translate(error) from None
+        self.copies += copies
         for original, copy in back:
             _write_back(original, copy)
         return result if result is None else _convert(result, kind or np.ndarray)
+
+    def _is_result(self, index: int) -> bool:
+        return bool(self.results) and index >= len(self.parameters)
+
+    def _written_memory(self, args: Sequence[Any]) -> Iterator[tuple[int, np.ndarray]]:
+        """What a call writes, results among it; what lies on devices is left out."""
+        for index, value in enumerate(args):
+            written = self._is_result(index) or index in (self.written or ())
+            if written and _on_host(value):
+                yield index, _elements(value)
 
     def _check_devices(self, args: Sequence[Any]) -> None:
         """Some of torch's devices cannot even be handed over; their error names no argument."""
@@ -136,8 +166,14 @@ class NativeFunction:
                 )
 
     def _adapt(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
-        """What to pass for one argument, and the copy made of it, if any."""
-        if _is_number(value):
+        """What to pass for one argument, and the copy made of it, if any.
+
+        With `everything` arguments are copied whatever their layout. Memory for results is not: it
+        is the arguments that make way for it.
+        """
+        if self._is_result(index):
+            everything = False
+        elif _is_number(value):
             return value, None
         if _is_numpy(value):
             return self._adapt_numpy(index, value, everything)
@@ -146,10 +182,15 @@ class NativeFunction:
         if isinstance(value, tvm_ffi().Tensor) or hasattr(value, "__dlpack__"):
             return self._adapt_dlpack(index, value, everything)
         raise ArgumentError(
-            f"{self._label(index)} is {_describe(value)}, not an array or a number",
+            f"{self._label(index)} is {describe(value)}, not an array"
+            f"{'' if self._is_result(index) else ' or a number'}",
             code="BW702",
             help="pass a NumPy array, a torch tensor, or another array that supports DLPack",
         )
+
+    def _read_only(self, index: int) -> ArgumentError:
+        return ArgumentError(f"{self._label(index)} is read-only, and the function writes it",
+                             code="BW707", help="pass a writable array")  # fmt: skip
 
     def _adapt_numpy(self, index: int, value: np.ndarray, everything: bool) -> tuple[Any, Any]:
         dtype = value.dtype
@@ -163,11 +204,7 @@ class NativeFunction:
         copy = None
         flags = value.flags
         if not flags.writeable and self.written is not None and index in self.written:
-            raise ArgumentError(
-                f"{self._label(index)} is read-only, and the function writes it",
-                code="BW707",
-                help="pass a writable array",
-            )
+            raise self._read_only(index)
         if not (flags.c_contiguous and flags.aligned and dtype.isnative) or everything:
             # ascontiguousarray keeps an array whose only fault is its address.
             copy = value = np.array(value, dtype.newbyteorder("="), order="C", copy=True)
@@ -190,28 +227,34 @@ class NativeFunction:
             )
         value = value.detach()
         plain = value.resolve_conj().resolve_neg()
-        if everything or plain is not value or not plain.is_contiguous():
+        fits = plain is value and plain.is_contiguous() and not _misaligned(plain)
+        if everything or not fits:
             copy = plain.clone(memory_format=torch.contiguous_format)
             return copy, copy
         return plain, None
 
     def _adapt_dlpack(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
+        if self._is_result(index) and _marked_read_only(value):
+            raise self._read_only(index)
         try:
             tensor = tvm_ffi().from_dlpack(value)
         except Exception as error:
             raise ArgumentError(
-                f"{self._label(index)} ({_describe(value)}) cannot be read through DLPack: "
+                f"{self._label(index)} ({describe(value)}) cannot be read through DLPack: "
                 f"{str(error).strip()}",
                 code="BW702",
             ) from error
         on_host = tensor.device.dlpack_device_type() == _DEVICE_CPU
-        if on_host and (everything or not tensor.is_contiguous()):
+        if on_host and (everything or not tensor.is_contiguous() or _misaligned(tensor)):
             copy = np.array(_to_numpy(tensor), order="C", copy=True)
             special = _DLPACK_KINDS.get(copy.dtype.name)
             return (copy if special is None else _with_dtype(copy, special)), copy
         return tensor, None
 
     def _label(self, index: int) -> str:
+        place = index - len(self.parameters)
+        if 0 <= place < len(self.results):
+            return f"result {place + 1} '{self.results[place]}' of {self.name}"
         known = index < len(self.parameters)
         name = f" '{self.parameters[index]}'" if known else ""
         return f"argument {index + 1}{name} of {self.name}"
@@ -246,11 +289,49 @@ def _find_torch() -> None:
         _torch_tensor, _torch_parameter = torch.Tensor, torch.nn.Parameter
 
 
-def _describe(value: Any) -> str:
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+def _marked_read_only(value: Any) -> bool:
+    """Whether the exchange protocol, in its versions that can, marks an array as read-only."""
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+        head = _capsule_pointer(capsule, b"dltensor_versioned")
+    except (TypeError, ValueError, AttributeError, BufferError):
+        return False
+    return bool(ctypes.c_uint64.from_address(head + _DLPACK_FLAGS).value & 1)
+
+
+def as_numpy(value: Any) -> Any:
+    """A NumPy array over host memory of another framework; other things as they are."""
+    if not _on_host(value):
+        return value
+    if _marked_read_only(value):
+        return np.from_dlpack(value)
+    return _to_numpy(tvm_ffi().from_dlpack(value))
+
+
+def _on_host(value: Any) -> bool:
+    if _is_torch(value):
+        return bool(value.device.type == "cpu")
+    device = getattr(value, "__dlpack_device__", None)
+    return device is not None and bool(device()[0] == _DEVICE_CPU)
+
+
+def _misaligned(tensor: Any) -> bool:
+    """Whether a tensor's first element is at no multiple of its size; torch's and the FFI's."""
+    size = tensor.element_size() if _is_torch(tensor) else max(1, tensor.dtype.itemsize)
+    return bool(tensor.data_ptr() % size)
+
+
+def _elements(value: Any) -> np.ndarray:
+    """The memory of an array, as an array of its shape whose elements have no type."""
+    if _is_numpy(value):
+        return value
+    if not _is_torch(value):
+        return as_numpy(value)
+    size = value.element_size()
+    strides = tuple(step * size for step in value.stride())
+    interface = {"version": 3, "shape": tuple(value.shape), "typestr": f"|V{size}",
+                 "strides": strides, "data": (value.data_ptr(), False)}  # fmt: skip
+    return np.asarray(_Interface(value, interface))
 
 
 def _lend_writable(array: np.ndarray) -> np.ndarray:

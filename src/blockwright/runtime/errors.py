@@ -10,6 +10,7 @@ Compiled code can raise only a kind and a message through the FFI. Its messages 
 - BW708 a symbolic size or an index outside its range, BW709 two arguments disagree on a symbolic
   size
 - BW710 thread-pool settings, BW712 a failed assertion, BW720 out of memory
+- memory for results that the caller passes is an argument that is written, called "result 1 `out`"
 - of sanitizer builds: BW713 an index outside its buffer, BW714 NaN written, BW715 an element read
   before it is written
 """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -12,9 +12,12 @@ from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Signature, load_artefact
 from blockwright.runtime.memory_order import MemoryOrders
 from blockwright.runtime.profile import Profile
+from blockwright.runtime.results import flatten, unflatten
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.support import ArgumentError, OptionError
+
+_OUT = "`out=` is memory for the results; pass the parameter `out` by position"
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
@@ -57,13 +60,16 @@ class Executable:
     """A compiled model.
 
     `exe(*inputs)` gives the model's own output structure, in the framework of the first tensor.
+    `exe(*inputs, out=...)` writes the results into arrays of the caller, and makes none.
     """
 
     def __init__(self, entry: Any, metadata: Metadata) -> None:
         self.metadata = metadata
         self.signature = next(f for f in metadata.functions if f.name == metadata.main)
         names = [p.name for p in self.signature.parameters]
-        self._function = NativeFunction(entry, metadata.main, names, written=())
+        results = [r.name for r in self.signature.results]
+        self._function = NativeFunction(entry, metadata.main, names, (), results)
+        self._count = len(names)
         self._orders = MemoryOrders(self.signature.parameters, self.signature.results)
         self._usual = self._orders.usual
         self._simple = self.signature.outputs_tree in (None, 0)
@@ -75,15 +81,26 @@ class Executable:
         )
         return f"<Executable {self.metadata.main}({params})>"
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
+    def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Run the model. Keyword arguments are matched to parameter names.
 
-        Raises: ArgumentError (BW7xx) naming the argument, the rule and the remedy.
+        Arguments: `out` is memory for the results: one array, or what a call would return, with
+        arrays of any framework in place of the results. They are filled, and `out` is returned.
+        Nothing is allocated for results then, but where an array is not contiguous or not aligned:
+        such a result goes through a copy, and so do arguments that `out` overlaps (`copies`). After
+        an error the arrays hold anything. A parameter of the model that is called `out` too is
+        given by position.
+
+        Raises: ArgumentError (BW7xx) naming the argument or result, the rule and the remedy.
         """
         if named:
             inputs = self._positional(inputs, named)
+        if len(inputs) != self._count:
+            raise self._wrong_number(len(inputs))
+        if out is not None:
+            return self._call_into(inputs, out)
         result = self._function(*inputs) if self._usual else self._call_stored(inputs)
-        return result if self._simple else _unflatten(self.signature.outputs_tree, result)
+        return result if self._simple else unflatten(self.signature.outputs_tree, result)
 
     def _call_stored(self, inputs: tuple[Any, ...]) -> Any:
         """A call where some arguments or results do not lie in memory as they are counted."""
@@ -91,6 +108,35 @@ class Executable:
             return self._orders.counted(self._function(*self._orders.stored(inputs)))
         except ArgumentError as error:
             raise self._orders.explain(error) from None
+
+    def _call_into(self, inputs: tuple[Any, ...], out: Any) -> Any:
+        """A call that writes its results into the arrays of `out`."""
+        tree, results = self.signature.outputs_tree, self.signature.results
+        if tree is None and results:
+            tree = 0
+        memory = [out] if tree == 0 else flatten(tree, out, len(results))
+        try:
+            if self._usual:
+                self._function(*inputs, *memory)
+            else:
+                self._function(*self._orders.stored(inputs), *self._orders.written(memory))
+        except ArgumentError as error:
+            if error.code == "BW701":  # the number is right: the code is of an earlier version
+                raise ArgumentError(
+                    "the artefact was saved by a version whose code cannot write into `out`",
+                    code="BW701", help="save the model again, or call it without `out`",
+                ) from None  # fmt: skip
+            raise error if self._usual else self._orders.explain(error) from None
+        return out
+
+    def _wrong_number(self, given: int) -> ArgumentError:
+        names = [p.name for p in self.signature.parameters]
+        listed = f" ({', '.join(names)})" if names else ""
+        return ArgumentError(
+            f"{self.metadata.main}: expected {len(names)} argument{'s' * (len(names) != 1)}"
+            f"{listed}, got {given}", code="BW701",
+            help=_OUT if "out" in names else "pass each parameter once, by position or by name",
+        )  # fmt: skip
 
     def _positional(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [p.name for p in self.signature.parameters]
@@ -105,7 +151,8 @@ class Executable:
         missing = [n for n in names if n not in values]
         if missing:
             raise ArgumentError(f"arguments missing: {', '.join(missing)}", code="BW701",
-                                help="pass them by position or by name")  # fmt: skip
+                                help=_OUT if "out" in missing
+                                else "pass them by position or by name")  # fmt: skip
         return tuple(values[n] for n in names)
 
     def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
@@ -126,25 +173,9 @@ class Executable:
 
     @property
     def copies(self) -> int:
-        """Arguments copied so far because their layout was not the one the code takes."""
+        """Arguments, and arrays for results, copied so far because their layout was not the one the
+        code takes."""
         return self._function.copies
-
-
-def _unflatten(tree: Any, results: Any) -> Any:
-    """Results in the structure of `tree`.
-
-    A tree is an index, null, {"tuple": […]}, {"list": […]} or {"dict": {…}}.
-    """
-    flat = cast("Sequence[Any]", results if isinstance(results, (list, tuple)) else [results])
-    if tree is None:
-        return None
-    if isinstance(tree, int):
-        return flat[tree]
-    kind, content = next(iter(tree.items()))
-    if kind == "dict":
-        return {key: _unflatten(item, flat) for key, item in content.items()}
-    items = [_unflatten(item, flat) for item in content]
-    return tuple(items) if kind == "tuple" else items
 
 
 def load(path: str | os.PathLike[str]) -> Executable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from blockwright.runtime.arguments import as_numpy
 from blockwright.runtime.artefact import Parameter
 from blockwright.support import ArgumentError
 
@@ -20,8 +21,9 @@ class MemoryOrders:
     """The orders of a function's parameters and results; empty for the usual one."""
 
     def __init__(self, parameters: Sequence[Parameter], results: Sequence[Parameter]) -> None:
-        self.parameters = {p.name: p.order for p in parameters}
+        self.named = {p.name: p.order for p in (*parameters, *results) if p.order}
         self.orders = tuple(p.order for p in parameters)
+        self.results = tuple(r.order for r in results)
         self.back = tuple(tuple(map(r.order.index, range(len(r.order)))) for r in results)
 
     @property
@@ -34,6 +36,10 @@ class MemoryOrders:
         known = (*self.orders, *((),) * len(inputs))
         return tuple(map(_permuted, inputs, known))
 
+    def written(self, memory: Sequence[Any]) -> tuple[Any, ...]:
+        """Memory for all results with its axes as the code writes them."""
+        return tuple(map(_permuted, memory, self.results))
+
     def counted(self, results: Any) -> Any:
         """Results with their axes as the model counts them."""
         if len(self.back) == 1:
@@ -42,7 +48,7 @@ class MemoryOrders:
 
     def explain(self, error: ArgumentError) -> ArgumentError:
         """An error of the code, which counts dimensions as they are stored."""
-        orders = ", ".join(f"{n} as {o}" for n, o in self.parameters.items() if o)
+        orders = ", ".join(f"{name} as {order}" for name, order in self.named.items())
         help = f"{error.help}; " if error.help else ""
         return ArgumentError(
             error.message, code=error.code,
@@ -52,13 +58,11 @@ class MemoryOrders:
 
 def _permuted(value: Any, order: Order) -> Any:
     """A view with the axes in that order; what has another rank is left for the code to refuse."""
-    shape = getattr(value, "shape", None)
-    if not order or shape is None or len(shape) != len(order):
+    if not order:
         return value
-    if hasattr(value, "permute"):
-        return value.permute(order)
-    if not hasattr(value, "transpose"):
-        import numpy as np
-
-        value = np.from_dlpack(value)
-    return value.transpose(order)
+    if not hasattr(value, "permute") and not hasattr(value, "transpose"):
+        value = as_numpy(value)
+    shape = getattr(value, "shape", None)
+    if shape is None or len(shape) != len(order):
+        return value
+    return value.permute(order) if hasattr(value, "permute") else value.transpose(order)

@@ -223,6 +223,7 @@ CODES: dict[str, str] = {
     "BW665": "A relocated value does not fit its field.",
     "BW666": "Objects are for different processors, or for one that is not supported.",
     "BW670": "A data type cannot cross a call.",
+    "BW671": "A result does not lie row-major without gaps.",
     # -------------------------------------------------------------------------- calls and running
     "BW700": "A call fails on its arguments, in a way that no other code names.",
     "BW701": "Arguments of a call are missing, too many, unknown or given twice.",

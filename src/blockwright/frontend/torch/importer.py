@@ -165,7 +165,7 @@ class Importer:
         return value
 
     def _finish(self, node: Any) -> ir.IRModule:
-        results = [self.values[v.name] if v is not None else None for v in _flat(node.args[0])]
+        results = [self._result(v) for v in _flat(node.args[0])]
         kept = [_as_tensor(r) for r in results if r is not None]
         for result in kept:
             if not isinstance(result, ir.GraphExpr):
@@ -183,6 +183,16 @@ class Importer:
         if any(orders):
             attrs["output_orders"] = orders
         return ir.IRModule({"main": function}, attrs)
+
+    def _result(self, value: Any) -> Any:
+        """The value of an output; a number that is known when exporting is no node."""
+        if value is None:
+            return None
+        if type(value).__name__ != "Node":
+            raise ImporterError(f"an output of the model is {value!r}, not a tensor", code="BW506",
+                                help="return tensors alone; what is constant is known without "
+                                "a call")  # fmt: skip
+        return self.values[value.name]
 
     def _output_tree(self, results: list[Any]) -> Any:
         """The model's output structure with result numbers as leaves (see `runtime.executable`)."""

@@ -1,0 +1,114 @@
+"""Results as the caller sees them: nested like the model's own, and written where the caller wants.
+
+A tree says how results nest. It is the number of a result, null, {"tuple": […]}, {"list": […]} or
+{"dict": {…}}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from blockwright.support import ArgumentError
+
+_WORK = 100_000  # candidates that NumPy looks at to tell whether two strided arrays meet
+
+
+def unflatten(tree: Any, results: Any) -> Any:
+    """Results in the structure of `tree`."""
+    flat = cast("Sequence[Any]", results if isinstance(results, (list, tuple)) else [results])
+    if tree is None:
+        return None
+    if isinstance(tree, int):
+        return flat[tree]
+    kind, content = next(iter(tree.items()))
+    if kind == "dict":
+        return {key: unflatten(item, flat) for key, item in content.items()}
+    items = [unflatten(item, flat) for item in content]
+    return tuple(items) if kind == "tuple" else items
+
+
+def flatten(tree: Any, given: Any, count: int) -> list[Any]:
+    """The arrays of `given`, which nests like `tree`, in the order of the results.
+
+    Lists and tuples stand for each other.
+    Raises: ArgumentError: BW701 parts that are missing or too many, BW702 parts of another kind.
+    """
+    found: list[Any] = [None] * count
+    _collect(tree, given, "out", found)
+    return found
+
+
+def _collect(tree: Any, given: Any, path: str, found: list[Any]) -> None:
+    if isinstance(tree, int):
+        found[tree] = given
+        return
+    if tree is None:
+        if given is not None:
+            raise ArgumentError(f"{path} is {describe(given)}, where the model gives None",
+                                code="BW702", help="pass None there")  # fmt: skip
+        return
+    kind, content = next(iter(tree.items()))
+    if not isinstance(given, Mapping if kind == "dict" else (list, tuple)):
+        raise ArgumentError(
+            f"{path} is {describe(given)}, where the model gives a {kind}", code="BW702",
+            help="pass what a call returns, with arrays of yours for the results",
+        )  # fmt: skip
+    parts, names = _parts(given), _parts(content)
+    if set(parts) != set(names):
+        listed = ", ".join(map(repr, names)) if kind == "dict" else f"{len(names)} parts"
+        got = ", ".join(map(repr, parts)) if kind == "dict" else str(len(parts))
+        raise ArgumentError(f"{path} must have {listed or 'no parts'}, got {got or 'none'}",
+                            code="BW701",
+                            help="pass memory for all results, or for none")  # fmt: skip
+    for name, item in names.items():
+        _collect(item, parts[name], f"{path}[{name!r}]", found)
+
+
+def _parts(value: Any) -> dict[Any, Any]:
+    """What a structure holds, by key or position."""
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    return dict(enumerate(cast("Sequence[Any]", value)))
+
+
+def describe(value: Any) -> str:
+    """What a value is, for messages."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def require_apart(memory: Iterable[tuple[int, np.ndarray]], label: Callable[[int], str]) -> None:
+    """No two elements of what is written share memory. Where copies are written back afterwards,
+    the code itself cannot tell.
+
+    Raises: ArgumentError (BW706) with what `label` calls the arrays.
+    """
+    earlier: list[tuple[int, np.ndarray]] = []
+    for index, array in memory:
+        if _broadcast(array):
+            raise ArgumentError(f"{label(index)}: its own elements share memory", code="BW706",
+                                help="pass an array that is not broadcast")  # fmt: skip
+        for other, before in earlier:
+            if _meet(array, before):
+                raise ArgumentError(
+                    f"{label(index)}: it is written and overlaps {label(other)}",
+                    code="BW706", help="pass a copy of one of them",
+                )  # fmt: skip
+        earlier.append((index, array))
+
+
+def _broadcast(array: np.ndarray) -> bool:
+    axes = zip(array.strides, array.shape, strict=True)
+    return array.size > 0 and any(step == 0 and size > 1 for step, size in axes)
+
+
+def _meet(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=cast("Any", _WORK))
+    except np.exceptions.TooHardError:
+        return True
