@@ -110,10 +110,12 @@ def built(shape: Shape, point: Point | None, target: Target) -> Built:
     from blockwright.cost import estimate
     from blockwright.ir import const_int
     from blockwright.passes.lift_packing import split_prologue
-    from blockwright.rules import apply_rules
+    from blockwright.rules import CONSTANT_PARAMS, apply_rules
 
     if point is None:
-        func = apply_rules(program(shape), target).func
+        func = program(shape)
+        known = func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,)})
+        func = apply_rules(known, target).func.replace(attrs=func.attrs)
     else:
         func = scheduled(shape, point, target)
     kernel, packs = split_prologue(func, {1})

@@ -10,6 +10,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.cost import estimate
+from blockwright.lower import lower
 from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
 from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile, plan_seconds
 from blockwright.script.compute import Program
@@ -167,3 +168,58 @@ def test_the_choice_is_the_same_every_time() -> None:
         gemm_plan.cache_clear()
         traces.append(apply_rules(program(200, 300, 400), TWO).trace.as_python())
     assert traces[0] == traces[1]
+
+
+def made_each_time(m: int, n: int, k: int) -> Product:
+    return msgspec.structs.replace(product(m, n, k), packed=True)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(512, 1024, 4096), (64, 2048, 2048), (100, 1040, 4096)])
+def test_a_far_operand_is_packed_where_it_is_used(m: int, n: int, k: int) -> None:
+    """Its panels never leave the second cache, and a tile of rows stays in the first one while it
+    meets those of a task."""
+    tile = gemm_tile(TWO, made_each_time(m, n, k))
+    plan = gemm_plan(TWO, made_each_time(m, n, k), tile)
+    depth = plan.depth or k
+    assert plan.packs
+    assert plan.row_tiles == math.ceil(m / tile.rows)
+    assert math.ceil(n / tile.columns) % plan.panels == 0
+    assert k % depth == 0
+    assert plan.panels * tile.columns * depth * 4 <= TWO.cache(2).size // 2
+    assert tile.rows * depth * 4 < TWO.cache(1).size
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1024, 512, 512), (512, 67 * 16, 4096)])
+def test_a_near_one_is_packed_before_and_so_are_panels_that_nobody_can_share(
+    m: int, n: int, k: int
+) -> None:
+    few = made_each_time(m, n, k)
+    assert not gemm_plan(TWO, few, gemm_tile(TWO, few)).packs
+    constant = product(512, 1024, 4096)
+    assert not gemm_plan(TWO, constant, gemm_tile(TWO, constant)).packs
+
+
+def test_what_a_task_packs_is_as_large_as_what_it_uses() -> None:
+    func = program(64, 2048, 2048).replace(attrs={})
+    found = apply_rules(func, TWO)
+    assert found.rule == "gemm"
+    assert "gave up" not in found.note
+    (parallel,) = [f for f in ir.loops(found.func.body) if f.kind is ir.ForKind.PARALLEL]
+    flat = lower(found.func, TWO)
+    largest = max(math.prod(ir.const_int(d) or 0 for d in n.buffer.shape)
+                  for n in ir.collect(flat.body, ir.Allocate))  # fmt: skip
+    assert largest * 4 <= TWO.cache(2).size
+    assert ir.const_int(parallel.extent) >= 2
+
+
+def test_products_that_pack_in_tasks_mean_the_same() -> None:
+    """Small ones, for a machine of small caches."""
+    smaller = zip(TWO.caches, (8, 16, 512), strict=True)
+    caches = tuple(msgspec.structs.replace(c, size=c.size // by) for c, by in smaller)
+    small = Target("x86-64-v3", num_threads=2, caches=caches)
+    for m, n, k in ((13, 96, 512), (7, 80, 384)):
+        func = program(m, n, k).replace(attrs={})
+        found = apply_rules(func, small)
+        assert "gave up" not in found.note
+        (_,) = [f for f in ir.loops(found.func.body) if f.kind is ir.ForKind.PARALLEL]
+        assert_same_meaning(func, found.func, sizes={})

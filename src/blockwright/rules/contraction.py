@@ -214,7 +214,9 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
     return init
 
 
-def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> LoopRV:
+def pack_panels(
+    sch: Schedule, form: Canonical, loops: Sequence[LoopRV], most: int | None = None
+) -> LoopRV:
     """Write the panels a vector of columns at a time; returns the loop over them, or their groups.
 
     Where columns are neighbours in the source, its rows are read in runs, for some panels at once:
@@ -225,6 +227,7 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
 
     Args:
         loops: the copy's own loops over (n, k…).
+        most: panels that there are to write.
     """
     copy = node(sch, form.b)
     load = _most_moving(copy)
@@ -253,7 +256,7 @@ def pack_panels(sch: Schedule, form: Canonical, loops: Sequence[LoopRV]) -> Loop
         sch.vectorize(lane)
         return panel
     many = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
-    group, panel = sch.split(panel, [None, _at_once(form, copy, many)])
+    group, panel = sch.split(panel, [None, most or _at_once(form, copy, many)])
     sch.reorder(group, *depth, panel, chunk, lane)
     sch.annotate(panel, "loop_partition", True)
     sch.vectorize(lane)

@@ -17,18 +17,23 @@ COLD_PARAMS = "tir.cold_params"
 
 
 def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
-    """Whether a buffer is a parameter that is known at compile time: packing it costs nothing."""
-    return _is_param(func, buffer, CONSTANT_PARAMS)
+    """Whether a buffer is a parameter that is known at compile time, or made of such alone: packing
+    it costs nothing."""
+    return _made_of(func, buffer, CONSTANT_PARAMS)
 
 
 def is_cold(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
     """Whether a buffer is a parameter that comes from memory at every call, or made of such alone:
     what constants make is made when the program is compiled, and comes from memory too."""
-    if _is_param(func, buffer, COLD_PARAMS):
+    return _made_of(func, buffer, COLD_PARAMS)
+
+
+def _made_of(func: ir.PrimFunc, buffer: ir.Buffer, kind: str) -> bool:
+    if _is_param(func, buffer, kind):
         return True
     makers = [b for b in ir.blocks(func.body) if any(w.buffer is buffer for w in b.writes)]
     sources = {r.buffer for b in makers for r in b.reads} - {buffer}
-    return bool(sources) and all(is_cold(func, source) for source in sources)
+    return bool(sources) and all(_made_of(func, source, kind) for source in sources)
 
 
 def _is_param(func: ir.PrimFunc, buffer: ir.Buffer, kind: str) -> bool:

@@ -34,6 +34,7 @@ from blockwright.rules.facts import (
     contraction_of,
     extent_of,
     is_cold,
+    is_constant,
     is_spatial,
     leaf_blocks,
     stride,
@@ -200,8 +201,14 @@ def contract(
             vector_rows(sch, handle, form.tile.columns)
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
     tasks = (no,) if plan.bands else outer
-    sch.parallel(sch.fuse(*loops[:batch], *tasks) if batch or len(tasks) > 1 else no)
-    pack(sch, form, batch)
+    task = sch.fuse(*loops[:batch], *tasks) if batch or len(tasks) > 1 else no
+    sch.parallel(task)
+    if plan.packs:
+        at = pieces[0] if pieces else task
+        sch.compute_at(form.b, at)
+        pack_panels(sch, form, inner_loops(sch, form.b, at), plan.panels)
+    else:
+        pack(sch, form, batch)
 
 
 def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
@@ -219,7 +226,8 @@ def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
     lengths = [block.iter_vars[p].dom.extent for p in facts.m]
     least = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
     return Product(batch, rows, columns, depth, *steps, bits=bits, cold=is_cold(func, facts.b),
-                   least=least, each=math.prod(map(_multiple, lengths)))  # fmt: skip
+                   packed=not is_constant(func, facts.b), least=least,
+                   each=math.prod(map(_multiple, lengths)))  # fmt: skip
 
 
 def _multiple(length: ir.Expr) -> int:

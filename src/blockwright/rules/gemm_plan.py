@@ -33,6 +33,8 @@ _TASKS = 8  # of a thread, where it has panels for its own
 _MANY = 4  # times the least number of rows: about how many there are where that is not known
 _UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)  # times the least number, to try plans on
 _AS_EVEN = 1.01  # times the seconds of the plan that shares work best: longer tasks cost less
+_SHARE_OF_ROWS = 0.75  # of the first cache, that rows of A may take beside what passes
+_RUN = 128  # bytes of a row of B, two lines, from which packing a part of it pays
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
@@ -44,6 +46,7 @@ class Product(msgspec.Struct, frozen=True):
         row_step, depth_step: bytes from an element of A to the next row's and the next step's.
         bits: of an element.
         cold: whether B is in no cache when the product begins.
+        packed: whether B is laid out in panels at every call; else they are there.
         least, each: number of rows, and what it is a multiple of, where it is not known.
     """
 
@@ -55,6 +58,7 @@ class Product(msgspec.Struct, frozen=True):
     depth_step: int
     bits: int = 32
     cold: bool = False
+    packed: bool = False
     least: int = 1
     each: int = 1
 
@@ -70,6 +74,8 @@ class GemmPlan(msgspec.Struct, frozen=True):
             tile of rows meets all panels before the next tile.
         bands: whether a task takes all rows, and passes its panels for `row_tiles` of them at a
             time; else tasks have that many.
+        packs: whether a task writes the panels that it uses, as much of them as it uses at a time;
+            else all threads write all panels before.
     """
 
     row_tiles: int
@@ -77,6 +83,7 @@ class GemmPlan(msgspec.Struct, frozen=True):
     depth: int | None = None
     rows_inside: bool = False
     bands: bool = False
+    packs: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -117,7 +124,8 @@ def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
         return starts[0]
     if product.rows is None:
         return starts[0] if starts[0].bands else _in_even_tasks(target, product, tile, starts[0])
-    return _best_plan(target, product, tile)[0]
+    packing = _packing(target, product, tile) if product.packed else None
+    return packing or _best_plan(target, product, tile)[0]
 
 
 @lru_cache(maxsize=1024)
@@ -228,6 +236,34 @@ def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan 
     row = product.depth * product.bits // 8
     row_tiles = max(1, target.cache(2).size // 2 // row // tile.rows)
     return GemmPlan(row_tiles, _portion(share, share), rows_inside=True, bands=True)
+
+
+def _packing(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
+    """A task takes all rows and a few panels, which it writes to half of the second cache: a piece
+    of the reduction at a time, so long that a tile of rows stays in the first cache while it meets
+    all of them.
+
+    For a B whose panels would drive it out of the last cache, and be fetched from there or from
+    memory themselves. None for another, and where there are too few panels to share out.
+    """
+    assert product.columns is not None
+    assert product.depth is not None
+    size, batch = product.bits // 8, product.batch or 1
+    rows, columns = _tiles(product, tile)
+    if batch * product.columns * product.depth * size <= target.caches[-1].size // 3:
+        return None
+    longest = int(target.cache(1).size * _SHARE_OF_ROWS) // (tile.rows * size)
+    best, most = None, 0
+    for pieces in _cuts(product.depth):
+        depth = product.depth // pieces
+        for panels in range(1, target.cache(2).size // 2 // (depth * tile.columns * size) + 1):
+            if depth > longest or columns % panels or panels * tile.columns * size < _RUN:
+                continue
+            even = math.ceil(batch * (columns // panels) / target.num_threads) * target.num_threads
+            if batch * (columns // panels) >= _EVEN * even and depth * panels > most:
+                most = depth * panels
+                best = GemmPlan(rows, panels, depth if pieces > 1 else None, packs=True)
+    return best
 
 
 def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
