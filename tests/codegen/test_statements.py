@@ -384,6 +384,18 @@ def ctypes_flush() -> None:
     ctypes.CDLL(None).fflush(None)
 
 
+def unrolled_by_llvm(x: ir.Buffer, copies: Any) -> ir.Stmt:
+    stmt = loop(6, lambda i: put(x, i, ir.cast_to(i, INT32)))
+    return stmt.replace(annotations={"llvm.unroll": copies})
+
+
+@pytest.mark.parametrize("copies", [1, 4, "disable"])
+def test_loops_that_llvm_unrolls(copies: Any, run: Callable[..., None]) -> None:
+    x = np.zeros(6, np.int32)
+    run([x], lambda b: unrolled_by_llvm(b, copies))
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(
     ("stmt", "code"),
     [
@@ -393,6 +405,8 @@ def ctypes_flush() -> None:
         (lambda x: ir.Evaluate(ir.Call("ret", (ir.const(3, INT32),), INT32)), "BW617"),
         (lambda x: put(x, 0, ir.var("loose", INT32)), "BW612"),
         (lambda x: put(ir.Buffer("loose", INT32, (ir.const(1, INT64),)), 0, 1), "BW612"),
+        (lambda x: unrolled_by_llvm(x, True), "BW636"),
+        (lambda x: unrolled_by_llvm(x, 0), "BW636"),
     ],
 )  # fmt: skip
 def test_malformed_programs_are_refused(

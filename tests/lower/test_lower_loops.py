@@ -322,8 +322,7 @@ def test_partition_asks_tasks_of_several_loops_for_their_digits(
 
 @pytest.mark.parametrize("n", [24, 28, 33, 148])
 def test_partition_of_tiles_in_blocks_of_tiles(same_result: Check, n: int) -> None:
-    """Where the inner loop ends depends on the outer one: its bounds say nothing of the last
-    block by themselves."""
+    """Whole blocks need no conditions, so their tiles need no bounds that depend on the block."""
     blocks = -(-n // 12)
 
     @T.prim_func
@@ -336,6 +335,53 @@ def test_partition_of_tiles_in_blocks_of_tiles(same_result: Check, n: int) -> No
 
     lowered = same_result(tiles, normal(n), normal(n))
     assert not ir.collect(lowered.body, ir.IfThenElse)
+    assert [ir.const_int(loop.extent) for loop in ir.loops(lowered.body)] == [n // 12, 2]
+    assert ("lower.notes" in lowered.attrs) == (n % 12 == 0)  # each loop was split somewhere
+
+
+@pytest.mark.parametrize("n", [24, 28, 33, 35])
+@pytest.mark.parametrize("unrolled", [False, True])
+def test_partition_where_bounds_of_inner_loops_move(
+    same_result: Check, n: int, unrolled: bool
+) -> None:
+    """Where the inner loops end depends on the outer one: their bounds say nothing of the last
+    block by themselves."""
+    own = T.unroll if unrolled else T.serial
+    blocks, tiles = -(-n // 12), -(-n // 6)
+
+    @T.prim_func
+    def ragged(A: T.Buffer((n,)), B: T.Buffer((n,))):
+        for i in T.serial(blocks, annotations={"loop_partition": True}):
+            for j in range(T.min(n // 6 - 2 - i * 2, 0) + 2):
+                for v in own(6):
+                    B[i * 12 + j * 6 + v] = A[i * 12 + j * 6 + v]
+            for j in T.serial(T.min(n // 6 - 2 - i * 2, 0) + 2, T.min(tiles - i * 2, 2)):
+                for v in own(6):
+                    if i * 12 + j * 6 + v < n:
+                        B[i * 12 + j * 6 + v] = A[i * 12 + j * 6 + v]
+
+    same_result(ragged, normal(n), normal(n))
+
+
+@pytest.mark.parametrize("n", [24, 28, 33, 35])
+def test_partition_of_symbolic_tiles_in_blocks(same_result: Check, n: int) -> None:
+    @T.prim_func
+    def tiles(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n,))
+        B = T.match_buffer(b, (n,))
+        for i in T.serial((n + 11) // 12, annotations={"loop_partition": True}):
+            for j in T.serial(T.int64(2), annotations={"loop_partition": True}):
+                for v in T.unroll(T.int64(6)):
+                    if i * T.int64(12) + j * T.int64(6) + v < n:
+                        B[i * T.int64(12) + j * T.int64(6) + v] = A[
+                            i * T.int64(12) + j * T.int64(6) + v
+                        ]
+
+    lowered = same_result(tiles, normal(n), normal(n))
+    main, inside = ir.loops(lowered.body)[:2]
+    assert ir.const_int(inside.extent) == 2
+    assert not ir.collect(main.body, ir.IfThenElse)
 
 
 def test_partition_of_constant_ranges(same_result: Check) -> None:

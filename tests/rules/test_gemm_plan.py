@@ -217,7 +217,7 @@ def test_products_that_pack_in_tasks_mean_the_same() -> None:
     smaller = zip(TWO.caches, (8, 16, 512), strict=True)
     caches = tuple(msgspec.structs.replace(c, size=c.size // by) for c, by in smaller)
     small = Target("x86-64-v3", num_threads=2, caches=caches)
-    for m, n, k in ((13, 96, 512), (7, 80, 384)):
+    for m, n, k in ((13, 128, 512), (7, 64, 384)):
         func = program(m, n, k).replace(attrs={})
         found = apply_rules(func, small)
         assert "gave up" not in found.note

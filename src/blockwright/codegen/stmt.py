@@ -36,6 +36,7 @@ from blockwright.ir import (
 from blockwright.support import BuildError
 
 ParallelEmit = Callable[["StmtCompiler", For], None]
+_UNROLL = "llvm.unroll"
 
 
 class StmtCompiler:
@@ -182,8 +183,7 @@ class StmtCompiler:
             self.run(stmt.body)
             return
         high = self.expressions.value(build.add(stmt.min, stmt.extent))
-        unroll = stmt.annotations.get("llvm.unroll")
-        times = unroll if isinstance(unroll, int) else None
+        times = _copies(stmt)
         rows = streams_shifted.begin(self.expressions, stmt)
         with self.e.counted(low, high, nonempty=count is not None, unroll=times) as index:
             self.context.variables[stmt.loop_var] = index
@@ -255,6 +255,22 @@ class StmtCompiler:
 
 def void(_: Value) -> None:
     """Drops a value; cleanups return nothing."""
+
+
+def _copies(loop: For) -> int | None:
+    """How many iterations LLVM is to write out at once; a word, such as "disable", asks for none.
+
+    Raises BuildError BW636 for what is neither.
+    """
+    asked = loop.annotations.get(_UNROLL)
+    if asked is None or isinstance(asked, str):
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        raise BuildError(f"loop {loop.loop_var.name}: {_UNROLL!r} is a number of iterations, not "
+                         f"{asked!r}", code="BW636",
+                         help="annotate the number of copies, such as 4, or unroll the "
+                         "loop")  # fmt: skip
+    return asked
 
 
 def _number(value: Value) -> int | None:

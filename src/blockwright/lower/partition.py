@@ -32,7 +32,8 @@ loops as one, and where no condition is linear in its variable, those on digits 
             ...                     # without `t % 4 * 64 + j < 196`
 
 Conditions of `if`, `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max`
-of indices.
+of indices. Of loops inside one another the outer one is split first: where its conditions hold for
+all iterations of the inner ones, these stay as they are, with the bounds that they had.
 """
 
 from __future__ import annotations
@@ -80,36 +81,49 @@ ANNOTATION = "loop_partition"
 
 def partition_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function with annotated loops split where their conditions are known to hold."""
-    return func.replace(body=_Partition(function_analyzer(func), context)(func.body))
+    partition = _Partition(function_analyzer(func))
+    body = partition(func.body)
+    for name in [name for name in partition.whole if name not in partition.cut]:
+        context.note(f"loop {name} is not partitioned: no condition in it is a bound on the loop "
+                     "variable")  # fmt: skip
+    return func.replace(body=body)
 
 
 class _Partition(Analysed, Statements):
-    def __init__(self, analyzer: Analyzer, context: LowerContext) -> None:
+    def __init__(self, analyzer: Analyzer) -> None:
         super().__init__(analyzer)
-        self.context = context
         self.bound: set[Var] = set()  # defined inside the loop at hand
+        self.cut: dict[str, None] = {}  # names of loops of which some copy was split, and
+        self.whole: dict[str, None] = {}  # those of which one was not
 
     def rewrite_For(self, node: For) -> Stmt:
-        with self.inside(node.loop_var, node.dom):
-            node = node.replace(body=self(node.body))
-            if not node.annotations.get(ANNOTATION):
-                return node
+        if node.annotations.get(ANNOTATION):
             rest = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
             node = node.replace(annotations=rest)
-            if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
-                return node  # leaving the first part early would have to leave the second too
-            begins, ends, settled = self._solve(node)
-            failed, beyond = self._failing(node)
-            asked, known = ([], {}) if settled else self._digits(node)
+            with self.inside(node.loop_var, node.dom):
+                parts = self._parts(node)
+            if parts is not node:
+                return self(parts)  # inner loops have fewer conditions now
+        with self.inside(node.loop_var, node.dom):
+            return node.replace(body=self(node.body))
+
+    def _parts(self, node: For) -> Stmt:
+        """What a loop is split into; the loop itself where nothing is known."""
+        if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
+            return node  # leaving the first part early would have to leave the second too
+        begins, ends, settled = self._solve(node)
+        failed, beyond = self._failing(node)
+        asked, known = ([], {}) if settled else self._digits(node)
         if known:
+            self.cut[node.loop_var.name] = None
             fast, slow = Instantiate(known, renew=False)(node.body), Instantiate({})(node.body)
             return node.replace(
                 body=S.IfThenElse(reduce(E.And, asked), fast, slow) if asked else fast
             )
         if not settled:
-            self.context.note(f"loop {node.loop_var.name} is not partitioned: no condition in it "
-                              "is a bound on the loop variable")  # fmt: skip
+            self.whole[node.loop_var.name] = None
             return node
+        self.cut[node.loop_var.name] = None
         return self._split(node, begins, ends, settled, beyond, failed)
 
     def _solve(self, node: For) -> tuple[list[Expr], list[Expr], dict[Node, Node]]:

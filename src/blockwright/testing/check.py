@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.interp import interpret
+from blockwright.interp import Limit, interpret
 from blockwright.interp.sizes import evaluate
 from blockwright.testing.arrays import make_arrays, random_sizes
 
@@ -52,7 +52,8 @@ def assert_same_meaning(
 class Reference:
     """What a program computes for one set of inputs, to hold several others against it.
 
-    The arguments are those of `assert_same_meaning`.
+    The arguments are those of `assert_same_meaning`, and `limit`, the iterations of loops that the
+    program may take (InterpretError BW757 beyond them).
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class Reference:
         sizes: Mapping[str, int] | None = None,
         arrays: Sequence[Array] | None = None,
         entry: str = "main",
+        limit: int | None = None,
     ) -> None:
         self.func = _entry(program, entry)
         self.seed, self.entry = seed, entry
         self.sizes = random_sizes(self.func, seed) if sizes is None else dict(sizes)
         self.given = make_arrays(self.func, seed, self.sizes) if arrays is None else list(arrays)
         self.scalars = {p.name: self.sizes[p.name] for p in _scalars(self.func)}
-        self.expected = _run(program, self.given, self.scalars, entry, None)
+        self.expected = _run(program, self.given, self.scalars, entry, None, limit)
 
     def assert_met(self, after: Programs, *, exact: bool = False) -> None:
         """Raise AssertionError when `after` computes something else on the interpreter."""
@@ -162,9 +164,11 @@ def _run(
     scalars: Mapping[str, int],
     entry: str,
     order: str | None,
+    limit: int | None = None,
 ) -> list[Array]:
     copies = [a.copy() for a in arrays]
-    options: dict[str, Any] = {"entry": entry, "order": order, **scalars}
+    most = None if limit is None else Limit(limit)
+    options: dict[str, Any] = {"entry": entry, "order": order, "limit": most, **scalars}
     interpret(program, *copies, **options)
     return copies
 

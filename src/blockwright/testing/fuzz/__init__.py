@@ -2,9 +2,10 @@
 
 `python -m blockwright.testing.fuzz --steps 100000` draws programs (`testing/generators`) and steps
 (`testing/moves`). After every step the program runs on the interpreter and must compute what the
-first one did; a share of the programs is compiled too (`--native`) and must agree as well. After
-the last step handles, trace and text are checked. Work happens in processes of its own (`isolate`),
-so a crash is a failure like any other.
+first one did; a share of the programs is compiled too (`--native`) and must agree as well. A share
+of the programs (`--lowered`) gets tiles and annotations that give lowering much to do, and is
+lowered pass by pass (`lowering`). After the last step handles, trace and text are checked. Work
+happens in processes of its own (`isolate`), so a crash is a failure like any other.
 
 The failure is reduced (`reduce`): steps are left out, then stages, sizes, symbols and operators of
 the program, as long as it fails in the same way. What is left is written into the corpus

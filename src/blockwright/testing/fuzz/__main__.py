@@ -33,8 +33,8 @@ def main() -> int:
         sys.stdout.write(f"{word}: {options.corpus / found.file}: {found.symptom}\n")
     if options.native:
         load_compiler()
-    start, taken, compiled = time.monotonic(), 0, 0
-    settings = Settings(options.length, options.native, tuple(options.often))
+    start, taken, compiled, lowered = time.monotonic(), 0, 0, 0
+    settings = Settings(options.length, options.native, tuple(options.often), options.lowered)
     chunks = _chunks(corpus, None if options.minutes is None else start + 60 * options.minutes)
     for first, played in in_processes(
         lambda first: play_chunk(first, CHUNK, settings), chunks, options.jobs, _SECONDS
@@ -45,6 +45,7 @@ def main() -> int:
         corpus.note(first, CHUNK, played)
         taken += played.tally.steps
         compiled += played.native
+        lowered += played.lowered
         for found in corpus.state.found[known:]:
             sys.stdout.write(f"FAILS: {options.corpus / found.file}: {found.symptom}\n")
             sys.stdout.flush()
@@ -52,8 +53,9 @@ def main() -> int:
             break
     seconds = time.monotonic() - start
     sys.stdout.write(f"{corpus.tally.table()}\n{taken} steps accepted, {compiled} of them compiled "
-                     f"too, {len(corpus.open)} failures open, {seconds:.0f} s; in all runs "
-                     f"{corpus.tally.steps} and {corpus.state.native}\n")  # fmt: skip
+                     f"too, {lowered} programs lowered, {len(corpus.open)} failures open, "
+                     f"{seconds:.0f} s; in all runs {corpus.tally.steps}, {corpus.state.native} "
+                     f"and {corpus.state.lowered}\n")  # fmt: skip
     return 1 if corpus.open else 0
 
 
@@ -87,6 +89,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, default=Path("build/fuzz"),
                         help="folder of the state and the scripts")  # fmt: skip
     parser.add_argument("--native", type=float, default=0.05, help="share of steps compiled too")
+    parser.add_argument("--lowered", type=float, default=0.3,
+                        help="share of programs that are lowered pass by pass")  # fmt: skip
     parser.add_argument("--length", type=int, default=12, help="steps tried per program")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--often", action="append", default=[], choices=sorted(ALL_MOVES))

@@ -10,9 +10,10 @@ from blockwright import ir
 from blockwright.analysis import check_well_formed
 from blockwright.schedule import Schedule, ScheduleError, Trace
 from blockwright.schedule.instruction import Instruction
-from blockwright.support import BlockwrightError
 from blockwright.testing.check import Reference
+from blockwright.testing.fuzz.finding import symptom
 from blockwright.testing.fuzz.isolate import Death, isolated
+from blockwright.testing.fuzz.lowering import check_lowering
 from blockwright.testing.fuzz.native import check_native
 from blockwright.testing.moves import MOVES
 from blockwright.testing.moves.checks import (
@@ -63,6 +64,10 @@ def _native(case: Case, sch: Schedule) -> None:
     check_native(Reference(case.program, seed=case.seed), sch.func)
 
 
+def _lowering(case: Case, sch: Schedule) -> None:
+    check_lowering(case.program, sch.func, case.seed)
+
+
 def _handles(case: Case, sch: Schedule) -> None:
     check_handles(sch, [handle for step in sch.trace for handle in step.outputs])
 
@@ -77,17 +82,12 @@ def _replays(form: str) -> Callable[[Case, Schedule], None]:
 PHASES: dict[str, Callable[[Case, Schedule], None]] = {
     "meaning": _meaning,
     "native": _native,
+    "lowering": _lowering,
     "handles": _handles,
     "text": lambda _, sch: check_text(sch.func),
     **{f"replay as {form}": _replays(form) for form in FORMS},
 }
 """What is checked after the last step, each raising where it does not hold."""
-
-
-def symptom(error: BaseException) -> str:
-    """What an error is called, so that two failures can be told apart: its class and code."""
-    code = error.code if isinstance(error, BlockwrightError) else ""
-    return f"{type(error).__name__} {code}".strip()
 
 
 def failure(case: Case) -> str | None:

@@ -33,6 +33,7 @@ class Progress(msgspec.Struct):
     next: int = 0
     beyond: list[int] = []
     native: int = 0
+    lowered: int = 0
     accepted: dict[str, int] = {}
     refused: dict[str, dict[str, int]] = {}
     found: list[Found] = []
@@ -68,6 +69,7 @@ class Corpus:
             state.beyond.remove(state.next)
             state.next += count
         state.native += played.native
+        state.lowered += played.lowered
         for name, number in played.tally.accepted.items():
             state.accepted[name] = state.accepted.get(name, 0) + number
         for name, codes in played.tally.refused.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgspec
@@ -10,13 +11,15 @@ from blockwright.schedule import Schedule
 from blockwright.schedule.instruction import Instruction
 from blockwright.schedule.record import Primitive
 from blockwright.testing.check import Reference
-from blockwright.testing.fuzz.case import Case, exact, outcome, symptom
+from blockwright.testing.fuzz.case import Case, exact, outcome
+from blockwright.testing.fuzz.finding import Finding, symptom
 from blockwright.testing.fuzz.isolate import Death, isolated
+from blockwright.testing.fuzz.lowering import check_lowering
 from blockwright.testing.fuzz.native import check_native
 from blockwright.testing.fuzz.reduce import reduced
 from blockwright.testing.fuzz.report import as_script, by_seed
 from blockwright.testing.generators import random_program
-from blockwright.testing.moves import MOVES, Player, Tally
+from blockwright.testing.moves import MOVES, Player, Tally, wishes
 from blockwright.testing.moves.checks import (
     FORMS,
     check_handles,
@@ -27,14 +30,22 @@ from blockwright.testing.moves.checks import (
 from blockwright.testing.moves.compose import COMPOSED
 
 ALL_MOVES = {**MOVES, **COMPOSED}
+LOWERING = "(lowering)"
+"""What refusals of lowering are counted under."""
+_WISHES = 6
+"""Steps tried, at most, that leave something to lowering."""
+_COMPILED = 4
+"""How much likelier than a step a program that was lowered is compiled."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is drawn: steps tried per program, share of compiled steps, names drawn often."""
+    """What is drawn: steps tried per program, share of compiled steps, names drawn often, share of
+    programs that are lowered."""
 
     length: int = 12
     native: float = 0.05
     often: tuple[str, ...] = ()
+    lowered: float = 0.0
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -47,15 +58,18 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct):
-    """What became of a few seeds: accepted and refused steps, those compiled, and failures."""
+    """What became of a few seeds: accepted and refused steps, those compiled, programs lowered,
+    and failures."""
 
     tally: Tally = msgspec.field(default_factory=Tally)
     native: int = 0
+    lowered: int = 0
     failures: list[Failure] = []
 
     def add(self, other: Played) -> None:
         self.tally.add(other.tally)
         self.native += other.native
+        self.lowered += other.lowered
         self.failures += other.failures
 
 
@@ -83,7 +97,22 @@ class _Game:
 
     def play(self) -> None:
         """All steps, each followed by comparisons; raises where one fails."""
-        for turn in range(self.settings.length):
+        chance = random.Random(f"{self.seed} lowered")
+        if chance.random() < self.settings.lowered:
+            self._steps(chance.choice([0, chance.randint(0, self.settings.length)]))
+            self._lower(chance)
+        else:
+            self._steps(self.settings.length)
+        self.phase = "handles"
+        check_handles(self.sch, self.player.handles)
+        form = list(FORMS)[self.seed % len(FORMS)]
+        self.phase = f"replay as {form}"
+        check_replay(self.player.program, self.sch.trace, self.sch.func, form)
+        self.phase = "text"
+        check_text(self.sch.func)
+
+    def _steps(self, count: int) -> None:
+        for turn in range(count):
             before = self.sch.func
             self.phase = "step"
             self.player.play(1)
@@ -95,13 +124,22 @@ class _Game:
             if self.player.chance.random() < self.settings.native:
                 self.phase = "native"
                 self._compile()
-        self.phase = "handles"
-        check_handles(self.sch, self.player.handles)
-        form = list(FORMS)[self.seed % len(FORMS)]
-        self.phase = f"replay as {form}"
-        check_replay(self.player.program, self.sch.trace, self.sch.func, form)
-        self.phase = "text"
-        check_text(self.sch.func)
+
+    def _lower(self, chance: random.Random) -> None:
+        """Steps that leave something to lowering, and then its passes."""
+        self.phase = "step"
+        self.player.moves = wishes.WISHES
+        self.player.often = list(wishes.OFTEN)
+        self.player.play(chance.randint(1, _WISHES))
+        self.phase = "lowering"
+        refused = check_lowering(self.player.program, self.sch.func, self.reference.seed)
+        if refused is not None:
+            self.player.tally.refuse(LOWERING, refused)
+            return
+        self.played.lowered += 1
+        if chance.random() < _COMPILED * self.settings.native:
+            self.phase = "native"
+            self._compile()
 
     def _compile(self) -> None:
         """Compiled code may take the process with it, so it has one of its own."""
@@ -115,9 +153,9 @@ class _Game:
 
         found = isolated(work)
         if isinstance(found, Death):
-            raise NativeFailure(found.why, f"compiled code ended with {found.why}")
+            raise Finding(found.why, f"compiled code ended with {found.why}")
         if found is not None:
-            raise NativeFailure(*found)
+            raise Finding(*found)
         self.played.native += 1
 
     def case(self) -> Case:
@@ -128,14 +166,6 @@ class _Game:
         return Case(self.player.program, steps, self.phase, self.reference.seed)
 
 
-class NativeFailure(Exception):
-    """Compiled code is wrong: the symptom, and the words of the error."""
-
-    def __init__(self, symptom: str, words: str) -> None:
-        super().__init__(words)
-        self.symptom = symptom
-
-
 def play(seed: int, settings: Settings, played: Played) -> None:
     """Play one seed and note in `played` what became of it; a failure is reduced."""
     game: _Game | None = None
@@ -143,8 +173,7 @@ def play(seed: int, settings: Settings, played: Played) -> None:
         game = _Game(seed, settings, played)
         game.play()
     except Exception as error:  # noqa: BLE001  every failure is a finding, of any kind
-        known = error.symptom if isinstance(error, NativeFailure) else symptom(error)
-        wanted = f"{'program' if game is None else game.phase}: {known}"
+        wanted = f"{'program' if game is None else game.phase}: {symptom(error)}"
         script = None if game is None else _reduced_script(game.case(), wanted, seed)
         if script is None:
             script = by_seed(wanted, str(error), seed, repr(settings))

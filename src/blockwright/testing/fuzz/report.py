@@ -29,6 +29,10 @@ _CHECKS = {
         "from blockwright.testing.fuzz.native import check_native\n",
         "check_native(Reference(program, seed={seed}), sch.func)",
     ),
+    "lowering": (
+        "from blockwright.testing.fuzz.lowering import check_lowering\n",
+        "check_lowering(program, sch.func, {seed})",
+    ),
     "handles": (
         "from blockwright.testing.moves.checks import check_handles\n",
         "check_handles(sch, [handle for step in sch.trace for handle in step.outputs])",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.schedule import LoopRV
+from blockwright.schedule import BlockRV, LoopRV
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 
 
-def _body(p: Player, loop: LoopRV) -> list[ir.Stmt]:
+def body_of(p: Player, loop: LoopRV) -> list[ir.Stmt]:
+    """The statements of a loop's body."""
     node = p.sch.get(loop)
     assert isinstance(node, ir.For)
     return list(node.body.seq) if isinstance(node.body, ir.SeqStmt) else [node.body]
 
 
-def _loop_with_statements(p: Player) -> LoopRV:
+def loop_with_statements(p: Player) -> LoopRV:
     """A loop with several statements, made by moving a producer to its consumer if need be."""
-    loops = {loop: _body(p, loop) for block in p.blocks() for loop in p.sch.get_loops(block)}
+    loops = {loop: body_of(p, loop) for block in p.blocks() for loop in p.sch.get_loops(block)}
     found = [loop for loop, parts in loops.items() if len(parts) > 1]
     if found and p.likely():
         return p.chance.choice(found)
@@ -29,8 +30,8 @@ def _loop_with_statements(p: Player) -> LoopRV:
 
 
 def _software_pipeline(p: Player) -> None:
-    loop = _loop_with_statements(p)
-    count = len(_body(p, loop))
+    loop = loop_with_statements(p)
+    count = len(body_of(p, loop))
     stages = [p.chance.randint(0, 2) for _ in range(count)]
     orders = list(range(count))
     if p.likely():
@@ -40,13 +41,18 @@ def _software_pipeline(p: Player) -> None:
     p.sch.software_pipeline(loop, stages, p.chance.choice([orders, orders[::-1], None]))
 
 
+def passed_on(p: Player) -> list[tuple[BlockRV, int]]:
+    """Blocks in one loop whose result another one reads in that loop, and which result that is."""
+    below = p.sch.get_child_blocks(loop_with_statements(p))
+    inside = {p.node(b) for b in below}
+    return [(b, at) for b in below for at, region in enumerate(p.node(b).writes)
+            if any(p.node(c) in inside and any(r.buffer is region.buffer for r in p.node(c).reads)
+                   for c in p.sch.get_consumers(b))]  # fmt: skip
+
+
 def _double_buffer(p: Player) -> None:
     """Mostly a block whose result another one reads in the same loop."""
-    below = p.sch.get_child_blocks(_loop_with_statements(p))
-    inside = {p.node(b) for b in below}
-    found = [(b, at) for b in below for at, region in enumerate(p.node(b).writes)
-             if any(p.node(c) in inside and any(r.buffer is region.buffer for r in p.node(c).reads)
-                    for c in p.sch.get_consumers(b))]  # fmt: skip
+    found = passed_on(p)
     if p.likely():
         if not found:
             raise NothingToTry
