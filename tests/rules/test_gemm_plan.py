@@ -189,6 +189,16 @@ def test_a_far_operand_is_packed_where_it_is_used(m: int, n: int, k: int) -> Non
     assert tile.rows * depth * 4 < TWO.cache(1).size
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(1024, 2048, 2048), (512, 1024, 8192)])
+def test_panels_of_a_far_constant_are_passed_once(m: int, n: int, k: int) -> None:
+    tile = gemm_tile(TWO, product(m, n, k))
+    plan = gemm_plan(TWO, product(m, n, k), tile)
+    assert plan.row_tiles == math.ceil(m / tile.rows)
+    assert plan.panels * tile.columns * (plan.depth or k) * 4 <= TWO.cache(2).size
+    near = gemm_plan(TWO, product(m, 256, 256), tile)
+    assert near.panels == 256 // tile.columns
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(1024, 512, 512), (512, 67 * 16, 4096)])
 def test_a_near_one_is_packed_before_and_so_are_panels_that_nobody_can_share(
     m: int, n: int, k: int

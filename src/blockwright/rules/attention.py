@@ -74,8 +74,6 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     head = extent_of(found[at[1]], product.n)
     if head is None:
         return "the head size is symbolic"
-    if head < target.lanes(found[at[1]].writes[0].buffer.dtype):
-        return "the head is shorter than a vector"
     for position, facts in zip(at, (scores, product), strict=True):
         iters = found[position].iter_vars
         axes = (iters[p].dom.extent for p in (*facts.m, *facts.n, *facts.k))

@@ -160,7 +160,11 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
         banded = _by_bands(target, product, tile) if few else None
         return [plain if banded is None else banded]
     in_turn = _in_turn(target, product, tile)
-    return [in_turn, plain] if near else [plain, in_turn]
+    if near:
+        return [in_turn, plain]
+    if product.cold or not _is_far(target, product):
+        return [plain, in_turn]
+    return [_once(target, product, tile), plain, in_turn]
 
 
 def _in_even_tasks(
@@ -238,20 +242,38 @@ def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan 
     return GemmPlan(row_tiles, _portion(share, share), rows_inside=True, bands=True)
 
 
+def _is_far(target: Target, product: Product) -> bool:
+    """Whether B is not in the last cache when it is used again, or drives the rest out of it."""
+    assert product.columns is not None
+    assert product.depth is not None
+    size = (product.batch or 1) * product.columns * product.depth * product.bits // 8
+    return size > target.caches[-1].size // 3
+
+
+def _once(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+    """A task takes all rows, and as many panels as half of the second cache holds, so that each
+    comes there once. A panel that is larger is cut into pieces of the reduction."""
+    assert product.depth is not None
+    rows, columns = _tiles(product, tile)
+    step, most = tile.columns * product.bits // 8, target.cache(2).size // 2
+    cuts = _cuts(product.depth)
+    pieces = next((p for p in cuts if product.depth // p * step <= most), cuts[-1])
+    depth = product.depth // pieces
+    share = math.ceil(columns * (product.batch or 1) / target.num_threads)
+    panels = max(1, min(most // (depth * step), share, columns))
+    return GemmPlan(rows, panels, depth if pieces > 1 else None)
+
+
 def _packing(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
     """A task takes all rows and a few panels, which it writes to half of the second cache: a piece
     of the reduction at a time, so long that a tile of rows stays in the first cache while it meets
-    all of them.
-
-    For a B whose panels would drive it out of the last cache, and be fetched from there or from
-    memory themselves. None for another, and where there are too few panels to share out.
+    them. None for a B that is near, and where there are too few panels to share out.
     """
-    assert product.columns is not None
+    if not _is_far(target, product):
+        return None
     assert product.depth is not None
     size, batch = product.bits // 8, product.batch or 1
     rows, columns = _tiles(product, tile)
-    if batch * product.columns * product.depth * size <= target.caches[-1].size // 3:
-        return None
     longest = int(target.cache(1).size * _SHARE_OF_ROWS) // (tile.rows * size)
     best, most = None, 0
     for pieces in _cuts(product.depth):
