@@ -52,6 +52,8 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "fixed odd length": (attention(length=7), [{"b": 2}]),
     "head that is no whole number of vectors": (attention(depth=12), [{"b": 1, "s": 3}]),
     "head shorter than a vector": (attention(depth=3), [{"b": 2, "s": 6}]),
+    "two rows, of which a tile takes one": (attention(length=2), [{"b": 2}]),
+    "two rows of a short head": (attention(depth=4, length=2), [{"b": 2}]),
     "head of an odd size": (attention(depth=17), [{"b": 1, "s": 5}]),
     "head in pieces": (attention(depth=32), [{"b": 1, "s": 7}]),
     "head in pieces, the last of which is no whole vector": (
@@ -66,6 +68,10 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
 def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     func, sizes = PROGRAMS[name]
     checks.taken_by("attention", func, *sizes)
+
+
+def test_a_head_of_one_element_is_left_to_rows(checks: Any) -> None:
+    checks.taken_by("rows", attention(depth=1, length=5), {"b": 2})
 
 
 @pytest.mark.parametrize("most", [5, 31, 32, 48, 64])

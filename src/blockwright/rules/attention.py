@@ -117,7 +117,7 @@ def apply(sch: Schedule, target: Target) -> None:
     sch.set_scope(scores, 0, "local")
     sch.reverse_compute_at(masked, j0)
     for handle in (*rest, product):
-        sch.reverse_compute_at(handle, i0)
+        sch.reverse_compute_at(handle, i0, preserve_unit_loops=True)  # a tile may have one row
     sch.compute_at(form.b, task)
     pack_panels(sch, form, inner_loops(sch, form.b, task))
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)

@@ -224,6 +224,9 @@ def reduce_lanes(
         return False
     reducing = [loop for loop in loops if reduces(sch, block, loop)]
     spatial = [loop for loop in loops if all(loop != r for r in reducing)]
+    if not reducing:  # of one term each
+        vectorize_last(sch, handle, spatial[-1], target)
+        return False
     found = find_reduction(block)
     assert isinstance(found, Reduction)
     along = not spatial or extent(sch, spatial[-1]) == 1 or _neighbours_are_reduced(block)
