@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from blockwright.runtime import threads
-from blockwright.runtime.constants import fill
 from blockwright.runtime.errors import translate
 from blockwright.runtime.ffi import tvm_ffi
 from blockwright.support import ArtefactError
@@ -98,7 +97,10 @@ def load_image(image: ReadableBuffer | Linked, name: str = "kernels") -> Library
 
 def _filled(path: Path, constants: dict[str, memoryview]) -> Library:
     library = load_library(path)
-    fill(path, constants)
+    if constants:
+        from blockwright.runtime.constants import fill  # with threads, which artefacts do without
+
+        fill(path, constants)
     return library
 
 
