@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from blockwright import ir
+from blockwright.lower import lower
 from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
 from blockwright.target import Target
@@ -189,6 +190,15 @@ def test_a_head_that_leaves_few_rows_is_passed_in_pieces(
 ) -> None:
     found = pieces(machine, depth)
     assert found[-len(nest) :] == nest
+
+
+@pytest.mark.parametrize("batch", [B, 4])
+def test_a_task_keeps_keys_and_values_of_its_head_alone(batch: Size) -> None:
+    machine = Target("x86-64-v3", num_threads=2)
+    func = apply_rules(attention(heads=12, depth=32, length=128, batch=batch), machine).func
+    kept = {n.buffer.name: ir.const_int(n.buffer.shape[0])
+            for n in ir.collect(lower(func, machine).body, ir.Allocate)}  # fmt: skip
+    assert kept["K_reindex"] == kept["V_reindex"] == 128 * 32
 
 
 @pytest.mark.parametrize(("heads", "tasks"), [(12, 12), (1, 2), (3, 6)])

@@ -270,8 +270,9 @@ def _pack_pieces(sch: Schedule, product: BlockRV, task: LoopRV, width: int, targ
     sch.transform_layout(copy, ("write", 0), IndexMap((*batch, column, key), pieces))
     sch.compute_at(copy, task)
     columns, keys = inner_loops(sch, copy, task)[-2:]
-    vectors, lanes = sch.split(columns, [None, target.lanes("float32")])
-    sch.reorder(keys, vectors, lanes)
+    step = math.gcd(width, target.lanes("float32"))
+    piece, vectors, lanes = sch.split(columns, [None, width // step, step])
+    sch.reorder(keys, piece, vectors, lanes)  # by pieces: a task writes all that it reads of them
     sch.vectorize(lanes)
 
 
