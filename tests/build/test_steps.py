@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from blockwright import ir
 from blockwright.build import ObjectCache
 from blockwright.build.remembered import Remembered
-from blockwright.build.steps import each, get_ready
-from blockwright.build.workers import POOL
+from blockwright.build.steps import each
+from blockwright.build.worker import StepJob
+from blockwright.build.workers import WorkerPool
 from blockwright.script.ir import from_source
 from blockwright.support import BuildError
 from blockwright.target import Target
@@ -75,8 +77,22 @@ def test_the_error_of_a_step_is_its_own(remembered: Remembered, count: int) -> N
     assert caught.value.code == "BW603"
 
 
-def test_a_worker_can_be_started_ahead(remembered: Remembered) -> None:
-    get_ready(renamed)
-    get_ready(renamed)
-    assert len(each(renamed, programs(*"abcdefgh"), HERE, "once", remembered)) == 8
-    assert POOL.count >= 1
+def test_a_worker_can_be_started_ahead() -> None:
+    """It has loaded the step when it is idle, and serves the next jobs."""
+    pool = WorkerPool(2)
+    pool.start(StepJob("renamed", f"{__name__}:renamed", b""))
+    until = time.monotonic() + 60
+    while not (idle := list(pool._idle)) and time.monotonic() < until:  # pyright: ignore[reportPrivateUsage]
+        time.sleep(0.01)
+    try:
+        assert len(idle) == 1
+        assert pool._take() is idle[0]  # pyright: ignore[reportPrivateUsage]
+    finally:
+        for worker in idle:
+            worker.stop()
+
+
+def test_nobody_is_started_where_this_process_does_all() -> None:
+    pool = WorkerPool(1)
+    pool.start(StepJob("renamed", f"{__name__}:renamed", b""))
+    assert not pool._idle  # pyright: ignore[reportPrivateUsage]

@@ -66,6 +66,12 @@ def vector(base: Any, lanes: int) -> ir.Expr:
 
 
 @pytest.fixture(scope="session")
+def flat_program() -> Callable[..., ir.PrimFunc]:
+    """`flat`, for tests of other files."""
+    return flat
+
+
+@pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> ObjectCache:
     return ObjectCache(Path(tmp_path_factory.mktemp("objects")))
 

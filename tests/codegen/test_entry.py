@@ -18,16 +18,12 @@ n, m = ir.var("n", INT64), ir.var("m", INT64)
 
 
 @pytest.fixture(scope="session")
-def make(build_flat: Any, request: pytest.FixtureRequest) -> Callable[..., Any]:
+def make(build_flat: Any, flat_program: Any) -> Callable[..., Any]:
     """`make(buffers, body=…)`: the callable of a function; by default the body does nothing."""
-    conftest = next(
-        p for p in request.config.pluginmanager.get_plugins()
-        if getattr(p, "__file__", "").endswith("codegen/conftest.py")
-    )  # fmt: skip
 
     def build(buffers: list[Any], body: Any = None, raw: bool = False, **options: Any) -> Any:
         nothing = lambda *_: ir.Evaluate(ir.const(0, "int32"))  # noqa: E731
-        module = build_flat(conftest.flat("f", buffers, body or nothing, **options))
+        module = build_flat(flat_program("f", buffers, body or nothing, **options))
         return module._loaded().function("f") if raw else module["f"]
 
     return build

@@ -29,18 +29,14 @@ def copies(source: ir.Buffer, *targets: ir.Buffer) -> ir.Stmt:
 
 
 @pytest.fixture(scope="session")
-def make(build_flat: Any, request: pytest.FixtureRequest) -> Callable[..., Any]:
+def make(build_flat: Any, flat_program: Any) -> Callable[..., Any]:
     """`make(buffers, results=1)`: a module whose function `f` copies the first to the others."""
-    conftest = next(
-        p for p in request.config.pluginmanager.get_plugins()
-        if getattr(p, "__file__", "").endswith("codegen/conftest.py")
-    )  # fmt: skip
 
     def build(
         buffers: list[Any], results: int = 1, body: Any = copies, scalars: Any = (), **attrs: Any
     ) -> Any:
         attrs["num_outputs"] = results
-        return build_flat(conftest.flat("f", buffers, body, attrs=attrs, scalars=scalars))
+        return build_flat(flat_program("f", buffers, body, attrs=attrs, scalars=scalars))
 
     return build
 

@@ -22,6 +22,9 @@ from blockwright.build.cache import ObjectCache, cache_directory
 from blockwright.ir import Buffer, Node, PrimFunc, Var, walk
 from blockwright.target import Target
 
+UNWRITABLE = (RecursionError, pickle.PicklingError, TypeError, AttributeError)
+"""What pickling raises for what is nested too deeply, or has a value without written form."""
+
 
 class Remembered:
     """Results of earlier compilations. Whoever changes the compiler while it runs, as tests that
@@ -57,12 +60,11 @@ class Remembered:
 
 
 def written(result: object, program: PrimFunc) -> bytes:
-    """A result of a program as bytes; none where it is nested too deeply, or has a value without
-    written form."""
+    """A result of a program as bytes; none where it cannot be written."""
     data = io.BytesIO()
     try:
         _Writer(data, program).dump(result)
-    except (RecursionError, pickle.PicklingError, TypeError, AttributeError):
+    except UNWRITABLE:
         return b""
     return data.getvalue()
 

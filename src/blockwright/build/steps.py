@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from blockwright.build.remembered import Remembered, read, written
+from blockwright.build.remembered import UNWRITABLE, Remembered, read, written
 from blockwright.build.worker import StepJob
 from blockwright.build.workers import POOL
 from blockwright.ir import PrimFunc
@@ -62,8 +62,8 @@ def _path(step: Step) -> str:
 def _job(step: Step, name: str, program: PrimFunc, target: Target, options: object) -> StepJob:
     try:
         arguments = pickle.dumps((program, target, options), pickle.HIGHEST_PROTOCOL)
-    except (RecursionError, pickle.PicklingError, TypeError, AttributeError):
-        arguments = b""  # nested too deeply, or with a value that has no written form
+    except UNWRITABLE:
+        arguments = b""
     return StepJob(name, _path(step), arguments)
 
 
@@ -75,7 +75,8 @@ def worked_out(function: str, arguments: bytes) -> bytes:
         step = getattr(importlib.import_module(module), name)
         if not arguments:
             return b""
-        program, target, options = pickle.loads(arguments)  # noqa: S301  of the process that started this one
+        # They come from the process that started this one.
+        program, target, options = pickle.loads(arguments)  # noqa: S301
         return written(step(program, target, options), program)
     except Exception:  # noqa: BLE001  whatever it is, it comes again
         return b""
