@@ -31,6 +31,7 @@ from benchmarks import (
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
 CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
+CACHES = {"hot": (versus.HOT,), "cold": (versus.COLD,), "both": (versus.HOT, versus.COLD)}
 NAMED = ("cliffs", "choice")  # run only when named: they compare us with ourselves, for long
 
 
@@ -64,7 +65,7 @@ def main() -> int:
             reached &= choice.main(study, options.resume)
         else:
             plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
-                               options.cache == "cold")  # fmt: skip
+                               CACHES[options.cache])  # fmt: skip
             compare = busy.main if name == "busy" else partial(versus.main, name)
             reached &= compare(plan, settings)
     return 0 if reached else 1
@@ -106,8 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     others.add_argument("--rounds", type=int, default=3, help="turns of each engine (3)")
     others.add_argument(
-        "--cache", choices=("hot", "cold"), default="hot",
-        help="as the last call left the caches, or filled with other data before each call",
+        "--cache", choices=[*CACHES], default="both",
+        help="as the last call left the caches, or filled with other data before each call (both)",
     )  # fmt: skip
     grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
     grid.add_argument("--schedules", type=int, default=20, help="drawn for each product (20)")

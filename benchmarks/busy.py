@@ -64,10 +64,10 @@ def main(plan: Plan, settings: harness.Settings) -> bool:
         for family, some in chosen.items():
             if not some:
                 continue
-            with Comparison(family, plan.peers, plan.threads, timing, attempts=1,
+            with Comparison(family, plan.peers, plan.threads, [timing], attempts=1,
                             beside=lambda place=place: neighbour(place)) as comparison:  # fmt: skip
                 for case in some:
-                    result = comparison.run(case)
+                    (result,) = comparison.run(case)
                     results.append((place, result))
                     print(row(place, result, width), flush=True)
     name = f"busy-{plan.threads}-threads"

@@ -5,6 +5,10 @@ machine's FMA peak, so that a slow phase touches all of them. A neighbour's figu
 operations of the plain method per second, relative to that of the case it comes from. Products with
 a constant operand and random extents are held against the peak itself, on one thread and on all.
 Every answer is compared with the same module in double precision before it is timed.
+
+The last cache is shared with other users of a machine, whose traffic the peak does not show. So a
+program that reads from it takes turns as well, and what was timed while it was slow is timed again,
+a few times at most: the attempt in which the cache was fastest counts.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from benchmarks.comparison import ERROR
 from benchmarks.extents import neighbours
 from benchmarks.report import RESULTS
 from benchmarks.worker import flat, timed_calls
-from blockwright.measure import peak_call
+from blockwright.measure import peak_call, read_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +42,8 @@ MEDIAN, TENTH, WORST = 0.88, 0.80, 0.65
 
 LEAST, MOST = 256, 2048  # extents of random products
 _TURN_S, _CALLS = 0.02, 3  # of one call in one turn
+_CACHED = 8 << 20  # bytes that lie in the last cache and in no nearer one
+_QUIET, _ATTEMPTS = 0.85, 3  # of the fastest that this cache was in a run
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class Speed:
     Attributes:
         share: of the peak of as many threads, in the same turns.
         kept: relative to the case it is a neighbour of; 1 for that case itself.
+        cache: bytes per second that were read from the last cache in the same turns.
         status: "" or why there is no figure.
     """
 
@@ -68,7 +75,25 @@ class Speed:
     speed: float = math.nan
     share: float = math.nan
     kept: float = math.nan
+    cache: float = math.nan
     status: str = ""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Seconds of each call, and of the peak, per turn; and how fast the last cache was."""
+
+    calls: list[list[float]]
+    peak: list[float]
+    cache: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Calls that show what the machine gives, each with the operations or bytes that it does."""
+
+    peak: tuple[Callable[[], Any], float]
+    cache: tuple[Callable[[], Any], float]
 
 
 @dataclass
@@ -76,9 +101,8 @@ class _Runner:
     """Compiles cases, checks them, and times them in turns."""
 
     plan: Plan
-    peaks: dict[int, tuple[Callable[[], Any], float]] = field(
-        default_factory=dict[int, "tuple[Callable[[], Any], float]"]
-    )
+    limits: dict[int, Limits] = field(default_factory=dict[int, Limits])
+    fastest: dict[int, float] = field(default_factory=dict[int, float])  # last cache, by threads
 
     def ready(self, case: Case) -> Callable[[], Any]:
         """A call of the compiled case; raises ValueError when its answer is wrong."""
@@ -97,23 +121,35 @@ class _Runner:
             raise ValueError(f"error {error:.1e} relative to double precision")
         return lambda: exe(*arrays)
 
-    def turns(self, calls: Sequence[Callable[[], Any]], threads: int) -> list[list[float]]:
-        """Seconds of each call, and last those of the peak, per turn."""
+    def turns(self, calls: Sequence[Callable[[], Any]], threads: int) -> Turns:
+        """Time the calls until the last cache is as fast as it was before; the best attempt."""
+        tried: list[Turns] = []
+        while len(tried) < _ATTEMPTS:
+            tried.append(self._once(calls, threads))
+            best = max(self.fastest.get(threads, 0.0), tried[-1].cache)
+            self.fastest[threads] = best
+            if tried[-1].cache >= _QUIET * best:
+                break
+        return max(tried, key=lambda one: one.cache)
+
+    def _once(self, calls: Sequence[Callable[[], Any]], threads: int) -> Turns:
         import blockwright as bw
 
-        if threads not in self.peaks:
-            self.peaks[threads] = peak_call(threads)
+        if threads not in self.limits:
+            self.limits[threads] = Limits(peak_call(threads), read_call(threads, _CACHED))
         bw.set_num_threads(threads)
-        all_calls = [*calls, self.peaks[threads][0]]
-        seconds: list[list[float]] = [[] for _ in all_calls]
+        limits = self.limits[threads]
+        every = [*calls, limits.peak[0], limits.cache[0]]
+        seconds: list[list[float]] = [[] for _ in every]
         for _ in range(self.plan.rounds):
-            for call, own in zip(all_calls, seconds, strict=True):
+            for call, own in zip(every, seconds, strict=True):
                 own.append(statistics.median(timed_calls(call, _TURN_S, _CALLS, self.plan.clock)))
-        return seconds
+        *own, peak, cache = seconds
+        return Turns(own, peak, limits.cache[1] / statistics.median(cache))
 
     def share(self, flops: float, seconds: list[float], peak: list[float], threads: int) -> float:
         """Of the peak, the median over turns."""
-        at_peak = flops / self.peaks[threads][1]
+        at_peak = flops / self.limits[threads].peak[1]
         return statistics.median(at_peak * p / s for p, s in zip(peak, seconds, strict=True))
 
 
@@ -163,15 +199,16 @@ def _beside(runner: _Runner, case: Case) -> list[Speed]:
             found.append(
                 Speed(case.name, moved, threads, status=f"{type(error).__name__}: {error}")
             )
-    seconds = dict(zip([*calls, "peak"], runner.turns([*calls.values()], threads), strict=True))
+    turns = runner.turns([*calls.values()], threads)
+    seconds = dict(zip(calls, turns.calls, strict=True))
     flops = {moved: one.flops or math.nan for moved, one in known}
     for moved in calls:
         own, base = seconds[moved], seconds.get("", [math.nan] * runner.plan.rounds)
         kept = statistics.median(flops[moved] / flops[""] * b / s
                                  for b, s in zip(base, own, strict=True))  # fmt: skip
         speed = flops[moved] / statistics.median(own)
-        share = runner.share(flops[moved], own, seconds["peak"], threads)
-        found.append(Speed(case.name, moved, threads, speed, share, kept))
+        share = runner.share(flops[moved], own, turns.peak, threads)
+        found.append(Speed(case.name, moved, threads, speed, share, kept, turns.cache))
     worst = min((one for one in found if one.moved), key=lambda one: one.kept, default=None)
     if worst is not None:
         print(f"{case.name}: worst of {len(found) - 1} neighbours {_line(worst)}", flush=True)
@@ -191,10 +228,11 @@ def _products(runner: _Runner) -> list[Speed]:
         call = runner.ready(case)
         assert case.flops is not None
         for threads in sorted({1, plan.threads}):
-            seconds, peak = runner.turns([call], threads)
-            share = runner.share(case.flops, seconds, peak, threads)
+            turns = runner.turns([call], threads)
+            (seconds,) = turns.calls
+            share = runner.share(case.flops, seconds, turns.peak, threads)
             speed = case.flops / statistics.median(seconds)
-            found.append(Speed(name, "", threads, speed, share))
+            found.append(Speed(name, "", threads, speed, share, cache=turns.cache))
     return found
 
 
@@ -210,8 +248,10 @@ def judge(sample: Sequence[Speed], threads: int) -> list[str]:
     what = f"{len(sample)} random products, {threads} thread{'s' * (threads > 1)}"
     text = ", ".join(f"{name} {value:.1%}" for name, (value, _) in figures.items())
     print(f"{what}: {text} of the peak")
+    slowest, fastest = (pick(one.cache for one in sample) / 1e9 for pick in (min, max))
+    print(f"    the last cache gave {slowest:.0f} to {fastest:.0f} GB/s meanwhile")
     for one in ordered[:10]:
-        print(f"    {one.name} {one.share:.1%}")
+        print(f"    {one.name} {one.share:.1%}, the last cache at {one.cache / 1e9:.0f} GB/s")
     return [f"{what}: {name} {value:.1%} of the peak is below {bound:.0%}"
             for name, (value, bound) in figures.items() if value < bound]  # fmt: skip
 

@@ -171,11 +171,13 @@ class Result:
 class Comparison:
     """The processes that serve all cases of a run; a context manager that ends them.
 
-    Cases are timed inside the context that `beside` gives, up to `attempts` times.
+    A case is timed once by each of the `settings`, which differ in how they time; it is prepared by
+    the first. That is done inside the context that `beside` gives, up to `attempts` times.
     """
 
     def __init__(
-        self, family: str, peers: Sequence[str], threads: int, settings: harness.Settings, *,
+        self, family: str, peers: Sequence[str], threads: int,
+        settings: Sequence[harness.Settings], *,
         attempts: int = ATTEMPTS,
         beside: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> None:  # fmt: skip
@@ -197,8 +199,8 @@ class Comparison:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def run(self, case: Case) -> Result:
-        """Prepare, check and time one case."""
+    def run(self, case: Case) -> list[Result]:
+        """Prepare, check and time one case; a result for each of the settings."""
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             point = {"family": self._family, "case": case.name, "folder": folder}
@@ -217,7 +219,10 @@ class Comparison:
                     ready.append((column, worker))
                     if column.engine == OURS:
                         self._again(case, column, point, reference)
-            return self._time(case, columns, ready, told["flops"], told["moved"])
+            return [
+                self._time(case, columns, ready, told["flops"], told["moved"], settings)
+                for settings in self._settings
+            ]
 
     def _columns(self, case: Case) -> list[Column]:
         return [
@@ -243,9 +248,10 @@ class Comparison:
 
     def _prepare(self, worker: harness.WorkerProcess, point: Mapping[str, Any]) -> dict[str, Any]:
         engine = {**ENGINES, **HELPERS}[worker.peer.name]
-        limit_s = self._settings.limit_s * (SEARCH_FACTOR if engine.searches else 1)
-        warmup_s = self._settings.warmup_s
-        return worker.ask("prepare", limit_s=limit_s, point=dict(point), warmup_s=warmup_s)
+        settings = self._settings[0]
+        limit_s = settings.limit_s * (SEARCH_FACTOR if engine.searches else 1)
+        return worker.ask("prepare", limit_s=limit_s, point=dict(point),
+                          warmup_s=settings.warmup_s)  # fmt: skip
 
     def _admit(
         self,
@@ -306,22 +312,22 @@ class Comparison:
         ready: Sequence[tuple[Column, harness.WorkerProcess]],
         flops: float,
         moved: int,
+        settings: harness.Settings,
     ) -> Result:
         # What comes out of cold caches is read at the speed of the memory, however little it is.
-        point = {"moved": max(moved, 2 * self._settings.flush)}
+        point = {"moved": max(moved, 2 * settings.flush)}
         operations = self._prepare(self._helper("fma"), point)["about"]["operations"]
         read = self._prepare(self._helper("bandwidth"), point)["about"]["bytes"]
         with self._beside():
-            drift, timings, others = self._steady([*ready])
-        for column, _ in ready:
-            if not column.status:
-                column.timing = timings[column.title]
+            drift, timings, others = self._steady([one for one in ready if not one[0].status],
+                                                  settings)  # fmt: skip
         peak = operations / timings["fma"].median
         bandwidth = read / timings["bandwidth"].median
-        return Result(case, tuple(columns), flops, moved, peak, bandwidth, drift, others)
+        timed = (replace(c, timing=None if c.status else timings.get(c.title)) for c in columns)
+        return Result(case, tuple(timed), flops, moved, peak, bandwidth, drift, others)
 
     def _steady(
-        self, ready: list[tuple[Column, harness.WorkerProcess]]
+        self, ready: list[tuple[Column, harness.WorkerProcess]], settings: harness.Settings
     ) -> tuple[float, dict[str, harness.Timing], float]:
         """Take turns until the machine's peak stood still; the steadiest attempt.
 
@@ -333,7 +339,7 @@ class Comparison:
             helpers = [self._helper("fma"), self._helper("bandwidth")]
             try:
                 workers = [worker for _, worker in ready]
-                timings, others = harness.take_turns(workers, self._settings, BEATEN, helpers)
+                timings, others = harness.take_turns(workers, settings, BEATEN, helpers)
             except harness.PeerError as failure:
                 guilty = [one for one in ready if one[0].title == failure.title]
                 if not guilty:

@@ -36,8 +36,9 @@ def header(width: int) -> str:
     )
 
 
-def row(result: Result, width: int) -> str:
-    """One line of the table; a case that we cannot do says why."""
+def row(result: Result, width: int, title: str = "") -> str:
+    """One line of the table, `title` behind the case; a case that we cannot do says why."""
+    name = f"{result.case.name}{title}"
     ours, best = result.ours, result.best
     shown = [column for column in result.columns if column is not result.ours]
     peers = "  ".join(f"{c.title} {_peer(c.seconds, c.status)}" for c in shown)
@@ -45,9 +46,9 @@ def row(result: Result, width: int) -> str:
     if ours.timing is None:
         missing = ours.status.partition(":")[0]
         reason = " ".join(ours.status.split())[:160]
-        return f"{result.case.name:{width}} {missing:>17} {fastest}  {peers}\n    {reason}"
+        return f"{name:{width}} {missing:>17} {fastest}  {peers}\n    {reason}"
     return (
-        f"{result.case.name:{width}} {ours.seconds * 1e3:>7.3f} ms {ours.timing.spread:>6.1%}"
+        f"{name:{width}} {ours.seconds * 1e3:>7.3f} ms {ours.timing.spread:>6.1%}"
         f" {fastest} {_number(result.ratio)} {_number(result.score)}"
         f" {result.roofline * 1e3:>7.3f} ms {result.roofline / ours.seconds:>6.1%}"
         f" {_number(result.expected):>8} {ours.error:>7.0e} {ours.compile_s:>6.2f} s"

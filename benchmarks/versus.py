@@ -17,44 +17,57 @@ COLD_FACTOR = 2
 """How many times the last-level cache each core writes to make the caches cold."""
 
 
+HOT, COLD = "hot", "cold"
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What the command line asks for."""
+    """What the command line asks for; `caches` are states of the caches, `HOT` or `COLD`."""
 
     only: Sequence[str] = ()
     peers: Sequence[str] = ()
     threads: int = 2
     rounds: int = 3
-    cold: bool = False
+    caches: Sequence[str] = (HOT, COLD)
 
 
 def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
-    """Compare, print the table, write the files; whether every bound holds."""
+    """Compare, print the tables, write the files; whether every bound holds.
+
+    Bounds are for caches as the last call left them, unless cold ones alone are asked for.
+    """
     chosen = cases.selected(cases.table(family), plan.only)
     if not chosen:
         print(f"No case of {family} has a name that contains {' or '.join(plan.only)}.")
         return False
-    timing = quick(settings, plan.rounds)
-    if plan.cold:
-        timing = replace(timing, flush=COLD_FACTOR * last_level_cache())
+    usual = quick(settings, plan.rounds)
+    cold = replace(usual, flush=COLD_FACTOR * last_level_cache())
+    timings = {state: cold if state == COLD else usual for state in plan.caches}
     before = harness.machine()
-    width = max(len(case.name) for case in chosen)
-    results: list[Result] = []
-    name = "-".join([family, *(["cold"] if plan.cold else []), f"{plan.threads}-threads"])
-    with Comparison(family, plan.peers, plan.threads, timing) as comparison:
+    results: dict[str, list[Result]] = {state: [] for state in timings}
+    titles = {state: f", {state}" if state != plan.caches[0] else "" for state in timings}
+    width = max(len(case.name) for case in chosen) + max(map(len, titles.values()))
+    with Comparison(family, plan.peers, plan.threads, [*timings.values()]) as comparison:
         print(report.header(width), flush=True)
         for case in chosen:
-            result = comparison.run(case)
-            results.append(result)
-            print(report.row(result, width), flush=True)
-            report.write(name, results, {**asdict(plan), **asdict(timing)}, before)
-    print(report.summary(results))
-    problems = report.missed(results)
-    for problem in problems:
+            for state, result in zip(timings, comparison.run(case), strict=True):
+                results[state].append(result)
+                print(report.row(result, width, titles[state]), flush=True)
+                name = [family, *([COLD] if state == COLD else []), f"{plan.threads}-threads"]
+                report.write("-".join(name), results[state],
+                             {**asdict(plan), **asdict(timings[state])}, before)  # fmt: skip
+    for state, found in results.items():
+        print(f"{state} caches: {report.summary(found)}")
+    first, *rest = ((state, report.missed(found)) for state, found in results.items())
+    for problem in first[1]:
         print(f"missed: {problem}")
-    if any(result.others > harness.QUIET for result in results):
+    for state, problems in rest:
+        for problem in problems:
+            print(f"with {state} caches, where nothing is promised: {problem}")
+    every = [result for found in results.values() for result in found]
+    if any(result.others > harness.QUIET for result in every):
         print("Other programs kept the machine busy (column others: cores); measure again later.")
-    return not problems
+    return not first[1]
 
 
 def last_level_cache() -> int:

@@ -14,6 +14,7 @@ _EXPORTS: dict[str, str] = {
     "ArgumentError": "blockwright.support",
     "ArtefactError": "blockwright.support",
     "BlockwrightError": "blockwright.support",
+    "BlockwrightWarning": "blockwright.support",
     "BuildError": "blockwright.support",
     "ImporterError": "blockwright.support",
     "InterpretError": "blockwright.support",

@@ -81,3 +81,11 @@ def test_what_is_missed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     missed = cliffs.judge(sample, 1)
     assert [("worst" in line, "10th" in line) for line in missed] == [(False, True), (True, False)]
     assert "median 90.0%" in capsys.readouterr().out
+
+
+def test_what_was_timed_beside_a_busy_cache_is_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = iter([10.0, 5.0, 9.0, 4.0, 6.0, 5.0])
+    once = lambda *_: cliffs.Turns([], [], next(speeds))  # noqa: E731
+    monkeypatch.setattr(cliffs._Runner, "_once", once)
+    runner = cliffs._Runner(cliffs.Plan())
+    assert [runner.turns([], 2).cache for _ in range(3)] == [10.0, 9.0, 6.0]

@@ -32,6 +32,7 @@ def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> RuleResult
     result = apply_rules(func, MACHINE)
     assert result.rule == rule, (result.rule, result.note)
     assert "gave up" not in result.note
+    assert not result.faults, result.faults
     check_well_formed(result.func)
     usual, *others = (replayed(func, t) for t in (result.trace, *(t for _, t in result.variants)))
     conditions = [when for when, _ in result.variants]
@@ -56,6 +57,7 @@ def native(func: ir.PrimFunc) -> Callable[..., Any]:
     """The program as the rules schedule it for this machine, built."""
     result = apply_rules(func, Target("native"))
     assert "gave up" not in result.note
+    assert not result.faults, result.faults
     return build(result.func)[func.name]
 
 

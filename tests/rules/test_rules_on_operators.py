@@ -46,6 +46,7 @@ def test_scheduled_operator_matches_its_oracle(row: Any, disabled: list[str]) ->
     for case in cases:
         result = apply_rules(case.func, Target("native"), disabled)
         assert "gave up" not in result.note, result.note
+        assert not result.faults, result.faults
         scheduled[case.func.name] = result.func
     module = build(ir.IRModule(scheduled))
     for case in cases:

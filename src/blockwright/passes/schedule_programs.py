@@ -3,7 +3,9 @@
 Before:  natural loop nests, one per block
 After:   tiled, packed, vectorised, parallel loops; the trace of each is kept in the context
 
-The first rule that takes a program wins; the fallback takes what no other wants and says so. Where
+The first rule that takes a program wins; the fallback takes what no other wants and says so. A rule
+that fails by a fault of its own is passed over with a warning: the program is compiled, and the
+fault can be reported. Where
 sizes decide which schedule is best, a rule makes several, and calls choose (`rules.entry`). A
 program knows by its attribute `tir.constant_params` which parameters are constants at every call:
 what only packs them costs nothing, because `lift_packing` moves it to compile time. Where one call
@@ -13,12 +15,18 @@ from memory every time.
 
 from __future__ import annotations
 
+import warnings
+
 from blockwright import ir
 from blockwright.build.steps import each
 from blockwright.passes.cold_weights import constants_are_cold
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import constant_positions
 from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, RuleResult, apply_rules
+from blockwright.support import BlockwrightWarning
+
+_REPORT = ('this is a defect; please report the program, which exe.show("tir") prints; '
+           'options={"disabled_rules": [...]} leaves rules out')  # fmt: skip
 
 
 def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
@@ -48,6 +56,11 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.variants[name] = result.variants
         if result.note:
             ctx.notes.append(f"{name}: {result.note}")
+        for rule, fault in result.faults:
+            ctx.notes.append(f"{name}: rule {rule} failed: {fault}")
+            message = (f"rule {rule} failed for {name} ({fault}); rule {result.rule} took it. "
+                       "The result is right, but may be slow")  # fmt: skip
+            warnings.warn(BlockwrightWarning(message, code="BW645", help=_REPORT), stacklevel=2)
     return module.replace(functions=functions)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from blockwright import ir
 from blockwright.rules import (
@@ -47,8 +48,13 @@ def apply_rules(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ())
 
 def rule_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) -> str:
     """The name of the first rule that takes a program; "" where none does."""
-    asked = (rule for rule in RULES if rule.name not in disabled)
-    return next((rule.name for rule in asked if not rule.refuses(func, target)), "")
+    for rule in RULES:
+        if rule.name in disabled:
+            continue
+        with suppress(Exception):  # it fails again where the program is scheduled, and is named
+            if not rule.refuses(func, target):
+                return rule.name
+    return ""
 
 
 __all__ = [

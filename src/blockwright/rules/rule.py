@@ -7,7 +7,9 @@ printed, changed and replayed.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -58,6 +60,8 @@ class RuleResult(msgspec.Struct, frozen=True):
         note: what the user should know.
         variants: conditions on sizes, and the traces of the schedules for these.
         refusals: the rules that were asked before, and why each said no.
+        faults: rules that broke off with an error of their own, and where: faults of a rule, not of
+            the program.
     """
 
     func: ir.PrimFunc
@@ -66,6 +70,15 @@ class RuleResult(msgspec.Struct, frozen=True):
     note: str = ""
     variants: tuple[tuple[ir.Expr, Trace], ...] = ()
     refusals: tuple[tuple[str, str], ...] = ()
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+class _Asked(msgspec.Struct):
+    """What has become of the rules so far; the fields are those of `RuleResult`."""
+
+    notes: list[str] = []
+    refusals: list[tuple[str, str]] = []
+    faults: list[tuple[str, str]] = []
 
 
 def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleResult:
@@ -73,32 +86,59 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
 
     A rule that takes a program and then meets a step the checker refuses is reported in the note,
     and the next rule is tried; the last rule takes everything. Where that happens to a variant, the
-    rule does without it.
+    rule does without it. A rule that fails in any other way has a fault, which stands in `faults`;
+    the program can be compiled all the same, because the next rule is tried for it too.
     """
-    notes: list[str] = []
-    refusals: list[tuple[str, str]] = []
     if has_empty_axis(func):
         return RuleResult(func, "empty", Schedule(func).trace)
+    asked = _Asked()
     for rule in rules:
-        if reason := rule.refuses(func, target):
-            refusals.append((rule.name, reason))
-            continue
-        sch = _scheduled(func, rule.apply, target, f"rule {rule.name}", notes)
-        if sch is None:
-            continue
-        notes += [rule.note] if rule.note else []
-        others: list[tuple[ir.Expr, Schedule]] = []
-        for variant in rule.variants(func, target):
-            name = f"rule {rule.name}, where {variant.when!r},"
-            other = _scheduled(func, variant.apply, target, name, notes)
-            others += [] if other is None else [(variant.when, other)]
-        made = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
-        traces = tuple((when, other.trace) for when, other in others)
-        return RuleResult(made, rule.name, sch.trace, "; ".join(notes), traces,
-                          tuple(refusals))  # fmt: skip
+        try:
+            found = _tried(rule, func, target, asked)
+        except Exception as error:  # noqa: BLE001  no fault of a rule ends a compilation
+            asked.faults.append((rule.name, _fault(error)))
+            found = None
+        if found is not None:
+            return found
     sch = Schedule(func)
-    note = "; ".join(notes) or "no rule applies"
-    return RuleResult(sch.func, "unscheduled", sch.trace, note, refusals=tuple(refusals))
+    asked.notes = asked.notes or ["no rule applies"]
+    return _result(asked, sch.func, "unscheduled", sch.trace)
+
+
+def _tried(rule: Rule, func: ir.PrimFunc, target: Target, asked: _Asked) -> RuleResult | None:
+    """What one rule makes of a program; None, and the reason in `asked`, where it makes nothing."""
+    if reason := rule.refuses(func, target):
+        asked.refusals.append((rule.name, reason))
+        return None
+    sch = _scheduled(func, rule.apply, target, f"rule {rule.name}", asked.notes)
+    if sch is None:
+        return None
+    notes = [rule.note] if rule.note else []
+    others: list[tuple[ir.Expr, Schedule]] = []
+    for variant in rule.variants(func, target):
+        name = f"rule {rule.name}, where {variant.when!r},"
+        other = _scheduled(func, variant.apply, target, name, notes)
+        others += [] if other is None else [(variant.when, other)]
+    made = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
+    asked.notes += notes
+    return _result(asked, made, rule.name, sch.trace,
+                   tuple((when, other.trace) for when, other in others))  # fmt: skip
+
+
+def _result(
+    asked: _Asked, func: ir.PrimFunc, rule: str, trace: Trace,
+    variants: tuple[tuple[ir.Expr, Trace], ...] = (),
+) -> RuleResult:  # fmt: skip
+    return RuleResult(func, rule, trace, "; ".join(asked.notes), variants,
+                      tuple(asked.refusals), tuple(asked.faults))  # fmt: skip
+
+
+def _fault(error: Exception) -> str:
+    """An error and the line that raised it, as a report of the fault needs them."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(last.filename).name}:{last.lineno}"
+    text = str(error).splitlines()[0] if str(error) else ""
+    return f"{type(error).__name__} at {place}: {text}".rstrip(": ")
 
 
 def _scheduled(

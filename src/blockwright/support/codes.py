@@ -212,6 +212,7 @@ CODES: dict[str, str] = {
     "BW642": "A program is not read as it was written; an error of the compiler.",
     "BW643": "A schedule that a rule made was refuted: the kernel would compute something else.",
     "BW644": "Schedules are to be proved, and some could be neither proved nor refuted.",
+    "BW645": "A schedule rule failed by a fault of its own, and another rule took the program.",
     "BW650": "There is no target of that name.",
     "BW651": "The architecture has no such feature.",
     "BW652": "The number of threads of a target is less than 1.",

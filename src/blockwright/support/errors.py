@@ -50,6 +50,15 @@ class BlockwrightError(Exception):
         return cls(first.message, code=first.code, help=first.help, diagnostics=diagnostics)
 
 
+class BlockwrightWarning(UserWarning):
+    """Something a user should know of a result that is right; `code` is as of an error."""
+
+    def __init__(self, message: str, *, code: str, help: str) -> None:
+        self.code = code
+        self.help = help
+        super().__init__(f"[{code}] {message}\n  help: {help}")
+
+
 class ScriptError(BlockwrightError):
     """A program text that does not parse."""
 
