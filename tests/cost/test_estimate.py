@@ -141,6 +141,32 @@ def test_iterations_beyond_the_end_cost_nothing() -> None:
     assert rows(48) == pytest.approx(rows(50), rel=0.05)
 
 
+def test_what_is_left_out_where_a_loop_is_cut_costs_nothing() -> None:
+    """Products of a row with the columns up to its own, and a function of each."""
+    func = program("""
+@T.prim_func
+def triangle(
+    A: T.Buffer((256, 64), "float32"), B: T.Buffer((256, 64), "float32"),
+    D: T.Buffer((256, 256), "float32"),
+):
+    C = T.alloc_buffer((256, 256), "float32", scope="local")
+    for i, j in T.grid(256, 256):
+        for k in range(64):
+            with T.block("C"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    C[vi, vj] = T.float32(0)
+                C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vj, vk]
+        with T.block("D"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = T.Select(vj <= vi, C[vi, vj], T.float32(-1))
+""")
+    sch = Schedule(func)
+    whole = estimate(sch.func, ONE).seconds
+    sch.annotate(sch.get_loops("D")[1], "loop_partition", True)
+    assert estimate(sch.func, ONE).seconds == pytest.approx(whole / 2, rel=0.05)
+
+
 def test_one_accumulator_waits_for_itself() -> None:
     func = program("""
 @T.prim_func

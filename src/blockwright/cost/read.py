@@ -8,6 +8,9 @@ whose variable is divided somewhere become one loop per digit:
 
 Intermediate buffers are as small as lowering will make them: what lies inside the loops that all
 accesses share. Their rows then follow each other closely.
+
+Loops annotated `loop_partition` are cut where a condition on them changes. What is chosen by it
+runs without being chosen, as often as it holds; so does what is computed for that alone.
 """
 
 from __future__ import annotations
@@ -64,6 +67,8 @@ class Reader:
         self._places: list[_Place] = []
         self._loops: list[Loop] = []
         self._lanes: dict[int, Loop] = {}
+        self._cut: set[Loop] = set()
+        self._needed: dict[Step, float] = {}
         self._divisors = _divisors(func)
         self._parameters = set(func.buffers)
         for var in [v for b in func.buffers for d in b.shape for v in ir.free_vars(d)]:
@@ -136,9 +141,30 @@ class Reader:
         self._known[stmt.loop_var] = value
         chain = [loop for loop, _ in digits]
         self._loops += chain
+        if stmt.annotations.get("loop_partition"):
+            self._cut.update(chain)
         body = self._statement(stmt.body)
+        if stmt.annotations.get("loop_partition"):
+            self._leave_out(body)
         del self._loops[-len(chain) :]
         return around(chain, body)
+
+    def _leave_out(self, body: list[Loop | Step]) -> None:
+        """What goes to registers for steps that a cut loop leaves out is left out with them."""
+        inside = [step for step, _ in steps(body)]
+        readers: dict[Storage, list[Step]] = {}
+        for step in inside:
+            stored = {access.storage for access in step.accesses if access.stored}
+            for access in step.accesses:
+                if access.storage.registers and access.storage not in stored:
+                    readers.setdefault(access.storage, []).append(step)
+        for step in inside:
+            (made,) = [a.storage for a in step.accesses if a.stored] or [None]
+            if made in readers and step not in self._needed:
+                share = max(self._needed.get(reader, 1.0) for reader in readers[made])
+                if share < 1:
+                    self._needed[step] = share
+                    step.share *= share
 
     def _digits(self, var: ir.Var, extent: float, kind: Kind) -> list[tuple[Loop, int]]:
         """Loops that count an extent together, outermost first, each with its radix."""
@@ -217,14 +243,42 @@ class Reader:
         return min(1.0, most / math.prod(loop.count for loop in parallel))
 
     def _store(self, stmt: ir.BufferStore) -> Step:
-        step = self._step([stmt.value, *stmt.indices], stmt.value, stmt)
-        loads = ir.collect(stmt.value, ir.BufferLoad)
+        value, share = self._chosen(stmt.value)
+        step = self._step([value, *stmt.indices], value, stmt)
+        if share < 1:
+            step.share = self._needed[step] = share
+        loads = ir.collect(value, ir.BufferLoad)
         own = [load for load in loads if load.buffer is stmt.buffer]
         step.chained = any(
             all(ir.structural_equal(a, b) for a, b in zip(load.indices, stmt.indices, strict=True))
             for load in own
         )
         return step
+
+    def _chosen(self, value: ir.Expr) -> tuple[ir.Expr, float]:
+        """What is stored where a loop is not cut away, and how often that is: of what a condition
+        on such a loop chooses, alone or as what an element is updated with, one side."""
+        if isinstance(value, ir.Select):
+            share = self._cut_share(value.condition)
+            return (value, 1.0) if share is None else (value.true_value, share)
+        if isinstance(value, ir.Add | ir.Max | ir.Min):
+            for own, update in ((value.a, value.b), (value.b, value.a)):
+                if isinstance(own, ir.BufferLoad) and isinstance(update, ir.Select):
+                    chosen, share = self._chosen(update)
+                    return value.replace(a=own, b=chosen), share
+        return value, 1.0
+
+    def _cut_share(self, condition: ir.Expr) -> float | None:
+        """How often a condition on loops that are cut holds; None for another one."""
+        if isinstance(condition, ir.And):
+            both = [self._cut_share(side) for side in (condition.a, condition.b)]
+            return None if None in both else math.prod(one for one in both if one is not None)
+        if not isinstance(condition, ir.LT | ir.LE | ir.GT | ir.GE):
+            return None
+        sides = [form_of(side, self._known) for side in (condition.a, condition.b)]
+        if not any(loop in self._cut for form in sides for loop in form.steps):
+            return None
+        return self._share(condition)
 
     def _step(
         self, roots: Sequence[ir.Expr], value: ir.Expr, store: ir.BufferStore | None = None
