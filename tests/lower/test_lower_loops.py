@@ -432,6 +432,31 @@ def test_partition_of_tiles_has_a_part_around_the_diagonal(same_result: Check, n
     assert len(reading) == 2  # below the diagonal, and around it
 
 
+@pytest.mark.parametrize("n", [1, 7, 8, 30])
+def test_partition_leaves_a_diagonal_to_the_loop_inside(same_result: Check, n: int) -> None:
+    """Few tiles of rows see all keys; all tiles but the last have all their rows."""
+
+    @T.prim_func
+    def triangle(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n, n))
+        B = T.match_buffer(b, (n,))
+        for i in T.serial((n + T.int64(3)) // T.int64(4), annotations={"loop_partition": True}):
+            for j in T.serial(n, annotations={"loop_partition": True}):
+                for r in range(4):
+                    if i * T.int64(4) + r < n:
+                        B[i * T.int64(4) + r] = B[i * T.int64(4) + r] + T.Select(
+                            j <= i * T.int64(4) + r, A[i * T.int64(4) + r, j], T.float32(-0.0)
+                        )
+
+    lowered = same_result(triangle, normal(n, n), normal(n))
+    first, *_ = [s for s in ir.collect(lowered.body, ir.For) if ir.collect(s.body, ir.For)]
+    assert "//" in ir.printer.script(first.extent)  # whole tiles, of any number of rows
+    asked = [c for c in ir.collect(first.body, ir.IfThenElse) if ir.uses_var(c.condition,
+             {first.loop_var})]  # fmt: skip
+    assert not asked
+
+
 def test_partition_takes_the_first_iterations_off_too(same_result: Check) -> None:
     @T.prim_func
     def border(A: T.Buffer((10,)), B: T.Buffer((16,))):

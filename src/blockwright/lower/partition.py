@@ -33,7 +33,8 @@ loops as one, and where no condition is linear in its variable, those on digits 
 
 Conditions of `if`, `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max`
 of indices. Of loops inside one another the outer one is split first: where its conditions hold for
-all iterations of the inner ones, these stay as they are, with the bounds that they had.
+all iterations of the inner ones, these stay as they are, with the bounds that they had. A condition
+that is lost by one of them as the other goes on, as `j <= i` is, is left to the inner one.
 """
 
 from __future__ import annotations
@@ -139,9 +140,13 @@ class _Partition(Analysed, Statements):
                 domains[inner.loop_var] = inner.dom
             elif isinstance(inner, (S.LetStmt, E.Let)):
                 self.bound.add(inner.var)
+        cut = [n.loop_var for n in walk_code(node.body)
+               if isinstance(n, For) and n.annotations.get(ANNOTATION)]  # fmt: skip
         for inner in walk_code(node.body):
             for condition, whole, value in _conditions(inner):
                 found = self._bound(condition, node.loop_var, domains)
+                if found is not None and self._is_left(condition, node.loop_var, cut):
+                    continue
                 if found is not None and whole not in settled:
                     settled[whole] = value
                     bound, first = found
@@ -201,6 +206,17 @@ class _Partition(Analysed, Statements):
         if step > 0:
             return sub(const(0, least.dtype), floordiv(least, const(step, least.dtype))), True
         return add(floordiv(least, const(-step, least.dtype)), 1), False
+
+    def _is_left(self, condition: Expr, var: Var, cut: list[Var]) -> bool:
+        """Whether a loop inside that is to be split is the one to split at a condition.
+
+        That is so where it moves the other way: of `j <= i` few iterations of `i` satisfy all of
+        `j`, but each of them has a `j` up to which it holds.
+        """
+        room = room_of(condition)
+        assert room is not None
+        step = self._step(room, var)
+        return any(step * self._step(room, inner) < 0 for inner in cut if uses_var(room, inner))
 
     def _step(self, room: Expr, var: Var) -> int:
         """How a bound changes from one iteration to the next; 0 when that is unknown."""

@@ -1,5 +1,13 @@
 """Scaled dot-product attention as seven plain blocks; rules fuse and tile them.
 
+Long rows of keys come in pieces, each with a softmax of its own; what the pieces give is scaled by
+how much less their largest scores are than the largest of all, and added up:
+
+    M1[c] = max S[c, :];  P = exp(S - M1[c]);  L1[c] = sum P;  O1[c] = P V
+    M = max M1;  F[c] = exp(M1[c] - M);  out = sum F O1 / sum F L1
+
+Scores and powers of one piece are all that a schedule has to keep, however many keys there are.
+
 Keys behind the query of a causal form are neutral in each step, written as a choice: a schedule can
 cut the loop over keys at the diagonal and drop what lies beyond, values that are NaN included.
 
@@ -106,6 +114,24 @@ def _masked(
     return ir.select(index[3] <= index[2], score, nothing) if is_causal else score
 
 
+_LONG = 1 << 15
+"""Keys from which they come in pieces: keys and values of a head are as large as a last cache then,
+and shared by more rows of queries where only the scores of a piece are kept."""
+_PIECES = range(1024, 255, -64)  # keys of a piece, that whole register tiles make up
+_SHARED = 16  # rows of queries that are worth the pieces
+
+
+def _piece(rows: ir.Expr, keys: ir.Expr, sizes: Sequence[ir.Expr]) -> int | None:
+    """Keys of a piece; None where they, or the rows that share them, are few or not known, or no
+    piece divides them."""
+    many, length = ir.const_int(rows), ir.const_int(keys)
+    if many is None or many < _SHARED or length is None or length < _LONG:
+        return None
+    if any((ir.const_int(size) or 0) < 2 for size in sizes):
+        return None  # no head that is multiplied
+    return next((piece for piece in _PIECES if length % piece == 0), None)
+
+
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
     dtype = known_dtype(ctx, infos[0], 0)
     inner = accumulator(dtype)
@@ -116,42 +142,72 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     keys, rows = k.shape[2], (batch, heads, length)
     group = _group(ctx, heads, k.shape[1])
     scale = _scale(attrs, size, inner)
+    piece = _piece(length, keys, (size, v.shape[3]))
+    # Keys are counted by one axis, or by a piece and a position in it.
+    pieces = () if piece is None else (ir.floordiv(keys, piece),)
+    each = keys if piece is None else ir.const(piece, "int64")
+    names = (*_AXES[:3], *("c" for _ in pieces), "k")
+    partial = (*rows, *pieces)
+    lowest, zero = ir.const(float("-inf"), inner), ir.const(0.0, inner)
 
     def head(h: Any) -> Any:
         return ir.floordiv(h, group)
 
-    def dot(b: Any, h: Any, i: Any, j: Any, d: Any) -> Any:
-        return ir.mul(widen(q[b, h, i, d]), widen(k[b, head(h), j, d]))
+    def key(*at: Any) -> Any:
+        return at[0] if piece is None else at[0] * piece + at[1]
 
-    square = (*rows, keys)
-    scores = fold(program, "S", square, (size,), dot, "sum", inner, (*_AXES, "d"))
-    allowed = program.compute(
-        "S_masked",
-        square,
-        lambda *i: _masked(ir.mul(scores[i], scale), i, mask, attrs["is_causal"], inner),
-        inner,
-        axes=_AXES,
-    )
-    largest = fold(program, "M", rows, (keys,), lambda *i: allowed[i], "max", inner, _AXES)
-    lowest, zero = ir.const(float("-inf"), inner), ir.const(0.0, inner)
+    def dot(b: Any, h: Any, i: Any, *rest: Any) -> Any:
+        *j, d = rest
+        return ir.mul(widen(q[b, h, i, d]), widen(k[b, head(h), key(*j), d]))
+
+    def shifted(score: Any, top: Any) -> Any:
+        return ir.call("exp", ir.sub(score, ir.select(ir.EQ(top, lowest), zero, top)))
 
     def causal(i: Any, j: Any, value: Any, neutral: float) -> Any:
         """The value, or what changes nothing (-0.0 in a sum) for keys behind the query."""
         return ir.select(j <= i, value, ir.const(neutral, inner)) if attrs["is_causal"] else value
 
-    def power(b: Any, h: Any, i: Any, j: Any) -> Any:
-        top = largest[b, h, i]
-        shift = ir.select(ir.EQ(top, lowest), zero, top)
-        return causal(i, j, ir.call("exp", ir.sub(allowed[b, h, i, j], shift)), 0.0)
+    square = (*partial, each)
+    scores = fold(program, "S", square, (size,), dot, "sum", inner, (*names, "d"))
+    allowed = program.compute(
+        "S_masked",
+        square,
+        lambda *i: _masked(
+            ir.mul(scores[i], scale), (*i[:3], key(*i[3:])), mask, attrs["is_causal"], inner
+        ),
+        inner,
+        axes=names,
+    )
 
-    powers = program.compute("P", square, power, inner, axes=_AXES)
-    total = fold(program, "L", rows, (keys,), lambda *i: powers[i], "sum", inner, _AXES)
+    def power(b: Any, h: Any, i: Any, *j: Any) -> Any:
+        at = (b, h, i, *j)
+        return causal(i, key(*j), shifted(allowed[at], largest[at[:-1]]), 0.0)
 
-    def weighted(b: Any, h: Any, i: Any, d: Any, j: Any) -> Any:
-        return causal(i, j, ir.mul(powers[b, h, i, j], widen(v[b, head(h), j, d])), -0.0)
+    def weighted(b: Any, h: Any, i: Any, *rest: Any) -> Any:
+        *c, d, j = rest
+        place = key(*c, j)
+        value = ir.mul(powers[(b, h, i, *c, j)], widen(v[b, head(h), place, d]))
+        return causal(i, place, value, -0.0)
 
+    part = "" if piece is None else "1"
+    largest = fold(program, f"M{part}", partial, (each,), lambda *i: allowed[i], "max", inner,
+                   names)  # fmt: skip
+    powers = program.compute("P", square, power, inner, axes=names)
+    total = fold(program, f"L{part}", partial, (each,), lambda *i: powers[i], "sum", inner, names)
+    sums = fold(program, f"O{part}", (*partial, v.shape[3]), (each,), weighted, "sum", inner,
+                (*names[:-1], "d", "k"))  # fmt: skip
     out_shape = (*rows, v.shape[3])
-    sums = fold(program, "O", out_shape, (keys,), weighted, "sum", inner, ("b", "h", "q", "d", "k"))
+    if pieces:
+        some, all_sums = total, sums
+        top = fold(program, "M", rows, pieces, lambda *i: largest[i], "max", inner,
+                   names[:-1])  # fmt: skip
+        factor = program.compute("F", partial, lambda *i: shifted(largest[i], top[i[:-1]]), inner,
+                                 axes=names[:-1])  # fmt: skip
+        total = fold(program, "L", rows, pieces, lambda *i: ir.mul(some[i], factor[i]), "sum",
+                     inner, names[:-1])  # fmt: skip
+        sums = fold(program, "O", out_shape, pieces, lambda b, h, i, d, c: ir.mul(
+                    all_sums[b, h, i, c, d], factor[b, h, i, c]), "sum", inner,
+                    (*names[:3], "d", "c"))  # fmt: skip
 
     def divided(b: Any, h: Any, i: Any, d: Any) -> Any:
         share = ir.truediv(sums[b, h, i, d], total[b, h, i])

@@ -25,7 +25,7 @@ from blockwright.passes.rewrite import constant_positions
 from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, RuleResult, apply_rules
 from blockwright.support import BlockwrightWarning
 
-_REPORT = ('this is a defect; please report the program, which exe.show("tir") prints; '
+_REPORT = ('this is a defect; please report the program, which exe.show("programs") prints; '
            'options={"disabled_rules": [...]} leaves rules out')  # fmt: skip
 
 

@@ -8,11 +8,22 @@ first-level cache, and the product with V in registers again: with the whole hea
 registers are few, with a piece of it after the other. Any sequence length; rows beyond the end
 exist only in the last tile, which `loop_partition` gives code of its own. Where there are fewer
 heads than threads need, the rows of a head are several tasks.
+
+Where the keys come in pieces, each with a softmax of its own,
+
+    S1[c] = Q K[c]^T;  P = f(S1[c], row statistics of c);  O1[c] = P V[c];  out = g(O1, statistics)
+
+a task takes some rows of a head, and one piece after the other: it lays K and V of the piece out,
+passes its rows over them as above, and at its end puts together what the pieces gave each row.
+Scores of a piece stay in near caches then, however many keys there are, and keys and values come
+from memory once for all rows of a task.
 """
 
 from __future__ import annotations
 
 import math
+
+import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
@@ -56,6 +67,7 @@ _BITS = 32  # of an element, as far as the choice of tiles goes
 _CLEARLY = 0.95  # share of the speed of pieces, that the whole head may be slower
 _EVEN = 0.9  # of the threads' time, that is worked in where tasks are enough
 _TILES_OF_TASK = 4  # tiles of rows that are worth laying K out for
+_ROWS_OF_TASK = 128  # that are worth laying pieces of K and V out for, once for each piece
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -67,9 +79,10 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     if scores is None:
         return "the scores are chosen before they are added up"
     assert product is not None
-    if not scores.batch or len(scores.batch) != len(product.batch):
+    pieces = len(product.batch) - len(scores.batch)
+    if not scores.batch or pieces not in (0, 1):
         return "the contractions are not batched alike"
-    if len(scores.m) != 1 or len(scores.n) != 1 or len(product.n) != 1:
+    if len(scores.m) != 1 or len(scores.n) != 1 + pieces or len(product.n) != 1:
         return "rows or columns have several axes"
     head = extent_of(found[at[1]], product.n)
     if head is None:
@@ -85,53 +98,66 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target) -> None:
-    before, scores, middle, product, out = _parts(sch)
-    inlined = _inlined(sch, before, scores)
-    remaining = inline_where(sch, inlined) + [h for h in before if h not in inlined]
+    blocks = _parts(sch)
+    scores, product = blocks.scores, blocks.product
+    inlined = _inlined(sch, blocks.before, scores)
+    remaining = inline_where(sch, inlined) + [h for h in blocks.before if h not in inlined]
     found = contraction_of(node(sch, scores))
     if found is None:
         raise ScheduleError("with producers inlined, the scores are no product", code="BW340",
                             help="schedule the program by the fallback rule, or write the scores "
                             "as sums of products of a query and a key element")  # fmt: skip
-    batch = len(found.batch)
+    batch, pieces = len(found.batch), len(found.n) - 1
     head = _whole_vectors(sch, product, target)
     piece = _piece(target, head)
     most = piece.rows
     bound = longest(sch, sch.get_loops(scores)[found.m[0]])
     if bound is not None:  # a tile with room for all rows would have as many as there are
         most = min(most, max(1, bound - 1))
-    masked, rest = middle[0], middle[1:]
-    form = canonicalize(sch, scores, masked, target, pad_rows=False, most_rows=most)
+    masked, rest = blocks.between[0], blocks.between[1:]
+    form = canonicalize(sch, scores, masked, target, pad_rows=False, columns_apart=pieces,
+                        most_rows=most)  # fmt: skip
     sch.compute_inline(form.a)  # query elements are broadcast from where they are
     loops = sch.get_loops(scores)
-    rows, columns, depth = loops[batch:]
-    tasks = loops[:batch]
-    parts = _parts_of_rows(sch, tasks, rows, form.tile.rows, target)
-    i0, i1 = sch.split(rows, [None, form.tile.rows])
+    tasks, rows, each, columns, depth = loops[:batch], loops[batch], *_last(loops, pieces)
+    parts = _parts_of_rows(sch, tasks, rows, form.tile.rows, target, bool(pieces))
     if parts > 1:
-        part, i0 = sch.split(i0, [parts, None])
+        part, i0, i1 = sch.split(rows, [parts, None, form.tile.rows])
         tasks.append(part)
+    else:
+        i0, i1 = sch.split(rows, [None, form.tile.rows])
     j0, j1 = sch.split(columns, [None, form.tile.columns])
-    sch.reorder(*tasks, i0, j0, depth, i1, j1)
+    sch.reorder(*tasks, *each, i0, j0, depth, i1, j1)
     task = sch.fuse(*tasks) if len(tasks) > 1 else tasks[0]
+    home = each[0] if each else task
     sch.set_scope(scores, 0, "local")
     sch.reverse_compute_at(masked, j0)
     for handle in (*rest, product):
         sch.reverse_compute_at(handle, i0, preserve_unit_loops=True)  # a tile may have one row
-    sch.compute_at(form.b, task)
-    pack_panels(sch, form, inner_loops(sch, form.b, task))
+    sch.compute_at(form.b, home)
+    panel = pack_panels(sch, form, inner_loops(sch, form.b, home))
+    sch.annotate(panel, "loop_partition", True)
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
-        _rows(sch, handle, i0, target)
+        _rows(sch, handle, i0, target, kept=bool(pieces))
     if piece.columns < head and head % target.lanes("float32") == 0:
-        _pack_pieces(sch, product, task, piece.columns, target)
-    _product_tile(sch, product, out, i0, piece.columns, target)
+        _pack_pieces(sch, product, home, piece.columns, target)
+    _product_tile(sch, product, blocks.out, i0, piece.columns, target, pieces)
     sch.annotate(i0, "loop_partition", True)
     _cut(sch, masked, j0)
+    for handle in blocks.together:
+        sch.reverse_compute_at(handle, task, preserve_unit_loops=True)
+        schedule_inner(sch, handle, inner_loops(sch, handle, task)[0], target)
     sch.parallel(task)
     for handle in remaining:
         if is_spatial(node(sch, handle)):
             spread(sch, [handle], target)
+
+
+def _last(loops: list[LoopRV], pieces: int) -> tuple[list[LoopRV], LoopRV, LoopRV]:
+    """Of the loops over scores those over pieces of the keys, over keys, and over the head."""
+    *_, columns, depth = loops
+    return loops[-2 - pieces : -2], columns, depth
 
 
 def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[BlockRV]:
@@ -152,23 +178,54 @@ def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[Bloc
     return [h for h in before if not (same and h == made_by.get(found.b))]
 
 
-def _parts(
-    sch: Schedule,
-) -> tuple[list[BlockRV], BlockRV, list[BlockRV], BlockRV, BlockRV]:
-    """Blocks before the scores, the scores, between, the product, and one block behind it."""
+class _Blocks(msgspec.Struct):
+    """The blocks of a program by what they do.
+
+    Attributes:
+        before: make queries, keys and values.
+        between: make powers of the scores.
+        out: takes results of the product out of registers.
+        together: put together what pieces of the keys gave.
+    """
+
+    before: list[BlockRV]
+    scores: BlockRV
+    between: list[BlockRV]
+    product: BlockRV
+    out: BlockRV
+    together: list[BlockRV]
+
+
+def _parts(sch: Schedule) -> _Blocks:
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h), guarded=True)]
     first, second = at
-    behind = handles[second + 1 :]
+    facts = contraction_of(node(sch, handles[first]))
+    behind, together = handles[second + 1 :], list[BlockRV]()
+    if facts is not None and len(facts.n) > 1:
+        behind, together = [], behind
     if not behind:
         behind = [sch.cache_write(handles[second], 0, "local")]
     for handle in behind[:-1]:
         sch.compute_inline(handle)
     align(sch, handles[second], behind[-1])
+    if together:
+        together = _put_together(sch, together)
     between = handles[first + 1 : second]
     copies = [h for h in between if is_copy(node(sch, h))]
     remaining = [h for h in between if h not in copies]
-    return [*handles[:first], *copies], handles[first], remaining, handles[second], behind[-1]
+    return _Blocks([*handles[:first], *copies], handles[first], remaining, handles[second],
+                   behind[-1], together)  # fmt: skip
+
+
+def _put_together(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
+    """Blocks that add up what pieces gave, and one behind them, over the same axes."""
+    last = max(k for k, h in enumerate(handles) if not is_spatial(node(sch, h)))
+    *plain, out = handles[last + 1 :] or [sch.cache_write(handles[last], 0, "local")]
+    for handle in plain:
+        sch.compute_inline(handle)
+    align(sch, handles[last], out)
+    return [*handles[: last + 1], out]
 
 
 def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int:
@@ -209,18 +266,28 @@ def _piece(target: Target, head: int) -> RegisterTile:
 
 
 def _parts_of_rows(
-    sch: Schedule, heads: list[LoopRV], rows: LoopRV, tile: int, target: Target
+    sch: Schedule, heads: list[LoopRV], rows: LoopRV, tile: int, target: Target, pieces: bool
 ) -> int:
     """Into how many tasks the rows of a head are cut, so that all threads have work; each lays K
-    out for itself, which a few tiles of rows are worth."""
+    out for itself, which a few tiles of rows are worth. What `pieces` of the keys give all rows of
+    a task is kept, so that these have no more rows than they need."""
     known = math.prod(extent(sch, loop) or 1 for loop in heads)
     length = extent(sch, rows)
+    if pieces and length is not None:
+        # Parts are equal: where a tile ends is known then, and so is what it keeps.
+        found = [d for d in range(1, length // _ROWS_OF_TASK + 1)
+                 if length % d == 0 and length <= d * _ROWS_OF_TASK * _TILES_OF_TASK]  # fmt: skip
+        return max(found, key=lambda d: (_busy(known * d, target), d), default=1)
     most = target.num_threads if length is None else length // (tile * _TILES_OF_TASK)
     for parts in range(1, min(most, target.num_threads) + 1):
-        tasks = known * parts
-        if tasks >= _EVEN * math.ceil(tasks / target.num_threads) * target.num_threads:
+        if _busy(known * parts, target) >= _EVEN:
             return parts
     return max(1, min(most, target.num_threads))
+
+
+def _busy(tasks: int, target: Target) -> float:
+    """Share of the threads' time in which they work on so many tasks of the same size."""
+    return tasks / (math.ceil(tasks / target.num_threads) * target.num_threads)
 
 
 def _score_tile(
@@ -233,14 +300,16 @@ def _score_tile(
     vector_rows(sch, masked, lanes)
 
 
-def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target) -> None:
-    """Row statistics and exponentials: a row at a time, vectors along the keys."""
+def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool) -> None:
+    """Row statistics, `kept` or only for the tile, and exponentials: a row at a time, vectors along
+    the keys."""
     loops = inner_loops(sch, handle, i0)
     if is_spatial(node(sch, handle)):
         vectorize_last(sch, handle, loops[-1], target)
         _cut(sch, handle, inner_loops(sch, handle, i0)[len(loops) - 1])
         return
-    sch.set_scope(handle, 0, "local")
+    if not kept:
+        sch.set_scope(handle, 0, "local")
     schedule_inner(sch, handle, loops[0], target)
 
 
@@ -277,12 +346,17 @@ def _pack_pieces(sch: Schedule, product: BlockRV, task: LoopRV, width: int, targ
 
 
 def _product_tile(
-    sch: Schedule, product: BlockRV, out: BlockRV, i0: LoopRV, width: int, target: Target
-) -> None:
+    sch: Schedule, product: BlockRV, out: BlockRV, i0: LoopRV, width: int, target: Target,
+    pieces: int,
+) -> None:  # fmt: skip
     """All rows of the tile and a piece of the head in registers while keys pass; written back by
     rows, vectors along the head."""
     sch.set_scope(product, 0, "local")
-    rows, head, keys = inner_loops(sch, product, i0)[-3:]
+    *_, rows, head, keys = [
+        loop
+        for k, loop in enumerate(reversed(inner_loops(sch, product, i0)))
+        if k < 2 or k >= 2 + pieces
+    ][::-1]  # without the one piece of the keys that the tile is for
     at = i0
     if extent(sch, head) != width:
         at, head = sch.split(head, [None, width])

@@ -68,12 +68,12 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 
 def canonicalize(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
-    apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None,
+    apart: int = 0, columns_apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None,
 ) -> Canonical:  # fmt: skip
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
     The first `apart` row axes are not fused with the others: each of their values has row tiles of
-    its own. Tiles have up to `most_rows` rows.
+    its own. So it is with the first `columns_apart` column axes. Tiles have up to `most_rows` rows.
 
     Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
     far as the left operand's address stays linear.
@@ -84,8 +84,8 @@ def canonicalize(
         raise ScheduleError(f"block {before.name} is no contraction", code="BW340",
                             help="give a block C[...] = C[...] + A[...] * B[...] with a constant "
                             "initial value, over two buffers A and B other than C")  # fmt: skip
-    inner = facts.m[apart:]
-    rows, columns = extent_of(before, inner), extent_of(before, facts.n)
+    inner, across = facts.m[apart:], facts.n[columns_apart:]
+    rows, columns = extent_of(before, inner), extent_of(before, across)
     bits = before.writes[0].buffer.dtype.bits
     apart_bytes = _distance(before, facts.a, inner[-1:]) * bits // 8
     tile = tile or choose_register_tile(target, rows, columns, bits, apart_bytes, most_rows)
@@ -101,15 +101,17 @@ def canonicalize(
         align(sch, block, tail)
     batch = [(p,) for p in facts.batch]
     outer = [*batch, *((p,) for p in facts.m[:apart])]
-    regroup(sch, block, extents, [*outer, inner, facts.n, *depth])
+    middle = [(p,) for p in facts.n[:columns_apart]]
+    regroup(sch, block, extents, [*outer, inner, *middle, across, *depth])
     fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
-    fuse_copy(sch, b, b, extents, [*batch, facts.n, *depth])
-    fuse_copy(sch, block, tail, extents, [*outer, inner, facts.n])
-    first, last = [1] * len(outer), [1] * len(depth)
+    fuse_copy(sch, b, b, extents, [*batch, *middle, across, *depth])
+    fuse_copy(sch, block, tail, extents, [*outer, inner, *middle, across])
+    first, between, last = ([1] * len(axes) for axes in (outer, middle, depth))
     if pad_rows:  # elements beyond the end are read one by one: the last row again, without a test
-        a, b = _pad(sch, block, a, b, [*first, tile.rows, 1, *last], "clamp")
-    a, b = _pad(sch, block, a, b, [*first, 1, tile.columns, *last], "zero")  # by vectors: masks
-    panels(sch, b, len(batch), tile.columns)
+        a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
+    padding = [*first, 1, *between, tile.columns, *last]
+    a, b = _pad(sch, block, a, b, padding, "zero")  # by vectors: masks
+    panels(sch, b, len(batch) + len(middle), tile.columns)
     if len(depth) > 1:
         _row_last_but_one(sch, a, len(outer))
     return Canonical(block, a, b, tile, len(depth))
@@ -254,6 +256,8 @@ def pack_panels(
     if not together:
         sch.reorder(panel, chunk, *depth, lane)
         sch.vectorize(lane)
+        if turned:  # where columns end, the rows before are turned over as well
+            sch.annotate(chunk, "loop_partition", True)
         return panel
     many = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
     group, panel = sch.split(panel, [None, most or _at_once(form, copy, many)])

@@ -1,0 +1,112 @@
+"""Attention over keys that come in pieces, each with a softmax of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.lower import lower
+from blockwright.ops import attention as op
+from blockwright.ops.row import OpContext
+from blockwright.ops.table import OPERATORS
+from blockwright.rules import apply_rules
+from blockwright.target import Target
+
+ROW = OPERATORS["attention"]
+
+
+def program(
+    rows: int = 13, keys: int = 24, heads: int = 2, kv_heads: int = 2, head: int = 16,
+    mask: str = "", causal: bool = False, batch: int = 1,
+) -> ir.PrimFunc:  # fmt: skip
+    shapes = [(batch, heads, rows, head), *[(batch, kv_heads, keys, head)] * 2]
+    infos = [
+        ir.TensorInfo(tuple(ir.const(n, "int64") for n in s), ir.dtype_of("float32"))
+        for s in shapes
+    ]
+    if mask:
+        dims = tuple(ir.const(n, "int64") for n in (batch, 1, 1, keys))
+        infos.append(ir.TensorInfo(dims, ir.dtype_of(mask)))
+    attrs = {"scale": 0.25, "is_causal": causal}
+    assert ROW.lower is not None
+    return ROW.lower(OpContext("attention"), infos, attrs)
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(op, "_LONG", 16)
+    monkeypatch.setattr(op, "_PIECES", range(8, 3, -4))
+    monkeypatch.setattr(op, "_SHARED", 2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"rows": 2, "keys": 16},
+        {"rows": 6, "head": 12},
+        {"causal": True, "rows": 24},
+        {"mask": "float32"},
+        {"mask": "bool"},
+        {"heads": 4, "kv_heads": 2, "keys": 28},
+        {"head": 32, "keys": 16, "batch": 2},
+    ],
+    ids=str,
+)
+def test_the_schedule_means_the_same(checks: Any, settings: dict[str, Any]) -> None:
+    func = program(**settings)
+    assert "O1" in {b.name for b in ir.blocks(func.body)}
+    checks.taken_by("attention", func, {})
+
+
+def test_a_task_keeps_the_scores_of_one_piece() -> None:
+    machine = Target("x86-64-v4", num_threads=2)
+    func = apply_rules(program(rows=600, keys=512, heads=1, kv_heads=1), machine).func
+    kept = {n.buffer.name: ir.const_int(n.buffer.shape[0])
+            for n in ir.collect(lower(func, machine).body, ir.Allocate)}  # fmt: skip
+    rows, rest = divmod(kept["S_masked"] or 0, 8)
+    assert 0 < rows <= 32
+    assert not rest
+    assert kept["P"] == kept["S_masked"]  # of a tile of rows and a piece
+    assert kept["O1"] == 150 * (512 // 8) * 16  # of the rows of a task
+
+
+def test_few_rows_and_lengths_without_pieces_have_one_softmax(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(op, "_SHARED", 16)
+    for few in (program(rows=15), program(rows=16, keys=23), program(rows=16, keys=12)):
+        assert "O1" not in {b.name for b in ir.blocks(few.body)}
+    assert "O1" in {b.name for b in ir.blocks(program(rows=16, keys=24).body)}
+
+
+def test_a_schedule_is_not_refuted() -> None:
+    """A proof of so many reductions in one another takes more than verdicts may."""
+    pytest.importorskip("islpy")
+    func = program(rows=12, keys=16)
+    found = bw.verify(func, apply_rules(func, Target("x86-64-v3")).func)
+    assert found.verdict in ("proved", "unknown"), found
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_many_keys_are_as_exact_as_few(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.undo()  # pieces as they are
+
+    class Attention(torch.nn.Module):
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            attend = torch.nn.functional.scaled_dot_product_attention
+            return attend(q, k, v, is_causal=causal)
+
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 64, generator=generator) for n in (40, 32768, 32768))
+    exe = bw.compile(Attention(), (q, k, v))
+    assert "O1" in exe.show("programs")
+    wide = Attention()(q.double(), k.double(), v.double()).numpy()
+    found = np.asarray(exe(q.numpy(), k.numpy(), v.numpy()))
+    # Averages of 32768 values of size 1: their roundings are far below 1e-6.
+    np.testing.assert_allclose(found, wide, rtol=0, atol=1e-6)
