@@ -19,6 +19,10 @@ from blockwright.target import Target
 ROW = OPERATORS["attention"]
 
 
+def info(shape: tuple[int, ...], dtype: str) -> ir.TensorInfo:
+    return ir.TensorInfo(tuple(ir.const(n, "int64") for n in shape), ir.dtype_of(dtype))
+
+
 def program(
     rows: int = 13, keys: int = 24, heads: int = 2, kv_heads: int = 2, head: int = 16,
     mask: str = "", causal: bool = False, batch: int = 1,
@@ -29,8 +33,7 @@ def program(
         for s in shapes
     ]
     if mask:
-        dims = tuple(ir.const(n, "int64") for n in (batch, 1, 1, keys))
-        infos.append(ir.TensorInfo(dims, ir.dtype_of(mask)))
+        infos.append(info((batch, 1, 1, keys), mask))
     attrs = {"scale": 0.25, "is_causal": causal}
     assert ROW.lower is not None
     return ROW.lower(OpContext("attention"), infos, attrs)

@@ -137,16 +137,12 @@ class Target:
         return max(1, self.vector_bits // (dtype_of(dtype).nbytes * 8))
 
     def bytes_per_cycle(self, size: int) -> float:
-        """What a core gets of `size` bytes that it passes again and again, while all threads read:
-        from the nearest cache behind the first that holds them, else from memory. Of what is
-        larger than a cache a part stays there, the less the larger it is, and nothing of twice its
-        size."""
-        cycles = 1 / self.core.memory_rate(self.num_threads)
-        levels = zip(self.caches[1:], self.core.level_bytes, strict=False)
-        for cache, rate in reversed([*levels]):
-            stays = min(1.0, max(0.0, 2 - size / cache.size))
-            cycles = stays / rate + (1 - stays) * cycles
-        return 1 / cycles
+        """What a core gets from the nearest cache behind the first that holds `size` bytes; else
+        from memory, while all threads read."""
+        for cache, rate in zip(self.caches[1:], self.core.level_bytes, strict=False):
+            if size <= cache.size:
+                return rate
+        return self.core.memory_rate(self.num_threads)
 
     def cache(self, level: int) -> Cache:
         """The data cache of a level (1 is nearest); the last level where there are fewer."""
