@@ -270,19 +270,17 @@ def _parts_of_rows(
 ) -> int:
     """Into how many tasks the rows of a head are cut, so that all threads have work; each lays K
     out for itself, which a few tiles of rows are worth. What `pieces` of the keys give all rows of
-    a task is kept, so that these have no more rows than they need."""
+    a task is kept, so that tasks have no more rows than they need."""
     known = math.prod(extent(sch, loop) or 1 for loop in heads)
     length = extent(sch, rows)
-    if pieces and length is not None:
-        # Parts are equal: where a tile ends is known then, and so is what it keeps.
-        found = [d for d in range(1, length // _ROWS_OF_TASK + 1)
-                 if length % d == 0 and length <= d * _ROWS_OF_TASK * _TILES_OF_TASK]  # fmt: skip
-        return max(found, key=lambda d: (_busy(known * d, target), d), default=1)
-    most = target.num_threads if length is None else length // (tile * _TILES_OF_TASK)
-    for parts in range(1, min(most, target.num_threads) + 1):
+    least, most = 1, target.num_threads
+    if length is not None:
+        worth = length // (tile * _TILES_OF_TASK)
+        least, most = (length // _ROWS_OF_TASK, worth) if pieces else (1, min(worth, most))
+    for parts in range(max(1, least), most + 1):
         if _busy(known * parts, target) >= _EVEN:
             return parts
-    return max(1, min(most, target.num_threads))
+    return max(1, most)
 
 
 def _busy(tasks: int, target: Target) -> float:
