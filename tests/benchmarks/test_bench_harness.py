@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.harness import Peer, PeerError, Settings, Timing, compare
 from benchmarks.minilm import padded_batch
-from benchmarks.worker import flat, timed_calls
+from benchmarks.worker import Worker, flat, timed_calls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +94,19 @@ def test_a_peer_that_takes_too_long_is_ended(case: str) -> None:
     settings = replace(QUICK, limit_s=3.0)
     with pytest.raises(PeerError, match="'prepare' took longer than 3 s"):
         compare("sleepers.case", PEERS, [{"sleep": True}], settings=settings, path=[case])
+
+
+def test_a_process_times_hot_caches_after_cold_ones() -> None:
+    worker = Worker(lambda _: None)  # pyright: ignore[reportArgumentType]
+    worker.call = lambda: None
+    flushed: list[int] = []
+    worker.flush = lambda: flushed.append(1)  # pyright: ignore[reportAttributeAccessIssue]
+    request = {"budget_s": 0.0, "min_calls": 1, "clock": "wall"}
+    worker.measure({**request, "flush": 1})
+    before = len(flushed)
+    assert before
+    worker.measure({**request, "flush": 0})
+    assert len(flushed) == before
 
 
 def test_caches_are_flushed_outside_the_time_of_a_call() -> None:

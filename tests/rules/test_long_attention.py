@@ -14,6 +14,7 @@ from blockwright.ops import attention as op
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.rules import apply_rules
+from blockwright.script.compute import Program
 from blockwright.target import Target
 
 ROW = OPERATORS["attention"]
@@ -44,6 +45,7 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(op, "_LONG", 16)
     monkeypatch.setattr(op, "_PIECES", range(8, 3, -4))
     monkeypatch.setattr(op, "_SHARED", 2)
+    monkeypatch.setattr(op, "_KEPT", 0)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,27 @@ def test_a_schedule_is_not_refuted() -> None:
     assert found.verdict in ("proved", "unknown"), found
 
 
+def test_groups_of_keys_that_nothing_puts_together_are_no_pieces(checks: Any) -> None:
+    """Queries that attend to each of three groups of keys, with a result for each."""
+    p = Program("groups")
+    q = p.param("Q", (2, 8, 16), "float32")
+    k, v = (p.param(name, (2, 3, 12, 16), "float32") for name in "KV")
+    shape = (2, 8, 3, 12)
+    s = p.reduce("S", shape, (16,), lambda b, i, g, j, d: q[b, i, d] * k[b, g, j, d])
+    e = p.compute("P", shape, lambda b, i, g, j: ir.call("exp", s[b, i, g, j]))
+    n = p.reduce("L", shape[:3], (12,), lambda b, i, g, j: e[b, i, g, j])
+    o = p.reduce("O", (2, 8, 3, 16), (12,), lambda b, i, g, d, j: e[b, i, g, j] * v[b, g, j, d])
+    func = p.finish([p.compute("Y", (2, 8, 3, 16), lambda b, i, g, d: o[b, i, g, d] / n[b, i, g])])
+    why = "nothing puts together what the pieces of the keys gave"
+    assert checks.refusal("attention", func) == why
+    assert not apply_rules(func, Target("x86-64-v3")).faults
+
+
+def test_keys_beyond_the_rows_of_a_causal_form_make_no_pieces() -> None:
+    func = program(rows=12, keys=24, causal=True)
+    assert "O1" not in {b.name for b in ir.blocks(func.body)}
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_many_keys_are_as_exact_as_few(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
     torch = pytest.importorskip("torch")
@@ -108,7 +131,7 @@ def test_many_keys_are_as_exact_as_few(monkeypatch: pytest.MonkeyPatch, causal: 
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, n, 64, generator=generator) for n in (40, 32768, 32768))
     exe = bw.compile(Attention(), (q, k, v))
-    assert "O1" in exe.show("programs")
+    assert ("O1" in exe.show("programs")) != causal
     wide = Attention()(q.double(), k.double(), v.double()).numpy()
     found = np.asarray(exe(q.numpy(), k.numpy(), v.numpy()))
     # Averages of 32768 values of size 1: their roundings are far below 1e-6.

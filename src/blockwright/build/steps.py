@@ -44,10 +44,16 @@ def each(
             remembered.keep_written(what, program, target, options, data)
     for name, program in new.items():  # few, or such as fail: here the error is the step's own
         found[name] = step(program, target, options)
-        remembered.keep(what, program, target, options, found[name])
+        if not _has_faults(found[name]):
+            remembered.keep(what, program, target, options, found[name])
         if not answers:
             told()
     return found
+
+
+def _has_faults(found: object) -> bool:
+    """Whether a step came to its result past a fault of ours: the next time may be better."""
+    return bool(getattr(found, "faults", ()))
 
 
 def get_ready(step: Step) -> None:
@@ -77,6 +83,7 @@ def worked_out(function: str, arguments: bytes) -> bytes:
             return b""
         # They come from the process that started this one.
         program, target, options = pickle.loads(arguments)  # noqa: S301
-        return written(step(program, target, options), program)
+        found = step(program, target, options)
+        return b"" if _has_faults(found) else written(found, program)
     except Exception:  # noqa: BLE001  whatever it is, it comes again
         return b""

@@ -159,7 +159,7 @@ class Reader:
                 if access.storage.registers and access.storage not in stored:
                     readers.setdefault(access.storage, []).append(step)
         for step in inside:
-            (made,) = [a.storage for a in step.accesses if a.stored] or [None]
+            made = next((a.storage for a in step.accesses if a.stored), None)
             if made in readers and step not in self._needed:
                 share = max(self._needed.get(reader, 1.0) for reader in readers[made])
                 if share < 1:
@@ -243,7 +243,7 @@ class Reader:
         return min(1.0, most / math.prod(loop.count for loop in parallel))
 
     def _store(self, stmt: ir.BufferStore) -> Step:
-        value, share = self._chosen(stmt.value)
+        value, share = self._chosen(stmt.value, stmt)
         step = self._step([value, *stmt.indices], value, stmt)
         if share < 1:
             step.share = self._needed[step] = share
@@ -255,16 +255,21 @@ class Reader:
         )
         return step
 
-    def _chosen(self, value: ir.Expr) -> tuple[ir.Expr, float]:
+    def _chosen(self, value: ir.Expr, store: ir.BufferStore) -> tuple[ir.Expr, float]:
         """What is stored where a loop is not cut away, and how often that is: of what a condition
-        on such a loop chooses, alone or as what an element is updated with, one side."""
+        on such a loop chooses, alone or as what an element is updated with, the side that is no
+        constant."""
         if isinstance(value, ir.Select):
             share = self._cut_share(value.condition)
-            return (value, 1.0) if share is None else (value.true_value, share)
+            if share is not None and _is_constant(value.false_value) and share > 0:
+                return value.true_value, share
+            if share is not None and _is_constant(value.true_value) and share < 1:
+                return value.false_value, 1 - share
         if isinstance(value, ir.Add | ir.Max | ir.Min):
             for own, update in ((value.a, value.b), (value.b, value.a)):
-                if isinstance(own, ir.BufferLoad) and isinstance(update, ir.Select):
-                    chosen, share = self._chosen(update)
+                if (isinstance(own, ir.BufferLoad) and own.buffer is store.buffer
+                        and isinstance(update, ir.Select)):  # fmt: skip
+                    chosen, share = self._chosen(update, store)
                     return value.replace(a=own, b=chosen), share
         return value, 1.0
 
@@ -402,6 +407,10 @@ def around(loops: Sequence[Loop], body: list[Loop | Step]) -> list[Loop | Step]:
         loop.body = body
         body = [loop]
     return body
+
+
+def _is_constant(value: ir.Expr) -> bool:
+    return not any(isinstance(n, ir.BufferLoad) for n in ir.walk(value))
 
 
 def _range_in_all_threads(form: Form) -> tuple[float, float]:

@@ -90,21 +90,21 @@ def _cover(ranges: Sequence[Range], analyzer: Analyzer) -> Range:
     return Range(analyzer.simplify(low), analyzer.simplify(E.Sub(high, low)))
 
 
-def _not_below(value: Expr) -> list[Expr]:
+def _upper_bounds(value: Expr) -> list[Expr]:
     """What a sum with a minimum in it never exceeds: the sums with either side of the minimum."""
     if isinstance(value, E.Min):
         return [value.a, value.b]
-    if isinstance(value, E.Add) and (above := _not_below(value.b)):
+    if isinstance(value, E.Add) and (above := _upper_bounds(value.b)):
         return [E.Add(value.a, one) for one in above]
     if isinstance(value, (E.Add, E.Sub)):
-        return [type(value)(one, value.b) for one in _not_below(value.a)]
+        return [type(value)(one, value.b) for one in _upper_bounds(value.a)]
     return []
 
 
 def largest(value: Expr, analyzer: Analyzer) -> int | None:
     """A constant that the value never exceeds, through minima and sums where they hide it."""
     bound = analyzer.const_bounds(value)[1]
-    if isinstance(value, (E.Add, E.Sub)) and (above := _not_below(value)):
+    if isinstance(value, (E.Add, E.Sub)) and (above := _upper_bounds(value)):
         # What is added to a minimum may cancel in one of its sides: min(x, n) - x + 6 is 6 at most.
         found = [largest(analyzer.simplify(one), analyzer) for one in above]
         return min((one for one in (*found, bound) if one is not None), default=None)

@@ -140,12 +140,12 @@ class _Partition(Analysed, Statements):
                 domains[inner.loop_var] = inner.dom
             elif isinstance(inner, (S.LetStmt, E.Let)):
                 self.bound.add(inner.var)
-        cut = [n.loop_var for n in walk_code(node.body)
-               if isinstance(n, For) and n.annotations.get(ANNOTATION)]  # fmt: skip
+        inside = [n.loop_var for n in walk_code(node.body) if isinstance(n, For)
+                  and n.annotations.get(ANNOTATION) and n.kind is ForKind.SERIAL]  # fmt: skip
         for inner in walk_code(node.body):
             for condition, whole, value in _conditions(inner):
                 found = self._bound(condition, node.loop_var, domains)
-                if found is not None and self._is_left(condition, node.loop_var, cut):
+                if found is not None and self._is_left(condition, node.loop_var, inside):
                     continue
                 if found is not None and whole not in settled:
                     settled[whole] = value
@@ -207,7 +207,7 @@ class _Partition(Analysed, Statements):
             return sub(const(0, least.dtype), floordiv(least, const(step, least.dtype))), True
         return add(floordiv(least, const(-step, least.dtype)), 1), False
 
-    def _is_left(self, condition: Expr, var: Var, cut: list[Var]) -> bool:
+    def _is_left(self, condition: Expr, var: Var, inside: list[Var]) -> bool:
         """Whether a loop inside that is to be split is the one to split at a condition.
 
         That is so where it moves the other way: of `j <= i` few iterations of `i` satisfy all of
@@ -216,7 +216,7 @@ class _Partition(Analysed, Statements):
         room = room_of(condition)
         assert room is not None
         step = self._step(room, var)
-        return any(step * self._step(room, inner) < 0 for inner in cut if uses_var(room, inner))
+        return any(step * self._step(room, inner) < 0 for inner in inside if uses_var(room, inner))
 
     def _step(self, room: Expr, var: Var) -> int:
         """How a bound changes from one iteration to the next; 0 when that is unknown."""

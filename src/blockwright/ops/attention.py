@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as seven plain blocks; rules fuse and tile them.
+"""Scaled dot-product attention as plain blocks; rules fuse and tile them.
 
 Long rows of keys come in pieces, each with a softmax of its own; what the pieces give is scaled by
 how much less their largest scores are than the largest of all, and added up:
@@ -6,7 +6,7 @@ how much less their largest scores are than the largest of all, and added up:
     M1[c] = max S[c, :];  P = exp(S - M1[c]);  L1[c] = sum P;  O1[c] = P V
     M = max M1;  F[c] = exp(M1[c] - M);  out = sum F O1 / sum F L1
 
-Scores and powers of one piece are all that a schedule has to keep, however many keys there are.
+A schedule has to keep scores and powers of one piece, and of each piece a head's results for a row.
 
 Keys behind the query of a causal form are neutral in each step, written as a choice: a schedule can
 cut the loop over keys at the diagonal and drop what lies beyond, values that are NaN included.
@@ -115,21 +115,27 @@ def _masked(
 
 
 _LONG = 1 << 15
-"""Keys from which they come in pieces: keys and values of a head are as large as a last cache then,
-and shared by more rows of queries where only the scores of a piece are kept."""
+"""Keys from which they come in pieces. Keys and values of a head of usual size are no longer in a
+cache then when the next rows come to them, and more rows pass them at once if only the scores of a
+piece are kept."""
 _PIECES = range(1024, 255, -64)  # keys of a piece, that whole register tiles make up
 _SHARED = 16  # rows of queries that are worth the pieces
+_KEPT = 2  # times as many keys in a piece as elements in a head, which is kept for each
 
 
-def _piece(rows: ir.Expr, keys: ir.Expr, sizes: Sequence[ir.Expr]) -> int | None:
+def _piece(rows: ir.Expr, keys: ir.Expr, sizes: Sequence[ir.Expr], causal: bool) -> int | None:
     """Keys of a piece; None where they, or the rows that share them, are few or not known, or no
     piece divides them."""
     many, length = ir.const_int(rows), ir.const_int(keys)
     if many is None or many < _SHARED or length is None or length < _LONG:
         return None
-    if any((ir.const_int(size) or 0) < 2 for size in sizes):
+    if causal and many < _LONG:
+        return None  # no row sees the keys beyond
+    heads = [ir.const_int(size) or 0 for size in sizes]
+    if min(heads) < 2:
         return None  # no head that is multiplied
-    return next((piece for piece in _PIECES if length % piece == 0), None)
+    return next((piece for piece in _PIECES
+                 if length % piece == 0 and piece >= _KEPT * max(heads)), None)  # fmt: skip
 
 
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -142,7 +148,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     keys, rows = k.shape[2], (batch, heads, length)
     group = _group(ctx, heads, k.shape[1])
     scale = _scale(attrs, size, inner)
-    piece = _piece(length, keys, (size, v.shape[3]))
+    piece = _piece(length, keys, (size, v.shape[3]), attrs["is_causal"])
     # Keys are counted by one axis, or by a piece and a position in it.
     pieces = () if piece is None else (ir.floordiv(keys, piece),)
     each = keys if piece is None else ir.const(piece, "int64")
@@ -153,8 +159,8 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     def head(h: Any) -> Any:
         return ir.floordiv(h, group)
 
-    def key(*at: Any) -> Any:
-        return at[0] if piece is None else at[0] * piece + at[1]
+    def key(*place: Any) -> Any:
+        return place[0] if piece is None else place[0] * piece + place[1]
 
     def dot(b: Any, h: Any, i: Any, *rest: Any) -> Any:
         *j, d = rest
@@ -180,8 +186,8 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     )
 
     def power(b: Any, h: Any, i: Any, *j: Any) -> Any:
-        at = (b, h, i, *j)
-        return causal(i, key(*j), shifted(allowed[at], largest[at[:-1]]), 0.0)
+        place = (b, h, i, *j)
+        return causal(i, key(*j), shifted(allowed[place], largest[place[:-1]]), 0.0)
 
     def weighted(b: Any, h: Any, i: Any, *rest: Any) -> Any:
         *c, d, j = rest
@@ -205,9 +211,11 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
                                  axes=names[:-1])  # fmt: skip
         total = fold(program, "L", rows, pieces, lambda *i: ir.mul(some[i], factor[i]), "sum",
                      inner, names[:-1])  # fmt: skip
-        sums = fold(program, "O", out_shape, pieces, lambda b, h, i, d, c: ir.mul(
-                    all_sums[b, h, i, c, d], factor[b, h, i, c]), "sum", inner,
-                    (*names[:3], "d", "c"))  # fmt: skip
+
+        def scaled(b: Any, h: Any, i: Any, d: Any, c: Any) -> Any:
+            return ir.mul(all_sums[b, h, i, c, d], factor[b, h, i, c])
+
+        sums = fold(program, "O", out_shape, pieces, scaled, "sum", inner, (*names[:3], "d", "c"))
 
     def divided(b: Any, h: Any, i: Any, d: Any) -> Any:
         share = ir.truediv(sums[b, h, i, d], total[b, h, i])

@@ -5,12 +5,11 @@ After:   tiled, packed, vectorised, parallel loops; the trace of each is kept in
 
 The first rule that takes a program wins; the fallback takes what no other wants and says so. A rule
 that fails by a fault of its own is passed over with a warning: the program is compiled, and the
-fault can be reported. Where
-sizes decide which schedule is best, a rule makes several, and calls choose (`rules.entry`). A
-program knows by its attribute `tir.constant_params` which parameters are constants at every call:
-what only packs them costs nothing, because `lift_packing` moves it to compile time. Where one call
-of the module reads more constants than the last cache holds, `tir.cold_params` says that they come
-from memory every time.
+fault can be reported. Where sizes decide which schedule is best, a rule makes several, and calls
+choose (`rules.entry`). A program knows by its attribute `tir.constant_params` which parameters are
+constants at every call: what only packs them costs nothing, because `lift_packing` moves it to
+compile time. Where one call of the module reads more constants than the last cache holds,
+`tir.cold_params` says that they come from memory every time.
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.notes.append(f"{name}: {result.note}")
         for rule, fault in result.faults:
             ctx.notes.append(f"{name}: rule {rule} failed: {fault}")
-            message = (f"rule {rule} failed for {name} ({fault}); rule {result.rule} took it. "
+            made = {"unscheduled": "no rule", rule: "it"}.get(result.rule, f"rule {result.rule}")
+            message = (f"rule {rule} failed for {name} ({fault}); {made} took it all the same. "
                        "The result is right, but may be slow")  # fmt: skip
             warnings.warn(BlockwrightWarning(message, code="BW645", help=_REPORT), stacklevel=2)
     return module.replace(functions=functions)

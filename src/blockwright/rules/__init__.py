@@ -51,7 +51,7 @@ def rule_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) ->
     for rule in RULES:
         if rule.name in disabled:
             continue
-        with suppress(Exception):  # it fails again where the program is scheduled, and is named
+        with suppress(Exception):  # a rule that fails takes nothing
             if not rule.refuses(func, target):
                 return rule.name
     return ""

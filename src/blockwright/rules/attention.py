@@ -37,6 +37,7 @@ from blockwright.rules.contraction import (
 )
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
+    Contraction,
     contraction_of,
     extent_of,
     is_spatial,
@@ -94,6 +95,20 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
             return "an axis has one element"
     if not all(is_spatial(b) or b.init is not None for b in found):
         return "a block is no plain reduction"
+    return _no_pieces(found, at, scores, product) if pieces else ""
+
+
+def _no_pieces(
+    found: list[ir.Block], at: list[int], scores: Contraction, product: Contraction
+) -> str:
+    """Why the first column axis of the scores does not count pieces of the keys; "" if it does."""
+    if len(scores.k) != 1 or len(product.k) != 1 or product.batch[-1] < product.m[0]:
+        return "the product has no results for each piece of the keys"
+    pieces = (found[at[0]].iter_vars[scores.n[0]], found[at[1]].iter_vars[product.batch[-1]])
+    if not ir.structural_equal(*(it.dom.extent for it in pieces)):
+        return "scores and product have other pieces of the keys"
+    if all(is_spatial(b) for b in found[at[1] + 1 :]):
+        return "nothing puts together what the pieces of the keys gave"
     return ""
 
 
@@ -350,11 +365,8 @@ def _product_tile(
     """All rows of the tile and a piece of the head in registers while keys pass; written back by
     rows, vectors along the head."""
     sch.set_scope(product, 0, "local")
-    *_, rows, head, keys = [
-        loop
-        for k, loop in enumerate(reversed(inner_loops(sch, product, i0)))
-        if k < 2 or k >= 2 + pieces
-    ][::-1]  # without the one piece of the keys that the tile is for
+    loops = inner_loops(sch, product, i0)
+    rows, head, keys = loops[-3 - pieces], *loops[-2:]  # between them the piece that i0 is inside
     at = i0
     if extent(sch, head) != width:
         at, head = sch.split(head, [None, width])

@@ -115,10 +115,13 @@ def _tried(rule: Rule, func: ir.PrimFunc, target: Target, asked: _Asked) -> Rule
         return None
     notes = [rule.note] if rule.note else []
     others: list[tuple[ir.Expr, Schedule]] = []
-    for variant in rule.variants(func, target):
-        name = f"rule {rule.name}, where {variant.when!r},"
-        other = _scheduled(func, variant.apply, target, name, notes)
-        others += [] if other is None else [(variant.when, other)]
+    try:
+        for variant in rule.variants(func, target):
+            name = f"rule {rule.name}, where {variant.when!r},"
+            other = _scheduled(func, variant.apply, target, name, notes)
+            others += [] if other is None else [(variant.when, other)]
+    except Exception as error:  # noqa: BLE001  what there is serves all sizes
+        asked.faults.append((rule.name, _fault(error)))
     made = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
     asked.notes += notes
     return _result(asked, made, rule.name, sch.trace,
@@ -134,9 +137,11 @@ def _result(
 
 
 def _fault(error: Exception) -> str:
-    """An error and the line that raised it, as a report of the fault needs them."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(last.filename).name}:{last.lineno}"
+    """An error, the rule's line that led to it, and the one that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if Path(f.filename).parent.name == "rules"]
+    lines = dict.fromkeys((Path(f.filename), f.lineno) for f in (*own[-1:], frames[-1]))
+    place = ", ".join(f"{'/'.join(file.parts[-2:])}:{line}" for file, line in lines)
     text = str(error).splitlines()[0] if str(error) else ""
     return f"{type(error).__name__} at {place}: {text}".rstrip(": ")
 

@@ -56,7 +56,15 @@ class BlockwrightWarning(UserWarning):
     def __init__(self, message: str, *, code: str, help: str) -> None:
         self.code = code
         self.help = help
+        self.message = message
         super().__init__(f"[{code}] {message}\n  help: {help}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _warning, (self.message, self.code, self.help)
+
+
+def _warning(message: str, code: str, help: str) -> BlockwrightWarning:
+    return BlockwrightWarning(message, code=code, help=help)
 
 
 class ScriptError(BlockwrightError):
