@@ -72,7 +72,7 @@ def main(plan: Plan, settings: harness.Settings) -> bool:
                     print(row(place, result, width), flush=True)
     name = f"busy-{plan.threads}-threads"
     found = [result for _, result in results]
-    report.write(name, found, {**asdict(plan), **asdict(timing)}, before)
+    report.write(name, found, {**asdict(plan), "caches": ["hot"], **asdict(timing)}, before)
     problems = [line for place, result in results for line in missed(place, result)]
     for problem in problems:
         print(f"missed: {problem}")

@@ -89,14 +89,6 @@ def test_few_rows_and_lengths_without_pieces_have_one_softmax(
     assert "O1" in {b.name for b in ir.blocks(program(rows=16, keys=24).body)}
 
 
-def test_a_schedule_is_not_refuted() -> None:
-    """A proof of so many reductions in one another takes more than verdicts may."""
-    pytest.importorskip("islpy")
-    func = program(rows=12, keys=16)
-    found = bw.verify(func, apply_rules(func, Target("x86-64-v3")).func)
-    assert found.verdict in ("proved", "unknown"), found
-
-
 def test_groups_of_keys_that_nothing_puts_together_are_no_pieces(checks: Any) -> None:
     """Queries that attend to each of three groups of keys, with a result for each."""
     p = Program("groups")

@@ -134,7 +134,8 @@ def apply(sch: Schedule, target: Target) -> None:
                         most_rows=most)  # fmt: skip
     sch.compute_inline(form.a)  # query elements are broadcast from where they are
     loops = sch.get_loops(scores)
-    tasks, rows, each, columns, depth = loops[:batch], loops[batch], *_last(loops, pieces)
+    tasks, rows, each = loops[:batch], loops[batch], loops[batch + 1 : batch + 1 + pieces]
+    columns, depth = loops[batch + 1 + pieces :]
     parts = _parts_of_rows(sch, tasks, rows, form.tile.rows, target, bool(pieces))
     if parts > 1:
         part, i0, i1 = sch.split(rows, [parts, None, form.tile.rows])
@@ -167,12 +168,6 @@ def apply(sch: Schedule, target: Target) -> None:
     for handle in remaining:
         if is_spatial(node(sch, handle)):
             spread(sch, [handle], target)
-
-
-def _last(loops: list[LoopRV], pieces: int) -> tuple[list[LoopRV], LoopRV, LoopRV]:
-    """Of the loops over scores those over pieces of the keys, over keys, and over the head."""
-    *_, columns, depth = loops
-    return loops[-2 - pieces : -2], columns, depth
 
 
 def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[BlockRV]:
