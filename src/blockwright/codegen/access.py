@@ -271,6 +271,9 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
         _store_contiguous(c, buffer, flat, value, mask, reverse=stride == -1)
         return
     _whole_elements(buffer)
+    if isinstance(flat, E.Ramp) and mask is None:
+        _store_apart(c, buffer, flat, value)
+        return
     pointer, align = _place(c, buffer, flat)
     mask = mask or int_const(1, vector("i1", expected.lanes))
     name = f"masked.scatter.{suffix(value.type)}.{suffix(pointer.type)}"
@@ -290,6 +293,21 @@ def _store_one(
     with c.e.guarded(_any(c.e, mask)), c.scope():
         pointer, align = _place(c, buffer, flat)
         c.e.store(value, pointer, align)
+
+
+def _store_apart(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value) -> None:
+    """Lane by lane: a core stores them no faster by one instruction, and some take twice as long.
+    Addresses are steps from the first one, which the instruction would want in a vector."""
+    e, nbytes = c.e, buffer.dtype.nbytes
+    pointer, align = _place(c, buffer, ramp.base)
+    align = min(align, nbytes)
+    fixed = integers.constant_of(ramp.stride)
+    stride = None if fixed is not None else c.index(ramp.stride)
+    for lane in range(ramp.lanes):
+        if lane and stride is not None:
+            pointer = e.offset(pointer, stride, nbytes)
+        at = pointer if fixed is None else e.offset(pointer, lane * fixed, nbytes)
+        e.store(e.extract(value, lane), at, align)
 
 
 def _store_contiguous(
