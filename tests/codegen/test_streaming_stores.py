@@ -212,6 +212,21 @@ def test_what_a_loop_reads_again_is_fetched_in_shares_for_the_next_one(distance:
     np.testing.assert_allclose(c, np.einsum("rd,pdj->prj", a, b), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("columns", "lines"), [(16, 1), (32, 1), (48, 2), (96, 3)])
+def test_a_share_that_is_longer_than_a_line_is_fetched_line_by_line(
+    columns: int, lines: int
+) -> None:
+    """Two rows share the fetching: each step fetches half of a step of the next panel."""
+    text = PANELS.replace("8", str(columns)).replace("(4, 32)", "(2, 32)")
+    text = text.replace("grid(3, 4", "grid(3, 2").replace("(3, 4", "(3, 2")
+    sch = bw.Schedule(bw.from_source(text))
+    _, r, d, j = sch.get_loops(sch.get_block("C"))
+    sch.vectorize(j)
+    sch.decompose_reduction("C", d)
+    sch.annotate(r, "read_ahead_shared", 1)
+    assert bw.build(sch.func).source("llvm").count("call void @llvm.prefetch") == lines
+
+
 def test_a_loop_that_is_not_inside_of_another_shares_nothing() -> None:
     sch = bw.Schedule(bw.from_source(PANELS))
     p, *_, j = sch.get_loops(sch.get_block("C"))

@@ -175,8 +175,7 @@ def _contiguous(
     e, lanes = c.e, lanes_of(type_)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
-    later = streams.fetch_ahead(c.context, buffer, base)
-    if later is not None:
+    for later in streams.fetch_ahead(c.context, buffer, base):
         nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
         e.prefetch(c.context.memory(buffer).pointer, c.index(later), nbytes)
     if mask is None:

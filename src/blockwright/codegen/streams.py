@@ -12,7 +12,7 @@ part is done.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -122,47 +122,49 @@ def _from_zero(loop: For) -> bool:
     return const_int(loop.min) == 0
 
 
-def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Expr | None:
-    """The index of what is to be fetched beside a load; None for nothing, or nothing new: what is
-    loaded now, or lies within a line of what is fetched."""
+def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+    """Indices of what is to be fetched beside a load, one in each line; none where that is nothing
+    new: what is loaded now, or lies within a line of what is fetched."""
     ahead = context.ahead
     if context.shared is not None:
         share = _share(context, context.shared, buffer, index)
-        if share is not None:
+        if share:
             return share
     if ahead is None or not ahead.distance or buffer.scope not in ("", "global"):
-        return None
+        return ()
     if not uses_var(index, ahead.var):
-        return None
+        return ()
     step = const(ahead.distance, ahead.var.dtype)
     later = substitute(index, {ahead.var: build.add(ahead.var, step)})
     place = _place(buffer, later)
     if place in ahead.loaded:
-        return None
+        return ()
     line = (buffer, place[1], place[2] * buffer.dtype.nbytes // LINE)
     if line in ahead.fetched:
-        return None
+        return ()
     ahead.fetched.add(line)
-    return later
+    return (later,)
 
 
-def _share(context: Context, shared: SharedAhead, buffer: Buffer, index: Expr) -> Expr | None:
-    """The place from which this iteration fetches its share of what `index` runs through."""
+def _share(context: Context, shared: SharedAhead, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+    """The lines that this iteration fetches, its share of what `index` runs through."""
     inner = context.loops[-1]
     length = shared.lengths.get(inner)
     if length is None or buffer.scope not in ("", "global") or (buffer, inner) in shared.fetched:
-        return None
+        return ()
     if uses_var(index, shared.loop) or not uses_var(index, shared.var):
-        return None
+        return ()
     one = const(1, inner.dtype)
     step = const_int(simplify(build.sub(substitute(index, {inner: build.add(inner, one)}), index)))
     if step is None or step <= 0:
-        return None
+        return ()
     shared.fetched.add((buffer, inner))
     later = build.add(shared.var, const(shared.distance, shared.var.dtype))
     begin = substitute(index, {shared.var: later, inner: const(0, inner.dtype)})
     done = build.add(build.mul(shared.loop, const(length, shared.loop.dtype)), inner)
-    return build.add(begin, build.mul(done, const(-(-step // shared.count), inner.dtype)))
+    share, line = -(-step // shared.count), max(1, LINE // buffer.dtype.nbytes)
+    first = build.add(begin, build.mul(done, const(share, inner.dtype)))
+    return [build.add(first, const(at, first.dtype)) for at in range(0, share, line)]
 
 
 def _first(index: Expr) -> Expr:
