@@ -24,6 +24,7 @@ from blockwright.lower.pipelines import make_pipelines
 from blockwright.lower.sanitize import insert_checks
 from blockwright.lower.simplify import simplify
 from blockwright.lower.split_vectors import split_vectors
+from blockwright.lower.tails import pass_on_tails
 from blockwright.lower.transpose import transpose_tiles
 from blockwright.lower.unroll import unroll_loops
 from blockwright.lower.vectorize import vectorize_loops
@@ -49,6 +50,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("hoist_allocations", hoist_allocations),
     ("unroll_loops", unroll_loops),
     ("clamp_masked_reads", clamp_masked_reads),
+    ("pass_on_tails", pass_on_tails),
     ("finalize", finalize),
 ]
 """Names and passes in order; `on_pass` reports under these names."""

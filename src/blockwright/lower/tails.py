@@ -1,0 +1,109 @@
+"""What the end of a row computes goes on to its reader in a register.
+
+Before, with 3 elements behind the last whole vector of a row::
+
+    B.vstore([T.ramp(b, 1, 4)], value, predicate=T.ramp(0, 1, 4) < 3)
+    S[…] = S[…] + T.Select(…, B.vload([T.ramp(b, 1, 16)], predicate=T.ramp(0, 1, 16) < 3), 0.0)
+
+After::
+
+    end = value
+    B.vstore([T.ramp(b, 1, 4)], end, predicate=T.ramp(0, 1, 4) < 3)
+    S[…] = S[…] + T.Select(…, T.shuffle([end, zeros], [0, 1, 2, 4, 4, …]), 0.0)
+
+A processor hands a stored vector on to a load that asks for just these bytes. Under a mask, and all
+the more where lengths differ, it waits until the store has reached the cache. Only the statement
+behind the store is looked at: nothing is written between them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright.ir import (
+    Broadcast,
+    BufferLoad,
+    BufferStore,
+    Expr,
+    LetStmt,
+    PrimFunc,
+    Ramp,
+    SeqStmt,
+    Shuffle,
+    Stmt,
+    Var,
+    const,
+    const_int,
+    is_const_int,
+    structural_equal,
+)
+from blockwright.ir import expr as E
+from blockwright.lower.context import LowerContext
+from blockwright.lower.rewrite import Scoped, Statements, sequence
+
+
+def pass_on_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function in which no masked load waits for the store just before it."""
+    return func.replace(body=_Tails()(func.body))
+
+
+class _Tails(Statements):
+    def rewrite_SeqStmt(self, node: SeqStmt) -> Stmt:
+        done: list[Stmt] = []
+        for stmt in reversed(node.seq):
+            stmt = self(stmt)
+            passed = _passed_on(stmt, done[0]) if done else None
+            done = [stmt, *done] if passed is None else [passed, *done[1:]]
+        return sequence(done)
+
+
+def _passed_on(store: Stmt, reader: Stmt) -> Stmt | None:
+    """Both statements, with the stored value in a variable; None where nothing is to be done."""
+    if not isinstance(store, BufferStore) or not isinstance(reader, BufferStore):
+        return None
+    lanes = store.value.dtype.lanes
+    count = lanes if store.predicate is None else _first_lanes(store.predicate)
+    if count is None or count > lanes or store.buffer.dtype.is_bool:
+        return None
+    end = Var("end", store.value.dtype)
+    swap = _Swap(store, end, count)
+    reading = reader.replace(value=swap(reader.value))
+    if not swap.found:
+        return None
+    return LetStmt(end, store.value, sequence([store.replace(value=end), reading]))
+
+
+class _Swap(Scoped):
+    """Loads of what a store has written, as lanes of a variable; zero in the other lanes."""
+
+    def __init__(self, store: BufferStore, end: Var, count: int) -> None:
+        super().__init__()
+        self.store, self.end, self.count, self.found = store, end, count, False
+
+    def rewrite_BufferLoad(self, node: BufferLoad) -> Any:
+        if node.buffer is not self.store.buffer or _first_lanes(node.predicate) != self.count:
+            return node
+        if not _same_start(node, self.store):
+            return node
+        self.found = True
+        lanes, dtype = self.end.dtype.lanes, self.end.dtype
+        zeros = Broadcast(const(0, dtype.element), lanes)
+        kept = [k if k < self.count else lanes for k in range(node.dtype.lanes)]
+        return Shuffle((self.end, zeros), tuple(kept))
+
+
+def _first_lanes(mask: Expr | None) -> int | None:
+    """How many lanes a mask takes, where these are the first ones and their number is known."""
+    if not isinstance(mask, E.LT) or not isinstance(mask.a, Ramp):
+        return None
+    counts = is_const_int(mask.a.base, 0) and is_const_int(mask.a.stride, 1)
+    return const_int(mask.b.value) if counts and isinstance(mask.b, Broadcast) else None
+
+
+def _same_start(load: BufferLoad, store: BufferStore) -> bool:
+    """Whether both are runs of neighbours from one element on."""
+    (read,), (written,) = load.indices, store.indices
+    if not isinstance(read, Ramp) or not isinstance(written, Ramp):
+        return False
+    together = is_const_int(read.stride, 1) and is_const_int(written.stride, 1)
+    return together and structural_equal(read.base, written.base)
