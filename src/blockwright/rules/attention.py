@@ -5,7 +5,7 @@
 A task takes one batch element and head: it lays K out in panels once, and then, for a few query
 rows at a time, computes the scores tile by tile in registers, the softmax on rows that stay in the
 first-level cache, and the product with V in registers again: with the whole head, or, where
-registers are few, with a piece of it after the other. Any sequence length; rows beyond the end
+registers are few, with a slice of it after the other. Any sequence length; rows beyond the end
 exist only in the last tile, which `loop_partition` gives code of its own. Where there are fewer
 heads than threads need, the rows of a head are several tasks.
 
@@ -65,7 +65,7 @@ def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
 
 
 _BITS = 32  # of an element, as far as the choice of tiles goes
-_CLEARLY = 0.95  # share of the speed of pieces, that the whole head may be slower
+_CLEARLY = 0.95  # share of the speed of slices, that the whole head may be slower
 _EVEN = 0.9  # of the threads' time, that is worked in where tasks are enough
 _TILES_OF_TASK = 4  # tiles of rows that are worth laying K out for
 _ROWS_OF_TASK = 128  # that are worth laying pieces of K and V out for, once for each piece
@@ -124,8 +124,8 @@ def apply(sch: Schedule, target: Target) -> None:
                             "as sums of products of a query and a key element")  # fmt: skip
     batch, pieces = len(found.batch), len(found.n) - 1
     head = _whole_vectors(sch, product, target)
-    piece = _piece(target, head)
-    most = piece.rows
+    part = _slice_of_head(target, head)
+    most = part.rows
     bound = longest(sch, sch.get_loops(scores)[found.m[0]])
     if bound is not None:  # a tile with room for all rows would have as many as there are
         most = min(most, max(1, bound - 1))
@@ -156,9 +156,9 @@ def apply(sch: Schedule, target: Target) -> None:
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target, kept=bool(pieces))
-    if piece.columns < head and head % target.lanes("float32") == 0:
-        _pack_pieces(sch, product, home, piece.columns, target)
-    _product_tile(sch, product, blocks.out, i0, piece.columns, target, pieces)
+    if part.columns < head and head % target.lanes("float32") == 0:
+        _pack_slices(sch, product, home, part.columns, target)
+    _product_tile(sch, product, blocks.out, i0, part.columns, target, pieces)
     sch.annotate(i0, "loop_partition", True)
     _cut(sch, masked, j0)
     for handle in blocks.together:
@@ -256,19 +256,19 @@ def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int:
     return head
 
 
-def _piece(target: Target, head: int) -> RegisterTile:
+def _slice_of_head(target: Target, head: int) -> RegisterTile:
     """Rows, and columns of the head, whose results stay in registers while keys pass.
 
     The whole head, so that the powers of the scores are read once, unless it leaves so few rows
-    that V is fetched more slowly than it is multiplied: then equal pieces of it.
+    that V is fetched more slowly than it is multiplied: then equal slices of it.
     """
     step, lanes = least_width(target, head, _BITS), target.lanes("float32")
     columns = math.ceil(head / step) * step
     vectors = math.ceil(columns / lanes)
     whole = RegisterTile((target.vector_registers - vectors - 1) // vectors, columns, lanes)
-    pieces = [tile for tile in register_tiles(target, None, columns, _BITS)
+    slices = [tile for tile in register_tiles(target, None, columns, _BITS)
               if columns % tile.columns == 0 and tile.rows > 1]  # fmt: skip
-    best = max(pieces, key=lambda tile: speed_of_panels(target, tile, _BITS))
+    best = max(slices, key=lambda tile: speed_of_panels(target, tile, _BITS))
     if whole.rows < 2:
         return best
     fast, faster = (speed_of_panels(target, tile, _BITS) for tile in (whole, best))
@@ -335,21 +335,21 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV) -> None:
         sch.annotate(keys, "loop_partition", True)
 
 
-def _pack_pieces(sch: Schedule, product: BlockRV, task: LoopRV, width: int, target: Target) -> None:
-    """Lay V out in pieces of its columns, one after the other and at lines of memory: rows of it
+def _pack_slices(sch: Schedule, product: BlockRV, task: LoopRV, width: int, target: Target) -> None:
+    """Lay V out in slices of its columns, one after the other and at lines of memory: rows of it
     may be pages apart, or begin anywhere. (Of a head that is no whole number of vectors V is read
     under a condition, from where it is.)"""
     facts = contraction_of(node(sch, product), guarded=True)
     assert facts is not None  # `refuses` looked at it
     copy = sch.reindex(product, ("read", position_of(facts.b, node(sch, product).reads)))
     *batch, column, key = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
-    pieces = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
-    sch.transform_layout(copy, ("write", 0), IndexMap((*batch, column, key), pieces))
+    slices = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
+    sch.transform_layout(copy, ("write", 0), IndexMap((*batch, column, key), slices))
     sch.compute_at(copy, task)
     columns, keys = inner_loops(sch, copy, task)[-2:]
     step = math.gcd(width, target.lanes("float32"))
-    piece, vectors, lanes = sch.split(columns, [None, width // step, step])
-    sch.reorder(keys, piece, vectors, lanes)  # by pieces: a task writes all that it reads of them
+    part, vectors, lanes = sch.split(columns, [None, width // step, step])
+    sch.reorder(keys, part, vectors, lanes)  # by slices: a task writes all that it reads of them
     sch.vectorize(lanes)
 
 
@@ -357,7 +357,7 @@ def _product_tile(
     sch: Schedule, product: BlockRV, out: BlockRV, i0: LoopRV, width: int, target: Target,
     pieces: int,
 ) -> None:  # fmt: skip
-    """All rows of the tile and a piece of the head in registers while keys pass; written back by
+    """All rows of the tile and a slice of the head in registers while keys pass; written back by
     rows, vectors along the head."""
     sch.set_scope(product, 0, "local")
     loops = inner_loops(sch, product, i0)
