@@ -122,10 +122,16 @@ class _Partition(Analysed, Statements):
                 body=S.IfThenElse(reduce(E.And, asked), fast, slow) if asked else fast
             )
         if not settled:
-            self.whole[node.loop_var.name] = None
+            if self._asks(node):
+                self.whole[node.loop_var.name] = None
             return node
         self.cut[node.loop_var.name] = None
         return self._split(node, begins, ends, settled, beyond, failed)
+
+    def _asks(self, node: For) -> bool:
+        """Whether any condition in a loop depends on its variable."""
+        tests = (test for inner in walk_code(node.body) for test, *_ in _conditions(inner))
+        return any(uses_var(test, node.loop_var) for test in tests)
 
     def _solve(self, node: For) -> tuple[list[Expr], list[Expr], dict[Node, Node]]:
         """First iterations from which conditions hold, first ones at which others may fail, and
