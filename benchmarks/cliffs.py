@@ -8,7 +8,9 @@ Every answer is compared with the same module in double precision before it is t
 
 The last cache is shared with other users of a machine, whose traffic the peak does not show. So a
 program that reads from it takes turns as well, and what was timed while it was slow is timed again,
-a few times at most: the attempt in which the cache was fastest counts.
+a few times at most: the attempt in which the cache was fastest counts. What still misses its bound
+is timed once more at the end, because some phases show in neither (processors that are farther
+apart for a while, memory in small pages): a case misses where it does so both times.
 """
 
 from __future__ import annotations
@@ -161,6 +163,11 @@ def main(plan: Plan) -> bool:
     beside: list[Speed] = []
     for case in cases.selected(operators.CASES, plan.only):
         beside += _beside(runner, case)
+    again = {one.name for one in beside if one.kept < KEPT}
+    for case in cases.selected(operators.CASES, plan.only):
+        if case.name in again:
+            print(f"{case.name}: once more", flush=True)
+            beside = _better(beside, _beside(runner, case))
     beside.sort(key=lambda one: one.kept if one.kept == one.kept else -1.0)
     for one in beside:
         print(_line(one), flush=True)
@@ -213,6 +220,16 @@ def _beside(runner: _Runner, case: Case) -> list[Speed]:
     if worst is not None:
         print(f"{case.name}: worst of {len(found) - 1} neighbours {_line(worst)}", flush=True)
     return [one for one in found if one.moved or one.status]
+
+
+def _better(first: Sequence[Speed], second: Sequence[Speed]) -> list[Speed]:
+    """Of each neighbour the time in which it kept more."""
+    other = {(one.name, one.moved): one for one in second}
+    found: list[Speed] = []
+    for one in first:
+        twice = other.get((one.name, one.moved), one)
+        found.append(twice if twice.kept > one.kept else one)
+    return found
 
 
 def _products(runner: _Runner) -> list[Speed]:

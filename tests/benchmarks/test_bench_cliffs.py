@@ -76,6 +76,26 @@ def test_the_run_writes_every_neighbour_and_product(
     assert len(record["products"]) == 2
 
 
+def test_a_miss_counts_when_it_comes_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One neighbour is slow for once, another one always, a third one only when nobody asks."""
+    small = operators.product("small", 8, 24, 40, constant=True)
+    kept = {"a": [0.5, 0.9], "b": [0.5, 0.6], "c": [0.9, 0.5]}
+    seen: list[int] = []
+
+    def timed(runner: object, case: Case) -> list[cliffs.Speed]:
+        seen.append(len(seen))
+        return [cliffs.Speed(case.name, moved, 1, 1e9, kept=each[seen[-1]])
+                for moved, each in kept.items()]  # fmt: skip
+
+    monkeypatch.setattr(operators, "CASES", (small,))
+    monkeypatch.setattr(cliffs, "RESULTS", tmp_path)
+    monkeypatch.setattr(cliffs, "_beside", timed)
+    assert not cliffs.main(cliffs.Plan(threads=1, rounds=1, products=0))
+    record = json.loads((tmp_path / "cliffs-1-threads.json").read_text())
+    assert [one["kept"] for one in record["neighbours"]] == [0.6, 0.9, 0.9]
+    assert record["missed"] == ["small, b: keeps 60%"]
+
+
 def test_what_is_missed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     sample = [cliffs.Speed(f"p{k}", "", 1, 1e9, share) for k, share in enumerate((0.9, 0.9, 0.5))]
     missed = cliffs.judge(sample, 1)
