@@ -124,8 +124,8 @@ def apply(sch: Schedule, target: Target) -> None:
                             "as sums of products of a query and a key element")  # fmt: skip
     batch, pieces = len(found.batch), len(found.n) - 1
     head = _whole_vectors(sch, product, target)
-    part = _slice_of_head(target, head)
-    most = part.rows
+    held = _slice_of_head(target, head)
+    most = held.rows
     bound = longest(sch, sch.get_loops(scores)[found.m[0]])
     if bound is not None:  # a tile with room for all rows would have as many as there are
         most = min(most, max(1, bound - 1))
@@ -156,9 +156,9 @@ def apply(sch: Schedule, target: Target) -> None:
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target, kept=bool(pieces))
-    if part.columns < head and head % target.lanes("float32") == 0:
-        _pack_slices(sch, product, home, part.columns, target)
-    _product_tile(sch, product, blocks.out, i0, part.columns, target, pieces)
+    if held.columns < head and head % target.lanes("float32") == 0:
+        _pack_slices(sch, product, home, held.columns, target)
+    _product_tile(sch, product, blocks.out, i0, held.columns, target, pieces)
     sch.annotate(i0, "loop_partition", True)
     _cut(sch, masked, j0)
     for handle in blocks.together:
