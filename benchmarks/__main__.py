@@ -28,6 +28,7 @@ from benchmarks import (
     tools,
     versus,
 )
+from benchmarks.built_for import NATIVE
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
 CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
@@ -47,17 +48,18 @@ def main() -> int:
         elif name == "minilm":
             minilm.main(options.artefact or _compiled(), options.threads, settings)
         elif name == "symbolic":
-            reached &= symbolic.main(options.only, options.shapes or 30, options.threads, settings)
+            reached &= symbolic.main(options.only, options.shapes or 30, options.threads, settings,
+                                     options.target)  # fmt: skip
         elif name == "tools":
             reached &= tools.main()
         elif name == "cliffs":
             products = options.gemm if options.gemm is not None else 0 if options.only else 200
             reached &= cliffs.main(
                 cliffs.Plan(options.only, options.threads, max(options.rounds, 5), products,
-                            options.seed, options.clock)
+                            options.seed, options.clock, options.target)
             )  # fmt: skip
         elif name == "streams":
-            reached &= streams.main(options.threads, settings, options.only)
+            reached &= streams.main(options.threads, settings, options.only, options.target)
         elif name == "choice":
             study = choice.Plan(options.shapes or 200, options.schedules, options.seed,
                                 options.rounds + 2, options.threads, options.clock,
@@ -65,7 +67,7 @@ def main() -> int:
             reached &= choice.main(study, options.resume)
         else:
             plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
-                               CACHES[options.cache])  # fmt: skip
+                               CACHES[options.cache], options.target)  # fmt: skip
             compare = busy.main if name == "busy" else partial(versus.main, name)
             reached &= compare(plan, settings)
     return 0 if reached else 1
@@ -89,6 +91,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--shapes", type=int,
         help="of each model in symbolic (30), and random matrix products in choice (200)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--target", default=NATIVE,
+        help="what our code is built for (native); peers use what they find",
     )  # fmt: skip
     sample = parser.add_argument_group("cliffs")
     sample.add_argument(
@@ -114,7 +120,6 @@ def _parser() -> argparse.ArgumentParser:
     grid.add_argument("--schedules", type=int, default=20, help="drawn for each product (20)")
     grid.add_argument("--seed", type=int, default=0, help="of both (0)")
     grid.add_argument("--resume", action="store_true", help="go on with an interrupted study")
-    grid.add_argument("--target", default="native", help="what is built for (native)")
     return parser
 
 

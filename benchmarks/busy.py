@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from benchmarks import cases, harness, report
+from benchmarks.built_for import suffix
 from benchmarks.comparison import Comparison, quick
 
 if TYPE_CHECKING:
@@ -65,12 +66,13 @@ def main(plan: Plan, settings: harness.Settings) -> bool:
             if not some:
                 continue
             with Comparison(family, plan.peers, plan.threads, [timing], attempts=1,
+                            target=plan.target,
                             beside=lambda place=place: neighbour(place)) as comparison:  # fmt: skip
                 for case in some:
                     (result,) = comparison.run(case)
                     results.append((place, result))
                     print(row(place, result, width), flush=True)
-    name = f"busy-{plan.threads}-threads"
+    name = f"busy-{plan.threads}-threads{suffix(plan.target)}"
     found = [result for _, result in results]
     report.write(name, found, {**asdict(plan), "caches": ["hot"], **asdict(timing)}, before)
     problems = [line for place, result in results for line in missed(place, result)]

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.built_for import NATIVE, built_for
 from benchmarks.choice_grid import (
     Point,
     Shape,
@@ -67,7 +68,7 @@ class Plan:
     rounds: int = 5
     threads: int = 2
     clock: str = "wall"
-    target: str = "native"
+    target: str = NATIVE
 
 
 @dataclass(frozen=True)
@@ -209,8 +210,7 @@ def study(plan: Plan, number: int) -> Line:
     import blockwright as bw
 
     bw.set_num_threads(plan.threads)
-    caches = bw.Target("native").caches  # of this machine, whatever is built for
-    target = bw.Target(plan.target, num_threads=plan.threads, caches=caches)
+    target = built_for(plan.target, plan.threads)
     draw = random.Random(f"{plan.seed} {number}")
     shape = random_shape(draw)
     operands = Operands(shape)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import cases, harness, operators
+from benchmarks.built_for import NATIVE, built_for, suffix
 from benchmarks.comparison import ERROR
 from benchmarks.extents import neighbours
 from benchmarks.report import RESULTS
@@ -58,6 +59,7 @@ class Plan:
     products: int = 200
     seed: int = 0
     clock: str = "wall"
+    target: str = NATIVE
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class _Runner:
 
         arrays = case.arrays()
         module, tensors = build(case), [torch.from_numpy(array) for array in arrays]
-        exe = bw.compile(module, tensors)
+        exe = bw.compile(module, tensors, target=built_for(self.plan.target))
         found = flat(exe(*arrays))
         exact = flat(module.double()(*(tensor.double() for tensor in tensors)))
         error = float(np.abs(found - exact).max() / max(np.abs(exact).max(), 1e-30))
@@ -186,7 +188,7 @@ def main(plan: Plan) -> bool:
         "products": [_as_json(one) for one in sample],
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"cliffs-{plan.threads}-threads.json"
+    path = RESULTS / f"cliffs-{plan.threads}-threads{suffix(plan.target)}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for problem in missed:
         print(f"missed: {problem}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import environments, harness
+from benchmarks.built_for import NATIVE
 from benchmarks.peers import ENGINES, FALLBACK, HELPERS, OURS, Engine
 
 if TYPE_CHECKING:
@@ -172,18 +173,20 @@ class Comparison:
     """The processes that serve all cases of a run; a context manager that ends them.
 
     A case is timed once by each of the `settings`, which differ in how they time; it is prepared by
-    the first. That is done inside the context that `beside` gives, up to `attempts` times.
+    the first. That is done inside the context that `beside` gives, up to `attempts` times. Our code
+    is built for `target`.
     """
 
     def __init__(
         self, family: str, peers: Sequence[str], threads: int,
         settings: Sequence[harness.Settings], *,
+        target: str = NATIVE,
         attempts: int = ATTEMPTS,
         beside: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> None:  # fmt: skip
         self._attempts, self._beside = attempts, beside
         self._family = family
-        self._threads = threads
+        self._threads, self._target = threads, target
         self._settings = settings
         self._names = (OURS, *(name for name in peers if name != OURS))
         self._pythons = {
@@ -235,7 +238,10 @@ class Comparison:
         self, name: str, engine: Engine, label: str = "", options: Mapping[str, Any] | None = None
     ) -> harness.WorkerProcess:
         python = self._pythons[engine.environment]
-        peer = harness.Peer(name, {"threads": self._threads, **(options or {})}, python, label)
+        given = {"threads": self._threads, **(options or {})}
+        if engine.environment == "own":
+            given["target"] = self._target
+        peer = harness.Peer(name, given, python, label)
         return harness.WorkerProcess(peer, "peers", self._threads)
 
     def _helper(self, name: str) -> harness.WorkerProcess:

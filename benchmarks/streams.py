@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import harness
+from benchmarks.built_for import NATIVE, built_for, suffix
 from benchmarks.cases import Case, Input, selected
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Compiled:
         import blockwright as bw
 
         bw.set_num_threads(options["threads"])
+        self._target = built_for(options["target"])
         self._about: dict[str, Any] = {"version": bw.__version__}
 
     def about(self) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class Compiled:
 
         case = find(point["case"]).case
         inputs = [torch.from_numpy(array) for array in case.arrays()]
-        run = bw.compile(build(case), inputs)
+        run = bw.compile(build(case), inputs, target=self._target)
 
         def call() -> Any:
             return sample(run(*inputs))
@@ -260,7 +262,9 @@ def _line(result: harness.PointResult) -> Line:
                 speeds["plain"], speeds["past caches"], ours.spread, result.others)  # fmt: skip
 
 
-def main(threads: int, settings: harness.Settings, only: Sequence[str] = ()) -> bool:
+def main(
+    threads: int, settings: harness.Settings, only: Sequence[str] = (), target: str = NATIVE
+) -> bool:
     """Measure and print the table; whether every case came near enough to the memory's speed."""
     chosen = selected([stream.case for stream in STREAMS], only)
     if not chosen:
@@ -274,7 +278,8 @@ def main(threads: int, settings: harness.Settings, only: Sequence[str] = ()) -> 
         lines.append(_line(result))
         print(lines[-1], flush=True)
 
-    peers = [harness.Peer(name, {"threads": threads}) for name in PEERS]
+    options = {"threads": threads, "target": target}
+    peers = [harness.Peer(name, options) for name in PEERS]
     quick = replace(settings, rounds=5, min_calls=3, budget_s=0.3, pause_s=0.05, warmup_s=0.1)
     _, about = harness.compare(
         "streams", peers, [{"case": case.name} for case in chosen], threads=threads,
@@ -285,6 +290,7 @@ def main(threads: int, settings: harness.Settings, only: Sequence[str] = ()) -> 
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
         "machine": before,
         "threads": threads,
+        "target": target,
         "peers": about,
         "lines": [
             {**asdict(line), "share": line.share, "share_of_moves": line.share_of_moves}
@@ -293,7 +299,7 @@ def main(threads: int, settings: harness.Settings, only: Sequence[str] = ()) -> 
     }
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(record, indent=1) + "\n"
-    (RESULTS / f"streams-{threads}-threads.json").write_text(text, encoding="utf-8")
+    (RESULTS / f"streams-{threads}-threads{suffix(target)}.json").write_text(text, encoding="utf-8")
     missed = [line for line in lines if line.share < WANTED]
     for line in missed:
         print(f"missed: {line.name}: {line.share:.0%} of the memory's speed; {WANTED:.0%} wanted")

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import harness
+from benchmarks.built_for import NATIVE, built_for, suffix
 from benchmarks.cases import Case, Input
 from benchmarks.models import BASE, BERT_WORDS, GPT2_WORDS, MINILM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from blockwright import Target
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MEDIAN, WORST = 1.05, 1.15
@@ -87,6 +90,7 @@ class Compiled:
         import blockwright as bw
 
         bw.set_num_threads(options["threads"])
+        self._target = built_for(options["target"])
         self._symbolic = symbolic
         self._made: dict[str, Any] = {}
 
@@ -98,16 +102,16 @@ class Compiled:
         case = model.case(point["sizes"])
         arrays = case.arrays()
         if not self._symbolic:
-            exe = _compiled(case, None)
+            exe = _compiled(case, None, self._target)
         else:
             if model.name not in self._made:
                 sizes = {axis: min(low + 3, high) for axis, (low, high) in model.ranges.items()}
-                self._made = {model.name: _compiled(model.case(sizes), model)}
+                self._made = {model.name: _compiled(model.case(sizes), model, self._target)}
             exe = self._made[model.name]
         return lambda: exe(*arrays)
 
 
-def _compiled(case: Case, model: Model | None) -> Any:
+def _compiled(case: Case, model: Model | None, target: Target) -> Any:
     """The case's module, compiled; with a model, for all sizes in its ranges."""
     import torch
 
@@ -123,7 +127,7 @@ def _compiled(case: Case, model: Model | None) -> Any:
             for shape in model.inputs
         )
     examples = [torch.from_numpy(array) for array in case.arrays()]
-    return bw.compile(build(case), examples, dynamic_shapes=dynamic)
+    return bw.compile(build(case), examples, target=target, dynamic_shapes=dynamic)
 
 
 PEERS = {
@@ -132,9 +136,13 @@ PEERS = {
 }
 
 
-def main(only: Sequence[str], shapes: int, threads: int, settings: harness.Settings) -> bool:
+def main(
+    only: Sequence[str], shapes: int, threads: int, settings: harness.Settings,
+    target: str = NATIVE,
+) -> bool:  # fmt: skip
     """Time the models at random sizes, print a line for each; whether the bounds hold."""
-    peers = [harness.Peer(name, {"threads": threads}, sys.executable) for name in PEERS]
+    options = {"threads": threads, "target": target}
+    peers = [harness.Peer(name, options, sys.executable) for name in PEERS]
     timing = replace(settings, rounds=3, budget_s=0.3)
     record: list[dict[str, Any]] = []
     reached = True
@@ -155,8 +163,9 @@ def main(only: Sequence[str], shapes: int, threads: int, settings: harness.Setti
               flush=True)  # fmt: skip
         record += [result.as_json() for result in results]
     RESULTS.mkdir(exist_ok=True)
-    text = json.dumps({"machine": harness.machine(), "points": record}, indent=1) + "\n"
-    (RESULTS / "symbolic.json").write_text(text, encoding="utf-8")
+    about = {"machine": harness.machine(), "target": target}
+    text = json.dumps({**about, "points": record}, indent=1) + "\n"
+    (RESULTS / f"symbolic{suffix(target)}.json").write_text(text, encoding="utf-8")
     return reached
 
 

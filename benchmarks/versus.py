@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmarks import cases, harness, report
+from benchmarks.built_for import NATIVE, suffix
 from benchmarks.comparison import Comparison, quick
 
 if TYPE_CHECKING:
@@ -22,13 +23,15 @@ HOT, COLD = "hot", "cold"
 
 @dataclass(frozen=True)
 class Plan:
-    """What the command line asks for; `caches` are states of the caches, `HOT` or `COLD`."""
+    """What the command line asks for; `caches` are states of the caches, `HOT` or `COLD`, and
+    `target` is what our code is built for."""
 
     only: Sequence[str] = ()
     peers: Sequence[str] = ()
     threads: int = 2
     rounds: int = 3
     caches: Sequence[str] = (HOT, COLD)
+    target: str = NATIVE
 
 
 def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
@@ -44,17 +47,19 @@ def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
     cold = replace(usual, flush=COLD_FACTOR * last_level_cache())
     timings = {state: cold if state == COLD else usual for state in plan.caches}
     before = harness.machine()
+    threads = f"{plan.threads}-threads{suffix(plan.target)}"
     results: dict[str, list[Result]] = {state: [] for state in timings}
     titles = {state: f", {state}" if state != plan.caches[0] else "" for state in timings}
     width = max(len(case.name) for case in chosen) + max(map(len, titles.values()))
-    with Comparison(family, plan.peers, plan.threads, [*timings.values()]) as comparison:
+    with Comparison(family, plan.peers, plan.threads, [*timings.values()],
+                    target=plan.target) as comparison:  # fmt: skip
         print(report.header(width), flush=True)
         for case in chosen:
             for state, result in zip(timings, comparison.run(case), strict=True):
                 results[state].append(result)
                 print(report.row(result, width, titles[state]), flush=True)
-                name = [family, *([COLD] if state == COLD else []), f"{plan.threads}-threads"]
-                report.write("-".join(name), results[state],
+                name = "-".join([family, *([COLD] if state == COLD else []), threads])
+                report.write(name, results[state],
                              {**asdict(plan), **asdict(timings[state])}, before)  # fmt: skip
     for state, found in results.items():
         print(f"{state} caches: {report.summary(found)}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import blockwright as bw
+from benchmarks.built_for import NATIVE, built_for
 from benchmarks.cases import find
 from benchmarks.modules import build
 from blockwright import ir
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 class Compiled:
     """Compiled without a search.
 
-    `about` has the seconds that the cost model expects of a call, the rule of each kernel, the
-    bytes of object code, the libraries that a call runs through, and where compilations remember
-    what they made.
+    `about` has the target, the seconds that the cost model expects of a call, the rule of each
+    kernel, the bytes of object code, the libraries that a call runs through, and where compilations
+    remember what they made.
 
     With the option `fallback`, all rules but the last are left out: what a program gets that no
     rule knows. With `direct`, convolutions are plain sums. Nothing is remembered from earlier runs,
-    unless `cache` names where.
+    unless `cache` names where. `target` names what is built for.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -39,13 +40,15 @@ class Compiled:
         bw.set_num_threads(options["threads"])
         disabled = _all_but_last() if options.get("fallback") else ()
         self._options = {"disabled_rules": disabled, "winograd": not options.get("direct")}
+        self._target = built_for(options.get("target", NATIVE))
         self._about: dict[str, Any] = {}
         self.made_s = 0.0
         self._expected: Callable[[], float] | None = None
 
     def about(self) -> dict[str, Any]:
         expected = self._expected() if self._expected else None
-        told = {"version": bw.__version__, "cache": self._cache, "expected_s": expected}
+        told = {"version": bw.__version__, "target": str(self._target), "cache": self._cache,
+                "expected_s": expected}  # fmt: skip
         return {**told, **self._about}
 
     def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:
@@ -57,7 +60,7 @@ class Compiled:
         start = time.perf_counter()
         module = build(case)
         self.made_s = time.perf_counter() - start
-        exe = bw.compile(module, examples, options=self._options)
+        exe = bw.compile(module, examples, target=self._target, options=self._options)
         scheduled = exe.stages["schedule_programs"]
         calls = host_calls(exe.lowered["main"])
         self._about = {

@@ -12,10 +12,13 @@ torch = pytest.importorskip("torch")
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import models, operators
+from benchmarks.built_for import built_for
 from benchmarks.cases import Case, Input, selected
 from benchmarks.environments import ENVIRONMENTS
 from benchmarks.modules import build
 from benchmarks.peers import DEFAULT, ENGINES, HELPERS
+from benchmarks.peers.ours import Compiled
+from blockwright import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTED = [
@@ -84,3 +87,19 @@ def test_every_engine_has_an_environment_of_pinned_packages() -> None:
         for file, _ in files:
             lines = (ROOT / "requirements" / file).read_text(encoding="utf-8").splitlines()
             assert all("==" in line for line in lines if line and not line.startswith("#")), file
+
+
+def test_code_for_older_instructions_is_made_for_the_caches_it_is_timed_on() -> None:
+    older = built_for("x86-64-v3")
+    assert (older.vector_bits, older.vector_registers) == (256, 16)
+    assert older.caches == Target("native").caches
+
+
+def test_ours_is_built_for_the_target_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BLOCKWRIGHT_CACHE_DIR", "")  # which it sets in the process of its own
+    ours = Compiled({"threads": 1, "target": "x86-64-v2", "cache": str(tmp_path)})
+    run = ours.prepare({"family": "operators", "case": "layer_norm 128x1024"})
+    assert run().shape == (128, 1024)
+    assert ours.about()["target"] == "x86-64-v2"
