@@ -20,19 +20,17 @@ from blockwright.target import Target
 ROW = OPERATORS["attention"]
 
 
-def info(shape: tuple[int, ...], dtype: str) -> ir.TensorInfo:
-    return ir.TensorInfo(tuple(ir.const(n, "int64") for n in shape), ir.dtype_of(dtype))
+def info(shape: tuple[ir.Expr | int, ...], dtype: str) -> ir.TensorInfo:
+    sizes = (ir.const(n, "int64") if isinstance(n, int) else n for n in shape)
+    return ir.TensorInfo(tuple(sizes), ir.dtype_of(dtype))
 
 
 def program(
     rows: int = 13, keys: int = 24, heads: int = 2, kv_heads: int = 2, head: int = 16,
-    mask: str = "", causal: bool = False, batch: int = 1,
+    mask: str = "", causal: bool = False, batch: ir.Expr | int = 1, dtype: str = "float32",
 ) -> ir.PrimFunc:  # fmt: skip
     shapes = [(batch, heads, rows, head), *[(batch, kv_heads, keys, head)] * 2]
-    infos = [
-        ir.TensorInfo(tuple(ir.const(n, "int64") for n in s), ir.dtype_of("float32"))
-        for s in shapes
-    ]
+    infos = [info(shape, dtype) for shape in shapes]
     if mask:
         infos.append(info((batch, 1, 1, keys), mask))
     attrs = {"scale": 0.25, "is_causal": causal}
@@ -59,6 +57,8 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         {"mask": "bool"},
         {"heads": 4, "kv_heads": 2, "keys": 28},
         {"head": 32, "keys": 16, "batch": 2},
+        {"dtype": "float16"},
+        {"dtype": "float16", "mask": "float16", "head": 12, "rows": 24, "causal": True},
     ],
     ids=str,
 )
@@ -66,6 +66,13 @@ def test_the_schedule_means_the_same(checks: Any, settings: dict[str, Any]) -> N
     func = program(**settings)
     assert "O1" in {b.name for b in ir.blocks(func.body)}
     checks.taken_by("attention", func, {})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_batch_may_be_unknown(checks: Any, dtype: str) -> None:
+    func = program(batch=ir.var("b", "int64"), heads=4, dtype=dtype)
+    assert "O1" in {b.name for b in ir.blocks(func.body)}
+    checks.taken_by("attention", func, {"b": 1}, {"b": 3})
 
 
 def test_a_task_keeps_the_scores_of_one_piece() -> None:
@@ -128,3 +135,28 @@ def test_many_keys_are_as_exact_as_few(monkeypatch: pytest.MonkeyPatch, causal: 
     found = np.asarray(exe(q.numpy(), k.numpy(), v.numpy()))
     # Averages of 32768 values of size 1: their roundings are far below 1e-6.
     np.testing.assert_allclose(found, wide, rtol=0, atol=1e-6)
+
+
+def test_heads_are_merged_where_the_pieces_are_put_together() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Merged(torch.nn.Module):
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            found = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            return found.transpose(1, 2).flatten(2)
+
+    generator = torch.Generator().manual_seed(0)
+
+    def inputs(batch: int) -> list[Any]:
+        shapes = ((batch, 2, 13, 16), *[(batch, 2, 24, 16)] * 2)
+        return [torch.randn(shape, generator=generator) for shape in shapes]
+
+    axis = torch.export.Dim("batch", min=1, max=8)
+    exe = bw.compile(Merged(), inputs(2), dynamic_shapes=({0: axis},) * 3)
+    assert len(exe.context.traces) == 1  # of one kernel
+    assert "O1" in exe.show("programs")
+    for batch in (1, 3):
+        given = inputs(batch)
+        wide = Merged()(*(one.double() for one in given)).numpy()
+        # Averages of 24 values of size 1.
+        np.testing.assert_allclose(np.asarray(exe(*given)), wide, rtol=0, atol=1e-6)
