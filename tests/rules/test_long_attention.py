@@ -10,12 +10,11 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.lower import lower
-from blockwright.ops import attention as op
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
-from blockwright.target import Target
+from blockwright.target import Cache, Target
 
 ROW = OPERATORS["attention"]
 
@@ -28,22 +27,20 @@ def info(shape: tuple[ir.Expr | int, ...], dtype: str) -> ir.TensorInfo:
 def program(
     rows: int = 13, keys: int = 24, heads: int = 2, kv_heads: int = 2, head: int = 16,
     mask: str = "", causal: bool = False, batch: ir.Expr | int = 1, dtype: str = "float32",
+    piece: int = 8,
 ) -> ir.PrimFunc:  # fmt: skip
     shapes = [(batch, heads, rows, head), *[(batch, kv_heads, keys, head)] * 2]
     infos = [info(shape, dtype) for shape in shapes]
     if mask:
         infos.append(info((batch, 1, 1, keys), mask))
-    attrs = {"scale": 0.25, "is_causal": causal}
+    attrs = {"scale": 0.25, "is_causal": causal, "keys_at_once": piece}
     assert ROW.lower is not None
     return ROW.lower(OpContext("attention"), infos, attrs)
 
 
-@pytest.fixture(autouse=True)
-def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(op, "_LONG", 16)
-    monkeypatch.setattr(op, "_PIECES", range(8, 3, -4))
-    monkeypatch.setattr(op, "_SHARED", 2)
-    monkeypatch.setattr(op, "_KEPT", 0)
+def small_caches(size: int) -> Target:
+    """This machine, with a second and last cache of so many bytes."""
+    return Target("native", caches=(Cache(size // 4), Cache(size), Cache(4 * size)))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +52,8 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         {"causal": True, "rows": 24},
         {"mask": "float32"},
         {"mask": "bool"},
-        {"heads": 4, "kv_heads": 2, "keys": 28},
+        {"heads": 4, "kv_heads": 2, "keys": 28, "piece": 4},
+        {"keys": 4, "piece": 2, "causal": True},
         {"head": 32, "keys": 16, "batch": 2},
         {"dtype": "float16"},
         {"dtype": "float16", "mask": "float16", "head": 12, "rows": 24, "causal": True},
@@ -87,15 +85,6 @@ def test_a_task_keeps_the_scores_of_one_piece() -> None:
     assert kept["O1"] == 150 * (512 // 8) * 16  # of the rows of a task
 
 
-def test_few_rows_and_lengths_without_pieces_have_one_softmax(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(op, "_SHARED", 16)
-    for few in (program(rows=15), program(rows=16, keys=23), program(rows=16, keys=12)):
-        assert "O1" not in {b.name for b in ir.blocks(few.body)}
-    assert "O1" in {b.name for b in ir.blocks(program(rows=16, keys=24).body)}
-
-
 def test_groups_of_keys_that_nothing_puts_together_are_no_pieces(checks: Any) -> None:
     """Queries that attend to each of three groups of keys, with a result for each."""
     p = Program("groups")
@@ -112,15 +101,9 @@ def test_groups_of_keys_that_nothing_puts_together_are_no_pieces(checks: Any) ->
     assert not apply_rules(func, Target("x86-64-v3")).faults
 
 
-def test_keys_beyond_the_rows_of_a_causal_form_make_no_pieces() -> None:
-    func = program(rows=12, keys=24, causal=True)
-    assert "O1" not in {b.name for b in ir.blocks(func.body)}
-
-
 @pytest.mark.parametrize("causal", [False, True])
-def test_many_keys_are_as_exact_as_few(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
+def test_many_keys_are_as_exact_as_few(causal: bool) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.undo()  # pieces as they are
 
     class Attention(torch.nn.Module):
         def forward(self, q: Any, k: Any, v: Any) -> Any:
@@ -129,7 +112,7 @@ def test_many_keys_are_as_exact_as_few(monkeypatch: pytest.MonkeyPatch, causal: 
 
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, n, 64, generator=generator) for n in (40, 32768, 32768))
-    exe = bw.compile(Attention(), (q, k, v))
+    exe = bw.compile(Attention(), (q, k, v), target=small_caches(1 << 20))
     assert ("O1" in exe.show("programs")) != causal
     wide = Attention()(q.double(), k.double(), v.double()).numpy()
     found = np.asarray(exe(q.numpy(), k.numpy(), v.numpy()))
@@ -148,15 +131,16 @@ def test_heads_are_merged_where_the_pieces_are_put_together() -> None:
     generator = torch.Generator().manual_seed(0)
 
     def inputs(batch: int) -> list[Any]:
-        shapes = ((batch, 2, 13, 16), *[(batch, 2, 24, 16)] * 2)
+        shapes = ((batch, 2, 21, 16), *[(batch, 2, 768, 16)] * 2)
         return [torch.randn(shape, generator=generator) for shape in shapes]
 
     axis = torch.export.Dim("batch", min=1, max=8)
-    exe = bw.compile(Merged(), inputs(2), dynamic_shapes=({0: axis},) * 3)
+    exe = bw.compile(Merged(), inputs(2), target=small_caches(1 << 12),
+                     dynamic_shapes=({0: axis},) * 3)  # fmt: skip
     assert len(exe.context.traces) == 1  # of one kernel
     assert "O1" in exe.show("programs")
     for batch in (1, 3):
         given = inputs(batch)
         wide = Merged()(*(one.double() for one in given)).numpy()
-        # Averages of 24 values of size 1.
+        # Averages of 768 values of size 1.
         np.testing.assert_allclose(np.asarray(exe(*given)), wide, rtol=0, atol=1e-6)

@@ -47,7 +47,10 @@ SHOWN = {
 }
 
 # The passes whose decisions stand before what `show` gives of a stage.
-DECIDED = {"layout": ("channels_last",), "programs": ("choose_winograd", "fuse_ops")}
+DECIDED = {
+    "layout": ("channels_last",),
+    "programs": ("choose_winograd", "choose_key_pieces", "fuse_ops"),
+}
 
 
 class CompiledModel(Executable):

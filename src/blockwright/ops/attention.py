@@ -1,7 +1,7 @@
 """Scaled dot-product attention as plain blocks; rules fuse and tile them.
 
-Long rows of keys come in pieces, each with a softmax of its own; what the pieces give is scaled by
-how much less their largest scores are than the largest of all, and added up:
+With `keys_at_once`, keys come in pieces of that many, each with a softmax of its own; what the
+pieces give is scaled by how much less their largest scores are than the largest of all, and added:
 
     M1[c] = max S[c, :];  P = exp(S - M1[c]);  L1[c] = sum P;  O1[c] = P V
     M = max M1;  F[c] = exp(M1[c] - M);  out = sum F O1 / sum F L1
@@ -41,7 +41,7 @@ from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, dims_tex
 from blockwright.ops.samples import bools, floats, values
 from blockwright.script.compute import Program, Tensor
 
-_ATTRS: dict[str, Any] = {"scale": None, "is_causal": False}
+_ATTRS: dict[str, Any] = {"scale": None, "is_causal": False, "keys_at_once": None}
 _AXES = ("b", "h", "q", "k")
 
 
@@ -57,6 +57,17 @@ def _check_mask(ctx: OpContext, mask: ir.TensorInfo, infos: Sequence[ir.TensorIn
     for dim, full in zip(reversed(mask.shape), reversed(scores), strict=False):
         if not ir.is_const_int(dim, 1):
             ctx.require_equal(dim, full, "the mask does not broadcast to the scores")
+
+
+def _check_pieces(ctx: OpContext, keys: ir.Expr, piece: Any) -> None:
+    if piece is None:
+        return
+    length = ir.const_int(keys)
+    if isinstance(piece, bool) or not isinstance(piece, int) or piece < 1:
+        raise ctx.error(f"keys_at_once={piece!r} is no positive number of keys")
+    if length is None or length % piece != 0 or length == piece:
+        raise ctx.error(f"{dims_text(keys)} keys do not come in several pieces of {piece}; leave "
+                        "keys_at_once out, or give a part of them that divides them")  # fmt: skip
 
 
 def _group(ctx: OpContext, heads: ir.Expr, kv_heads: ir.Expr) -> ir.Expr:
@@ -89,6 +100,7 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     ctx.require_equal(k.shape[1], v.shape[1], "key and value heads differ")
     ctx.require_equal(k.shape[2], v.shape[2], "key and value lengths differ")
     _group(ctx, q.shape[1], k.shape[1])
+    _check_pieces(ctx, k.shape[2], attrs["keys_at_once"])
     return result(found, (*q.shape[:3], v.shape[3]), dtype)
 
 
@@ -114,30 +126,6 @@ def _masked(
     return ir.select(index[3] <= index[2], score, nothing) if is_causal else score
 
 
-_LONG = 1 << 15
-"""Keys from which they come in pieces. Keys and values of a head of usual size are no longer in a
-cache then when the next rows come to them, and more rows pass them at once if only the scores of a
-piece are kept."""
-_PIECES = range(1024, 255, -64)  # keys of a piece, that whole register tiles make up
-_SHARED = 16  # rows of queries that are worth the pieces
-_KEPT = 2  # times as many keys in a piece as elements in a head, which is kept for each
-
-
-def _piece(rows: ir.Expr, keys: ir.Expr, sizes: Sequence[ir.Expr], causal: bool) -> int | None:
-    """Keys of a piece; None where they, or the rows that share them, are few or not known, or no
-    piece divides them."""
-    many, length = ir.const_int(rows), ir.const_int(keys)
-    if many is None or many < _SHARED or length is None or length < _LONG:
-        return None
-    if causal and many < _LONG:
-        return None  # no row sees the keys beyond
-    heads = [ir.const_int(size) or 0 for size in sizes]
-    if min(heads) < 2:
-        return None  # no head that is multiplied
-    return next((piece for piece in _PIECES
-                 if length % piece == 0 and piece >= _KEPT * max(heads)), None)  # fmt: skip
-
-
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
     dtype = known_dtype(ctx, infos[0], 0)
     inner = accumulator(dtype)
@@ -148,7 +136,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     keys, rows = k.shape[2], (batch, heads, length)
     group = _group(ctx, heads, k.shape[1])
     scale = _scale(attrs, size, inner)
-    piece = _piece(length, keys, (size, v.shape[3]), attrs["is_causal"])
+    piece = attrs["keys_at_once"]
     # Keys are counted by one axis, or by a piece and a position in it.
     pieces = () if piece is None else (ir.floordiv(keys, piece),)
     each = keys if piece is None else ir.const(piece, "int64")
@@ -226,8 +214,9 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
 
 
 def _oracle(
-    q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: Any, is_causal: bool
-) -> Array:
+    q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: Any, is_causal: bool,
+    keys_at_once: int | None,
+) -> Array:  # fmt: skip
     group = q.shape[1] // k.shape[1]
     wide_k, wide_v = (np.repeat(wide(t), group, axis=1) for t in (k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
@@ -272,6 +261,14 @@ ROWS: tuple[OpRow, ...] = (
             _case(floats(1, 2, 3, 4), floats(1, 2, 5, 4), floats(1, 2, 5, 4), floats(3, 5)),
             _case(floats(1, 1, 1, 1), floats(1, 1, 1, 1), floats(1, 1, 1, 1)),
             _case(floats(1, 1, 2, 3), floats(1, 1, 0, 3), floats(1, 1, 0, 3)),
+            _case(
+                floats(2, 2, 5, 4),
+                floats(2, 1, 6, 4),
+                floats(2, 1, 6, 3),
+                bools(5, 6),
+                keys_at_once=2,
+            ),
+            _case(*(floats(1, 2, 6, 3),) * 3, is_causal=True, keys_at_once=3),
             _case(*(floats(1, 2, 3, 4, dtype="float16"),) * 3, tolerance=4.0, absolute=1e-3),
         ),
         "softmax(q · kᵀ · scale + mask) · v for (batch, heads, length, size) tensors.",

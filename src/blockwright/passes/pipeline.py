@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.passes.channels_last import channels_last
+from blockwright.passes.choose_key_pieces import choose_key_pieces
 from blockwright.passes.choose_winograd import choose_winograd
 from blockwright.passes.context import Pass, PassContext
 from blockwright.passes.fold_constants import fold_constants
@@ -36,6 +37,7 @@ STAGES: tuple[Stage, ...] = (
             ("eliminate_common", eliminate_common),
             ("eliminate_dead", eliminate_dead),
             ("choose_winograd", choose_winograd),
+            ("choose_key_pieces", choose_key_pieces),
             ("legalize", legalize),
             ("fold_constants", fold_constants),
         ),

@@ -27,6 +27,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
+from blockwright.rules.attention_model import slice_of_head
 from blockwright.rules.contraction import (
     align,
     canonicalize,
@@ -47,13 +48,7 @@ from blockwright.rules.facts import (
 from blockwright.rules.inline import extent, inline_where, is_copy, longest
 from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
-from blockwright.rules.tiles import (
-    RegisterTile,
-    least_width,
-    register_tiles,
-    speed_of_panels,
-    whole_row,
-)
+from blockwright.rules.tiles import least_width, whole_row
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -64,8 +59,6 @@ def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     return found, [k for k, b in enumerate(found) if contraction_of(b, guarded=True) is not None]
 
 
-_BITS = 32  # of an element, as far as the choice of tiles goes
-_CLEARLY = 0.95  # share of the speed of slices, that the whole head may be slower
 _EVEN = 0.9  # of the threads' time, that is worked in where tasks are enough
 _TILES_OF_TASK = 4  # tiles of rows that are worth laying K out for
 _ROWS_OF_TASK = 128  # that are worth laying pieces of K and V out for, once for each piece
@@ -124,7 +117,7 @@ def apply(sch: Schedule, target: Target) -> None:
                             "as sums of products of a query and a key element")  # fmt: skip
     batch, pieces = len(found.batch), len(found.n) - 1
     head = _whole_vectors(sch, product, target)
-    held = _slice_of_head(target, head)
+    held = slice_of_head(target, head)
     most = held.rows
     bound = longest(sch, sch.get_loops(scores)[found.m[0]])
     if bound is not None:  # a tile with room for all rows would have as many as there are
@@ -254,25 +247,6 @@ def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int:
     for made in sch.pad_einsum(product, padding, mode="zero") or []:
         sch.compute_inline(made)
     return head
-
-
-def _slice_of_head(target: Target, head: int) -> RegisterTile:
-    """Rows, and columns of the head, whose results stay in registers while keys pass.
-
-    The whole head, so that the powers of the scores are read once, unless it leaves so few rows
-    that V is fetched more slowly than it is multiplied: then equal slices of it.
-    """
-    step, lanes = least_width(target, head, _BITS), target.lanes("float32")
-    columns = math.ceil(head / step) * step
-    vectors = math.ceil(columns / lanes)
-    whole = RegisterTile((target.vector_registers - vectors - 1) // vectors, columns, lanes)
-    slices = [tile for tile in register_tiles(target, None, columns, _BITS)
-              if columns % tile.columns == 0 and tile.rows > 1]  # fmt: skip
-    best = max(slices, key=lambda tile: speed_of_panels(target, tile, _BITS))
-    if whole.rows < 2:
-        return best
-    fast, faster = (speed_of_panels(target, tile, _BITS) for tile in (whole, best))
-    return best if faster * _CLEARLY > fast else whole
 
 
 def _parts_of_rows(
