@@ -34,9 +34,9 @@ from blockwright.rules import gemm, rule_for, separable
 from blockwright.rules.facts import contraction_of, leaf_blocks
 from blockwright.target import Target
 
-_LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})
+LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})
 _EPILOGUE = frozenset({"ElementWise", "Broadcast"})
-_ANCHORS = frozenset({"CommReduce", "OutputEwiseFusible"})
+ANCHORS = frozenset({"CommReduce", "OutputEwiseFusible"})
 _MAX_GROUP = 32  # beyond this, kernels grow without getting faster
 
 
@@ -59,7 +59,7 @@ class _Node:
 class _Group:
     def __init__(self, node: _Node) -> None:
         self.nodes = [node]
-        self.anchor: _Node | None = None if node.kind in _LIGHT else node
+        self.anchor: _Node | None = None if node.kind in LIGHT else node
 
     @property
     def sink(self) -> _Node:
@@ -111,7 +111,7 @@ class _Fuser:
             anchor = group.anchor
             if anchor is None or node.group is group or node.group.anchor is not None:
                 continue
-            if anchor.kind not in _ANCHORS or group.sink is not producer:
+            if anchor.kind not in ANCHORS or group.sink is not producer:
                 continue
             if self._single_use(producer) and self._epilogue_fits(node, producer):
                 self._merge(group, node.group)
@@ -153,7 +153,7 @@ class _Fuser:
                 return False  # parts of a whole are made outside
             # An operand of the epilogue is computed in place.
             return node is not anchor or self._is_packed(node, producer)
-        return anchor is None or anchor.kind in _ANCHORS
+        return anchor is None or anchor.kind in ANCHORS
 
     def _is_packed(self, anchor: _Node, producer: _Node) -> bool:
         """Whether what a producer makes is the operand that a product lays out in panels."""

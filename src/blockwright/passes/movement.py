@@ -59,3 +59,27 @@ def keeps_last_axis(func: ir.PrimFunc) -> bool:
     if isinstance(last_in, ir.FloorMod) and last_in.a is last_out:
         return ir.structural_equal(last_in.b, load.buffer.shape[-1])
     return False
+
+
+def keeps_runs(func: ir.PrimFunc) -> bool:
+    """Whether runs of elements of the output are runs of the input, wherever they begin.
+
+    True for slices (with steps of 1), for repeated rows and for reshapes, false for transposes that
+    move the last axis.
+    """
+    found = _copied_load(func)
+    if found is None:
+        return False
+    store, load = found
+    if keeps_last_axis(func):
+        return True
+    if not store.indices or not load.indices:
+        return False
+    last = store.indices[-1]
+    if not isinstance(last, ir.Var) or any(ir.uses_var(i, {last}) for i in load.indices[:-1]):
+        return False
+    index = load.indices[-1]
+    if isinstance(index, ir.Add):
+        begins = [b for a, b in ((index.a, index.b), (index.b, index.a)) if a is last]
+        return any(not ir.uses_var(b, {last}) for b in begins)
+    return index is last or not ir.uses_var(index, {last})

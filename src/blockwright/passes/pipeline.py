@@ -21,6 +21,7 @@ from blockwright.passes.lift_packing import lift_packing
 from blockwright.passes.lower_host import lower_host
 from blockwright.passes.normalize import normalize
 from blockwright.passes.patterns import annotate_patterns
+from blockwright.passes.repeat_movement import repeat_movement
 from blockwright.passes.schedule_programs import schedule_programs
 from blockwright.passes.simplify_graph import eliminate_common, eliminate_dead
 
@@ -46,6 +47,7 @@ STAGES: tuple[Stage, ...] = (
         "CrossLevelDynShapeAwareOperatorFusion",
         (
             ("annotate_patterns", annotate_patterns),
+            ("repeat_movement", repeat_movement),
             ("fuse_ops", fuse_ops),
             ("fuse_tir", fuse_tir),
         ),

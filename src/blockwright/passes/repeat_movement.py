@@ -1,0 +1,155 @@
+"""RepeatMovement: a copy that several calls read becomes a copy for each, which fusion removes.
+
+Before:  lv = R.call_tir(cls.slice, (past,)); k = R.call_tir(cls.add, (lv, x))
+         v = R.call_tir(cls.multiply, (lv, y))
+After:   lv = R.call_tir(cls.slice, (past,)); k = R.call_tir(cls.add, (lv, x))
+         lv_1 = R.call_tir(cls.slice, (past,)); v = R.call_tir(cls.multiply, (lv_1, y))
+
+`fuse_ops` swallows what has one reader alone; reading through an index map costs nothing, so no
+work is done twice, and what was copied is neither written nor read again. That holds where runs of
+elements stay runs and all readers are light; products and reductions, which read elements several
+times, keep their copy. Relabellings of elements (`tir.view`) are no copies: they are repeated only
+behind one, so that it comes to lie before its readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from blockwright import ir
+from blockwright.passes.context import PassContext
+from blockwright.passes.fuse_ops import ANCHORS, LIGHT
+from blockwright.passes.movement import is_joined, is_movement, keeps_last_axis, keeps_runs
+from blockwright.passes.rewrite import (
+    flat_function,
+    map_graph_functions,
+    tir_args,
+    tir_callee,
+    used_vars,
+)
+
+
+def repeat_movement(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Give every reader of a copy its own, where fusion then removes it."""
+    programs = {name: _Program(f) for name, f in module.functions.items()
+                if isinstance(f, ir.PrimFunc)}  # fmt: skip
+
+    def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
+        if function.attrs.get("primitive"):
+            return function
+        calls = _Calls(function, programs)
+        for var in reversed(calls.order):  # readers first: what repeats a chain repeats all of it
+            if calls.may_repeat(var):
+                calls.repeat(var)
+        return flat_function(function, calls.bindings()) if calls.front else function
+
+    return map_graph_functions(module, one)
+
+
+class _Program:
+    """What the pass asks about a tensor program."""
+
+    def __init__(self, func: ir.PrimFunc) -> None:
+        self.func = func
+        self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
+        self.view = bool(func.attrs.get("tir.view"))
+
+    @cached_property
+    def copies(self) -> bool:
+        return is_movement(self.func) and keeps_runs(self.func)
+
+    @cached_property
+    def keeps_last_axis(self) -> bool:
+        return is_movement(self.func) and keeps_last_axis(self.func)
+
+    @cached_property
+    def light(self) -> bool:
+        return self.kind in LIGHT or is_joined(self.func)
+
+
+class _Calls:
+    """The bindings of a function, who reads each, and the copies that come in front of some."""
+
+    def __init__(self, function: ir.GraphFunction, programs: dict[str, _Program]) -> None:
+        self._programs = programs
+        self._by_var = {b.var: b for b in function.bindings}
+        self.order = list(self._by_var)
+        self.front: dict[ir.GraphVar, list[ir.GraphVar]] = {}
+        self._readers: dict[ir.GraphVar, list[ir.GraphVar]] = {}
+        self._kept = set(used_vars(function.body.body))
+        for binding in function.bindings:
+            for used in used_vars(binding.value):
+                self._readers.setdefault(used, []).append(binding.var)
+
+    def bindings(self) -> Iterator[ir.Binding]:
+        """All bindings, each behind the copies that are its own."""
+        return (binding for var in self.order for binding in self._behind_copies(var))
+
+    def _behind_copies(self, var: ir.GraphVar) -> Iterator[ir.Binding]:
+        for copy in self.front.get(var, ()):
+            yield from self._behind_copies(copy)
+        yield self._by_var[var]
+
+    def may_repeat(self, var: ir.GraphVar) -> bool:
+        """Whether a call copies, has several readers, and all of them would read through it."""
+        program, readers = self._program(var), self._readers.get(var, [])
+        if program is None or not program.copies or var in self._kept or len(readers) < 2:
+            return False
+        if not all((reader := self._program(r)) and reader.light for r in readers):
+            return False
+        return self._moves(var) and not self._is_epilogue(var)
+
+    def repeat(self, var: ir.GraphVar) -> None:
+        """Leave the call to its first reader; the others get calls of their own."""
+        binding = self._by_var[var]
+        assert isinstance(binding, ir.VarBinding)
+        first, *others = dict.fromkeys(self._readers[var])
+        self._readers[var] = [first]
+        for number, reader in enumerate(others, 1):
+            copy = ir.GraphVar(f"{var.name}_{number}", var.dataflow, info=var.info)
+            self._by_var[copy] = ir.VarBinding(copy, binding.value)
+            for used in used_vars(binding.value):
+                self._readers[used].append(copy)
+            self._readers[copy] = [reader]
+            reading = self._by_var[reader]
+            assert isinstance(reading, ir.VarBinding)
+            value = reading.value.map_children(_Renamed(var, copy))
+            self._by_var[reader] = reading.replace(value=value)
+            self.front.setdefault(reader, []).append(copy)
+
+    def _moves(self, var: ir.GraphVar) -> bool:
+        """Whether elements are copied here, or before, where this only relabels them."""
+        program = self._program(var)
+        if program is None or not program.copies:
+            return False
+        if not program.view:
+            return True
+        return any(self._readers[a] == [var] and a not in self._kept and self._moves(a)
+                   for a in self._arguments(var))  # fmt: skip
+
+    def _is_epilogue(self, var: ir.GraphVar) -> bool:
+        """Whether what is copied comes from a product or reduction, which then writes the copy."""
+        program = self._program(var)
+        if program is None or not program.keeps_last_axis:
+            return False
+        producers = [self._program(a) for a in self._arguments(var) if self._readers[a] == [var]]
+        return any(p is not None and p.kind in ANCHORS for p in producers)
+
+    def _program(self, var: ir.GraphVar) -> _Program | None:
+        binding = self._by_var.get(var)
+        if not isinstance(binding, ir.VarBinding) or isinstance(var.info, ir.TupleInfo):
+            return None
+        return self._programs.get(tir_callee(binding.value) or "")
+
+    def _arguments(self, var: ir.GraphVar) -> list[ir.GraphVar]:
+        arguments = tir_args(self._by_var[var].value)
+        return [a for a in arguments if isinstance(a, ir.GraphVar) and a in self._by_var]
+
+
+class _Renamed(ir.Mutator):
+    """One variable instead of another."""
+
+    def __init__(self, old: ir.GraphVar, new: ir.GraphVar) -> None:
+        super().__init__()
+        self._memo[old] = new
