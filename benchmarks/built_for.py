@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from blockwright import Target
+    from blockwright.target import Target
 
 NATIVE = "native"
 """All that this machine offers; what users get who ask for nothing."""

@@ -25,7 +25,7 @@ from benchmarks.models import BASE, BERT_WORDS, GPT2_WORDS, MINILM
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from blockwright import Target
+    from blockwright.target import Target
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MEDIAN, WORST = 1.05, 1.15

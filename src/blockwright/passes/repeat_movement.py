@@ -47,6 +47,9 @@ def repeat_movement(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     return map_graph_functions(module, one)
 
 
+_Bound = ir.VarBinding | ir.MatchCast  # every kind of binding
+
+
 class _Program:
     """What the pass asks about a tensor program."""
 
@@ -73,14 +76,16 @@ class _Calls:
 
     def __init__(self, function: ir.GraphFunction, programs: dict[str, _Program]) -> None:
         self._programs = programs
-        self._by_var = {b.var: b for b in function.bindings}
+        self._by_var: dict[ir.GraphVar, _Bound] = {
+            b.var: b for b in function.bindings if isinstance(b, ir.VarBinding | ir.MatchCast)
+        }
         self.order = list(self._by_var)
         self.front: dict[ir.GraphVar, list[ir.GraphVar]] = {}
         self._readers: dict[ir.GraphVar, list[ir.GraphVar]] = {}
         self._kept = set(used_vars(function.body.body))
-        for binding in function.bindings:
+        for var, binding in self._by_var.items():
             for used in used_vars(binding.value):
-                self._readers.setdefault(used, []).append(binding.var)
+                self._readers.setdefault(used, []).append(var)
 
     def bindings(self) -> Iterator[ir.Binding]:
         """All bindings, each behind the copies that are its own."""
