@@ -86,13 +86,14 @@ def test_other_rows_are_written_in_turn(program: ir.PrimFunc) -> None:
     assert overlapped(program) is None
 
 
-@pytest.mark.parametrize("rows", [64, 67])
-def test_short_rows_near_the_processor_are_taken_two_at_a_time(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "together"), [(64, 8), (67, 8), (31, 3), (7, 1)])
+def test_short_rows_near_the_processor_are_taken_together(rows: int, together: int) -> None:
+    """Eight of them, or fewer, so that each of two threads has four tasks."""
     func = softmax(rows, 48)
     machine = Target("x86-64-v3", num_threads=2)
     found = apply_rules(func, machine).func
     (outer,) = [loop for loop in ir.loops(found.body) if loop.kind is ir.ForKind.PARALLEL]
-    assert ir.const_int(outer.extent) == -(-rows // 2)
+    assert ir.const_int(outer.extent) == -(-rows // together)
     assert_same_meaning(func, found, sizes={})
     long = apply_rules(softmax(rows, 512), machine).func
     (outer,) = [loop for loop in ir.loops(long.body) if loop.kind is ir.ForKind.PARALLEL]

@@ -41,6 +41,8 @@ from __future__ import annotations
 
 from functools import reduce
 
+import msgspec
+
 from blockwright.analysis.tree import jumps
 from blockwright.arith import Analyzer, eval_set
 from blockwright.arith.condition import conjuncts, room_of
@@ -90,6 +92,24 @@ def partition_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     return func.replace(body=body)
 
 
+class _Cuts(msgspec.Struct, frozen=True):
+    """Where a loop is split.
+
+    Attributes:
+        begins: first iterations from which conditions hold.
+        ends: first iterations at which conditions may fail.
+        settled: what holds in between.
+        failed: what fails in the last iterations.
+        beyond: the first of these.
+    """
+
+    begins: list[Expr]
+    ends: list[Expr]
+    settled: dict[Node, Node]
+    failed: dict[Node, Node]
+    beyond: Expr | None
+
+
 class _Partition(Analysed, Statements):
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__(analyzer)
@@ -102,14 +122,16 @@ class _Partition(Analysed, Statements):
             rest = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
             node = node.replace(annotations=rest)
             with self.inside(node.loop_var, node.dom):
-                parts = self._parts(node)
+                found = self._parts(node)
+            # Bounds of parts are simplified without taking the loop to have an iteration.
+            parts = self._split(node, found) if isinstance(found, _Cuts) else found
             if parts is not node:
                 return self(parts)  # inner loops have fewer conditions now
         with self.inside(node.loop_var, node.dom):
             return node.replace(body=self(node.body))
 
-    def _parts(self, node: For) -> Stmt:
-        """What a loop is split into; the loop itself where nothing is known."""
+    def _parts(self, node: For) -> Stmt | _Cuts:
+        """Where a loop is split, or what it becomes; the loop itself where nothing is known."""
         if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
             return node  # leaving the first part early would have to leave the second too
         begins, ends, settled = self._solve(node)
@@ -126,7 +148,7 @@ class _Partition(Analysed, Statements):
                 self.whole[node.loop_var.name] = None
             return node
         self.cut[node.loop_var.name] = None
-        return self._split(node, begins, ends, settled, beyond, failed)
+        return _Cuts(begins, ends, settled, failed, beyond)
 
     def _asks(self, node: For) -> bool:
         """Whether any condition in a loop depends on its variable."""
@@ -264,38 +286,38 @@ class _Partition(Analysed, Statements):
             return None
         return add(floordiv(most, const(-step, most.dtype)), 1)
 
-    def _split(
-        self, node: For, begins: list[Expr], ends: list[Expr], settled: dict[Node, Node],
-        beyond: Expr | None, failed: dict[Node, Node],
-    ) -> Stmt:  # fmt: skip
+    def _split(self, node: For, cuts: _Cuts) -> Stmt:
         stop = add(node.min, node.extent)
         first, middle = node.min, stop
-        for begin in begins:
+        for begin in cuts.begins:
             first = maximum(first, begin)
         first = self.analyzer.simplify(minimum(first, stop))
-        for end in ends:
+        for end in cuts.ends:
             middle = minimum(middle, end)
         middle = self.analyzer.simplify(maximum(first, middle))
-        fast = Instantiate(settled, renew=False)(node.body)
+        fast = Instantiate(cuts.settled, renew=False)(node.body)
         if node.kind is ForKind.PARALLEL:
             slow = Instantiate({})(node.body)
             inside: Expr = E.LT(node.loop_var, middle)
-            if begins:
+            if cuts.begins:
                 inside = E.And(E.GE(node.loop_var, first), inside)
             return node.replace(body=S.IfThenElse(inside, fast, slow))
         main = node.replace(min=first, extent=self.analyzer.simplify(sub(middle, first)), body=fast)
-        head = [self._checked(node, node.min, first)] if begins else []
+        head = [self._checked(node, node.min, first)] if cuts.begins else []
         cut = stop
-        if beyond is not None:
-            cut = self.analyzer.simplify(minimum(maximum(beyond, middle), stop))
-        tail = [self._checked(node, middle, cut)] if ends else []
-        if ends and beyond is not None:
-            tail.append(self._checked(node, cut, stop, failed))
+        if cuts.beyond is not None:
+            cut = self.analyzer.simplify(minimum(maximum(cuts.beyond, middle), stop))
+        tail = [self._checked(node, middle, cut)] if cuts.ends else []
+        if cuts.ends and cuts.beyond is not None:
+            last = self._checked(node, cut, stop, cuts.failed)
+            if self._asks(last):  # what else may fail there, fails from another iteration on
+                last = last.replace(annotations={**last.annotations, ANNOTATION: True})
+            tail.append(last)
         return sequence([*head, main, *tail])
 
     def _checked(
         self, node: For, low: Expr, stop: Expr, known: dict[Node, Node] | None = None
-    ) -> Stmt:
+    ) -> For:
         """The iterations from `low` up to `stop`, with all conditions but those that are known."""
         var = Var(node.loop_var.name, node.loop_var.type)
         body = Instantiate({**(known or {}), node.loop_var: var})(node.body)

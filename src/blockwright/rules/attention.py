@@ -129,6 +129,7 @@ def apply(sch: Schedule, target: Target) -> None:
     loops = sch.get_loops(scores)
     tasks, rows, each = loops[:batch], loops[batch], loops[batch + 1 : batch + 1 + pieces]
     columns, depth = loops[batch + 1 + pieces :]
+    keys = extent(sch, sch.get_loops(masked)[-1])
     parts = _parts_of_rows(sch, tasks, rows, form.tile.rows, target, bool(pieces))
     if parts > 1:
         part, i0, i1 = sch.split(rows, [parts, None, form.tile.rows])
@@ -151,9 +152,9 @@ def apply(sch: Schedule, target: Target) -> None:
         _rows(sch, handle, i0, target, kept=bool(pieces))
     if held.columns < head and head % target.lanes("float32") == 0:
         _pack_slices(sch, product, home, held.columns, target)
-    _product_tile(sch, product, blocks.out, i0, held.columns, target, pieces)
+    _product_tile(sch, product, blocks.out, i0, head, held.columns, target, pieces)
     sch.annotate(i0, "loop_partition", True)
-    _cut(sch, masked, j0)
+    _cut(sch, masked, j0, _has_tail(target, keys, form.tile.columns))
     for handle in blocks.together:
         sch.reverse_compute_at(handle, task, preserve_unit_loops=True)
         schedule_inner(sch, handle, inner_loops(sch, handle, task)[0], target)
@@ -287,20 +288,29 @@ def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool
     the keys."""
     loops = inner_loops(sch, handle, i0)
     if is_spatial(node(sch, handle)):
-        vectorize_last(sch, handle, loops[-1], target)
-        _cut(sch, handle, inner_loops(sch, handle, i0)[len(loops) - 1])
+        keys = extent(sch, loops[-1])
+        lanes = vectorize_last(sch, handle, loops[-1], target)
+        chunks = inner_loops(sch, handle, i0)[len(loops) - 1]
+        _cut(sch, handle, chunks, _has_tail(target, keys, lanes))
         return
     if not kept:
         sch.set_scope(handle, 0, "local")
     schedule_inner(sch, handle, loops[0], target)
 
 
-def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV) -> None:
-    """Give keys that all rows of a tile see, some see, and none sees, code of their own."""
+def _has_tail(target: Target, keys: int | None, lanes: int) -> bool:
+    """Whether the last of the keys are to have code of their own, because they alone need masks:
+    where those cost something."""
+    return not target.has_masks and (keys is None or (keys > lanes and keys % lanes > 0))
+
+
+def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> None:
+    """Give keys that all rows of a tile see, some see, and none sees, code of their own; or those
+    behind the last whole vector (`tail`)."""
     block = node(sch, handle)
     own = {it.var for it in block.iter_vars}
     chosen = (n.condition for n in ir.collect(block.body, ir.Select))
-    if any(
+    if tail or any(
         isinstance(c, ir.CompareOp)
         and ir.uses_var(c, own)
         and not any(isinstance(n, ir.BufferLoad) for n in ir.walk(c))
@@ -328,8 +338,8 @@ def _pack_slices(sch: Schedule, product: BlockRV, task: LoopRV, width: int, targ
 
 
 def _product_tile(
-    sch: Schedule, product: BlockRV, out: BlockRV, i0: LoopRV, width: int, target: Target,
-    pieces: int,
+    sch: Schedule, product: BlockRV, out: BlockRV, i0: LoopRV, size: int, width: int,
+    target: Target, pieces: int,
 ) -> None:  # fmt: skip
     """All rows of the tile and a slice of the head in registers while keys pass; written back by
     rows, vectors along the head."""
@@ -340,6 +350,8 @@ def _product_tile(
     if extent(sch, head) != width:
         at, head = sch.split(head, [None, width])
         sch.reorder(at, keys, rows, head)
+        if _has_tail(target, size, width):
+            sch.annotate(at, "loop_partition", True)
     else:
         sch.reorder(keys, rows, head)
     sch.reverse_compute_at(out, at)

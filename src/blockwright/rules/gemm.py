@@ -50,6 +50,7 @@ from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _SHORT = 16  # a piece of a reduction is no shorter than this part of what it could be
+_SHALLOW = 512  # products in a sum, beside which a store with masks takes more than a twentieth
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -194,6 +195,8 @@ def contract(
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
+        if _needs_cut(target, product, form.tile):
+            sch.annotate(ni, "loop_partition", True)
     else:
         sch.reverse_compute_at(tail, outer[1])
         clear = sch.decompose_reduction(form.block, pieces[0])
@@ -209,6 +212,14 @@ def contract(
         pack_panels(sch, form, inner_loops(sch, form.b, at), plan.panels)
     else:
         pack(sch, form, batch)
+
+
+def _needs_cut(target: Target, product: Product, tile: RegisterTile) -> bool:
+    """Whether the last panel is to have code of its own, so that the others are stored without
+    masks: where these cost something, and few products are summed between two stores."""
+    columns, depth = product.columns, product.depth
+    fits = columns is not None and columns % tile.columns == 0
+    return not (fits or target.has_masks) and (depth is None or depth < _SHALLOW)
 
 
 def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:

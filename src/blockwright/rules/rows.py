@@ -23,10 +23,10 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
 _SHORT = 256  # elements of a row, up to which neighbours are taken together
-_TOGETHER, _MANY_ROWS = 2, 64  # so many rows, where there are at least so many
+_TOGETHER = 8  # so many rows, where that leaves each thread some tasks
 _FEW = 16  # combinations of several steps that are written out: much of each is constant then
 _SHARED = 1 << 16  # elements of a reduction to one number from which threads share it
-_PIECES = 4  # of such a reduction for each thread: one that starts late takes fewer
+_PIECES = 4  # of work for each thread at least: one that starts late takes fewer
 _MANY_REGISTERS = 32  # that hold several vectors of what a reduction takes, and all constants of it
 _LONG = 32  # vector steps of a reduction from which four at once pay
 
@@ -94,14 +94,15 @@ def _rows_together(
     """Rows that are taken together, one pass over them after the other.
 
     Each reduction of a row ends with its lanes combined, for which the next pass waits; in short
-    rows that is much of the time, in which the processor works on the row beside it. Rows that
+    rows that is much of the time, in which the processor works on the rows beside it. Rows that
     come from memory are overlapped otherwise (`overlap_rows`).
     """
-    if not lengths or reductions < 2 or rows is None or rows < _MANY_ROWS or None in lengths:
+    if not lengths or reductions < 2 or rows is None or None in lengths:
         return 1
     elements = math.prod(length or 1 for length in lengths)
     near = rows * elements * bits // 8 < target.caches[-1].size
-    return _TOGETHER if near and elements <= _SHORT else 1
+    most = rows // (_PIECES * target.num_threads)
+    return max(1, min(_TOGETHER, most)) if near and elements <= _SHORT else 1
 
 
 def _share(sch: Schedule, handle: BlockRV, target: Target) -> None:

@@ -107,6 +107,7 @@ def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> list[
     sch.compute_at(store, task)
     sch.storage_align(store, 0, -2, form.tile.lanes, 0)
     *batch, rows, columns = inner_loops(sch, store, task)
+    filters = extent(sch, columns)
     r0, r1 = sch.split(rows, [None, form.tile.rows])
     n0, n1 = sch.split(columns, [None, form.tile.columns])
     sch.reorder(*batch, n0, r0, r1, n1)
@@ -115,6 +116,8 @@ def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> list[
     sch.reorder(depth, r1, n1)
     tile_registers(sch, form, r1, [depth])
     vector_rows(sch, store, form.tile.columns)
+    if not target.has_masks:
+        cut_tail(sch, n0, filters, form.tile.columns)
     sch.compute_at(parts.inputs[1], task)
     _tiles_in(sch, parts.inputs, target, task)
     moved = [h for h in parts.before[-1:] if _at_task(sch, h, task, target)]
@@ -223,15 +226,19 @@ def _tiles_in(
 ) -> LoopRV:
     """Both passes of a transform for one vector of channels after the other.
 
-    Returns the loop over tiles and vectors.
+    Returns the loop over tiles and vectors, or that over vectors.
     """
     first, last = passes
     *outer, line, channels = _lines_inside(sch, first, last, below)
-    c0, c1 = sch.split(channels, [None, _lanes(sch, last, target)])
+    size, lanes = extent(sch, channels), _lanes(sch, last, target)
+    c0, c1 = sch.split(channels, [None, lanes])
     sch.reorder(*outer, c0, line, c1)
     _in_registers(sch, first, c0)
     sch.unroll(line)
     sch.vectorize(c1)
+    if below is not None and not target.has_masks:  # masks in the last vector alone
+        cut_tail(sch, c0, size, lanes)
+        return c0
     return sch.fuse(*outer, c0)
 
 
@@ -310,7 +317,10 @@ def _lines(sch: Schedule, handle: BlockRV, target: Target) -> None:
     if len(loops) < 3:
         spread(sch, [handle], target)
         return
-    vectorize_last(sch, handle, loops[-1], target)
+    size = extent(sch, loops[-1])
+    lanes = vectorize_last(sch, handle, loops[-1], target)
+    if not target.has_masks:
+        cut_tail(sch, sch.get_loops(handle)[len(loops) - 1], size, lanes)
     sch.parallel(sch.fuse(*loops[:-2]) if len(loops) > 3 else loops[0])
 
 

@@ -132,6 +132,12 @@ class Target:
         """Whether all the named features hold."""
         return self.feature_set.issuperset(features)
 
+    @property
+    def has_masks(self) -> bool:
+        """Whether any instruction leaves lanes out at no cost. Without it, a store that does takes
+        as long as a dozen whole ones on some processors."""
+        return self.has("avx512f", "avx512vl")
+
     def lanes(self, dtype: DType | str) -> int:
         """Elements of a type per vector register."""
         return max(1, self.vector_bits // (dtype_of(dtype).nbytes * 8))
