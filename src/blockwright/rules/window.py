@@ -233,7 +233,10 @@ def _tiles(
     tasks = [loop for p, loop in enumerate(loops) if p not in facts.special]
     groups, group, vectors, lane = sch.split(
         loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes])  # fmt: skip
-    cut_tail(sch, group, extent_of(block_of(sch, block), [facts.vector]), tile.lanes)
+    if facts.vector_moves:  # masks at the border alone
+        sch.annotate(group, "loop_partition", True)
+    else:
+        cut_tail(sch, group, extent_of(block_of(sch, block), [facts.vector]), tile.lanes)
     places: list[LoopRV] = []
     columns: list[LoopRV] = []
     for position in facts.moved:
