@@ -442,6 +442,8 @@ def test_partition_of_tiles_has_a_part_around_the_diagonal(same_result: Check, n
     lowered = same_result(tiles, normal(n, n), normal(n, n))
     reading = [s for s in stores(lowered) if ir.collect(s.value, ir.BufferLoad)]
     assert len(reading) == 2  # below the diagonal, and around it
+    beyond = [s for s in stores(lowered) if s not in reading]
+    assert [s.predicate is None for s in beyond] == [True, False]  # whole vectors, and the last
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 30])

@@ -1,0 +1,65 @@
+"""Where masks cost something (AVX2), whole vectors are read and written without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from blockwright import ir
+from blockwright.lower import lower
+from blockwright.ops.row import OpContext
+from blockwright.ops.table import OPERATORS
+from blockwright.rules import apply_rules
+from blockwright.target import Target
+
+MACHINE = Target("x86-64-v3", num_threads=2)
+NHWC = {"data_layout": "NHWC", "kernel_layout": "HWIO", "padding": 1}
+
+
+def program(operator: str, *shapes: tuple[int, ...], **attrs: Any) -> ir.PrimFunc:
+    row = OPERATORS[operator]
+    assert row.lower is not None
+    infos = [ir.TensorInfo(tuple(ir.const(n, "int64") for n in shape), ir.dtype_of("float32"))
+             for shape in shapes]  # fmt: skip
+    return row.lower(OpContext(operator), infos, {**row.attrs, **attrs})
+
+
+def masked(func: ir.PrimFunc, kind: type[ir.BufferLoad | ir.BufferStore]) -> float:
+    """Which share of the vectors that a program moves to or from memory is moved with a mask."""
+
+    def count(node: ir.Node, times: int) -> tuple[int, int]:
+        if isinstance(node, ir.For):
+            times *= ir.const_int(node.extent) or 1
+        every = of_it = 0
+        if isinstance(node, kind) and isinstance(node.indices[-1], ir.Ramp):
+            every = times * (node.buffer.scope != "local")
+            of_it = every * (node.predicate is not None)
+        inside = [count(child, times) for child in node.children()]
+        return every + sum(n for n, _ in inside), of_it + sum(n for _, n in inside)
+
+    every, of_it = count(func.body, 1)
+    return of_it / every
+
+
+HEADS = [(1, 2, 129, 64)] * 3
+CASES: dict[str, ir.PrimFunc] = {
+    "keys": program("attention", *HEADS),
+    "keys of a causal form": program("attention", *HEADS, is_causal=True),
+    "elements of a head": program("attention", *[(1, 2, 128, 65)] * 3),
+    "columns of a short sum": program("matmul", (4, 96, 64), (4, 64, 129)),
+    "channels of tiles": program(
+        "nn.conv2d", (1, 112, 112, 65), (3, 3, 65, 64), winograd=4, **NHWC
+    ),
+    "filters of tiles": program("nn.conv2d", (1, 112, 112, 64), (3, 3, 64, 67), winograd=4, **NHWC),
+    "pixels beside a border": program(
+        "nn.conv2d", (1, 8, 112, 112), (8, 1, 3, 3), groups=8, padding=1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_masks_are_for_the_ends_of_rows(name: str) -> None:
+    lowered = lower(apply_rules(CASES[name], MACHINE).func, MACHINE)
+    assert masked(lowered, ir.BufferStore) < 0.25
+    assert masked(lowered, ir.BufferLoad) < 0.3
