@@ -192,3 +192,16 @@ def test_the_rows_of_all_images_may_be_one_loop() -> None:
             assert place(image, 0, half) == (image * 14, half * 16)  # read nowhere
             assert place(image, 1, half) == (image * 14, half * 16)
             assert place(image, 13, half) == (image * 14 + 12, half * 16)
+
+
+def test_a_sum_over_lanes_is_added_where_its_element_exists() -> None:
+    @T.prim_func
+    def sums(A: T.Buffer((3, 8), "float32"), B: T.Buffer((3,), "float32")):
+        for i in range(4):
+            for v in T.vectorized(8):
+                if i < 3 and v < 5:
+                    B[i] = B[i] + A[i, v]
+
+    (guard,) = ir.collect(lower(sums, "x86-64-v3").body, ir.IfThenElse)
+    assert ir.free_vars(guard.condition)  # the row's, which no lane changes
+    assert ir.collect(guard.then_case, ir.BufferStore)

@@ -22,8 +22,11 @@ form runs one iteration at a time, and a note says so.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from blockwright.analysis import REDUCER_KEY
 from blockwright.arith import Analyzer
+from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -235,7 +238,7 @@ class _Body:
         """A store whose element is the same for all lanes: a reduction, or one value for all."""
         step = self._reduction(node, lanes)
         if step is not None:
-            return step.replace(indices=(place,))
+            return _guarded(step.replace(indices=(place,)), lanes.mask)
         value = lanes(node.value)
         if value.dtype.lanes == 1 and not _reads(node.value, node) and lanes.mask is None:
             return node.replace(value=value, indices=(place,))
@@ -266,6 +269,13 @@ class _Body:
                 plain = BufferLoad(node.buffer, node.indices)
                 return node.replace(value=type(value)(plain, total))
         return None
+
+
+def _guarded(step: Stmt, mask: Expr | None) -> Stmt:
+    """A step that is done where all lanes may do theirs: its element exists there alone."""
+    parts = conjuncts(mask) if mask is not None else []
+    every = [part.value for part in parts if isinstance(part, E.Broadcast)]
+    return S.IfThenElse(reduce(E.And, every), step) if every else step
 
 
 def _neutral(op: str, dtype: E.DType) -> Expr:
