@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.passes.context import PassContext
-from blockwright.passes.rewrite import flat_function, map_graph_functions
+from blockwright.passes.rewrite import map_calls
 from blockwright.rules.attention import RULE
 from blockwright.rules.attention_model import keys_at_once
 from blockwright.target import Target
@@ -24,28 +24,15 @@ def choose_key_pieces(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     if RULE.name in ctx.options.get("disabled_rules", ()) or ctx.target.kind != "cpu":
         return module
 
-    def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
-        bindings = [_chosen(binding, ctx) for binding in function.bindings]
-        same = all(a is b for a, b in zip(bindings, function.bindings, strict=True))
-        return function if same else flat_function(function, bindings)
+    def chosen(name: str, call: ir.GraphCall) -> ir.GraphCall:
+        piece = 0 if "keys_at_once" in call.attrs else _piece(call, ctx.target)
+        if not piece:
+            return call
+        line = f"{name}: {piece} keys at once"
+        ctx.decisions.setdefault("choose_key_pieces", []).append(line)
+        return call.replace(attrs={**call.attrs, "keys_at_once": piece})
 
-    return map_graph_functions(module, one)
-
-
-def _chosen(binding: ir.Binding, ctx: PassContext) -> ir.Binding:
-    if not isinstance(binding, ir.VarBinding):
-        return binding
-    call = binding.value
-    if not isinstance(call, ir.GraphCall) or not isinstance(call.op, ir.OpRef):
-        return binding
-    if call.op.name != "attention" or "keys_at_once" in call.attrs:
-        return binding
-    piece = _piece(call, ctx.target)
-    if not piece:
-        return binding
-    line = f"{binding.var.name}: {piece} keys at once"
-    ctx.decisions.setdefault("choose_key_pieces", []).append(line)
-    return binding.replace(value=call.replace(attrs={**call.attrs, "keys_at_once": piece}))
+    return map_calls(module, "attention", chosen)
 
 
 def _piece(call: ir.GraphCall, target: Target) -> int:

@@ -23,7 +23,7 @@ from blockwright.ops.window import by_letter, numbers
 from blockwright.ops.winograd import TAPS
 from blockwright.passes.cold_weights import constants_are_cold
 from blockwright.passes.context import PassContext
-from blockwright.passes.rewrite import flat_function, map_graph_functions
+from blockwright.passes.rewrite import map_calls
 from blockwright.rules.winograd import RULE
 from blockwright.rules.winograd_model import Convolution, direct_cycles, plan
 from blockwright.target import Target
@@ -42,30 +42,15 @@ def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
     cold = constants_are_cold(module, ctx.target)
 
-    def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
-        bindings = [_chosen(binding, ctx, cold) for binding in function.bindings]
-        same = all(a is b for a, b in zip(bindings, function.bindings, strict=True))
-        return function if same else flat_function(function, bindings)
+    def chosen(name: str, call: ir.GraphCall) -> ir.GraphCall:
+        conv = None if "winograd" in call.attrs else convolution_of(call, cold)
+        if conv is None:
+            return call
+        size = best_size(ctx.target, conv)
+        _say(ctx, name, conv, size)
+        return call.replace(attrs={**call.attrs, "winograd": size}) if size else call
 
-    return map_graph_functions(module, one)
-
-
-def _chosen(binding: ir.Binding, ctx: PassContext, cold: bool) -> ir.Binding:
-    if not isinstance(binding, ir.VarBinding):
-        return binding
-    call = binding.value
-    if not isinstance(call, ir.GraphCall) or not isinstance(call.op, ir.OpRef):
-        return binding
-    if call.op.name != "nn.conv2d" or "winograd" in call.attrs:
-        return binding
-    conv = convolution_of(call, cold)
-    if conv is None:
-        return binding
-    size = best_size(ctx.target, conv)
-    _say(ctx, binding.var.name, conv, size)
-    if not size:
-        return binding
-    return binding.replace(value=call.replace(attrs={**call.attrs, "winograd": size}))
+    return map_calls(module, "nn.conv2d", chosen)
 
 
 def _say(ctx: PassContext, name: str, conv: Convolution, size: int) -> None:

@@ -25,6 +25,28 @@ def map_graph_functions(
     return module if same else module.replace(functions=functions)
 
 
+def map_calls(
+    module: ir.IRModule, operator: str, fn: Callable[[str, ir.GraphCall], ir.GraphCall]
+) -> ir.IRModule:
+    """The module with every bound call of an operator rewritten, given the name it is bound to."""
+
+    def one(binding: ir.Binding) -> ir.Binding:
+        call = binding.value if isinstance(binding, ir.VarBinding) else None
+        if not isinstance(binding, ir.VarBinding) or not isinstance(call, ir.GraphCall):
+            return binding
+        if not isinstance(call.op, ir.OpRef) or call.op.name != operator:
+            return binding
+        found = fn(binding.var.name, call)
+        return binding if found is call else binding.replace(value=found)
+
+    def rewrite(_name: str, function: ir.GraphFunction) -> ir.GraphFunction:
+        bindings = [one(binding) for binding in function.bindings]
+        same = all(a is b for a, b in zip(bindings, function.bindings, strict=True))
+        return function if same else flat_function(function, bindings)
+
+    return map_graph_functions(module, rewrite)
+
+
 def flat_function(
     function: ir.GraphFunction, bindings: Iterable[ir.Binding], result: ir.GraphExpr | None = None
 ) -> ir.GraphFunction:

@@ -46,7 +46,7 @@ from blockwright.rules.facts import (
     position_of,
 )
 from blockwright.rules.inline import extent, inline_where, is_copy, longest
-from blockwright.rules.rows import inner_loops, schedule_inner, vectorize_last
+from blockwright.rules.rows import has_tail, inner_loops, schedule_inner, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import least_width, whole_row
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -301,7 +301,7 @@ def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool
 def _has_tail(target: Target, keys: int | None, lanes: int) -> bool:
     """Whether the last of the keys are to have code of their own, because they alone need masks:
     where those cost something."""
-    return not target.has_masks and (keys is None or (keys > lanes and keys % lanes > 0))
+    return not target.has_masks and has_tail(keys, lanes)
 
 
 def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> None:

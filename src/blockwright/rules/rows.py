@@ -154,8 +154,13 @@ def schedule_inner(
 
 def cut_tail(sch: Schedule, chunks: LoopRV, size: int | None, lanes: int) -> None:
     """Masks in the last vector alone, where the vectors do not fit."""
-    if size is None or (size > lanes and size % lanes):
+    if has_tail(size, lanes):
         sch.annotate(chunks, "loop_partition", True)
+
+
+def has_tail(size: int | None, lanes: int) -> bool:
+    """Whether there is a last vector, behind others, that is not full."""
+    return size is None or (size > lanes and size % lanes > 0)
 
 
 def lanes_for(block: ir.Block, target: Target) -> int:
