@@ -273,8 +273,9 @@ class _Body:
 
 def _guarded(step: Stmt, mask: Expr | None) -> Stmt:
     """A step that is done where all lanes may do theirs: its element exists there alone."""
-    parts = conjuncts(mask) if mask is not None else []
-    every = [part.value for part in parts if isinstance(part, E.Broadcast)]
+    if mask is None:
+        return step
+    every = [part.value for part in conjuncts(mask) if isinstance(part, E.Broadcast)]
     return S.IfThenElse(reduce(E.And, every), step) if every else step
 
 
