@@ -194,6 +194,20 @@ def main(A: T.Buffer((4, 32), "float32"), B: T.Buffer((3, 32, 8), "float32"),
             C[vp, vr, vj] += A[vr, vd] * B[vp, vd, vj]
 """
 
+ANY_ROWS = """
+@T.prim_func
+def main(a: T.handle, B: T.Buffer((3, 32, 48), "float32"), c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 32))
+    C = T.match_buffer(c, (3, n, 48))
+    for p, r, d, j in T.grid(3, n, 32, 48):
+        with T.block("C"):
+            vp, vr, vj, vd = T.axis.remap("SSSR", [p, r, j, d])
+            with T.init():
+                C[vp, vr, vj] = T.float32(0)
+            C[vp, vr, vj] += A[vr, vd] * B[vp, vd, vj]
+"""
+
 
 @pytest.mark.parametrize("distance", [1, 2])
 def test_what_a_loop_reads_again_is_fetched_in_shares_for_the_next_one(distance: int) -> None:
@@ -225,6 +239,23 @@ def test_a_share_that_is_longer_than_a_line_is_fetched_line_by_line(
     sch.decompose_reduction("C", d)
     sch.annotate(r, "read_ahead_shared", 1)
     assert bw.build(sch.func).source("llvm").count("call void @llvm.prefetch") == lines
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_shares_are_of_as_many_iterations_as_there_are(rows: int) -> None:
+    """Where calls decide how many, one may have to fetch all: three lines of a step, with each."""
+    sch = bw.Schedule(bw.from_source(ANY_ROWS))
+    _, r, d, j = sch.get_loops(sch.get_block("C"))
+    sch.vectorize(j)
+    sch.decompose_reduction("C", d)
+    sch.annotate(r, "read_ahead_shared", 1)
+    module = bw.build(sch.func)
+    assert module.source("llvm").count("call void @llvm.prefetch") == 3
+    rng = np.random.default_rng(0)
+    a, b = rng.random((rows, 32), "f4"), rng.random((3, 32, 48), "f4")
+    c = np.zeros((3, rows, 48), "f4")
+    module["main"](a, b, c)
+    np.testing.assert_allclose(c, np.einsum("rd,pdj->prj", a, b), rtol=1e-5)
 
 
 def test_a_loop_that_is_not_inside_of_another_shares_nothing() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.cost import estimate
 from blockwright.lower import lower
@@ -25,9 +26,11 @@ def product(m: int, n: int, k: int) -> Product:
     return Product(1, m, n, k, 4 * k, 4)
 
 
-def program(m: int, n: int, k: int) -> ir.PrimFunc:
+def program(m: int | ir.Var, n: int, k: int) -> ir.PrimFunc:
     p = Program("product")
-    rows, columns, depth = (ir.const(extent, "int64") for extent in (m, n, k))
+    rows, columns, depth = (
+        extent if isinstance(extent, ir.Var) else ir.const(extent, "int64") for extent in (m, n, k)
+    )
     a, w = p.param("A", (rows, depth), "float32"), p.param("W", (depth, columns), "float32")
 
     def term(i: ir.Expr, j: ir.Expr, k: ir.Expr) -> ir.Expr:
@@ -99,6 +102,27 @@ def test_the_next_panel_comes_while_one_is_used_for_all_rows() -> None:
     tile = gemm_tile(TWO, msgspec.structs.replace(product(128, 768, 768), cold=True))
     assert ir.const_int(loop.extent) == math.ceil(128 / tile.rows)
     assert not shared(program(2048, 64, 64))  # a tile of rows meets all panels, which are near
+
+
+def fetched(text: str) -> int:
+    return text.count("call void @llvm.prefetch")
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 768), (8, 768), (14, 768), (6, 32)])
+def test_so_it_does_when_all_rows_are_one_tile(rows: int, columns: int) -> None:
+    """Also where a task has one panel, and the next one is that of the next task."""
+    func = program(rows, columns, 768)
+    cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
+    tile = gemm_tile(TWO, msgspec.structs.replace(product(rows, columns, 768), cold=True))
+    assert tile.rows >= rows
+    assert fetched(bw.build(apply_rules(cold, TWO).func, target=TWO).source("llvm"))
+
+
+def test_so_it_does_for_as_many_tiles_as_an_unknown_number_of_rows_fills() -> None:
+    """The loop over a band's tiles ends where the rows do, and the shares are of what is left."""
+    func = program(ir.var("n", "int64"), 768, 768)
+    cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
+    assert fetched(bw.build(apply_rules(cold, TWO).func, target=TWO).source("llvm"))
 
 
 def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:

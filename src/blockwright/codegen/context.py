@@ -68,7 +68,7 @@ class SharedAhead(msgspec.Struct):
 
     Attributes:
         var, distance: of the loop around.
-        loop, count: the loop that fetches a share in each of its iterations.
+        loop, count: the loop that fetches a share in each of its iterations, and how many it has.
         lengths: iterations of the loops inside of it, where known.
         fetched: what is fetched already, by the innermost loop.
     """
@@ -76,7 +76,7 @@ class SharedAhead(msgspec.Struct):
     var: Var
     distance: int
     loop: Var
-    count: int
+    count: Expr
     lengths: dict[Var, int]
     fetched: set[tuple[Buffer, Var]] = msgspec.field(default_factory=set[tuple[Buffer, Var]])
 

@@ -100,14 +100,16 @@ def reading_ahead(context: Context, loop: For) -> Generator[None]:
     """
     outer, context.ahead = context.ahead, None
     shared = context.shared
-    count = const_int(loop.extent)
-    if READ_AHEAD_SHARED in loop.annotations and context.loops and count and _from_zero(loop):
+    runs = _from_zero(loop) and const_int(loop.extent) != 0
+    if READ_AHEAD_SHARED in loop.annotations and context.loops and runs:
         lengths = {
             n.loop_var: const_int(n.extent) for n in collect(loop.body, For) if _from_zero(n)
         }
         known = {var: length for var, length in lengths.items() if length}
         distance = _number(loop, READ_AHEAD_SHARED)
-        context.shared = SharedAhead(context.loops[-1], distance, loop.loop_var, count, known)
+        context.shared = SharedAhead(
+            context.loops[-1], distance, loop.loop_var, loop.extent, known
+        )
     if READ_AHEAD in loop.annotations and context.loops:
         loads = (n for n in collect(loop.body, BufferLoad) if uses_var(n, context.loops[-1]))
         loaded = frozenset(_place(n.buffer, _first(n.indices[-1])) for n in loads)
@@ -162,9 +164,12 @@ def _share(context: Context, shared: SharedAhead, buffer: Buffer, index: Expr) -
     later = build.add(shared.var, const(shared.distance, shared.var.dtype))
     begin = substitute(index, {shared.var: later, inner: const(0, inner.dtype)})
     done = build.add(build.mul(shared.loop, const(length, shared.loop.dtype)), inner)
-    share, line = -(-step // shared.count), max(1, LINE // buffer.dtype.nbytes)
-    first = build.add(begin, build.mul(done, const(share, inner.dtype)))
-    return [build.add(first, const(at, first.dtype)) for at in range(0, share, line)]
+    # All of it in one iteration where their number is not known: it may be one.
+    rounded = build.add(shared.count, const(step - 1, shared.count.dtype))
+    share = simplify(build.floordiv(rounded, shared.count))
+    most, line = const_int(share) or step, max(1, LINE // buffer.dtype.nbytes)
+    first = build.add(begin, build.mul(done, share))
+    return [build.add(first, const(at, first.dtype)) for at in range(0, most, line)]
 
 
 def _first(index: Expr) -> Expr:

@@ -18,7 +18,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.streaming import READ_AHEAD_SHARED
+from blockwright.analysis.streaming import READ_AHEAD, READ_AHEAD_SHARED
 from blockwright.rules.contraction import (
     Canonical,
     canonicalize,
@@ -40,7 +40,7 @@ from blockwright.rules.facts import (
     stride,
     windowed,
 )
-from blockwright.rules.gemm_plan import Product, gemm_plan, gemm_tile, unknown_rows
+from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile, unknown_rows
 from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule, Variant
@@ -190,8 +190,8 @@ def contract(
     no, ni = sch.split(n0, [None, plan.panels])
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
-    if plan.rows_inside and plan.panels > 1:  # the next panel comes while this one is used
-        sch.annotate(inner[1], READ_AHEAD_SHARED, 1)
+    if plan.rows_inside:
+        _fetch_next_panel(sch, plan, inner[1], k)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
@@ -212,6 +212,18 @@ def contract(
         pack_panels(sch, form, inner_loops(sch, form.b, at), plan.panels)
     else:
         pack(sch, form, batch)
+
+
+def _fetch_next_panel(sch: Schedule, plan: GemmPlan, rows: LoopRV, depth: list[LoopRV]) -> None:
+    """The next panel comes from memory while this one is used: a share of it for each tile of rows,
+    all of it for a single one."""
+    steps = [loop for loop in depth if extent(sch, loop) != 1]
+    if plan.row_tiles > 1:
+        sch.annotate(rows, READ_AHEAD_SHARED, 1)
+    elif steps:
+        sch.annotate(steps[0], READ_AHEAD, 1)
+    if plan.bands:  # as many shares as there are tiles: the loop is cut to these
+        sch.annotate(rows, "loop_partition", True)
 
 
 def _needs_cut(target: Target, product: Product, tile: RegisterTile) -> bool:
