@@ -97,6 +97,26 @@ def test_few_lanes(name: str, evaluate: Callable[..., np.ndarray]) -> None:
         assert_close(name, got[0], REFERENCE[name](x.astype(np.float64)), ULP[name])
 
 
+@pytest.mark.parametrize("lanes", [1, 3, 8, 16, 48])
+def test_exponentials_flushed_to_zero(lanes: int, evaluate: Callable[..., np.ndarray]) -> None:
+    """Right to two units of the last place around 1, and to five anywhere; what is less than the
+    least normal number may be 0, what is more than 2^127 infinite."""
+    x = samples(1 << 12)
+    x = x[: len(x) // 48 * 48]
+    (got,) = evaluate([lambda a: ir.call("exp_ftz", a)], [x], "float32", lanes)
+    exact = np.exp(x.astype(np.float64))
+    least, most = float(np.finfo(np.float32).tiny), 2.0**127
+    assert np.all((got[exact < least] >= 0) & (got[exact < least] <= np.float32(least)))
+    assert np.all(got[exact > most] > most / 2)
+    assert np.all(got[x == -np.inf] == 0)
+    assert np.all(got[x == np.inf] == np.inf)
+    assert np.array_equal(np.isnan(got), np.isnan(x))
+    for away, bound in ((2.0, 2.3), (87.0, 5.5)):
+        near = abs(x) < away
+        assert_close("exp_ftz", got[near], exact[near], bound)
+    assert got[x == 0].tolist() == [1.0] * int(np.sum(x == 0))
+
+
 def test_power(evaluate: Callable[..., np.ndarray]) -> None:
     grid = np.array([(a, b) for a in SPECIAL for b in SPECIAL], np.float32)
     rng = np.random.default_rng(1)

@@ -39,11 +39,14 @@ def surrounded(behind: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("columns", [67, 129, 1000, 1001, 64, 50])
-@pytest.mark.parametrize(("lanes", "unrolled"), [(16, 1), (64, 1), (16, 4)])
-def test_each_element_arrives_and_no_other_changes(columns: int, lanes: int, unrolled: int) -> None:
-    run = bw.build(doubled(9, columns, lanes, unrolled).func, "native")["main"]
+@pytest.mark.parametrize(("lanes", "unrolled"), [(8, 1), (16, 1), (64, 1), (16, 4)])
+@pytest.mark.parametrize("target", ["native", "x86-64-v3"])
+def test_each_element_arrives_and_no_other_changes(
+    target: str, columns: int, lanes: int, unrolled: int
+) -> None:
+    run = bw.build(doubled(9, columns, lanes, unrolled).func, target)["main"]
     a = np.arange(9 * columns, dtype="float32").reshape(9, columns)
-    for behind in (0, 1, 15):
+    for behind in (0, 1, 7, 8, 15):
         room, inside = surrounded(behind, a.size)
         b = inside.reshape(a.shape)
         run(a, b)
@@ -52,12 +55,18 @@ def test_each_element_arrives_and_no_other_changes(columns: int, lanes: int, unr
         np.testing.assert_array_equal(room, NEVER)
 
 
-def test_rows_off_lines_pass_the_caches_by_with_avx512() -> None:
-    text = bw.build(doubled(9, 1001, 16).func, "x86-64-v4").source("asm")
-    assert "vmovntps" in text
-    assert "vperm" in text
-    narrow = bw.build(doubled(9, 1001, 16).func, "x86-64-v3").source("asm")
-    assert "vmovntps" not in narrow  # nothing moves elements between two vectors at once
+@pytest.mark.parametrize(
+    ("target", "register"),
+    [("x86-64-v4", "zmm"), ("x86-64-v3", "ymm")],
+)
+def test_rows_off_lines_pass_the_caches_by(target: str, register: str) -> None:
+    lines = bw.build(doubled(9, 1001, 16).func, target).source("asm").splitlines()
+    assert any("vmovntps" in line and register in line for line in lines)
+    assert any("vperm" in line and register in line for line in lines)
+
+
+def test_they_are_stored_as_they_are_where_nothing_moves_lanes() -> None:
+    assert "movntps" not in bw.build(doubled(9, 1001, 4).func, "x86-64-v2").source("asm")
 
 
 def test_rows_at_lines_are_not_moved() -> None:

@@ -99,8 +99,8 @@ def test_the_next_panel_comes_while_one_is_used_for_all_rows() -> None:
         return [loop for loop in loops if "read_ahead_shared" in loop.annotations]
 
     (loop,) = shared(cold)
-    tile = gemm_tile(TWO, msgspec.structs.replace(product(128, 768, 768), cold=True))
-    assert ir.const_int(loop.extent) == math.ceil(128 / tile.rows)
+    extents = msgspec.structs.replace(product(128, 768, 768), cold=True)
+    assert ir.const_int(loop.extent) == gemm_plan(TWO, extents, gemm_tile(TWO, extents)).row_tiles
     assert not shared(program(2048, 64, 64))  # a tile of rows meets all panels, which are near
 
 
@@ -146,6 +146,30 @@ def test_so_it_does_for_rows_of_unknown_number() -> None:
     assert math.ceil(3072 / tile.columns / plan.panels) == 2 * 8
     band = plan.row_tiles * tile.rows * cold.row_step
     assert TWO.cache(2).size / 4 < band <= TWO.cache(2).size / 2
+
+
+def test_rows_that_do_not_stay_near_go_by_equal_bands() -> None:
+    """A panel that comes from memory is used for all of a band's rows, and is near for the next."""
+    cold = msgspec.structs.replace(product(197, 768, 768), cold=True)
+    tile = gemm_tile(TWO, cold)
+    plan = gemm_plan(TWO, cold, tile)
+    assert plan.rows_inside
+    assert plan.row_tiles * tile.rows * cold.row_step <= TWO.cache(2).size / 2
+    tiles = math.ceil(197 / tile.rows)
+    bands = math.ceil(tiles / plan.row_tiles)
+    assert plan.row_tiles - tiles / bands < 1
+
+
+def test_unknown_rows_fall_into_equal_bands_where_they_come_in_multiples() -> None:
+    """Images of 197 rows: the last band of one would have a few rows only."""
+    images = msgspec.structs.replace(
+        product(1, 768, 768), rows=None, cold=True, least=197, each=197
+    )
+    tile = gemm_tile(TWO, images)
+    plan = gemm_plan(TWO, images, tile)
+    tiles = math.ceil(197 / tile.rows)
+    assert plan.bands
+    assert plan.row_tiles == math.ceil(tiles / math.ceil(tiles / plan.row_tiles))
 
 
 def test_too_few_panels_for_the_threads_are_not_all_that_is_shared_out() -> None:

@@ -46,8 +46,9 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
 
 
 _CALLS: dict[str, Callable[..., Any]] = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p,
-    "expm1": np.expm1, "sqrt": np.sqrt, "abs": np.abs, "tanh": np.tanh, "pow": np.power,
+    "exp": np.exp, "exp_ftz": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2,
+    "log1p": np.log1p, "expm1": np.expm1, "sqrt": np.sqrt, "abs": np.abs, "tanh": np.tanh,
+    "pow": np.power,
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "isnan": np.isnan,
     "isinf": np.isinf, "isfinite": np.isfinite, "hypot": np.hypot, "copysign": np.copysign,
     "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,

@@ -32,8 +32,9 @@ class Loop(msgspec.Struct):
 class ModuleEmitter:
     """One LLVM module: declarations, constants, functions and metadata in order of request."""
 
-    def __init__(self, triple: str = "", *, avx512: bool = False) -> None:
+    def __init__(self, triple: str = "", *, avx2: bool = False, avx512: bool = False) -> None:
         self.triple = triple
+        self.avx2 = avx2  # permutations of eight lanes
         self.avx512 = avx512  # masked lanes, permutations, multiplication by powers of two
         self._declarations: dict[str, str] = {}
         self._globals: list[str] = []

@@ -182,6 +182,18 @@ def nearest(x: Real, factor: float = 1.0) -> tuple[Real, Whole]:
     return shifted - magic, shifted.bits() - magic.bits()
 
 
+def nearest_power(x: Real, factor: float) -> tuple[Real, Real]:
+    """The nearest integer n to x * factor, at least -127, and 2^n, which is 0 for -127.
+
+    The exponent's bias is a part of the number that is added, so that the low bits of the sum
+    are those of the exponent.
+    """
+    bias, shift = _exponent(x)
+    magic = x.const(1.5 * 2.0**shift + bias)
+    shifted = fma(x, factor, magic)
+    return shifted - magic, (shifted.bits() << shift).as_real(x)
+
+
 def scale(x: Real, n: Real, whole: Whole) -> Real:
     """x * 2^n, with n as `nearest` gives it, where results may overflow or be denormal: one
     instruction, or two steps, the first of which stays in the range of normal exponents."""

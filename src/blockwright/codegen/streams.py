@@ -107,9 +107,7 @@ def reading_ahead(context: Context, loop: For) -> Generator[None]:
         }
         known = {var: length for var, length in lengths.items() if length}
         distance = _number(loop, READ_AHEAD_SHARED)
-        context.shared = SharedAhead(
-            context.loops[-1], distance, loop.loop_var, loop.extent, known
-        )
+        context.shared = SharedAhead(context.loops[-1], distance, loop.loop_var, loop.extent, known)
     if READ_AHEAD in loop.annotations and context.loops:
         loads = (n for n in collect(loop.body, BufferLoad) if uses_var(n, context.loops[-1]))
         loaded = frozenset(_place(n.buffer, _first(n.indices[-1])) for n in loads)

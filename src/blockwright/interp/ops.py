@@ -45,7 +45,8 @@ def _sigmoid(x: Value) -> Value:
 
 
 _REAL: dict[str, Callable[[Value], Value]] = {
-    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "expm1": np.expm1,
+    "exp": np.exp, "exp_ftz": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x),
+    "expm1": np.expm1,
     "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,

@@ -30,9 +30,9 @@ class OpRow(msgspec.Struct, frozen=True):
 def _rows() -> dict[str, OpRow]:
     rows: list[OpRow] = []
     unary = (
-        "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh "
-        "tanh asinh acosh atanh erf sigmoid floor ceil round trunc nearbyint abs popcount clz "
-        "bitwise_not"
+        "exp exp_ftz exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan "
+        "sinh cosh tanh asinh acosh atanh erf sigmoid floor ceil round trunc nearbyint abs "
+        "popcount clz bitwise_not"
     ).split()
     rows += [OpRow(name, "pure", 1, elementwise=True) for name in unary]
     binary = (

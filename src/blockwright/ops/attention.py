@@ -155,7 +155,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         return ir.mul(widen(q[b, h, i, d]), widen(k[b, head(h), key(*j), d]))
 
     def shifted(score: Any, top: Any) -> Any:
-        return ir.call("exp", ir.sub(score, ir.select(ir.EQ(top, lowest), zero, top)))
+        return ir.call("exp_ftz", ir.sub(score, ir.select(ir.EQ(top, lowest), zero, top)))
 
     def causal(i: Any, j: Any, value: Any, neutral: float) -> Any:
         """The value, or what changes nothing (-0.0 in a sum) for keys behind the query."""

@@ -48,12 +48,12 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         return ir.sub(widen(x[tuple(i)]), largest[row(i)])
 
     if ctx.name == "log_softmax":
-        total = what.run(program, "total", "sum", lambda *i: ir.call("exp", shifted(i)), inner)
+        total = what.run(program, "total", "sum", lambda *i: ir.call("exp_ftz", shifted(i)), inner)
         out = program.compute(
             "out", x.shape, lambda *i: ir.sub(shifted(i), ir.call("log", total[row(i)])), dtype
         )
         return program.finish([out])
-    power = program.compute("power", x.shape, lambda *i: ir.call("exp", shifted(i)), inner)
+    power = program.compute("power", x.shape, lambda *i: ir.call("exp_ftz", shifted(i)), inner)
     total = what.run(program, "total", "sum", lambda *i: power[i], inner)
     # 1 <= total <= number of elements: its reciprocal neither overflows nor is denormal
     one = ir.const(1.0, inner)

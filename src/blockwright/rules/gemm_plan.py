@@ -30,7 +30,6 @@ _TILES = 8  # register tiles that are compared
 _SHORTEST = 128  # steps of a piece of the reduction
 _EVEN = 0.9  # of the threads' time, that is worked in where panels are all that is shared out
 _TASKS = 8  # of a thread, where it has panels for its own
-_MANY = 4  # times the least number of rows: about how many there are where that is not known
 _UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)  # times the least number, to try plans on
 _AS_EVEN = 1.01  # times the seconds of the plan that shares work best: longer tasks cost less
 _SHARE_OF_ROWS = 0.75  # of the first cache, that rows of A may take beside what passes
@@ -145,7 +144,7 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
 
     Where A stays in half of the second cache, passing it for every panel costs nothing, and the
     panels, from memory or far down in the last cache, are waited for least, also when other
-    programs use these.
+    programs use these. Else rows go by bands that stay there, each for all panels of a task.
     """
     plain = _start(target, product, tile)
     if product.columns is None or product.depth is None:
@@ -153,15 +152,15 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
     size = (product.batch or 1) * product.columns * product.depth * product.bits // 8
     if not product.cold and size <= target.caches[-1].size // 3:
         return [plain]
-    least = product.least if product.rows is None else product.rows
-    near = least * product.depth * product.bits // 8 <= target.cache(2).size // 2
+    banded = _by_bands(target, product, tile)
     if product.rows is None:
-        few = near and _MANY * least <= product.columns
-        banded = _by_bands(target, product, tile) if few else None
-        return [plain if banded is None else banded]
+        few = product.least <= product.columns
+        return [banded if banded is not None and few else plain]
     in_turn = _in_turn(target, product, tile)
-    if near:
+    if product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2:
         return [in_turn, plain]
+    if product.cold and banded is not None:
+        return [banded, plain, in_turn]
     if product.cold or not _is_far(target, product):
         return [plain, in_turn]
     return [_once(target, product, tile), plain, in_turn]
@@ -228,18 +227,26 @@ def _portion(share: int, whole: int) -> int:
 
 
 def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
-    """As `_in_turn`, for as many of unknown rows at a time as stay in half of the second cache.
+    """As `_in_turn`, for as many rows at a time as stay in half of the second cache, or a few less,
+    so that all of them, or the least number that there may be, come in equal bands.
 
-    None where there are too few panels to share out among the threads.
+    None where there are too few panels to share out among the threads, or several products of known
+    rows.
     """
     assert product.depth is not None
-    _, columns = _tiles(product, tile)
+    rows, columns = _tiles(product, tile)
+    if product.rows is not None and product.batch != 1:
+        return None
     share = math.ceil(columns / target.num_threads)
     if columns < _EVEN * share * target.num_threads:
         return None
     row = product.depth * product.bits // 8
     row_tiles = max(1, target.cache(2).size // 2 // row // tile.rows)
-    return GemmPlan(row_tiles, _portion(share, share), rows_inside=True, bands=True)
+    unknown = product.rows is None
+    least = math.ceil(product.least / tile.rows) if unknown else rows
+    if least > row_tiles:
+        row_tiles = math.ceil(least / math.ceil(least / row_tiles))
+    return GemmPlan(row_tiles, _portion(share, share), rows_inside=True, bands=unknown)
 
 
 def _is_far(target: Target, product: Product) -> bool:

@@ -11,6 +11,8 @@ and nothing else is done meanwhile; and the memory stands still while a row is w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from blockwright import ir
@@ -36,7 +38,7 @@ class _Plan(msgspec.Struct, frozen=True):
         writer, worker: blocks that write the row, and that work on it in the pass before.
         position, statements: of that pass, and how many there are.
         rows: of a task.
-        ahead: whether the row after the next one is fetched.
+        ahead: a block in whose loop the row after the next one is fetched; None for none.
     """
 
     writer: BlockRV
@@ -44,7 +46,7 @@ class _Plan(msgspec.Struct, frozen=True):
     position: int
     statements: int
     rows: int
-    ahead: bool
+    ahead: BlockRV | None
 
 
 def passes_caches(sch: Schedule, handle: BlockRV, row: LoopRV, target: Target) -> bool:
@@ -96,10 +98,24 @@ def _plan(sch: Schedule, row: LoopRV, target: Target) -> _Plan | None:
         return None
     inside = ir.collect(body.seq[at], ir.Block)
     beside = [h for h in blocks if any(block_of(sch, h) is b for b in inside)]
-    read = {r.buffer for h in beside for r in block_of(sch, h).reads} & set(sch.func.buffers)
-    ahead = any(known_bytes(b) >= target.cache(len(target.caches)).size for b in read)
     small = _bytes_of_row(block_of(sch, blocks[-1])) <= target.cache(2).size // 4
-    return _Plan(blocks[-1], beside[0], at, len(body.seq), rows, ahead and small)
+    ahead = _fetches(sch, body.seq, blocks, at, target) if small else None
+    return _Plan(blocks[-1], beside[0], at, len(body.seq), rows, ahead)
+
+
+def _fetches(
+    sch: Schedule, statements: Sequence[ir.Stmt], blocks: list[BlockRV], at: int, target: Target
+) -> BlockRV | None:
+    """What reads a row that the memory holds, in the last pass over it that does: while the pass
+    beside the writing one has to share the memory, it would stand still in one behind."""
+    least = target.cache(len(target.caches)).size
+    far = {b for b in sch.func.buffers if known_bytes(b) >= least}
+    for statement in reversed(statements[at:-1]):
+        for handle in blocks:
+            around = sch.get(sch.get_loops(handle)[-2:][0])
+            if around is statement and any(r.buffer in far for r in block_of(sch, handle).reads):
+                return handle
+    return None
 
 
 def _takes(stmt: ir.Stmt, many: int) -> bool:
@@ -124,6 +140,8 @@ def _bytes_of_row(block: ir.Block) -> int:
 
 def _overlap(sch: Schedule, row: LoopRV, plan: _Plan, target: Target) -> None:
     writing, working = (sch.get_loops(h)[-2] for h in (plan.writer, plan.worker))
+    fetching = None if plan.ahead is None else sch.get_loops(plan.ahead)[-2]
+    beside = fetching is not None and sch.get(fetching) is sch.get(working)
     ragged = _PARTITION in sch.get(writing).annotations
     task, each = sch.split(row, [None, plan.rows])
     sch.parallel(task)
@@ -135,5 +153,5 @@ def _overlap(sch: Schedule, row: LoopRV, plan: _Plan, target: Target) -> None:
     together = sch.merge(writing, working)
     if ragged:
         sch.annotate(together, _PARTITION, True)
-    if plan.ahead:
-        sch.annotate(together, READ_AHEAD, 1)
+    if fetching is not None:
+        sch.annotate(together if beside else fetching, READ_AHEAD, 1)
