@@ -11,6 +11,7 @@ must reach.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from functools import partial
@@ -28,7 +29,7 @@ from benchmarks import (
     tools,
     versus,
 )
-from benchmarks.built_for import NATIVE
+from benchmarks.built_for import NATIVE, limits
 from benchmarks.peers import DEFAULT, ENGINES, OURS
 
 CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
@@ -39,6 +40,7 @@ NAMED = ("cliffs", "choice")  # run only when named: they compare us with oursel
 def main() -> int:
     """Parse the command line, build what is missing, run the cases."""
     options = _parser().parse_args()
+    os.environ.update(limits(options.target))
     settings = harness.Settings(clock=options.clock)
     reached = True
     for name in options.case or CASES:
@@ -94,7 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--target", default=NATIVE,
-        help="what our code is built for (native); peers use what they find",
+        help="instructions to use (native): ours, TVM's, those of peers that know x86-64-v3 by a "
+        "variable; ONNX Runtime takes what it finds",
     )  # fmt: skip
     sample = parser.add_argument_group("cliffs")
     sample.add_argument(

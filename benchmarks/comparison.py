@@ -173,8 +173,8 @@ class Comparison:
     """The processes that serve all cases of a run; a context manager that ends them.
 
     A case is timed once by each of the `settings`, which differ in how they time; it is prepared by
-    the first. That is done inside the context that `beside` gives, up to `attempts` times. Our code
-    is built for `target`.
+    the first. That is done inside the context that `beside` gives, up to `attempts` times. Code is
+    built for `target` by us, and by peers that can be told.
     """
 
     def __init__(
@@ -238,9 +238,7 @@ class Comparison:
         self, name: str, engine: Engine, label: str = "", options: Mapping[str, Any] | None = None
     ) -> harness.WorkerProcess:
         python = self._pythons[engine.environment]
-        given = {"threads": self._threads, **(options or {})}
-        if engine.environment == "own":
-            given["target"] = self._target
+        given = {"threads": self._threads, "target": self._target, **(options or {})}
         peer = harness.Peer(name, given, python, label)
         return harness.WorkerProcess(peer, "peers", self._threads)
 

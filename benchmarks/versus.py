@@ -24,7 +24,7 @@ HOT, COLD = "hot", "cold"
 @dataclass(frozen=True)
 class Plan:
     """What the command line asks for; `caches` are states of the caches, `HOT` or `COLD`, and
-    `target` is what our code is built for."""
+    `target` is what code is built for, by us and by peers that can be told."""
 
     only: Sequence[str] = ()
     peers: Sequence[str] = ()

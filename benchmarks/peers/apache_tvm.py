@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 from tvm.target.codegen import llvm_get_system_cpu
 
+from benchmarks.built_for import NATIVE
 from benchmarks.cases import find
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ TRIALS = 256
 
 
 class Machine:
-    """Its virtual machine, with the processor's own instructions."""
+    """Its virtual machine, with the processor's own instructions, or those of a target."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._threads = options["threads"]
         self._tuned = options.get("tuned", False)
         os.environ["TVM_NUM_THREADS"] = str(self._threads)
-        self._processor = llvm_get_system_cpu()
+        target = options.get("target", NATIVE)
+        self._processor = llvm_get_system_cpu() if target == NATIVE else target
 
     def about(self) -> dict[str, Any]:
         return {

@@ -237,12 +237,6 @@ def scale_by(x: Real, n: Real) -> Real:
     return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v, x.v, every, *rounding))
 
 
-def power_of_two(like: Real, n: Whole) -> Real:
-    """2^n for n in the range of normal exponents."""
-    bias, shift = _exponent(like)
-    return ((n + bias) << shift).as_real(like)
-
-
 def _exponent(like: Real) -> tuple[int, int]:
     """What is added to an exponent, and where it stands."""
     return (1023, 52) if like.is_double else (127, 23)

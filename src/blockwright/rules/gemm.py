@@ -191,7 +191,10 @@ def contract(
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
     if plan.rows_inside:
-        _fetch_next_panel(sch, plan, inner[1], k)
+        # Around one panel of one product stands the loop over tasks, which moves rows if they are
+        # in several.
+        same_rows = plan.panels > 1 or (not batch and extent(sch, mo) == 1)
+        _fetch_next_panel(sch, plan, inner[1], k if same_rows else [])
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
@@ -216,7 +219,7 @@ def contract(
 
 def _fetch_next_panel(sch: Schedule, plan: GemmPlan, rows: LoopRV, depth: list[LoopRV]) -> None:
     """The next panel comes from memory while this one is used: a share of it for each tile of rows,
-    all of it for a single one."""
+    all of it, along the reduction, for a single one."""
     steps = [loop for loop in depth if extent(sch, loop) != 1]
     if plan.row_tiles > 1:
         sch.annotate(rows, READ_AHEAD_SHARED, 1)
