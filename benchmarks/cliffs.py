@@ -140,7 +140,8 @@ class _Runner:
         import blockwright as bw
 
         if threads not in self.limits:
-            self.limits[threads] = Limits(peak_call(threads), read_call(threads, _CACHED))
+            peak = peak_call(threads, built_for(self.plan.target))
+            self.limits[threads] = Limits(peak, read_call(threads, _CACHED))
         bw.set_num_threads(threads)
         limits = self.limits[threads]
         every = [*calls, limits.peak[0], limits.cache[0]]

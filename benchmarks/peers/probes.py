@@ -1,9 +1,11 @@
-"""The machine's own speed, measured as if it were a peer: arithmetic and memory."""
+"""The machine's own speed, measured as if it were a peer: arithmetic, with the instructions that
+a comparison is limited to, and memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.built_for import NATIVE, built_for
 from blockwright.measure import peak_call, read_call
 
 if TYPE_CHECKING:
@@ -14,7 +16,8 @@ class Arithmetic:
     """Independent FMA chains."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._call, self._operations = peak_call(options["threads"])
+        target = built_for(options.get("target", NATIVE))
+        self._call, self._operations = peak_call(options["threads"], target)
 
     def about(self) -> dict[str, Any]:
         return {"operations": self._operations}

@@ -100,12 +100,13 @@ def stream(x_: T.handle, y_: T.handle):
 """
 
 
-def peak_call(threads: int) -> tuple[Callable[[], Any], float]:
-    """A call that runs the chains on `threads` threads, and the operations it does."""
-    lanes = _lanes()
+def peak_call(threads: int, target: str | Target = "native") -> tuple[Callable[[], Any], float]:
+    """A call that runs the chains on `threads` threads, and the operations it does: what the
+    instructions of a target can do, of this machine's by default."""
+    lanes = _lanes(target)
     tasks = threads * _TASKS
     words = {"LANES": lanes, "TASKS": tasks, "CHAINS": _CHAINS, "ROUNDS": _ROUNDS}
-    run = _built(_PEAK + _KEEP, words, "peak", threads)
+    run = _built(_PEAK + _KEEP, words, "peak", threads, target)
     x = np.full(lanes, 0.5, "float32")
     out = np.zeros((tasks, lanes), "float32")
     return (lambda: run(x, out)), 2.0 * lanes * tasks * _CHAINS * _ROUNDS
@@ -156,12 +157,14 @@ def _lines(*shape: int) -> np.ndarray:
     return room[start : start + count].reshape(shape)
 
 
-def _lanes() -> int:
-    return Target("native").vector_bits // 32
+def _lanes(target: str | Target = "native") -> int:
+    return Target(target).vector_bits // 32
 
 
-def _built(text: str, words: dict[str, Any], name: str, threads: int) -> Callable[..., Any]:
+def _built(
+    text: str, words: dict[str, Any], name: str, threads: int, target: str | Target = "native"
+) -> Callable[..., Any]:
     for word, value in words.items():
         text = text.replace(word, str(value))
     set_num_threads(threads)
-    return build(from_source(text))[name]
+    return build(from_source(text), target)[name]
