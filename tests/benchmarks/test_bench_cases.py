@@ -12,12 +12,13 @@ torch = pytest.importorskip("torch")
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import models, operators
-from benchmarks.built_for import built_for
+from benchmarks.built_for import built_for, limits
 from benchmarks.cases import Case, Input, selected
 from benchmarks.environments import ENVIRONMENTS
 from benchmarks.modules import build
 from benchmarks.peers import DEFAULT, ENGINES, HELPERS
 from benchmarks.peers.ours import Compiled
+from benchmarks.peers.probes import Arithmetic
 from blockwright import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,6 +94,22 @@ def test_code_for_older_instructions_is_made_for_the_caches_it_is_timed_on() -> 
     older = built_for("x86-64-v3")
     assert (older.vector_bits, older.vector_registers) == (256, 16)
     assert older.caches == Target("native").caches
+
+
+def test_the_peak_is_of_the_instructions_that_are_asked_for() -> None:
+    """A vector that is half as long does half as much; none of it depends on how fast that is."""
+    point = {"moved": 1 << 20}
+    tasks = {}
+    for name, lanes in (("x86-64-v3", 8), ("x86-64-v2", 4)):
+        probe = Arithmetic({"threads": 1, "target": name})
+        probe.prepare(point)()
+        tasks[lanes] = probe.about()["operations"] / lanes
+    assert tasks[8] == tasks[4]
+
+
+def test_peers_that_know_of_a_target_are_limited_to_it() -> None:
+    assert limits("x86-64-v3")["ATEN_CPU_CAPABILITY"] == "avx2"
+    assert not limits("native")
 
 
 def test_ours_is_built_for_the_target_that_is_asked_for(
