@@ -24,8 +24,9 @@ def test_open_questions_of_the_demo_are_few_and_logged() -> None:
     unsettled = {text for text in unsettled if "[" not in text}
     # What is left asks whether a tile's last rows exist: false for some sizes, found by no sample.
     # Products choose between tiles when they are called, and a machine's caches decide their
-    # sizes: a question, or its opposite, counts once for all of them.
+    # sizes: a question, or its opposite, counts once for all of them. So does whether a part of a
+    # loop over tiles, which is cut where the rows end, has any iteration.
     positive = (re.sub(r"^not \((.*)\)$", r"\1", text) for text in unsettled)
-    kinds = {re.sub(r"\d+", "#", text) for text in positive}
+    kinds = {"… <= 0" if text.endswith(" <= 0") else re.sub(r"\d+", "#", text) for text in positive}
     assert len(kinds) <= 5, "\n".join(sorted(unsettled))
     assert all(q.known for q in queries if not q.refuted)
