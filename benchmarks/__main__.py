@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target", default=NATIVE,
         help="instructions to use (native): ours, TVM's, those of peers that know x86-64-v3 by a "
-        "variable; ONNX Runtime takes what it finds",
+        "variable; ONNX Runtime and OpenVINO's products take what they find",
     )  # fmt: skip
     sample = parser.add_argument_group("cliffs")
     sample.add_argument(

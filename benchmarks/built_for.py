@@ -24,8 +24,8 @@ _LIMITS: Mapping[str, Mapping[str, str]] = {
 def limits(name: str) -> Mapping[str, str]:
     """Environment variables by which peers use no more instructions than a target has.
 
-    PyTorch with its compiler, oneDNN and MKL listen; TVM is told the target; ONNX Runtime takes
-    what it finds.
+    PyTorch with its compiler, oneDNN and MKL listen; TVM is told the target; ONNX Runtime and the
+    matrix products of OpenVINO take what they find.
     """
     return _LIMITS.get(name, {})
 

@@ -122,7 +122,12 @@ def test_so_it_does_for_as_many_tiles_as_an_unknown_number_of_rows_fills() -> No
     """The loop over a band's tiles ends where the rows do, and the shares are of what is left."""
     func = program(ir.var("n", "int64"), 768, 768)
     cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
-    assert fetched(bw.build(apply_rules(cold, TWO).func, target=TWO).source("llvm"))
+    scheduled = apply_rules(cold, TWO).func
+    loops = ir.loops(lower(scheduled, TWO).body)
+    shared = [loop for loop in loops if "read_ahead_shared" in loop.annotations]
+    assert shared
+    assert all(ir.const_int(loop.extent) is None for loop in shared)
+    assert fetched(bw.build(scheduled, target=TWO).source("llvm"))
 
 
 def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
