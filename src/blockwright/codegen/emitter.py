@@ -20,6 +20,7 @@ from blockwright.codegen.values import (
     suffix,
     vector,
 )
+from blockwright.target import Target
 
 
 class Loop(msgspec.Struct):
@@ -32,10 +33,8 @@ class Loop(msgspec.Struct):
 class ModuleEmitter:
     """One LLVM module: declarations, constants, functions and metadata in order of request."""
 
-    def __init__(self, triple: str = "", *, avx2: bool = False, avx512: bool = False) -> None:
-        self.triple = triple
-        self.avx2 = avx2  # permutations of eight lanes
-        self.avx512 = avx512  # masked lanes, permutations, multiplication by powers of two
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self._declarations: dict[str, str] = {}
         self._globals: list[str] = []
         self._strings: dict[bytes, str] = {}
@@ -112,7 +111,8 @@ class ModuleEmitter:
         self._functions.append(text)
 
     def render(self) -> str:
-        head = [f'target triple = "{self.triple}"'] if self.triple else []
+        triple = self.target.triple
+        head = [f'target triple = "{triple}"'] if triple else []
         groups = [f"attributes #{n} = {{ {t} }}" for t, n in self._attributes.items()]
         parts = [
             *head, *self._globals, *self._declarations.values(), *self._functions, *groups,

@@ -189,7 +189,8 @@ class ExprCompiler:
             return e.select(first, a, b)  # when a is no NaN, the select already gives b's
         if not b.text.startswith("%"):
             return e.select(e.compare(order, b, a), b, a)
-        if e.module.avx512 and lanes_of(a.type) > 1:  # lanes that are NaN are masked: `b` stays
+        # Lanes that are NaN are masked: `b` stays.
+        if e.module.target.has_masks and lanes_of(a.type) > 1:
             taken = e.select(e.compare(order, b, a), b, a)
             return e.select(e.compare("ord", b, b), taken, b)
         return e.overloaded("minimum" if order == "olt" else "maximum", b, a, flags="nsz")

@@ -85,9 +85,7 @@ def emit_function(
     Arguments: `callees` maps names of functions it may call to their symbols; `written` are the
     positions of buffer parameters that it writes.
     """
-    module = ModuleEmitter(
-        target.triple, avx2=target.has("avx2"), avx512=target.has("avx512f", "avx512vl")
-    )
+    module = ModuleEmitter(target)
     sign = signature(func)
     options = options_of(func, target)
     symbol = symbol_of(name)

@@ -34,6 +34,7 @@ from blockwright.codegen.real import (
 from blockwright.codegen.values import Value, element_of, lanes_of
 
 _LN2_HI, _LN2_LO = 0.693359375, -2.12194440e-4
+_ZERO = -88.0  # the nearest multiple of ln 2 is the -127th, and 2^-127 is taken as 0
 # e^r = 1 + r + r² q(r) on |r| <= ln 2 / 2; relative error 3.2e-9
 _EXP = (0.4999999403953552, 0.1666651964187622, 0.04166824370622635, 0.00836884044110775,
         0.001382300048135221)  # fmt: skip
@@ -72,13 +73,8 @@ def exp_ftz(x: Real) -> Real:
 def _exp_flushed(x: Real, coefficients: tuple[float, ...]) -> Real:
     """The same of x up to 89. The multiple n of ln 2 is taken off in one step, from which an error
     of 2e-9 n remains."""
-    if has_scale_by(x):
-        x = x.at_least(-104.5)
-        n, scaled = _nearest(x, 1.0 / math.log(2.0))
-    else:
-        x = x.at_least(-88.0)  # n is -127 then, and 2^n comes out as 0
-        n, power = nearest_power(x, 1.0 / math.log(2.0))
-        scaled = power.__mul__
+    x = x.at_least(-104.5 if has_scale_by(x) else _ZERO)
+    n, scaled = _nearest(x, 1.0 / math.log(2.0), flushed=True)
     r = fma(n, -math.log(2.0), x)
     return scaled(fma(r, fma(r, polynomial(r, coefficients), 1.0), 1.0))
 
@@ -101,11 +97,20 @@ def _below(x: Real, limit: float) -> Real:
     return x if has_scale_by(x) else x.at_most(limit)
 
 
-def _nearest(x: Real, factor: float = 1.0) -> tuple[Real, Callable[[Real], Real]]:
-    """The whole number n that is nearest to x * factor, and the function that multiplies by 2^n."""
+def _nearest(
+    x: Real, factor: float = 1.0, *, flushed: bool = False
+) -> tuple[Real, Callable[[Real], Real]]:
+    """The whole number n that is nearest to x * factor, and the function that multiplies by 2^n.
+
+    `flushed`: the product may be 0 where 2^n is less than the least normal number; n is at least
+    -127 then.
+    """
     if has_scale_by(x):
         n = (x if factor == 1.0 else x * factor).unary("rint")
         return n, lambda y: scale_by(y, n)
+    if flushed:
+        n, power = nearest_power(x, factor)
+        return n, power.__mul__
     n, whole = nearest(x, factor)
     return n, lambda y: scale(y, n, whole)
 

@@ -197,7 +197,7 @@ def nearest_power(x: Real, factor: float) -> tuple[Real, Real]:
 def scale(x: Real, n: Real, whole: Whole) -> Real:
     """x * 2^n, with n as `nearest` gives it, where results may overflow or be denormal: one
     instruction, or two steps, the first of which stays in the range of normal exponents."""
-    if x.e.module.avx512 and not x.is_double:
+    if _has_scaling(x):
         name = f"ldexp.{suffix(x.v.type)}.{suffix(whole.v.type)}"
         return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, whole.v))
     away, (bias, shift) = (512 if x.is_double else 64), _exponent(x)
@@ -217,7 +217,7 @@ def has_scale_by(x: Real) -> bool:
     """Whether `scale_by` is one instruction for each register that `x` fills."""
     lanes = lanes_of(x.v.type)
     fits = lanes in _SCALED_LANES or lanes % _SCALED_LANES[-1] == 0
-    return x.e.module.avx512 and not x.is_double and lanes > 1 and fits
+    return _has_scaling(x) and lanes > 1 and fits
 
 
 def scale_by(x: Real, n: Real) -> Real:
@@ -235,6 +235,10 @@ def scale_by(x: Real, n: Real) -> Real:
     rounding = (int_const(_CURRENT_ROUNDING, "i32"),) if lanes == most else ()
     name = f"x86.avx512.mask.scalef.ps.{32 * lanes}"
     return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v, x.v, every, *rounding))
+
+
+def _has_scaling(x: Real) -> bool:
+    return not x.is_double and x.e.module.target.has("avx512f", "avx512vl")
 
 
 def _exponent(like: Real) -> tuple[int, int]:

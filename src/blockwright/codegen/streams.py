@@ -230,7 +230,7 @@ def _streaming(compiler: StmtCompiler, loop: For, buffers: list[Buffer]) -> None
 
 def fence_at_exit(context: Context) -> None:
     """Every way out waits until what was stored past the caches is in memory."""
-    if not context.module.triple.startswith("x86_64"):
+    if context.module.target.arch != "x86_64":
         context.cleanups.append(lambda: None)  # elsewhere such stores are ordered like others
         return
 

@@ -165,7 +165,8 @@ def _ready(c: ExprCompiler, loop: For, stores: tuple[BufferStore, ...]) -> Shift
 
 def _lanes(context: Context) -> int:
     """Of the vectors that are moved; 0 where there are no instructions for it."""
-    return _WIDE if context.module.avx512 else _NARROW if context.module.avx2 else 0
+    target = context.module.target
+    return _WIDE if target.has_masks else _NARROW if target.has("avx2") else 0
 
 
 def _elements(c: ExprCompiler, nbytes: Value) -> Value:
