@@ -418,6 +418,17 @@ def test_large_results_reuse_memory_only_of_released_ones(copy: NativeFunction) 
     assert [copy(source)[-1] for source in sources] == [0, 1, 2]
 
 
+def test_results_of_hundreds_of_megabytes_are_used_again(copy: NativeFunction) -> None:
+    """Beyond 256 MiB the system may take the pages between two calls."""
+    places = set[int]()
+    for value in (1, 2):
+        result = copy(np.full(65 << 20, value, "float32"))
+        assert result.min() == result.max() == value
+        places.add(result.ctypes.data)
+        del result
+    assert len(places) == 1
+
+
 @pytest.mark.parametrize(
     ("message", "class_", "code"),
     [

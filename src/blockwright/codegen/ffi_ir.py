@@ -162,7 +162,7 @@ def runtime_ir() -> str:
     - `i32 @bw_tensor_alloc(ptr shape, i32 ndim, i32 dtype, ptr out)`: a fresh row-major tensor in
       host memory, data aligned to 64 bytes, owned by the FFI object written to `out`. Returns 0, or
       raises BW720 (kind MemoryError) and returns -1. Elements are not initialised. Of tensors from
-      32 MiB, the last that was released waits for one of its size.
+      4 MiB, the last that was released waits for one of its size.
     - `void @bw_return_tensor(ptr result, ptr object)`: hands a tensor object to the caller.
     - `i32 @bw_return_tuple(ptr result, ptr values, i32 count)`: returns an array of packed values;
       the array holds its own references, those in `values` are released.
@@ -173,12 +173,14 @@ def runtime_ir() -> str:
       where the caller's interpreter keeps it, and the kind of ours says so.
     """
     text = _RUNTIME_IR.replace("{HUGE_FROM}", str(_HUGE_FROM))
+    text = text.replace("{OFFERED_FROM}", str(_OFFERED_FROM))
     return text.replace("{SPREAD_FROM}", str(_SPREAD_FROM)).replace("{PLACE}", str(_PLACE))
 
 
 _SPREAD_FROM = 1 << 16  # bytes of a result that has a place of its own in a page
 _PLACE = 2112  # about the middle; temporary memory begins at a quarter (`codegen.scratch`)
 _HUGE_FROM = 4 << 20  # bytes; below, glibc keeps what was freed for the next call
+_OFFERED_FROM = 256 << 20  # bytes of memory that nobody uses, which others may want
 
 _RUNTIME_IR = r"""
 declare i32 @posix_memalign(ptr, i64, i64)
@@ -205,7 +207,7 @@ declare i32 @TVMFFIEnvCheckSignals()
 
 ; Memory that the C library maps anew at each call comes in huge pages where the system has them: a
 ; kernel that writes it once would spend most of its time on page faults otherwise. The last such
-; block that was released waits for a result of its size; the system may take its pages meanwhile.
+; block that was released waits for a result of its size.
 @bw.rt.kept = internal global ptr null, align 8
 
 define internal i32 @bw.rt.memory_of(ptr %slot, i64 %need) {
@@ -241,16 +243,23 @@ small:
   ret i32 %rcs
 }
 
-; Pages are offered back (MADV_FREE) but for the first, which holds the block's size at byte 48, and
-; the last, which may hold the beginning of another block.
+; The block stays in memory, as the C library and the allocators of other engines keep what is used
+; again. Very large ones are offered back (MADV_FREE), by whole huge pages, which would be split
+; otherwise: that takes as long as writing tens of megabytes. The first page stays, with the block's
+; size at byte 48.
 define internal void @bw.rt.release(ptr %m, i64 %need) {
   %large = icmp uge i64 %need, {HUGE_FROM}
-  br i1 %large, label %keep, label %small
-keep:
-  %pages = and i64 %need, -4096
-  %length = sub i64 %pages, 4096
-  %second = getelementptr i8, ptr %m, i64 4096
+  br i1 %large, label %huge, label %small
+huge:
+  %very = icmp uge i64 %need, {OFFERED_FROM}
+  br i1 %very, label %offer, label %keep
+offer:
+  %pages = and i64 %need, -2097152
+  %length = sub i64 %pages, 2097152
+  %second = getelementptr i8, ptr %m, i64 2097152
   %ignored = call i32 @madvise(ptr %second, i64 %length, i32 8)
+  br label %keep
+keep:
   %old = atomicrmw xchg ptr @bw.rt.kept, ptr %m acq_rel, align 8
   call void @free(ptr %old)
   ret void
