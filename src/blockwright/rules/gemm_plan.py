@@ -30,6 +30,7 @@ _TILES = 8  # register tiles that are compared
 _SHORTEST = 128  # steps of a piece of the reduction
 _EVEN = 0.9  # of the threads' time, that is worked in where panels are all that is shared out
 _TASKS = 8  # of a thread, where it has panels for its own
+_FULL = 1.02  # times the panels that there are, from which tasks of as many leave too many out
 _UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)  # times the least number, to try plans on
 _AS_EVEN = 1.01  # times the seconds of the plan that shares work best: longer tasks cost less
 _SHARE_OF_ROWS = 0.75  # of the first cache, that rows of A may take beside what passes
@@ -158,7 +159,7 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
         return [banded if banded is not None and few else plain]
     in_turn = _in_turn(target, product, tile)
     if product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2:
-        return [in_turn, plain]
+        return [in_turn] if product.cold else [in_turn, plain]
     if product.cold and banded is not None:
         return [banded, plain, in_turn]
     if product.cold or not _is_far(target, product):
@@ -221,9 +222,9 @@ def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
 def _portion(share: int, whole: int) -> int:
     """Panels of a task, of those that a thread has for its own: about an eighth, which the other
     threads can take from one that the system does not run; each thread has as many tasks, into
-    which `whole` panels fall evenly."""
+    which `whole` panels fall about evenly."""
     most = min(whole, math.ceil(share / _TASKS))
-    return max(p for p in range(1, most + 1) if whole % p == 0)
+    return max(p for p in range(1, most + 1) if math.ceil(whole / p) * p <= whole * _FULL)
 
 
 def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
@@ -334,9 +335,11 @@ def _near(plan: GemmPlan, product: Product, tile: RegisterTile) -> Iterator[Gemm
     """Plans with one decision made otherwise."""
     rows, columns = _tiles(product, tile)
     change = msgspec.structs.replace
-    yield change(plan, rows_inside=not plan.rows_inside)
-    for many in _parts(rows, plan.row_tiles):
-        yield change(plan, row_tiles=many)
+    once = plan.rows_inside and plan.row_tiles == rows
+    if not (product.cold and once):  # else panels would come from far away again
+        yield change(plan, rows_inside=not plan.rows_inside)
+        for many in _parts(rows, plan.row_tiles):
+            yield change(plan, row_tiles=many)
     for panels in _parts(columns, plan.panels):
         yield change(plan, panels=panels)
     depth = product.depth or _UNKNOWN
