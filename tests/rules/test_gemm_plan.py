@@ -140,6 +140,31 @@ def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
     assert plan_seconds(TWO, cold, tile, plan) >= plan_seconds(TWO, warm, tile, plan)
 
 
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("rows", [8, 12, 16, 24, 32, 64])
+def test_few_rows_meet_each_panel_of_a_cold_matrix_in_one_task(target: str, rows: int) -> None:
+    """In tasks of fewer rows, or panel after panel for each tile of rows, its 150 MB would come
+    from memory or the last cache again and again."""
+    machine = Target(target, num_threads=2)
+    cold = msgspec.structs.replace(product(rows, 50257, 768), cold=True)
+    tile = gemm_tile(machine, cold)
+    plan = gemm_plan(machine, cold, tile)
+    assert plan.row_tiles == math.ceil(rows / tile.rows)
+    assert plan.rows_inside
+
+
+def test_a_prime_number_of_panels_is_shared_out_too() -> None:
+    """Tasks of one panel have no next one to fetch meanwhile; the last task may be a little
+    shorter."""
+    cold = msgspec.structs.replace(product(1, 50257, 768), rows=None, cold=True)
+    tile = gemm_tile(TWO, cold)
+    panels = math.ceil(50257 / tile.columns)
+    share = math.ceil(panels / 2)
+    assert all(share % n for n in range(2, 100))
+    plan = gemm_plan(TWO, cold, tile)
+    assert math.ceil(panels / plan.panels) == 2 * 8
+
+
 def test_so_it_does_for_rows_of_unknown_number() -> None:
     """Every thread has panels of its own, in some tasks that others can take over, and passes each
     for as many rows as stay near."""
