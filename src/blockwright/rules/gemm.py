@@ -115,7 +115,8 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
 
 def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
     """What it costs to pass that many rows in tiles of one height."""
-    return ir.floordiv(rows + (one.tile.rows - 1), one.tile.rows) * one.cost + one.wait
+    passed = ir.floordiv(rows + (one.tile.rows - 1), one.tile.rows) * one.cost
+    return ir.Max(passed, ir.const(one.least, passed.dtype)) if one.least > one.cost else passed
 
 
 def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:

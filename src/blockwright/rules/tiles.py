@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 import msgspec
 
@@ -163,41 +164,53 @@ def register_tiles(
 
 
 class RowTile(msgspec.Struct, frozen=True):
-    """A register tile for some numbers of rows; what it costs to pass one, for each column, and
-    what the first one costs besides, while the panel comes from memory."""
+    """A register tile for some numbers of rows; what it costs to pass one, for each column, and the
+    least that passing a panel costs, while it comes from memory."""
 
     tile: RegisterTile
     cost: int
-    wait: int = 0
+    least: int = 0
 
     def of(self, rows: int) -> int:
         """What it costs to pass this many rows."""
-        return math.ceil(rows / self.tile.rows) * self.cost + self.wait
+        return max(self._passed(rows), self.least)
+
+    def waiting(self, rows: int) -> int:
+        """The same where the first pass over a panel waits for all of it."""
+        return self._passed(rows) + max(0, self.least - self.cost)
+
+    def _passed(self, rows: int) -> int:
+        return math.ceil(rows / self.tile.rows) * self.cost
 
 
 @functools.cache
 def row_tiles(
-    target: Target, least: int, columns: int | None, bits: int = 32, row_bytes: int = 1,
+    target: Target, least_rows: int, columns: int | None, bits: int = 32, row_bytes: int = 1,
     cold: bool = False, each: int = 1,
 ) -> tuple[RowTile, ...]:  # fmt: skip
-    """Tiles for a number of rows that calls decide, at least `least` and a multiple of `each`: the
-    usual one, then those that some numbers are better passed in, each worth the code that it takes.
+    """Tiles for a number of rows that calls decide, at least `least_rows` and a multiple of `each`.
+
+    The usual one comes first, then those that some numbers are better passed in, each worth the code
+    that it takes.
 
     Few rows fall into tiles of one height well and of another badly. All tiles pass the same
     panels, of which they are as wide: half a panel at a time, memory would be read in pieces. Where
-    panels are `cold`, the first tile of rows waits for them unless it is high enough to compute
-    meanwhile, which speaks for narrow panels and high tiles.
+    panels are `cold`, the width and the first tiles are those that suit a first pass that waits for
+    memory unless it is high enough to compute meanwhile, which speaks for narrow panels and high
+    tiles. Most panels are fetched while the one before is used, so numbers of rows that another
+    height suits get one too.
     """
+    least = round(_UNIT * _rows_meanwhile(target, bits)) if cold else 0
     fits: dict[int, list[RowTile]] = {}
     for tile in register_tiles(target, None, columns, bits, row_bytes):
         speed = speed_of_panels(target, tile, bits) * _filled_columns(columns, tile.columns)
         if speed > 0:
             cost = round(_UNIT * tile.rows / speed)
-            wait = max(0, round(_UNIT * _rows_meanwhile(target, tile, bits)) - cost) if cold else 0
-            fits.setdefault(tile.columns, []).append(RowTile(tile, cost, wait))
-    numbers = _likely(least, each)
-    found = (_best_of(tiles, numbers) for tiles in fits.values())
-    return min(found, key=lambda best: _expected(best, numbers))
+            fits.setdefault(tile.columns, []).append(RowTile(tile, cost, least))
+    numbers = _likely(least_rows, each)
+    found = (_best_of((), tiles, numbers, RowTile.waiting) for tiles in fits.values())
+    first = min(found, key=lambda best: _expected(best, numbers, RowTile.waiting))
+    return _best_of(first, fits[first[0].tile.columns], numbers, RowTile.of)
 
 
 def _likely(least: int, each: int) -> range:
@@ -208,13 +221,18 @@ def _likely(least: int, each: int) -> range:
     return range(low, high, math.ceil(step / each) * each)
 
 
-def _best_of(tiles: list[RowTile], numbers: range) -> tuple[RowTile, ...]:
-    """The best tile, and others beside it as long as they are worth it."""
+_Cost = Callable[[RowTile, int], int]
+
+
+def _best_of(
+    chosen: tuple[RowTile, ...], tiles: list[RowTile], numbers: range, cost: _Cost
+) -> tuple[RowTile, ...]:
+    """The best tile, or those that are chosen, and others beside as long as they are worth it."""
 
     def expected(*some: RowTile) -> float:
-        return _expected(some, numbers)
+        return _expected(some, numbers, cost)
 
-    best = [min(tiles, key=expected)]
+    best = list(chosen) or [min(tiles, key=expected)]
     while len(best) < _ROW_TILES:
         more = min(tiles, key=functools.partial(expected, *best))
         if expected(*best, more) > (1 - _WORTH) * expected(*best):
@@ -223,16 +241,16 @@ def _best_of(tiles: list[RowTile], numbers: range) -> tuple[RowTile, ...]:
     return tuple(best)
 
 
-def _expected(tiles: tuple[RowTile, ...], numbers: range) -> float:
+def _expected(tiles: tuple[RowTile, ...], numbers: range, cost: _Cost) -> float:
     """Of the time for a row; numbers of rows are as likely as numbers twice as large."""
-    each = (min(one.of(rows) for one in tiles) / rows**2 for rows in numbers)
+    each = (min(cost(one, rows) for one in tiles) / rows**2 for rows in numbers)
     return sum(each) / sum(1 / rows for rows in numbers)
 
 
-def _rows_meanwhile(target: Target, tile: RegisterTile, bits: int) -> float:
+def _rows_meanwhile(target: Target, bits: int) -> float:
     """Rows that a core could compute with a line of a panel while memory delivers the next one."""
     core = target.core
-    return tile.lanes * core.arithmetic * (bits // 8) / core.memory_rate(target.num_threads)
+    return target.vector_bits // 8 * core.arithmetic / core.memory_rate(target.num_threads)
 
 
 def speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
