@@ -190,8 +190,8 @@ def row_tiles(
 ) -> tuple[RowTile, ...]:  # fmt: skip
     """Tiles for a number of rows that calls decide, at least `least_rows` and a multiple of `each`.
 
-    The usual one comes first, then those that some numbers are better passed in, each worth the code
-    that it takes.
+    The usual one comes first, then those that some numbers are better passed in, each worth the
+    code that it takes.
 
     Few rows fall into tiles of one height well and of another badly. All tiles pass the same
     panels, of which they are as wide: half a panel at a time, memory would be read in pieces. Where
