@@ -33,7 +33,7 @@ from blockwright.ir import (
 from blockwright.support import BuildError
 from blockwright.target import Target
 
-_VERY_LARGE = 1_000_000
+_VERY_LARGE = 2_000_000
 """Characters of text from which on only the short list of passes is affordable: the others take
 seconds for each such module. What it leaves out (moving loads out of loops) can cost half of the
 speed, so no kernel of the rules should be as long."""
