@@ -111,12 +111,10 @@ class ModuleEmitter:
         self._functions.append(text)
 
     def render(self) -> str:
-        triple = self.target.triple
-        head = [f'target triple = "{triple}"'] if triple else []
         groups = [f"attributes #{n} = {{ {t} }}" for t, n in self._attributes.items()]
         parts = [
-            *head, *self._globals, *self._declarations.values(), *self._functions, *groups,
-            *self._metadata,
+            f'target triple = "{self.target.triple}"', *self._globals,
+            *self._declarations.values(), *self._functions, *groups, *self._metadata,
         ]  # fmt: skip
         return "\n".join(parts) + "\n"
 
