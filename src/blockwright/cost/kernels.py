@@ -132,7 +132,8 @@ def cycles(kernel: Kernel, target: Target) -> float:
     instructions = arithmetic + loads + stores + (2 if inner is not None else 0)
     moved = max(loads / core.loads, load_bytes / core.load_bytes,
                 stores / core.stores, store_bytes / core.store_bytes)  # fmt: skip
-    once = max(arithmetic / core.arithmetic, moved, instructions / core.issue, chain)
+    updates = core.chained(arithmetic / core.arithmetic, chain)
+    once = max(updates, moved, instructions / core.issue)
     exits = kernel.times / inner.count if inner is not None else 0.0
     return kernel.times * once + exits * core.loop_exit
 

@@ -1,4 +1,4 @@
-"""Whether the constants of a module are in a cache when a call comes to them."""
+"""Which caches the constants of a module are not in when a call comes to them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from blockwright.target import Target
 _BY_ROWS = ("take", "embedding")  # operators that read some rows of their first operand
 
 
-def constants_are_cold(module: ir.IRModule, target: Target) -> bool:
-    """Whether one call reads more constants than the last cache holds: each comes from memory then,
-    every time. Tables, of which a call reads some rows, do not count.
+def caches_without_constants(module: ir.IRModule, target: Target) -> int:
+    """How many caches, nearest first, hold less than the constants that one call reads: each comes
+    from farther away then, every time. Tables, of which a call reads some rows, do not count.
 
     Before operators are programs and after.
     """
-    if not target.caches:
-        return False
     read = {c: c.data.nbytes for c in _constants(module)}
-    return sum(read.values()) > target.caches[-1].size
+    return sum(cache.size < sum(read.values()) for cache in target.caches)
+
+
+def constants_are_cold(module: ir.IRModule, target: Target) -> bool:
+    """Whether constants come from memory at every call."""
+    return bool(target.caches) and caches_without_constants(module, target) == len(target.caches)
 
 
 def _constants(module: ir.IRModule) -> Iterator[ir.Constant]:

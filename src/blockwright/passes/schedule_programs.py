@@ -8,8 +8,9 @@ that fails by a fault of its own is passed over with a warning: the program is c
 fault can be reported. Where sizes decide which schedule is best, a rule makes several, and calls
 choose (`rules.entry`). A program knows by its attribute `tir.constant_params` which parameters are
 constants at every call: what only packs them costs nothing, because `lift_packing` moves it to
-compile time. Where one call of the module reads more constants than the last cache holds,
-`tir.cold_params` says that they come from memory every time.
+compile time. Where one call of the module reads more constants than the second cache holds,
+`tir.away_params` says that they come from behind it every time; where they are more than the last
+one holds, `tir.cold_params` says that they come from memory.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import warnings
 
 from blockwright import ir
 from blockwright.build.steps import each
-from blockwright.passes.cold_weights import constants_are_cold
+from blockwright.passes.cold_weights import caches_without_constants
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import constant_positions
-from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, RuleResult, apply_rules
+from blockwright.rules import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS, RuleResult, apply_rules
 from blockwright.support import BlockwrightWarning
 
+_HINTS = (CONSTANT_PARAMS, AWAY_PARAMS, COLD_PARAMS)
+_OWN = 2  # caches that a core has for itself
 _REPORT = ('this is a defect; please report the program, which exe.show("programs") prints; '
            'options={"disabled_rules": [...]} leaves rules out')  # fmt: skip
 
@@ -32,7 +35,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Schedule all tensor programs that are not scheduled yet and are not pure views."""
     functions = dict(module.functions)
     constant = constant_positions(module)
-    cold = constants_are_cold(module, ctx.target)
+    without = caches_without_constants(module, ctx.target)
     pending: dict[str, ir.PrimFunc] = {}
     for name, func in module.functions.items():
         if not isinstance(func, ir.PrimFunc) or func.attrs.get("tir.view"):
@@ -41,12 +44,13 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             continue
         if constant.get(name):
             positions = tuple(sorted(constant[name]))
-            known = {CONSTANT_PARAMS: positions, COLD_PARAMS: positions if cold else ()}
-            func = func.replace(attrs={**func.attrs, **known})
+            hints: dict[str, object] = {CONSTANT_PARAMS: positions}
+            hints[AWAY_PARAMS] = positions if without >= _OWN else ()
+            hints[COLD_PARAMS] = positions if without >= max(1, len(ctx.target.caches)) else ()
+            func = func.replace(attrs={**func.attrs, **hints})
         pending[name] = func
     for name, result in _scheduled(pending, ctx).items():
-        hints = (CONSTANT_PARAMS, COLD_PARAMS)
-        attrs = {k: v for k, v in result.func.attrs.items() if k not in hints}
+        attrs = {k: v for k, v in result.func.attrs.items() if k not in _HINTS}
         attrs |= {"tir.is_scheduled": True, "schedule_rule": result.rule}
         functions[name] = result.func.replace(attrs=attrs)
         ctx.traces[name] = result.trace

@@ -19,7 +19,7 @@ from blockwright.rules import (
     window,
     winograd,
 )
-from blockwright.rules.facts import COLD_PARAMS, CONSTANT_PARAMS
+from blockwright.rules.facts import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
 from blockwright.rules.rule import Rule, RuleResult, try_rules
 from blockwright.target import Target
 
@@ -58,6 +58,7 @@ def rule_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) ->
 
 
 __all__ = [
+    "AWAY_PARAMS",
     "COLD_PARAMS",
     "CONSTANT_PARAMS",
     "RULES",

@@ -14,6 +14,8 @@ from blockwright.arith import IndexMap, simplify
 CONSTANT_PARAMS = "tir.constant_params"
 # those of them that are in no cache when the program is called: other programs read theirs between
 COLD_PARAMS = "tir.cold_params"
+# those of them that are in no cache of a core's own
+AWAY_PARAMS = "tir.away_params"
 
 
 def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
@@ -26,6 +28,11 @@ def is_cold(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
     """Whether a buffer is a parameter that comes from memory at every call, or made of such alone:
     what constants make is made when the program is compiled, and comes from memory too."""
     return _made_of(func, buffer, COLD_PARAMS)
+
+
+def is_away(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
+    """The same of the caches that a core has for itself."""
+    return _made_of(func, buffer, AWAY_PARAMS)
 
 
 def _made_of(func: ir.PrimFunc, buffer: ir.Buffer, kind: str) -> bool:

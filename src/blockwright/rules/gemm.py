@@ -19,6 +19,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.streaming import READ_AHEAD, READ_AHEAD_SHARED
+from blockwright.arith import IndexMap
 from blockwright.rules.contraction import (
     Canonical,
     canonicalize,
@@ -33,6 +34,7 @@ from blockwright.rules.facts import (
     address_of,
     contraction_of,
     extent_of,
+    is_away,
     is_cold,
     is_constant,
     is_spatial,
@@ -50,6 +52,7 @@ from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _SHORT = 16  # a piece of a reduction is no shorter than this part of what it could be
+_WRITTEN_OUT = 128  # updates up to which the last of several short loops is written out
 _SHALLOW = 512  # products in a sum, beside which a store with masks takes more than a twentieth
 
 
@@ -78,6 +81,10 @@ def apply(sch: Schedule, target: Target, tile: RegisterTile | None = None) -> No
     before, products, behind = parts(sch)
     kept = inline_producers(sch, before, products)
     packed = {block: _packed_with(sch, kept, products, block) for block in products}
+    for handle in kept:
+        if handle not in packed.values() and _as_its_source(sch, handle, target):
+            for block in products:
+                _without_unit_axes(sch, block)
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
@@ -89,6 +96,39 @@ def apply(sch: Schedule, target: Target, tile: RegisterTile | None = None) -> No
     for handle in kept:
         if handle not in packed.values():
             spread(sch, [handle], target)
+
+
+def _as_its_source(sch: Schedule, handle: BlockRV, target: Target) -> bool:
+    """Lay out in the order of its source what has fewer channels than a vector has lanes: elements
+    of the left operand are read one by one, from anywhere, but are to be written by vectors.
+
+    Returns whether there was something to do.
+    """
+    block = node(sch, handle)
+    made, loads = block.writes[0].buffer, ir.collect(block.body, ir.BufferLoad)
+    if len(loads) != 1 or any(made is own for own in sch.func.buffers):
+        return False
+    address = address_of(loads[0], block)
+    steps = [stride(address, it) for it in block.iter_vars]
+    channels = ir.const_int(block.iter_vars[-1].dom.extent)
+    if steps[-1] == 1 or 1 not in steps or channels is None:
+        return False
+    if channels * made.dtype.bits >= target.vector_bits:
+        return False
+    axes = tuple(it.var for it in block.iter_vars)
+    order = tuple(axes[k] for k in sorted(range(len(axes)), key=lambda k: -steps[k]))
+    sch.transform_layout(handle, ("write", 0), IndexMap(axes, order))
+    sch.transform_block_layout(handle, IndexMap(axes, order))
+    return True
+
+
+def _without_unit_axes(sch: Schedule, handle: BlockRV) -> None:
+    """Drop axes of one iteration, which a new layout has no place for."""
+    block = node(sch, handle)
+    axes = tuple(it.var for it in block.iter_vars)
+    longer = tuple(it.var for it in block.iter_vars if not ir.is_const_int(it.dom.extent, 1))
+    if len(longer) < len(axes):
+        sch.transform_block_layout(handle, IndexMap(axes, longer))
 
 
 def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
@@ -184,6 +224,7 @@ def contract(
     sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
     if sums is None:
         tile_registers(sch, form, m1, k)
+        _write_out_taps(sch, form.tile, k)
     else:
         _sum_of_piece(sch, form, sums, n0)
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
@@ -216,6 +257,14 @@ def contract(
         pack_panels(sch, form, inner_loops(sch, form.b, at), plan.panels)
     else:
         pack(sch, form, batch)
+
+
+def _write_out_taps(sch: Schedule, tile: RegisterTile, k: list[LoopRV]) -> None:
+    """Of a reduction that is several loops, the last one where it is short: a branch for a few
+    updates takes as long as some of them."""
+    steps = extent(sch, k[-1])
+    if len(k) > 1 and steps is not None and steps * tile.rows * tile.vectors <= _WRITTEN_OUT:
+        sch.unroll(k[-1])
 
 
 def _fetch_next_panel(sch: Schedule, plan: GemmPlan, rows: LoopRV, depth: list[LoopRV]) -> None:
@@ -253,7 +302,7 @@ def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
     lengths = [block.iter_vars[p].dom.extent for p in facts.m]
     least = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
     return Product(batch, rows, columns, depth, *steps, bits=bits, cold=is_cold(func, facts.b),
-                   packed=not is_constant(func, facts.b), least=least,
+                   away=is_away(func, facts.b), packed=not is_constant(func, facts.b), least=least,
                    each=math.prod(map(_multiple, lengths)))  # fmt: skip
 
 

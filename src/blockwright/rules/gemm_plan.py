@@ -46,6 +46,7 @@ class Product(msgspec.Struct, frozen=True):
         row_step, depth_step: bytes from an element of A to the next row's and the next step's.
         bits: of an element.
         cold: whether B is in no cache when the product begins.
+        away: whether it is in none of those that a core has for itself.
         packed: whether B is laid out in panels at every call; else they are there.
         least, each: number of rows, and what it is a multiple of, where it is not known.
     """
@@ -58,6 +59,7 @@ class Product(msgspec.Struct, frozen=True):
     depth_step: int
     bits: int = 32
     cold: bool = False
+    away: bool = False
     packed: bool = False
     least: int = 1
     each: int = 1
@@ -151,14 +153,17 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
     if product.columns is None or product.depth is None:
         return [plain]
     size = (product.batch or 1) * product.columns * product.depth * product.bits // 8
+    few = product.rows is not None and (
+        product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
+    )
     if not product.cold and size <= target.caches[-1].size // 3:
-        return [plain]
+        return [_in_turn(target, product, tile), plain] if product.away and few else [plain]
     banded = _by_bands(target, product, tile)
     if product.rows is None:
-        few = product.least <= product.columns
-        return [banded if banded is not None and few else plain]
+        flat = product.least <= product.columns
+        return [banded if banded is not None and flat else plain]
     in_turn = _in_turn(target, product, tile)
-    if product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2:
+    if few:
         return [in_turn] if product.cold else [in_turn, plain]
     if product.cold and banded is not None:
         return [banded, plain, in_turn]
@@ -336,7 +341,8 @@ def _near(plan: GemmPlan, product: Product, tile: RegisterTile) -> Iterator[Gemm
     rows, columns = _tiles(product, tile)
     change = msgspec.structs.replace
     once = plan.rows_inside and plan.row_tiles == rows
-    if not (product.cold and once):  # else panels would come from far away again
+    far = product.cold or product.away
+    if not (far and once):  # else panels would come from far away again
         yield change(plan, rows_inside=not plan.rows_inside)
         for many in _parts(rows, plan.row_tiles):
             yield change(plan, row_tiles=many)

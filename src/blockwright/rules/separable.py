@@ -13,11 +13,15 @@ them there: `mid` is never written to memory, and threads start once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from blockwright import ir
+from blockwright.arith import IndexMap
 from blockwright.rules.contraction import canonicalize, node, tile_registers, vector_rows
 from blockwright.rules.facts import (
+    Contraction,
     contraction_of,
     extent_of,
     is_spatial,
@@ -179,22 +183,51 @@ def _multiply(
     """Schedule the product and what is behind it; the loop over tasks, and the lines of each."""
     facts = contraction_of(node(sch, product))
     assert facts is not None  # `separable_of` looked at it
-    form = canonicalize(sch, product, tail, target, apart=len(facts.m) - 1)
-    if tail is None:
-        (tail,) = sch.get_consumers(product)
-    *outer, m, n, k = sch.get_loops(product)
     count = lines_of_task(target, shape)
-    lines, line = sch.split(outer.pop(), [None, count])
+    tail = tail or sch.cache_write(product, 0, "local")
+    _in_tasks(sch, product, facts, count)
+    form = canonicalize(sch, product, tail, target, apart=1)
+    task, m, n, k = sch.get_loops(product)
     m0, m1 = sch.split(m, [None, form.tile.rows])
     n0, n1 = sch.split(n, [None, form.tile.columns])
-    sch.reorder(*outer, lines, n0, line, m0, k, m1, n1)
+    sch.reorder(task, n0, m0, k, m1, n1)
     tile_registers(sch, form, m1, [k])
     sch.reverse_compute_at(tail, m0)
     vector_rows(sch, tail, form.tile.columns)
-    task = sch.fuse(*outer, lines) if outer else lines
     sch.parallel(task)
     pack(sch, form, 0)
     return Lines(task, count)
+
+
+def _in_tasks(sch: Schedule, product: BlockRV, facts: Contraction, count: int) -> None:
+    """Replace the axes of images and lines, of the product and of its result, by one of tasks and
+    one of the lines of a task."""
+    block = node(sch, product)
+    (store,) = ir.collect(block.body, ir.BufferStore)
+    iters = {it.var: it.dom.extent for it in block.iter_vars}
+    images = dict.fromkeys(block.iter_vars[p].var for p in facts.m[:-2])
+    line = block.iter_vars[facts.m[-2]].var
+    sch.transform_layout(product, ("write", 0), _cut(store.indices, iters, images, line, count))
+    sch.transform_block_layout(product, _cut(tuple(iters), iters, images, line, count))
+
+
+def _cut(
+    axes: Sequence[ir.Expr], extents: Mapping[ir.Var, ir.Expr], images: Mapping[ir.Var, None],
+    line: ir.Var, count: int,
+) -> IndexMap:  # fmt: skip
+    """(…, images, lines, …) -> (…, tasks, lines of a task, …)."""
+    names = {axis: ir.Var(f"i{k}", axis.dtype) for k, axis in enumerate(axes)}
+    task: ir.Expr = ir.const(0, line.dtype)
+    for image in images:
+        task = task * extents[image] + names[image]
+    task = task * ir.floordiv(extents[line], count) + ir.floordiv(names[line], count)
+    parts: list[ir.Expr] = []
+    for axis, name in names.items():
+        if axis is line:
+            parts += [task, ir.floormod(name, count)] if count > 1 else [task]
+        elif axis not in images:
+            parts.append(name)
+    return IndexMap(tuple(names.values()), tuple(parts))
 
 
 RULE = Rule("separable", refuses, apply)

@@ -1,7 +1,7 @@
 """Analytic model of separable convolutions: in one pass, or in two.
 
 One pass saves a fork and what goes through caches from one pass to the other; its tasks are whole
-lines, which may not share out evenly, and register tiles end where a line does.
+lines, which may not share out evenly, and register tiles end where a task does.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 import msgspec
 
 from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile, plan_seconds
-from blockwright.rules.tiles import RegisterTile, choose_register_tile
+from blockwright.rules.tiles import RegisterTile, choose_register_tile, predicted_share
 from blockwright.rules.window_tiles import WindowShape, window_cycles
 from blockwright.target import Target
 
+_AS_FAST = 0.98  # of the speed of the product with the best number of lines, that is enough
 _WORTH = 20  # times what handing out a task costs, that it should take
 
 
@@ -48,8 +49,9 @@ class Separable(msgspec.Struct, frozen=True):
 
 def lines_of_task(target: Target, shape: Separable) -> int:
     """Lines of a task: they share out evenly, and what the window makes of them stays in half of
-    the second-level cache. Of such numbers the least that is worth a task; the largest where the
-    product's weights come from further away each time."""
+    the second-level cache. Of such numbers the least that is worth a task, and whose pixels fall
+    into register tiles about as well as any; the largest where the product's weights come from
+    further away each time."""
     line = shape.width * shape.channels * shape.bits // 8
     room = target.cache(2).size // 2
     fit = [r for r in range(1, shape.lines + 1) if shape.lines % r == 0 and r * line <= room] or [1]
@@ -58,7 +60,18 @@ def lines_of_task(target: Target, shape: Separable) -> int:
     if shape.weights > room:
         return fit[-1]
     worth = [r for r in fit if r * _line_cycles(target, shape) >= _WORTH * target.core.task]
-    return (worth or fit[-1:])[0]
+    speed = {r: _speed(target, shape, r) for r in worth or fit[-1:]}
+    return next(r for r in speed if speed[r] >= _AS_FAST * max(speed.values()))
+
+
+def tile_of(target: Target, shape: Separable, lines: int) -> RegisterTile:
+    """The register tile for the pixels of some lines."""
+    return choose_register_tile(target, lines * shape.width, shape.filters, shape.bits)
+
+
+def _speed(target: Target, shape: Separable, lines: int) -> float:
+    tile = tile_of(target, shape, lines)
+    return predicted_share(target, tile, lines * shape.width, shape.filters)
 
 
 def _busiest(target: Target, shape: Separable, lines: int) -> int:
@@ -77,8 +90,8 @@ def one_pass(target: Target, shape: Separable, window: WindowShape) -> float:
     """Cycles expected of this rule; `window` has the sizes of one image's window."""
     lines = lines_of_task(target, shape)
     one = Target(target, num_threads=1)
-    tile = choose_register_tile(one, shape.width, shape.filters, shape.bits)
-    rows = lines * math.ceil(shape.width / tile.rows)
+    tile = tile_of(one, shape, lines)
+    rows = math.ceil(lines * shape.width / tile.rows)
     plan = GemmPlan(rows, math.ceil(shape.filters / tile.columns), rows_inside=True)
     product = msgspec.structs.replace(shape.product, rows=rows * tile.rows)
     each = _cycles(one, product, tile, plan) / lines + _window_line(target, shape, window)

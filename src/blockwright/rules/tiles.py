@@ -15,7 +15,7 @@ _WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
 _ROW_NUMBERS = range(16, 513)  # that are likely where rows are unknown
 _FEWEST = 8  # rows, from which on products are no matter of how fast the matrix can be read
 _ROW_TILES = 3  # that are chosen from when a product is called
-_WORTH = 0.005  # of the time, over all numbers of rows, that pays for the code of one more
+_WORTH = 0.004  # of the time, over all numbers of rows, that pays for the code of one more
 _UNIT = 1000  # in which costs of tiles are whole numbers
 _LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
 
@@ -43,10 +43,9 @@ def _efficiency(core: Core, rows: int, vectors: float) -> float:
     """
     fmas, registers = rows * vectors, math.ceil(vectors)
     cycles = max(
-        fmas / core.arithmetic,
+        core.chained(fmas / core.arithmetic, core.latency),  # each update waits for the last one
         (rows + registers) / core.loads,  # a row's is one element, broadcast
         (rows * registers + rows + registers + 2) / core.issue,
-        core.latency,  # every accumulator waits for its own last update
     )
     return fmas / core.arithmetic / cycles
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
+_AMPLE = 1.5  # times the cycles of a chain, that others should give to do meanwhile
+_GAPS = 1.09  # times the cycles, where they give less
+
 
 class Core(msgspec.Struct, frozen=True):
     """One core as the cost model sees it; rates are per cycle.
@@ -53,6 +56,13 @@ class Core(msgspec.Struct, frozen=True):
     def memory_rate(self, threads: int) -> float:
         """Bytes per cycle out of memory for one core, while so many of them read."""
         return min(self.level_bytes[-1], self.memory_bytes / threads)
+
+    def chained(self, work: float, chain: float) -> float:
+        """Cycles for vector instructions that take `work` by themselves, of which a chain of those
+        that wait for each other takes `chain`. Where both take about as long, one of several units
+        now and then has nothing that is ready."""
+        close = chain / _AMPLE < work < chain * _AMPLE
+        return max(work, chain) * (_GAPS if close and self.arithmetic > 1 else 1)
 
 
 def core_of(arch: str, vector_bits: int) -> Core:
