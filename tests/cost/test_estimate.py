@@ -182,6 +182,18 @@ def total(A: T.Buffer((4096,), "float32"), B: T.Buffer((1,), "float32")):
     assert cycles(kernel, ONE) == pytest.approx(4096 * ONE.core.latency, rel=0.01)
 
 
+def test_units_miss_turns_where_updates_wait_for_each_other_as_long_as_they_take() -> None:
+    """Ten sums of two units take five cycles at the least, of which each waits four."""
+    core = ONE.core
+    assert core.arithmetic == 2
+    assert core.chained(6, 4) == 6
+    assert core.chained(1, 4) == 4
+    assert core.chained(5, 4) > 5
+    assert core.chained(4, 4) > 4
+    alone = msgspec.structs.replace(core, arithmetic=1)
+    assert alone.chained(5, 4) == 5
+
+
 def test_threads_share_the_work_and_pay_for_starting() -> None:
     sch = Schedule(matmul(256, 256, 256))
     sch.parallel(sch.get_loops("C")[0])

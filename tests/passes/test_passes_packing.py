@@ -13,7 +13,7 @@ from blockwright.graph import GraphBuilder
 from blockwright.passes import PassContext
 from blockwright.passes.lift_packing import split_prologue
 from blockwright.passes.schedule_programs import schedule_programs
-from blockwright.rules import COLD_PARAMS
+from blockwright.rules import AWAY_PARAMS, COLD_PARAMS
 from blockwright.rules.rule import RuleResult
 from blockwright.schedule import Schedule
 from blockwright.target import Cache, Target
@@ -175,3 +175,24 @@ def test_constants_beyond_the_last_cache_are_cold(
     done = schedule_programs(graph(func, weights, calls=2), context)
     assert seen == [(1,) if cold else ()]
     assert all(COLD_PARAMS not in f.attrs for f in done.functions.values())
+
+
+@pytest.mark.parametrize(("caches", "away", "cold"),
+                         [((64, 191, 192), True, False), ((64, 192, 300), False, False),
+                          ((64, 100, 191), True, True)])  # fmt: skip
+def test_constants_beyond_the_second_cache_are_away(
+    parse: Any, monkeypatch: pytest.MonkeyPatch, caches: tuple[int, ...], away: bool, cold: bool
+) -> None:
+    """Two weights of 96 bytes."""
+    seen: list[tuple[bool, bool]] = []
+
+    def rules(func: ir.PrimFunc, *_: object, **__: object) -> RuleResult:
+        if func.name == "kernel":
+            seen.append((bool(func.attrs[AWAY_PARAMS]), bool(func.attrs[COLD_PARAMS])))
+        return RuleResult(func, "none", Schedule(func).trace)
+
+    monkeypatch.setattr("blockwright.passes.schedule_programs.apply_rules", rules)
+    target = Target("x86-64-v3", caches=tuple(Cache(size, 4) for size in caches))
+    weights = [np.full((4, 6), k, "float32") for k in (1, 2)]
+    schedule_programs(graph(kernel(parse, "W[vk, vj]"), weights, calls=2), PassContext(target))
+    assert seen == [(away, cold)]

@@ -140,6 +140,16 @@ def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
     assert plan_seconds(TWO, cold, tile, plan) >= plan_seconds(TWO, warm, tile, plan)
 
 
+def test_so_does_one_that_only_the_last_cache_holds() -> None:
+    """Weights of a small model: a core's own caches have seen others since the last call."""
+    near, away = (msgspec.structs.replace(product(49, 320, 960), away=a) for a in (False, True))
+    tile = gemm_tile(TWO, away)
+    plan = gemm_plan(TWO, away, tile)
+    assert plan.rows_inside
+    assert plan.row_tiles == math.ceil(49 / tile.rows)
+    assert not gemm_plan(TWO, near, gemm_tile(TWO, near)).rows_inside
+
+
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("rows", [8, 12, 16, 24, 32, 64])
 def test_few_rows_meet_each_panel_of_a_cold_matrix_in_one_task(target: str, rows: int) -> None:

@@ -9,6 +9,9 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.rules import apply_rules
+from blockwright.target import Target
+from blockwright.testing import assert_same_meaning
 
 
 def convolution(
@@ -87,6 +90,75 @@ def test_a_convolution_computes_what_numpy_does(checks: Any) -> None:
     expected = np.einsum("nhwgcij,gfijc->nhwgf", windows, f.astype("float64"))
     # 72 products of normal numbers: the error is far below 72 * 2**-24 of their magnitude's sum
     np.testing.assert_allclose(out, expected, rtol=0, atol=72 * 2.0**-24 * 12)
+
+
+def of_planes(images: int | str, channels: int) -> ir.PrimFunc:
+    """A channels-last convolution of images that come plane by plane, with a border."""
+    return bw.from_source(f"""
+@T.prim_func
+def conv(x: T.handle, F: T.Buffer((3, 3, {channels}, 20), "float32"), o: T.handle):
+    {"n = T.int64()" if images == "n" else ""}
+    X = T.match_buffer(x, ({images}, {channels}, 9, 7), "float32")
+    C = T.match_buffer(o, ({images}, 9, 7, 20), "float32")
+    Y = T.alloc_buffer(({images}, 11, 9, {channels}))
+    for i, h, w, c in T.grid({images}, 11, 9, {channels}):
+        with T.block("pad"):
+            vi, vh, vw, vc = T.axis.remap("SSSS", [i, h, w, c])
+            Y[vi, vh, vw, vc] = T.if_then_else(
+                1 <= vh and vh < 10 and 1 <= vw and vw < 8, X[vi, vc, vh - 1, vw - 1],
+                T.float32(0))
+    for i, h, w, f, kh, kw, c in T.grid({images}, 9, 7, 20, 3, 3, {channels}):
+        with T.block("conv"):
+            vi, vh, vw, vf, vkh, vkw, vc = T.axis.remap("SSSSRRR", [i, h, w, f, kh, kw, c])
+            with T.init():
+                C[vi, vh, vw, vf] = T.float32(0)
+            C[vi, vh, vw, vf] = C[vi, vh, vw, vf] + (
+                Y[vi, vh + vkh, vw + vkw, vc] * F[vkh, vkw, vc, vf])
+""")
+
+
+@pytest.mark.parametrize("images", [1, 2, "n"])
+def test_a_border_around_few_channels_is_put_on_plane_by_plane(
+    checks: Any, images: int | str
+) -> None:
+    """Three elements are no vector: planes stay as they come, and are copied by vectors."""
+    sizes = [{"n": 1}, {"n": 3}] if images == "n" else [{}]
+    result = checks.taken_by("gemm", of_planes(images, 3), *sizes)
+    (padded,) = [b for b in result.func.root.alloc_buffers if b.name == "Y"]
+    assert [ir.const_int(n) for n in padded.shape[-3:]] == [3, 11, 9]
+
+
+def test_a_kernel_as_large_as_its_planes_is_no_fault() -> None:
+    """One result of each filter: no rows are left to look for."""
+    func = bw.from_source("""
+@T.prim_func
+def conv(X: T.Buffer((1, 3, 2, 2), "float32"), F: T.Buffer((4, 4, 3, 8), "float32"),
+         C: T.Buffer((1, 1, 1, 8), "float32")):
+    Y = T.alloc_buffer((1, 4, 4, 3))
+    for i, h, w, c in T.grid(1, 4, 4, 3):
+        with T.block("pad"):
+            vi, vh, vw, vc = T.axis.remap("SSSS", [i, h, w, c])
+            Y[vi, vh, vw, vc] = T.if_then_else(
+                1 <= vh and vh < 3 and 1 <= vw and vw < 3, X[vi, vc, vh - 1, vw - 1],
+                T.float32(0))
+    for i, h, w, f, kh, kw, c in T.grid(1, 1, 1, 8, 4, 4, 3):
+        with T.block("conv"):
+            vi, vh, vw, vf, vkh, vkw, vc = T.axis.remap("SSSSRRR", [i, h, w, f, kh, kw, c])
+            with T.init():
+                C[vi, vh, vw, vf] = T.float32(0)
+            C[vi, vh, vw, vf] = C[vi, vh, vw, vf] + (
+                Y[vi, vh + vkh, vw + vkw, vc] * F[vkh, vkw, vc, vf])
+""")
+    result = apply_rules(func, Target("x86-64-v3", num_threads=2))
+    assert not result.faults
+    assert_same_meaning(func, result.func)
+
+
+def test_many_channels_are_turned_while_the_border_is_put_on(checks: Any) -> None:
+    """Steps of a reduction read them one after the other."""
+    result = checks.taken_by("gemm", of_planes(1, 16), {})
+    (padded,) = [b for b in result.func.root.alloc_buffers if b.name == "Y"]
+    assert [ir.const_int(n) for n in padded.shape] == [1, 11, 9, 16]
 
 
 @pytest.mark.parametrize("depth", [2048, 2047, 4608], ids=str)

@@ -10,6 +10,7 @@ import pytest
 from blockwright import ir
 from blockwright.build import build
 from blockwright.rules import apply_rules
+from blockwright.rules.separable_model import Separable, lines_of_task, tile_of
 from blockwright.script.compute import Program
 from blockwright.target import Target
 
@@ -87,6 +88,21 @@ def test_native(checks: Any, name: str) -> None:
     assert apart.rule != "separable"
     build(apart.func)[func.name](*inputs, parts)
     np.testing.assert_allclose(one, parts, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "lines"),
+    [
+        (Separable(1, 56, 56, 96, 24, 32), 1),  # a line is a whole number of tiles
+        (Separable(1, 14, 14, 384, 64, 32), 7),  # one of 14 pixels leaves a tile half empty
+    ],
+)
+def test_pixels_of_several_lines_are_cut_into_tiles_together(shape: Separable, lines: int) -> None:
+    two = Target("x86-64-v3", num_threads=2)
+    assert lines_of_task(two, shape) == lines
+    tile = tile_of(two, shape, lines)
+    pixels = lines * shape.width
+    assert -(-pixels // tile.rows) * tile.rows <= 1.05 * pixels
 
 
 def lines_and_channels() -> ir.PrimFunc:

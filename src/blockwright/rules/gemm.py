@@ -82,9 +82,8 @@ def apply(sch: Schedule, target: Target, tile: RegisterTile | None = None) -> No
     kept = inline_producers(sch, before, products)
     packed = {block: _packed_with(sch, kept, products, block) for block in products}
     for handle in kept:
-        if handle not in packed.values() and _as_its_source(sch, handle, target):
-            for block in products:
-                _without_unit_axes(sch, block)
+        if handle not in packed.values():
+            _as_its_source(sch, handle, products, target)
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
@@ -98,32 +97,34 @@ def apply(sch: Schedule, target: Target, tile: RegisterTile | None = None) -> No
             spread(sch, [handle], target)
 
 
-def _as_its_source(sch: Schedule, handle: BlockRV, target: Target) -> bool:
+def _as_its_source(sch: Schedule, handle: BlockRV, products: list[BlockRV], target: Target) -> None:
     """Lay out in the order of its source what has fewer channels than a vector has lanes: elements
-    of the left operand are read one by one, from anywhere, but are to be written by vectors.
-
-    Returns whether there was something to do.
-    """
+    of the left operand are read one by one, from anywhere, but are to be written by vectors."""
     block = node(sch, handle)
     made, loads = block.writes[0].buffer, ir.collect(block.body, ir.BufferLoad)
     if len(loads) != 1 or any(made is own for own in sch.func.buffers):
-        return False
+        return
+    for product in products:
+        facts = contraction_of(node(sch, product))
+        if facts is None or facts.a is not made or extent_of(node(sch, product), facts.m) == 1:
+            return
     address = address_of(loads[0], block)
     steps = [stride(address, it) for it in block.iter_vars]
     channels = ir.const_int(block.iter_vars[-1].dom.extent)
-    if steps[-1] == 1 or 1 not in steps or channels is None:
-        return False
+    if steps[-1] == 1 or 1 not in steps or 0 in steps or channels is None:
+        return
     if channels * made.dtype.bits >= target.vector_bits:
-        return False
+        return
     axes = tuple(it.var for it in block.iter_vars)
     order = tuple(axes[k] for k in sorted(range(len(axes)), key=lambda k: -steps[k]))
     sch.transform_layout(handle, ("write", 0), IndexMap(axes, order))
     sch.transform_block_layout(handle, IndexMap(axes, order))
-    return True
+    for product in products:
+        _without_unit_axes(sch, product)
 
 
 def _without_unit_axes(sch: Schedule, handle: BlockRV) -> None:
-    """Drop axes of one iteration, which a new layout has no place for."""
+    """Drop axes of one iteration: in a new layout their elements are found without them."""
     block = node(sch, handle)
     axes = tuple(it.var for it in block.iter_vars)
     longer = tuple(it.var for it in block.iter_vars if not ir.is_const_int(it.dom.extent, 1))

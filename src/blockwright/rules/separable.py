@@ -67,6 +67,9 @@ def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
     sizes = [extent_of(product, [p]) for p in (lines, width, *facts.k, *facts.n)]
     if any(size is None for size in sizes):
         return "sizes are symbols"
+    stored = [i for s in ir.collect(product.body, ir.BufferStore) for i in s.indices]
+    if len(stored) != len(facts.m) + 1 or not all(isinstance(i, ir.Var) for i in stored):
+        return "the product stores at other places than its own"
     if sizes[2] == 1 or sizes[3] == 1:
         return "an operand is a vector"
     read = (*facts.m, *facts.k)
