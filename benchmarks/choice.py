@@ -90,8 +90,9 @@ class Kernel:
         from blockwright.runtime.arguments import NativeFunction
         from blockwright.runtime.library import load_image
 
-        return NativeFunction(load_image(self.library).function(self.name), self.name,
-                              self.parameters)  # fmt: skip
+        library = load_image(self.library)
+        return NativeFunction(library.function(self.name), self.name, self.parameters,
+                              library=library)  # fmt: skip
 
 
 @dataclass(frozen=True)

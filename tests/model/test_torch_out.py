@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +16,7 @@ from torch import nn
 from torch.export import Dim
 
 import blockwright as bw
+from blockwright.runtime.library import Library
 
 N = Dim("n", min=1, max=1 << 22)
 
@@ -473,7 +475,8 @@ def test_artefacts_of_earlier_versions_say_that_they_cannot(double: Any) -> None
             raise TypeError("BW701: main: expected 1 argument (x), got 2\nhelp: none")
         return double(*arguments)
 
-    old = Executable(entry, double.metadata)
+    library = cast(Library, SimpleNamespace(function=lambda name: entry))
+    old = Executable(library, double.metadata)
     x = torch.randn(5, 4)
     with pytest.raises(bw.ArgumentError, match="saved by a version") as caught:
         old(x, out=torch.empty(5, 4))

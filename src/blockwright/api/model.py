@@ -78,7 +78,7 @@ class CompiledModel(Executable):
         self.stages = stages
         self.proofs = proofs
         self._timed: NativeFunction | None = None
-        super().__init__(library.entry("main"), describe(imported, lowered, context))
+        super().__init__(library.loaded(), describe(imported, lowered, context))
 
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
         """Text of a stage: graph, layout, programs, schedule, packed, host, lowered, llvm or asm.
@@ -190,7 +190,8 @@ class CompiledModel(Executable):
             library = build(timed_module, self.context.target, sanitize=checks,
                             remembered=self.context.remembered)  # fmt: skip
             names = [p.name for p in self.signature.parameters]
-            self._timed = NativeFunction(library.entry("main"), "main", names, written=())
+            self._timed = NativeFunction(library.entry("main"), "main", names, written=(),
+                                         library=library.loaded())  # fmt: skip
         return self._timed
 
     def _timed_call(self, timed: NativeFunction, inputs: tuple[Any, ...]) -> TimedRun:

@@ -25,6 +25,7 @@ from blockwright.codegen.function import (
 from blockwright.codegen.scratch import scratch_ir
 from blockwright.codegen.threadpool import threadpool_ir
 from blockwright.ir import IRModule, PrimFunc, structural_equal, structural_hash
+from blockwright.runtime.idle import IDLE_HOOKS
 from blockwright.support import BuildError
 from blockwright.target import Target
 
@@ -60,9 +61,12 @@ def compile_lowered(
                          help="choose a CPU target")  # fmt: skip
     units = emit_units(module, target)
     texts: list[tuple[str, str, llvm.Pipeline]] = [(u.name, u.text, u.pipeline) for u in units]
-    texts += _support(units, target)
+    support = _support(units, target)
+    texts += support
     objects = _compile(texts, target, cache or ObjectCache(cache_directory()), pool or POOL)
-    options = LinkOptions(exports=[u.entry for u in units if u.entry], soname=soname)
+    hooks = [name for name in IDLE_HOOKS if any(f"@{name}(" in text for _, text, _ in support)]
+    exports = [*(u.entry for u in units if u.entry), *hooks]
+    options = LinkOptions(exports=exports, soname=soname)
     segments = constant_segments(module.attrs.get("constants", {}))
     image = link(objects, options, segments)
     return Compiled(target, tuple(units), tuple(objects), options, segments, image)

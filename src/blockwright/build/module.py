@@ -21,7 +21,7 @@ from blockwright.ir import IRModule, PrimFunc
 from blockwright.lower import LowerOptions, OnPass, lower
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata
-from blockwright.runtime.library import load_image
+from blockwright.runtime.library import Library, load_image
 from blockwright.support import BuildError, ValidationError
 from blockwright.target import Target
 
@@ -47,7 +47,7 @@ class Module:
         self.program, self.compiled, self.target = program, compiled, compiled.target
         self.lowered = lowered or program
         self._functions: dict[str, NativeFunction] = {}
-        self._library: Any = None
+        self._library: Library | None = None
 
     @property
     def library_bytes(self) -> bytes:
@@ -73,15 +73,15 @@ class Module:
         if unit is None:
             raise BuildError(f"the module has no function {name!r}", code="BW603",
                              help=f"functions: {', '.join(self.names()) or 'none'}")  # fmt: skip
-        function = NativeFunction(
-            self._loaded().function(name), name, unit.parameters, unit.written, unit.results
-        )
+        library = self.loaded()
+        function = NativeFunction(library.function(name), name, unit.parameters, unit.written,
+                                  unit.results, library)  # fmt: skip
         self._functions[name] = function
         return function
 
     def entry(self, name: str) -> Any:
         """The FFI function of that name as the library exports it."""
-        return self._loaded().function(name)
+        return self.loaded().function(name)
 
     def save(self, path: str | os.PathLike[str], metadata: Metadata) -> int:
         """Writes the library with its constants and a description as an artefact; its size.
@@ -99,7 +99,8 @@ class Module:
                              help='call one by name: module["name"](…)')  # fmt: skip
         return self[names[0]](*args)
 
-    def _loaded(self) -> Any:
+    def loaded(self) -> Library:
+        """The library in this process. Raises: BuildError BW604 for code of another machine."""
         if self._library is None:
             if not self.target.is_host:
                 raise BuildError(f"code for {self.target.name} does not run on this machine",

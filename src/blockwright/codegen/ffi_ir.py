@@ -167,6 +167,8 @@ def runtime_ir() -> str:
     - `i32 @bw_return_tuple(ptr result, ptr values, i32 count)`: returns an array of packed values;
       the array holds its own references, those in `values` are released.
     - `i32 @bw_raise(ptr kind, ptr message)`: raises and returns -1.
+    - `void @bw_results_idle(i32 idle)`, exported: no memory waits for results while it is 1
+      (`blockwright.runtime.idle`).
     - `i64 @bw_clock()`: nanoseconds of the monotonic clock.
     - `i32 @bw_poll(ptr due)`: between the kernels of a long call, lets the caller's signal handlers
       run. `due` holds 0 at first. Returns 0, or -1 when a handler raised; that exception stays
@@ -209,6 +211,7 @@ declare i32 @TVMFFIEnvCheckSignals()
 ; kernel that writes it once would spend most of its time on page faults otherwise. The last such
 ; block that was released waits for a result of its size.
 @bw.rt.kept = internal global ptr null, align 8
+@bw.rt.idle = internal global i32 0, align 4
 
 define internal i32 @bw.rt.memory_of(ptr %slot, i64 %need) {
   %large = icmp uge i64 %need, {HUGE_FROM}
@@ -260,11 +263,35 @@ offer:
   %ignored = call i32 @madvise(ptr %second, i64 %length, i32 8)
   br label %keep
 keep:
-  %old = atomicrmw xchg ptr @bw.rt.kept, ptr %m acq_rel, align 8
+  %old = atomicrmw xchg ptr @bw.rt.kept, ptr %m seq_cst, align 8
   call void @free(ptr %old)
-  ret void
+  %idle = load atomic i32, ptr @bw.rt.idle seq_cst, align 4
+  %used = icmp eq i32 %idle, 0
+  br i1 %used, label %out, label %unkept
+unkept:
+  call void @bw.rt.unkeep()
+  br label %out
 small:
   call void @free(ptr %m)
+  br label %out
+out:
+  ret void
+}
+
+define internal void @bw.rt.unkeep() cold {
+  %kept = atomicrmw xchg ptr @bw.rt.kept, ptr null seq_cst, align 8
+  call void @free(ptr %kept)
+  ret void
+}
+
+define void @bw_results_idle(i32 %idle) {
+  store atomic i32 %idle, ptr @bw.rt.idle seq_cst, align 4
+  %used = icmp eq i32 %idle, 0
+  br i1 %used, label %out, label %unkept
+unkept:
+  call void @bw.rt.unkeep()
+  br label %out
+out:
   ret void
 }
 

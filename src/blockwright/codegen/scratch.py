@@ -1,9 +1,11 @@
 """Temporary memory of compiled functions: a free list per library, and the plan that uses it.
 
 `ptr @bw_scratch_acquire(i64 bytes)` gives memory aligned to 64 bytes (null when there is none),
-`void @bw_scratch_release(ptr)` takes it back. Sizes are rounded up to powers of two; freed blocks
-wait in 32 slots per size, taken and filled by single atomic exchanges. There is no lock, so any
-thread, and a child after `fork`, can use it at any moment; in steady state nothing is allocated.
+`void @bw_scratch_release(ptr)` takes it back. `void @bw_scratch_idle(i32 idle)`, exported, frees
+what waits when `idle` is 1 (`blockwright.runtime.idle`). Sizes are rounded up to powers of two;
+freed blocks wait in 32 slots per size, taken and filled by single atomic exchanges. There is no
+lock, so any thread, and a child after `fork`, can use it at any moment; in steady state nothing is
+allocated.
 """
 
 from __future__ import annotations
@@ -204,6 +206,22 @@ next:
   br i1 %more, label %look, label %drop
 drop:
   call void @free(ptr %base)
+  ret void
+}
+
+define void @bw_scratch_idle(i32 %idle) {
+entry:
+  %used = icmp eq i32 %idle, 0
+  br i1 %used, label %done, label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %slot = getelementptr ptr, ptr @bw.scratch.slots, i64 %i
+  %got = atomicrmw xchg ptr %slot, ptr null acq_rel, align 8
+  call void @free(ptr %got)
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, 2048
+  br i1 %more, label %loop, label %done
+done:
   ret void
 }
 """

@@ -62,10 +62,12 @@ class NativeFunction:
         written: positions of arguments the function writes; None means any may be written.
         results: names of what the function returns, or writes where memory for all of them follows
             the arguments.
+        library: what it came from; kept, because memory goes back when a library is dropped.
         copies: how many arguments were copied so far because of their layout.
     """
 
-    __slots__ = ("_call", "copies", "name", "parameters", "results", "written")
+    # (Slots are emptied in this order: the function is gone when the library goes.)
+    __slots__ = ("_call", "copies", "library", "name", "parameters", "results", "written")
 
     def __init__(
         self,
@@ -74,8 +76,10 @@ class NativeFunction:
         parameters: Sequence[str] = (),
         written: Sequence[int] | None = None,
         results: Sequence[str] = (),
+        library: object = None,
     ) -> None:
         self._call, self.name, self.parameters = call, name, tuple(parameters)
+        self.library = library
         self.results = tuple(results)
         behind = range(len(parameters), len(parameters) + len(results))
         self.written = None if written is None else frozenset((*written, *behind))

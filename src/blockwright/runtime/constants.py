@@ -24,8 +24,10 @@ _PIECE = 1 << 23  # bytes copied at a time
 _MOST = 4  # threads that copy: more of them wait for memory
 
 
-def fill(path: Path, constants: Mapping[str, memoryview]) -> None:
+def fill(path: Path, constants: Mapping[str, memoryview]) -> tuple[int, int]:
     """Copies constants to their symbols in a loaded library, and then lets nobody write there.
+
+    Returns the memory that they fill: its start, and bytes in whole pages.
 
     Args:
         path: what the library was loaded from.
@@ -36,7 +38,7 @@ def fill(path: Path, constants: Mapping[str, memoryview]) -> None:
     """
     full = {name: data for name, data in constants.items() if data.nbytes}
     if not full:
-        return
+        return 0, 0
     library = ctypes.CDLL(str(path))
     rooms = {name: _room(library, name, data.nbytes) for name, data in full.items()}
     start = min(room.ctypes.data for room in rooms.values()) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -55,6 +57,7 @@ def fill(path: Path, constants: Mapping[str, memoryview]) -> None:
         reason = os.strerror(ctypes.get_errno())
         raise ArtefactError(f"the constants of {path} cannot be made read-only: {reason}",
                             code="BW806")  # fmt: skip
+    return start, end - start
 
 
 def _copy(piece: tuple[_Bytes, _Bytes]) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Signature, load_artefact
+from blockwright.runtime.library import Library
 from blockwright.runtime.memory_order import MemoryOrders
 from blockwright.runtime.profile import Profile
 from blockwright.runtime.results import flatten, unflatten
@@ -63,12 +64,13 @@ class Executable:
     `exe(*inputs, out=...)` writes the results into arrays of the caller, and makes none.
     """
 
-    def __init__(self, entry: Any, metadata: Metadata) -> None:
+    def __init__(self, library: Library, metadata: Metadata) -> None:
         self.metadata = metadata
         self.signature = next(f for f in metadata.functions if f.name == metadata.main)
         names = [p.name for p in self.signature.parameters]
         results = [r.name for r in self.signature.results]
-        self._function = NativeFunction(entry, metadata.main, names, (), results)
+        entry = library.function(metadata.main)
+        self._function = NativeFunction(entry, metadata.main, names, (), results, library)
         self._count = len(names)
         self._orders = MemoryOrders(self.signature.parameters, self.signature.results)
         self._usual = self._orders.usual
@@ -184,5 +186,4 @@ def load(path: str | os.PathLike[str]) -> Executable:
     Raises: ArtefactError (BW80x) when the file is damaged, newer, or for another processor.
     """
     artefact = load_artefact(path)
-    entry = artefact.library.function(artefact.metadata.main)
-    return Executable(entry, artefact.metadata)
+    return Executable(artefact.library, artefact.metadata)

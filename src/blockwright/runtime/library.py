@@ -7,6 +7,8 @@ file without this package.
 The loader knows a library by its path: loading a path again gives the old library even after the
 file was replaced. So that a newly saved file is really loaded, a path seen before with other
 contents is spelt differently, with `/./` in place of `/`.
+
+Memory of a library that nobody can call any more goes back (`runtime.idle`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from blockwright.runtime import threads
 from blockwright.runtime.errors import translate
 from blockwright.runtime.ffi import tvm_ffi
+from blockwright.runtime.idle import Watched, watch
 from blockwright.support import ArtefactError
 
 if TYPE_CHECKING:
@@ -37,10 +40,11 @@ class Linked(Protocol):
 class Library:
     """A loaded library. Attributes: `path` it came from, `module` (the FFI's module object)."""
 
-    __slots__ = ("module", "path")
+    # (Slots are emptied in this order: the module is gone when its memory is looked at.)
+    __slots__ = ("module", "path", "watched")
 
-    def __init__(self, path: Path, module: Any) -> None:
-        self.path, self.module = path, module
+    def __init__(self, path: Path, module: Any, watched: Watched) -> None:
+        self.path, self.module, self.watched = path, module, watched
 
     def __contains__(self, name: str) -> bool:
         return bool(self.module.implements_function(name))
@@ -60,10 +64,7 @@ _memory_files: list[int] = []
 
 def load_library(path: str | os.PathLike[str]) -> Library:
     """Loads a library from its file. Raises: ArtefactError (BW806) when the loader refuses it."""
-    file = Path(path).absolute()
-    library = Library(file, _open(_fresh_name(file)))
-    threads.apply_pending()
-    return library
+    return _loaded(Path(path), {})
 
 
 def load_image(image: ReadableBuffer | Linked, name: str = "kernels") -> Library:
@@ -81,7 +82,7 @@ def load_image(image: ReadableBuffer | Linked, name: str = "kernels") -> Library
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "wb") as file:
             file.write(front)
-        return _filled(path, constants)
+        return _loaded(path, constants)
     except ArtefactError as error:
         # A directory mounted without permission to execute: memory needs none.
         if "failed to map segment" not in error.message:
@@ -92,16 +93,20 @@ def load_image(image: ReadableBuffer | Linked, name: str = "kernels") -> Library
     with open(os.dup(handle), "wb") as file:
         file.write(front)
     _memory_files.append(handle)  # the number must not be used again: the loader remembers it
-    return _filled(Path(f"/proc/self/fd/{handle}"), constants)
+    return _loaded(Path(f"/proc/self/fd/{handle}"), constants)
 
 
-def _filled(path: Path, constants: dict[str, memoryview]) -> Library:
-    library = load_library(path)
+def _loaded(path: Path, constants: dict[str, memoryview]) -> Library:
+    file = path.absolute()
+    name = _fresh_name(file)
+    module = _open(name)
+    threads.apply_pending()
+    room = (0, 0)
     if constants:
         from blockwright.runtime.constants import fill  # with threads, which artefacts do without
 
-        fill(path, constants)
-    return library
+        room = fill(file, constants)
+    return Library(file, module, watch(module, name, room))
 
 
 def _fresh_name(file: Path) -> str:
