@@ -301,6 +301,51 @@ def test_partition_takes_checks_out_of_the_main_part(
     assert masks == [False, True]
 
 
+@pytest.mark.parametrize("n", [1, 4, 5, 6, 13, 16, 17, 18])
+def test_the_last_tile_is_short_where_it_has_few_rows(same_result: Check, n: int) -> None:
+    @T.prim_func
+    def tiles(a: T.handle, b: T.handle):
+        n = T.int64()
+        A = T.match_buffer(a, (n,))
+        B = T.match_buffer(b, (n,))
+        for t in T.serial((n + T.int64(5)) // T.int64(6), annotations={"short_tail": 2}):
+            for r in T.unroll(T.int64(6)):
+                if t * T.int64(6) + r < n:
+                    B[t * T.int64(6) + r] = A[t * T.int64(6) + r]
+
+    lowered = same_result(tiles, normal(n), normal(n))
+    assert "lower.notes" not in lowered.attrs
+    (loop,) = ir.loops(lowered.body)
+    assert isinstance(loop.body, ir.IfThenElse)
+    assert loop.body.else_case is not None
+    forms = (loop.body.then_case, loop.body.else_case)
+    whole, short = (len(list(ir.collect(form, S.BufferStore))) for form in forms)
+    assert (whole, short) == (6, 4)
+
+
+def test_a_short_tail_needs_rows_that_may_be_missing(same_result: Check) -> None:
+    @T.prim_func
+    def tiles(A: T.Buffer((12,)), B: T.Buffer((12,))):
+        for t in T.serial(T.int64(2), annotations={"short_tail": 2}):
+            for r in T.unroll(T.int64(6)):
+                B[t * T.int64(6) + r] = A[t * T.int64(6) + r]
+
+    lowered = same_result(tiles, normal(12), normal(12))
+    assert "has no short tail" in str(lowered.attrs["lower.notes"])
+
+
+@pytest.mark.parametrize("rows", [0, -1, True, "two"])
+def test_a_short_tail_is_a_number_of_rows(rows: object) -> None:
+    @T.prim_func
+    def tiles(A: T.Buffer((12,)), B: T.Buffer((12,))):
+        for t in T.serial(T.int64(12), annotations={"short_tail": rows}):
+            B[t] = A[t]
+
+    with pytest.raises(BuildError, match="'short_tail' is a number of rows") as caught:
+        lower(tiles)
+    assert caught.value.code == "BW636"
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1, 61), (3, 61), (3, 64), (2, 5)])
 def test_partition_asks_tasks_of_several_loops_for_their_digits(
     same_result: Check, rows: int, columns: int

@@ -67,8 +67,10 @@ class Generator:
         extent = self.random.randint(1, 5)
         inner = [self.statement([*loops, (var, extent)]) for _ in range(self.random.randint(1, 3))]
         kind = self.random.choice([ForKind.SERIAL, ForKind.SERIAL, ForKind.UNROLLED])
-        partition = {"loop_partition": True} if self.random.random() < 0.3 else {}
-        loop = For(var, number(0), number(extent), kind, ir.seq(inner), annotations=partition)
+        hints: dict[str, int] = {"loop_partition": True} if self.random.random() < 0.3 else {}
+        if kind is ForKind.SERIAL and self.random.random() < 0.3:
+            hints["short_tail"] = self.random.randint(1, 2)
+        loop = For(var, number(0), number(extent), kind, ir.seq(inner), annotations=hints)
         return self.guarded(loop, loops)
 
     def function(self) -> PrimFunc:

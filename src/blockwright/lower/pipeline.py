@@ -22,6 +22,7 @@ from blockwright.lower.hoist import hoist_allocations
 from blockwright.lower.partition import partition_loops
 from blockwright.lower.pipelines import make_pipelines
 from blockwright.lower.sanitize import insert_checks
+from blockwright.lower.short_tails import cut_short_tails
 from blockwright.lower.simplify import simplify
 from blockwright.lower.split_vectors import split_vectors
 from blockwright.lower.tails import pass_on_tails
@@ -49,6 +50,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("transpose_tiles", transpose_tiles),
     ("hoist_allocations", hoist_allocations),
     ("unroll_loops", unroll_loops),
+    ("cut_short_tails", cut_short_tails),
     ("clamp_masked_reads", clamp_masked_reads),
     ("pass_on_tails", pass_on_tails),
     ("finalize", finalize),

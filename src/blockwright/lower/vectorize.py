@@ -40,6 +40,7 @@ from blockwright.ir import (
     Stmt,
     Var,
     add,
+    build,
     collect,
     const,
     const_int,
@@ -204,6 +205,14 @@ class _Body:
         if condition.dtype.lanes == 1:
             else_case = None if node.else_case is None else self.stmt(node.else_case, lanes)
             return S.IfThenElse(condition, self.stmt(node.then_case, lanes), else_case)
+        if node.else_case is None:
+            # What all lanes agree on is asked once: masks are lane by lane on some processors.
+            each = [lanes(part) for part in conjuncts(node.condition)]
+            common = [part for part in each if part.dtype.lanes == 1]
+            if common:
+                own = build.all_of(part for part in each if part.dtype.lanes > 1)
+                inner = self.stmt(node.then_case, lanes.under(own))
+                return S.IfThenElse(build.all_of(common), inner)
         parts = [self.stmt(node.then_case, lanes.under(condition))]
         if node.else_case is not None:
             # The first part may change what the condition reads.

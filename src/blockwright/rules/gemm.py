@@ -155,9 +155,16 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
 
 
 def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
-    """What it costs to pass that many rows in tiles of one height."""
-    passed = ir.floordiv(rows + (one.tile.rows - 1), one.tile.rows) * one.cost
-    return ir.Max(passed, ir.const(one.least, passed.dtype)) if one.least > one.cost else passed
+    """What it costs to pass that many rows in tiles of one height: `RowTile.of`."""
+    height = one.tile.rows
+    tiles = ir.floordiv(rows + (height - 1), height)
+    if one.short:
+        whole = ir.floordiv(rows + (height - one.short - 1), height)
+        passed = whole * (one.cost - one.short_cost) + tiles * one.short_cost
+    else:
+        passed = tiles * one.cost
+    lowest = one.short_cost if one.short else one.cost
+    return ir.Max(passed, ir.const(one.least, passed.dtype)) if one.least > lowest else passed
 
 
 def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
@@ -209,6 +216,7 @@ def contract(
                             help="keep a copy of one operand: cache_read of it before the rule, or "
                             "schedule the program by the fallback rule")  # fmt: skip
     product = _product(sch.func, node(sch, block), facts)
+    width = extent_of(node(sch, block), facts.m[-1:])
     tile = tile or gemm_tile(target, product)
     form = canonicalize(sch, block, tail, target, tile=tile)
     if packed is not None:
@@ -225,12 +233,13 @@ def contract(
     sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
     if sums is None:
         tile_registers(sch, form, m1, k)
-        _write_out_taps(sch, form.tile, k)
+        _write_out_taps(sch, target, form.tile, width, k)
     else:
         _sum_of_piece(sch, form, sums, n0)
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
     mo, mi = sch.split(m0, [None, plan.row_tiles])
     no, ni = sch.split(n0, [None, plan.panels])
+    _shorten_last_tile(sch, target, product, form.tile, mi)
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
     if plan.rows_inside:
@@ -253,18 +262,42 @@ def contract(
     task = sch.fuse(*loops[:batch], *tasks) if batch or len(tasks) > 1 else no
     sch.parallel(task)
     if plan.packs:
-        at = pieces[0] if pieces else task
-        sch.compute_at(form.b, at)
-        pack_panels(sch, form, inner_loops(sch, form.b, at), plan.panels)
+        _pack_within(sch, form, pieces[0] if pieces else task, plan.panels)
     else:
         pack(sch, form, batch)
 
 
-def _write_out_taps(sch: Schedule, tile: RegisterTile, k: list[LoopRV]) -> None:
+def _pack_within(sch: Schedule, form: Canonical, at: LoopRV, panels: int) -> None:
+    """Panels are written where they are used."""
+    sch.compute_at(form.b, at)
+    pack_panels(sch, form, inner_loops(sch, form.b, at), panels)
+
+
+def _shorten_last_tile(
+    sch: Schedule, target: Target, product: Product, tile: RegisterTile, tiles: LoopRV
+) -> None:
+    """Of rows whose number is not known, where the tile was chosen with code for few last ones."""
+    if product.rows is not None:
+        return
+    for one in unknown_rows(target, product):
+        if one.tile == tile and one.short:
+            sch.annotate(tiles, "short_tail", tile.rows - one.short)
+
+
+def _write_out_taps(
+    sch: Schedule, target: Target, tile: RegisterTile, width: int | None, k: list[LoopRV]
+) -> None:
     """Of a reduction that is several loops, the last one where it is short: a branch for a few
-    updates takes as long as some of them."""
+    updates takes as long as some of them.
+
+    Not where tiles lie within lines of `width` pixels and fill the registers: LLVM would keep each
+    pixel for the tap of its neighbour that meets it too, and the sums in memory.
+    """
     steps = extent(sch, k[-1])
-    if len(k) > 1 and steps is not None and steps * tile.rows * tile.vectors <= _WRITTEN_OUT:
+    if len(k) == 1 or steps is None or steps * tile.rows * tile.vectors > _WRITTEN_OUT:
+        return
+    spare = target.vector_registers - (tile.rows + 1) * tile.vectors - 1
+    if spare >= tile.rows or width is None or width % tile.rows:
         sch.unroll(k[-1])
 
 

@@ -153,15 +153,19 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
     if product.columns is None or product.depth is None:
         return [plain]
     size = (product.batch or 1) * product.columns * product.depth * product.bits // 8
-    few = product.rows is not None and (
-        product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
-    )
-    if not product.cold and size <= target.caches[-1].size // 3:
-        return [_in_turn(target, product, tile), plain] if product.away and few else [plain]
+    near = size <= target.caches[-1].size // 3 and not product.cold
     banded = _by_bands(target, product, tile)
     if product.rows is None:
+        far = product.cold or (product.away and size > target.cache(2).size // 2)
         flat = product.least <= product.columns
-        return [banded if banded is not None and flat else plain]
+        return [banded if banded is not None and flat and (far or not near) else plain]
+    few = product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
+    if near:
+        if not product.away:
+            return [plain]
+        if few:
+            return [_in_turn(target, product, tile), plain]
+        return [plain] if banded is None or size <= target.cache(2).size // 2 else [banded, plain]
     in_turn = _in_turn(target, product, tile)
     if few:
         return [in_turn] if product.cold else [in_turn, plain]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from blockwright.target import Core, Target
 
@@ -163,23 +165,36 @@ def register_tiles(
 
 
 class RowTile(msgspec.Struct, frozen=True):
-    """A register tile for some numbers of rows; what it costs to pass one, for each column, and the
-    least that passing a panel costs, while it comes from memory."""
+    """A register tile for some numbers of rows.
+
+    Attributes:
+        tile: of all rows but the last ones.
+        cost: of passing one, for each column.
+        least: what passing a panel costs at least, while it comes from memory.
+        short: so many rows, or fewer, have code of their own where they are the last; 0 for none.
+        short_cost: of these.
+    """
 
     tile: RegisterTile
     cost: int
     least: int = 0
+    short: int = 0
+    short_cost: int = 0
 
-    def of(self, rows: int) -> int:
+    def of(self, rows: _Rows) -> _Rows:
         """What it costs to pass this many rows."""
-        return max(self._passed(rows), self.least)
+        return np.maximum(self._passed(rows), self.least)
 
-    def waiting(self, rows: int) -> int:
+    def waiting(self, rows: _Rows) -> _Rows:
         """The same where the first pass over a panel waits for all of it."""
         return self._passed(rows) + max(0, self.least - self.cost)
 
-    def _passed(self, rows: int) -> int:
-        return math.ceil(rows / self.tile.rows) * self.cost
+    def _passed(self, rows: _Rows) -> _Rows:
+        tiles = -(-rows // self.tile.rows)
+        if not self.short:
+            return tiles * self.cost
+        whole = (rows + (self.tile.rows - self.short - 1)) // self.tile.rows
+        return whole * self.cost + (tiles - whole) * self.short_cost
 
 
 @functools.cache
@@ -190,7 +205,7 @@ def row_tiles(
     """Tiles for a number of rows that calls decide, at least `least_rows` and a multiple of `each`.
 
     The usual one comes first, then those that some numbers are better passed in, each worth the
-    code that it takes.
+    code that it takes, and so is what its last rows have for themselves.
 
     Few rows fall into tiles of one height well and of another badly. All tiles pass the same
     panels, of which they are as wide: half a panel at a time, memory would be read in pieces. Where
@@ -206,9 +221,9 @@ def row_tiles(
         if speed > 0:
             cost = round(_UNIT * tile.rows / speed)
             fits.setdefault(tile.columns, []).append(RowTile(tile, cost, least))
-    numbers = _likely(least_rows, each)
+    numbers = np.array(_likely(least_rows, each), np.int64)
     found = (_best_of((), tiles, numbers, RowTile.waiting) for tiles in fits.values())
-    first = min(found, key=lambda best: _expected(best, numbers, RowTile.waiting))
+    first = min(found, key=lambda best: _expected(_costs(best, numbers, RowTile.waiting), numbers))
     return _best_of(first, fits[first[0].tile.columns], numbers, RowTile.of)
 
 
@@ -220,30 +235,55 @@ def _likely(least: int, each: int) -> range:
     return range(low, high, math.ceil(step / each) * each)
 
 
-_Cost = Callable[[RowTile, int], int]
+_Rows = npt.NDArray[np.int64]
+_Cost = Callable[[RowTile, _Rows], _Rows]
 
 
 def _best_of(
-    chosen: tuple[RowTile, ...], tiles: list[RowTile], numbers: range, cost: _Cost
+    chosen: tuple[RowTile, ...], tiles: list[RowTile], numbers: _Rows, cost: _Cost
 ) -> tuple[RowTile, ...]:
     """The best tile, or those that are chosen, and others beside as long as they are worth it."""
-
-    def expected(*some: RowTile) -> float:
-        return _expected(some, numbers, cost)
-
-    best = list(chosen) or [min(tiles, key=expected)]
+    best = list(chosen)
+    costs = _costs(best, numbers, cost)
     while len(best) < _ROW_TILES:
-        more = min(tiles, key=functools.partial(expected, *best))
-        if expected(*best, more) > (1 - _WORTH) * expected(*best):
+        heights = {one.tile.rows for one in best}
+        others = [one for one in tiles if one.tile.rows not in heights]
+        if not others:
+            break
+        before = _expected(costs, numbers)
+        added = [(_expected(np.minimum(costs, cost(one, numbers)), numbers), one)
+                 for other in others for one in (other, *_shortened(other, tiles))]  # fmt: skip
+        plain = min(expected for expected, one in added if not one.short)
+        # Last rows are worth their code too.
+        now, more = min(
+            (entry for entry in added if not entry[1].short or entry[0] <= plain * (1 - _WORTH)),
+            key=lambda entry: entry[0],
+        )
+        if best and now > (1 - _WORTH) * before:
             break
         best.append(more)
+        costs = np.minimum(costs, cost(more, numbers))
     return tuple(best)
 
 
-def _expected(tiles: tuple[RowTile, ...], numbers: range, cost: _Cost) -> float:
+def _shortened(whole: RowTile, tiles: list[RowTile]) -> list[RowTile]:
+    """The tile with code of their own for some numbers of last rows: that of lower tiles."""
+    return [
+        msgspec.structs.replace(whole, short=low.tile.rows, short_cost=low.cost)
+        for low in tiles
+        if low.tile.rows < whole.tile.rows and low.cost < whole.cost
+    ]
+
+
+def _costs(tiles: Sequence[RowTile], numbers: _Rows, cost: _Cost) -> _Rows:
+    """Of the best of the tiles for each number of rows."""
+    most = np.full(len(numbers), np.iinfo(np.int64).max)
+    return functools.reduce(np.minimum, (cost(one, numbers) for one in tiles), most)
+
+
+def _expected(costs: _Rows, numbers: _Rows) -> float:
     """Of the time for a row; numbers of rows are as likely as numbers twice as large."""
-    each = (min(cost(one, rows) for one in tiles) / rows**2 for rows in numbers)
-    return sum(each) / sum(1 / rows for rows in numbers)
+    return float((costs / numbers**2).sum() / (1 / numbers).sum())
 
 
 def _rows_meanwhile(target: Target, bits: int) -> float:

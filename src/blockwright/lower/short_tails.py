@@ -1,0 +1,114 @@
+"""The last tile of rows has code of its own where it has few of them.
+
+Before, of tiles of six rows, the last two of which are left out where they do not exist::
+
+    for t in range(ceildiv(n, 6), annotations={"short_tail": 2}):
+        ...                                     # sums of six rows
+        if t * 6 < n: C[t * 6] = …
+        ...
+        if t * 6 + 5 < n: C[t * 6 + 5] = …
+
+After::
+
+    for t in range(ceildiv(n, 6)):
+        if t * 6 + 4 < n:
+            ...                                 # as before
+        else:
+            ...                                 # what nobody reads is left out by LLVM
+            if t * 6 < n: C[t * 6] = …
+            ...
+            if t * 6 + 3 < n: C[t * 6 + 3] = …
+
+What only the rows at the end decide, as the sums of rows that are computed from any number and not
+stored, takes no time then.
+"""
+
+from __future__ import annotations
+
+from blockwright.arith import Analyzer
+from blockwright.arith.condition import conjuncts, room_of
+from blockwright.ir import Expr, For, Node, PrimFunc, Stmt, const, const_int, sub, uses_var
+from blockwright.ir import stmt as S
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import Instantiate, Statements, reads_memory, walk_code
+from blockwright.support import BuildError
+
+ANNOTATION = "short_tail"
+"""On a serial loop: in how many of its last rows a tile may be cut short."""
+
+
+def cut_short_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
+    """The function with two forms of the body of each annotated loop.
+
+    Raises: BuildError BW636 where the annotation is no number of rows.
+    """
+    pass_ = _ShortTails(function_analyzer(func))
+    body = pass_(func.body)
+    for name in pass_.whole:
+        context.note(f"loop {name} has no short tail: fewer rows than that ask whether they exist")
+    return func.replace(body=body)
+
+
+class _ShortTails(Statements):
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__()
+        self.analyzer = analyzer
+        self.whole: dict[str, None] = {}
+
+    def rewrite_For(self, node: For) -> Stmt:
+        node = node.replace(body=self(node.body))
+        if ANNOTATION not in node.annotations:
+            return node
+        rows = _number(node)
+        rest = {key: value for key, value in node.annotations.items() if key != ANNOTATION}
+        node = node.replace(annotations=rest)
+        found = self._last(node, rows)
+        if found is None:
+            self.whole[node.loop_var.name] = None
+            return node
+        exists, missing = found
+        short = Instantiate(dict.fromkeys(missing, const(False, "bool")))(node.body)
+        return node.replace(body=S.IfThenElse(exists, node.body, short))
+
+    def _last(self, node: For, rows: int) -> tuple[Expr, list[Node]] | None:
+        """The weakest of the conditions of the last rows, and all of them.
+
+        Of conditions `t * 6 + r < n` it is known how much farther one goes than another one; rows
+        are numbered by that.
+        """
+        first: Expr | None = None
+        ahead: dict[int, list[Expr]] = {}
+        for test in _tests(node):
+            room = room_of(test)
+            assert room is not None
+            first = room if first is None else first
+            distance = const_int(self.analyzer.simplify(sub(room, first)))
+            if distance is not None:
+                ahead.setdefault(distance, []).append(test)
+        if len(ahead) < rows:
+            return None
+        last = sorted(ahead)[:rows]
+        return ahead[last[-1]][0], [test for distance in last for test in ahead[distance]]
+
+
+def _tests(node: For) -> list[Expr]:
+    """Comparisons with the loop variable that decide on statements and that these do not change."""
+    found = dict[Expr, None]()
+    for inner in walk_code(node.body):
+        if isinstance(inner, S.IfThenElse):
+            for test in conjuncts(inner.condition):
+                if room_of(test) is not None and uses_var(test, node.loop_var):
+                    found[test] = None
+    own = {n.loop_var for n in walk_code(node.body) if isinstance(n, For)}
+    own |= {n.var for n in walk_code(node.body) if isinstance(n, S.LetStmt)}
+    return [test for test in found if not uses_var(test, own) and not reads_memory(test)]
+
+
+def _number(node: For) -> int:
+    value = node.annotations[ANNOTATION]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BuildError(f"loop {node.loop_var.name}: {ANNOTATION!r} is a number of rows, not "
+                         f"{value!r}", code="BW636",
+                         help="take the annotation off, or give the number of rows that the last "
+                         "tile may leave out")  # fmt: skip
+    return value
