@@ -24,7 +24,7 @@ def make(build_flat: Any, flat_program: Any) -> Callable[..., Any]:
     def build(buffers: list[Any], body: Any = None, raw: bool = False, **options: Any) -> Any:
         nothing = lambda *_: ir.Evaluate(ir.const(0, "int32"))  # noqa: E731
         module = build_flat(flat_program("f", buffers, body or nothing, **options))
-        return module._loaded().function("f") if raw else module["f"]
+        return module.loaded().function("f") if raw else module["f"]
 
     return build
 
@@ -177,7 +177,7 @@ def test_strides_may_be_parameters(make: Any) -> None:
 def _raw(make: Any, func: ir.PrimFunc) -> Any:
     module = make.__closure__  # the build fixture is what `make` closes over
     build = next(c.cell_contents for c in module if callable(c.cell_contents))
-    return build(func)._loaded().function("f")
+    return build(func).loaded().function("f")
 
 
 def test_overlap_with_what_is_written(make: Any) -> None:
