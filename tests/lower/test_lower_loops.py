@@ -301,6 +301,24 @@ def test_partition_takes_checks_out_of_the_main_part(
     assert masks == [False, True]
 
 
+def test_what_all_lanes_agree_on_is_asked_once(same_result: Check) -> None:
+    """Masks alone would be lane by lane for rows that do not exist, where there are none."""
+
+    @T.prim_func
+    def rows(A: T.Buffer((5, 13)), B: T.Buffer((5, 13))):
+        for i, c in T.grid(6, 2):
+            for v in T.vectorized(8):
+                if i < 5 and c * 8 + v < 13:
+                    B[i, c * 8 + v] = A[i, c * 8 + v]
+
+    lowered = same_result(rows, normal(5, 13), normal(5, 13))
+    (branch,) = ir.collect(lowered.body, ir.IfThenElse)
+    (store,) = stores(lowered)
+    assert branch.condition.dtype.lanes == 1
+    assert store.predicate is not None
+    assert not ir.collect(store.predicate, E.And)
+
+
 @pytest.mark.parametrize("n", [1, 4, 5, 6, 13, 16, 17, 18])
 def test_the_last_tile_is_short_where_it_has_few_rows(same_result: Check, n: int) -> None:
     @T.prim_func

@@ -150,6 +150,18 @@ def test_so_does_one_that_only_the_last_cache_holds() -> None:
     assert not gemm_plan(TWO, near, gemm_tile(TWO, near)).rows_inside
 
 
+@pytest.mark.parametrize("rows", [None, 1024])
+def test_rows_go_by_bands_past_weights_that_only_the_last_cache_holds(rows: int | None) -> None:
+    near, away = (msgspec.structs.replace(product(1024, 512, 512), rows=rows, away=a)
+                  for a in (False, True))  # fmt: skip
+    tile = gemm_tile(TWO, away)
+    plan = gemm_plan(TWO, away, tile)
+    assert plan.rows_inside
+    assert plan.row_tiles * tile.rows * 512 * 4 <= TWO.cache(2).size // 2
+    assert plan.bands == (rows is None)
+    assert not gemm_plan(TWO, near, gemm_tile(TWO, near)).rows_inside
+
+
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("rows", [8, 12, 16, 24, 32, 64])
 def test_few_rows_meet_each_panel_of_a_cold_matrix_in_one_task(target: str, rows: int) -> None:

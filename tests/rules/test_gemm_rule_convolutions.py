@@ -154,6 +154,31 @@ def conv(X: T.Buffer((1, 3, 2, 2), "float32"), F: T.Buffer((4, 4, 3, 8), "float3
     assert_same_meaning(func, result.func)
 
 
+@pytest.mark.parametrize(("width", "filters", "written_out"), [(8, 24, False), (9, 24, True)])
+def test_taps_are_written_out_where_that_leaves_the_sums_in_registers(
+    width: int, filters: int, written_out: bool
+) -> None:
+    """Tiles of four pixels by 24 filters take all registers; two lines' pixels are not shared."""
+    func = bw.from_source(f"""
+@T.prim_func
+def conv(X: T.Buffer((4, 32, {width + 2}), "float32"),
+         F: T.Buffer((32, 3, {filters}), "float32"),
+         C: T.Buffer((4, {width}, {filters}), "float32")):
+    for h, w, f, c, k in T.grid(4, {width}, {filters}, 32, 3):
+        with T.block("conv"):
+            vh, vw, vf, vc, vk = T.axis.remap("SSSRR", [h, w, f, c, k])
+            with T.init():
+                C[vh, vw, vf] = T.float32(0)
+            C[vh, vw, vf] = C[vh, vw, vf] + X[vh, vc, vw + vk] * F[vc, vk, vf]
+""")
+    result = apply_rules(func, Target("x86-64-v3", num_threads=2))
+    assert result.rule == "gemm"
+    assert "outer_product_4x24_float32" in result.trace.as_python()
+    taps = [loop for loop in ir.loops(result.func.body) if ir.is_const_int(loop.extent, 3)]
+    unrolled = [loop.kind is ir.ForKind.UNROLLED for loop in taps]
+    assert any(unrolled) == written_out
+
+
 def test_many_channels_are_turned_while_the_border_is_put_on(checks: Any) -> None:
     """Steps of a reduction read them one after the other."""
     result = checks.taken_by("gemm", of_planes(1, 16), {})
