@@ -84,6 +84,25 @@ def test_closed_programs_compare_up_to_names() -> None:
     assert ir.structural_hash(one) == ir.structural_hash(two)
 
 
+def test_an_equal_program_is_found_under_another_name() -> None:
+    known = ir.Programs()
+    known.add("first", from_source(MATMUL))
+    called_otherwise = from_source(MATMUL)
+    called_otherwise = called_otherwise.replace(attrs={"global_symbol": "x", "tir.is_private": 1})
+    assert known.equal_to(called_otherwise) == "first"
+    assert known.equal_to(from_source(MATMUL.replace("+= A", "-= A"))) is None
+    narrower = MATMUL.replace('16, 16), "float32"), B', '16, 8), "float32"), B')
+    assert known.equal_to(from_source(narrower)) is None
+
+
+def test_a_program_that_was_replaced_is_not_found_any_more() -> None:
+    known = ir.Programs()
+    known.add("f", from_source(MATMUL))
+    known.add("f", from_source(MATMUL.replace("+= A", "-= A")))
+    assert known.equal_to(from_source(MATMUL)) is None
+    assert known.equal_to(from_source(MATMUL.replace("+= A", "-= A"))) == "f"
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

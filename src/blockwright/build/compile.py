@@ -24,7 +24,7 @@ from blockwright.codegen.function import (
 )
 from blockwright.codegen.scratch import scratch_ir
 from blockwright.codegen.threadpool import threadpool_ir
-from blockwright.ir import IRModule, PrimFunc, structural_equal, structural_hash
+from blockwright.ir import IRModule, PrimFunc, Programs
 from blockwright.runtime.idle import IDLE_HOOKS
 from blockwright.support import BuildError
 from blockwright.target import Target
@@ -78,16 +78,14 @@ def emit_units(module: IRModule, target: Target) -> list[Unit]:
     written = written_parameters(module)
     callees: dict[str, str] = {}
     kept: dict[str, PrimFunc] = {}
-    groups: dict[int, list[str]] = {}
+    private = Programs()
     for name, func in functions.items():
         check_name(name)
         twin = None
         if func.attrs.get("tir.is_private", False):
-            bare = _nameless(func)
-            group = groups.setdefault(structural_hash(bare), [])
-            same = (n for n in group if structural_equal(_nameless(functions[n]), bare))
-            twin = next(same, None)
-            group.append(name)
+            twin = private.equal_to(func)
+            if twin is None:
+                private.add(name, func)
         callees[name] = callees[twin] if twin is not None else symbol_of(name)
         if twin is None:
             kept[name] = func
@@ -95,10 +93,6 @@ def emit_units(module: IRModule, target: Target) -> list[Unit]:
         emit_function(func, name, target, callees=callees, written=sorted(written[name]))
         for name, func in kept.items()
     ]
-
-
-def _nameless(func: PrimFunc) -> PrimFunc:
-    return func.replace(attrs={k: v for k, v in func.attrs.items() if k != "global_symbol"})
 
 
 def _support(units: list[Unit], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:

@@ -136,7 +136,12 @@ from blockwright.ir.stmt import (
     Stmt,
     While,
 )
-from blockwright.ir.structural import assert_structural_equal, structural_equal, structural_hash
+from blockwright.ir.structural import (
+    Programs,
+    assert_structural_equal,
+    structural_equal,
+    structural_hash,
+)
 from blockwright.ir.visit import (
     Mutator,
     accesses,
@@ -228,6 +233,7 @@ __all__ = [
     "PrimFunc",
     "PrimInfo",
     "PrimValue",
+    "Programs",
     "Ramp",
     "Range",
     "Select",

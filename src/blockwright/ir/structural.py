@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from blockwright.ir import expr as E
 from blockwright.ir.buffer import Buffer, IterVar, MatchBufferRegion
+from blockwright.ir.build import const_int
 from blockwright.ir.dtype import DType
 from blockwright.ir.expr import Var
 from blockwright.ir.function import PrimFunc
@@ -102,7 +104,7 @@ class _Matcher:
             self.bind(p, q)
             if isinstance(p, GraphVar):
                 out.append((p.info, q.info, f"{path}.{p.name}.info"))
-        for name in _field_order(x):
+        for name in _field_order(type(x)):
             out.append((getattr(x, name), getattr(y, name), f"{path}.{name}"))
         return out
 
@@ -120,14 +122,15 @@ def _entries(x: dict[Any, Held], y: dict[Any, Held], path: str) -> list[_Pair]:
     return [(x[k], y[k], f"{path}[{k!r}]") for k in x]
 
 
-def _field_order(node: Node) -> tuple[str, ...]:
+@cache
+def _field_order(kind: type[Node]) -> tuple[str, ...]:
     """Fields to compare, definitions before uses."""
-    names = tuple(n for n in node.__struct_fields__ if n != "span")
-    if isinstance(node, GraphExpr):  # what is known of a value follows from its parts
+    names = tuple(n for n in kind.__struct_fields__ if n != "span")
+    if issubclass(kind, GraphExpr):  # what is known of a value follows from its parts
         return tuple(n for n in names if n != "info")
-    if isinstance(node, Buffer):
+    if issubclass(kind, Buffer):
         return tuple(n for n in names if n != "name")
-    if isinstance(node, Block):
+    if issubclass(kind, Block):
         first = ("iter_vars", "alloc_buffers", "match_buffers")
         return first + tuple(n for n in names if n not in first)
     return names
@@ -220,6 +223,41 @@ def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> N
         ) from None
 
 
+class Programs:
+    """Tensor programs by name, in which an equal one is found: equal but for names and visibility.
+
+    Programs are told apart by the shapes of their parameters first, which costs next to nothing;
+    those of equal shapes are compared, which ends at the first difference.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, PrimFunc] = {}
+        self._alike: dict[object, dict[str, None]] = {}
+
+    def add(self, name: str, func: PrimFunc) -> None:
+        """Keep a program to be found, in the place of the one that had its name."""
+        self._known[name] = _anonymous(func)
+        self._alike.setdefault(_interface(func), {})[name] = None
+
+    def equal_to(self, func: PrimFunc) -> str | None:
+        """The name of the first that was added and is equal; None where there is none."""
+        bare = _anonymous(func)
+        alike = self._alike.get(_interface(func), ())
+        return next((n for n in alike if structural_equal(self._known[n], bare)), None)
+
+
+_NAMES = ("global_symbol", "tir.is_private")
+
+
+def _anonymous(func: PrimFunc) -> PrimFunc:
+    return func.replace(attrs={k: v for k, v in func.attrs.items() if k not in _NAMES})
+
+
+def _interface(func: PrimFunc) -> object:
+    shapes = ((b.dtype.name, *map(const_int, b.shape)) for b in func.buffers)
+    return len(func.params), *shapes
+
+
 def structural_hash(root: Any) -> int:
     """A hash equal for structurally equal closed programs (stable within and across processes)."""
     numbers: dict[Node, int] = {}
@@ -245,7 +283,7 @@ def structural_hash(root: Any) -> int:
                 numbers[var] = count = count + 1
                 tokens.append(str(var.type))
             tokens.append(type(item).__name__)
-            stack.extend(getattr(item, name) for name in reversed(_field_order(item)))
+            stack.extend(getattr(item, name) for name in reversed(_field_order(type(item))))
         elif isinstance(item, (tuple, list)):
             tokens.append(("seq", len(item)))
             stack.extend(reversed(item))

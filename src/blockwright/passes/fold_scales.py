@@ -309,7 +309,8 @@ def _rounded(value: Array, dtype: ir.DType | None, name: str = "") -> ir.Constan
         return None
     with np.errstate(all="ignore"):
         data = value.astype(dtype.numpy())
-    return constant(data, name) if np.isfinite(data.astype(np.float64)).all() else None
+    finite = np.isfinite(data if data.dtype.kind == "f" else data.astype(np.float64))
+    return constant(data, name) if finite.all() else None
 
 
 def _spread(vector: ir.Constant, after: int) -> ir.Constant:

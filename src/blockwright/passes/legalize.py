@@ -29,36 +29,28 @@ class ProgramTable:
 
     def __init__(self, module: ir.IRModule) -> None:
         self.functions: dict[str, ir.Node] = dict(module.functions)
-        self._by_hash: dict[int, list[str]] = {}
+        self._programs = ir.Programs()
         self.lowered: dict[tuple[Any, ...], str] = {}  # by operator, shapes and attributes
         for name, function in self.functions.items():
             if isinstance(function, ir.PrimFunc):
-                self._remember(name, function)
-
-    def _remember(self, name: str, func: ir.PrimFunc) -> None:
-        key = ir.structural_hash(_anonymous(func))
-        self._by_hash.setdefault(key, []).append(name)
+                self._programs.add(name, function)
 
     def add(self, base: str, func: ir.PrimFunc) -> str:
         """Name of the program: an equal one's, or `base` made unique."""
-        anonymous = _anonymous(func)
-        for name in self._by_hash.get(ir.structural_hash(anonymous), []):
-            other = self.functions[name]
-            assert isinstance(other, ir.PrimFunc)
-            if ir.structural_equal(_anonymous(other), anonymous):
-                return name
+        known = self._programs.equal_to(func)
+        if known is not None:
+            return known
         name, number = base, 1
         while name in self.functions:
             name, number = f"{base}_{number}", number + 1
         named = func.replace(attrs={**func.attrs, "global_symbol": name, "tir.is_private": True})
-        self.functions[name] = named
-        self._remember(name, named)
+        self.replace(name, named)
         return name
 
-
-def _anonymous(func: ir.PrimFunc) -> ir.PrimFunc:
-    hidden = ("global_symbol", "tir.is_private")
-    return func.replace(attrs={k: v for k, v in func.attrs.items() if k not in hidden})
+    def replace(self, name: str, func: ir.PrimFunc) -> None:
+        """Put a program in the place of the one that has this name, if any."""
+        self.functions[name] = func
+        self._programs.add(name, func)
 
 
 def symbol_attrs(func: ir.PrimFunc, caller: ir.GraphFunction) -> dict[str, Any]:

@@ -11,6 +11,8 @@ where a layout is chosen; constant folding then evaluates the packing natively, 
 
 from __future__ import annotations
 
+import msgspec
+
 from blockwright import ir
 from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import ProgramTable
@@ -38,41 +40,48 @@ def _static(buffer: ir.Buffer) -> bool:
     return all(isinstance(d, ir.IntImm) for d in buffer.shape)
 
 
-def _touched(stmt: ir.Stmt) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
-    """Buffers a statement reads and writes, also through views of their parts."""
-    reads = {n.buffer for n in ir.walk(stmt) if isinstance(n, ir.BufferLoad)}
-    writes = {n.buffer for n in ir.walk(stmt) if isinstance(n, ir.BufferStore)}
+class Touched(msgspec.Struct, frozen=True):
+    """Buffers that a statement reads and writes, also through views of their parts."""
+
+    reads: frozenset[ir.Buffer]
+    writes: frozenset[ir.Buffer]
+
+    @property
+    def all(self) -> frozenset[ir.Buffer]:
+        return self.reads | self.writes
+
+
+Uses = dict[ir.Stmt, Touched]
+
+
+def _touched(stmt: ir.Stmt) -> Touched:
+    reads = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
+    writes = {n.buffer for n in ir.collect(stmt, ir.BufferStore)}
     for block in reversed(ir.blocks(stmt)):  # views of views stand further in
         for view in block.match_buffers:
             for touched in (reads, writes):
                 if view.buffer in touched:
                     touched.remove(view.buffer)
                     touched.add(view.source.buffer)
-    return reads, writes
-
-
-def _any(stmt: ir.Stmt) -> set[ir.Buffer]:
-    reads, writes = _touched(stmt)
-    return reads | writes
+    return Touched(frozenset(reads), frozenset(writes))
 
 
 def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, list[Split]]:
     """Take nests that only pack a constant parameter out of the kernel."""
     root = func.root
     stmts = list(root.body.seq) if isinstance(root.body, ir.SeqStmt) else [root.body]
+    uses = {stmt: _touched(stmt) for stmt in stmts}
     splits: list[Split] = []
     for position in sorted(constant):
-        chain, packed = _chain(func, stmts, func.buffers[position])
+        chain, packed = _chain(func, uses, func.buffers[position])
         if chain:
-            pack = _pack_function(func, chain, func.buffers[position], packed)
+            pack = _pack_function(func, chain, uses, func.buffers[position], packed)
             splits.append(Split(position, pack, packed))
-            stmts = [s for s in stmts if s not in chain]
-    return (_without(func, stmts, splits), splits) if splits else (func, [])
+            uses = {stmt: used for stmt, used in uses.items() if stmt not in chain}
+    return (_without(func, uses, splits), splits) if splits else (func, [])
 
 
-def _chain(
-    func: ir.PrimFunc, stmts: list[ir.Stmt], source: ir.Buffer
-) -> tuple[list[ir.Stmt], ir.Buffer]:
+def _chain(func: ir.PrimFunc, uses: Uses, source: ir.Buffer) -> tuple[list[ir.Stmt], ir.Buffer]:
     """Nests, each of which reads only what the one before it makes, the first only `source`.
 
     Nobody else touches what they read; what the last one makes, the buffer that comes with them,
@@ -80,18 +89,18 @@ def _chain(
     """
     chain: list[ir.Stmt] = []
     while _static(source):
-        users = [s for s in stmts if source in _any(s) and s not in chain]
+        users = [s for s, used in uses.items() if source in used.all and s not in chain]
         if len(users) != 1:
             break
-        reads, writes = _touched(users[0])
-        elsewhere = {b for s in stmts if s is not users[0] for b in _any(s)}
-        made = writes & (elsewhere | set(func.buffers))
-        if reads - writes != {source} or len(made) != 1:
+        own, others = uses[users[0]], [used for s, used in uses.items() if s is not users[0]]
+        elsewhere = frozenset(func.buffers).union(*(used.all for used in others))
+        made = own.writes & elsewhere
+        if own.reads - own.writes != frozenset({source}) or len(made) != 1:
             break
         (target,) = made
         if all(target is not b for b in func.root.alloc_buffers) or not _static(target):
             break
-        if any(target in _touched(s)[1] for s in stmts if s is not users[0]):
+        if any(target in used.writes for used in others):
             break
         chain.append(users[0])
         source = target
@@ -99,9 +108,9 @@ def _chain(
 
 
 def _pack_function(
-    func: ir.PrimFunc, chain: list[ir.Stmt], source: ir.Buffer, target: ir.Buffer
+    func: ir.PrimFunc, chain: list[ir.Stmt], uses: Uses, source: ir.Buffer, target: ir.Buffer
 ) -> ir.PrimFunc:
-    between = {b for stmt in chain for b in _touched(stmt)[1] if b is not target}
+    between = {b for stmt in chain for b in uses[stmt].writes if b is not target}
     # Neutral names: kernels that pack alike share the packing, and so the packed weight.
     body = _Neutral()(ir.seq(chain))
     packed = target.replace(scope="global")
@@ -123,12 +132,12 @@ class _Neutral(ir.Mutator):
         return self.descend(node).replace(name=name)
 
 
-def _without(func: ir.PrimFunc, stmts: list[ir.Stmt], splits: list[Split]) -> ir.PrimFunc:
+def _without(func: ir.PrimFunc, uses: Uses, splits: list[Split]) -> ir.PrimFunc:
     moved = {s.packed for s in splits}
     root = func.root
-    used = {b for stmt in stmts for b in _any(stmt)} - moved
+    used = frozenset[ir.Buffer]().union(*(used.all for used in uses.values())) - moved
     slim = root.replace(
-        body=ir.seq(stmts), alloc_buffers=tuple(b for b in root.alloc_buffers if b in used)
+        body=ir.seq(list(uses)), alloc_buffers=tuple(b for b in root.alloc_buffers if b in used)
     )
     by_position = {s.position: s.packed for s in splits}
     pairs = tuple(
@@ -147,7 +156,7 @@ def lift_packing(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         func = module[name]
         slim, splits = split_prologue(func, positions)
         if splits:
-            table.functions[name] = slim
+            table.replace(name, slim)
             packs = [(s.position, table.add(f"{name}_pack", s.pack), s.packed) for s in splits]
             lifted[name] = (name, packs)
     for name, function in graph_functions(module):
