@@ -162,6 +162,16 @@ def test_rows_go_by_bands_past_weights_that_only_the_last_cache_holds(rows: int 
     assert not gemm_plan(TWO, near, gemm_tile(TWO, near)).rows_inside
 
 
+@pytest.mark.parametrize("shape", [(12544, 512, 128), (3136, 256, 1024), (4096, 384, 1536)])
+def test_rows_that_are_far_more_than_the_weights_pass_once(shape: tuple[int, int, int]) -> None:
+    """The activations of many images or texts come from memory; so do results go there, in rows."""
+    tall = msgspec.structs.replace(product(*shape), cold=True, away=True)
+    tile = gemm_tile(TWO, tall)
+    plan = gemm_plan(TWO, tall, tile)
+    assert not plan.rows_inside
+    assert plan.panels * tile.columns >= shape[1] // 2
+
+
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("rows", [8, 12, 16, 24, 32, 64])
 def test_few_rows_meet_each_panel_of_a_cold_matrix_in_one_task(target: str, rows: int) -> None:

@@ -35,6 +35,7 @@ _UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)  # times the least number, to try pla
 _AS_EVEN = 1.01  # times the seconds of the plan that shares work best: longer tasks cost less
 _SHARE_OF_ROWS = 0.75  # of the first cache, that rows of A may take beside what passes
 _RUN = 128  # bytes of a row of B, two lines, from which packing a part of it pays
+_FAR = 4  # times the second cache, from which A is expected to be in the last one or further away
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
@@ -147,7 +148,9 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
 
     Where A stays in half of the second cache, passing it for every panel costs nothing, and the
     panels, from memory or far down in the last cache, are waited for least, also when other
-    programs use these. Else rows go by bands that stay there, each for all panels of a task.
+    programs use these. Else rows go by bands that stay there, each for all panels of a task. Where
+    A is far larger than B, it passes once: every further time would be from memory, and results
+    would be written in strips as narrow as the panels of a task.
     """
     plain = _start(target, product, tile)
     if product.columns is None or product.depth is None:
@@ -159,7 +162,10 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
         far = product.cold or (product.away and size > target.cache(2).size // 2)
         flat = product.least <= product.columns
         return [banded if banded is not None and flat and (far or not near) else plain]
-    few = product.rows * product.depth * product.bits // 8 <= target.cache(2).size // 2
+    moved = product.rows * product.depth * product.bits // 8
+    few = moved <= target.cache(2).size // 2
+    if moved > max(_FAR * target.cache(2).size, 2 * size) and size <= target.caches[-1].size // 3:
+        return [plain]
     if near:
         if not product.away:
             return [plain]
