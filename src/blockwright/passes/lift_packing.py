@@ -73,15 +73,17 @@ def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, 
     uses = {stmt: _touched(stmt) for stmt in stmts}
     splits: list[Split] = []
     for position in sorted(constant):
-        chain, packed = _chain(func, uses, func.buffers[position])
+        chain, packed = _chain(func, stmts, uses, func.buffers[position])
         if chain:
             pack = _pack_function(func, chain, uses, func.buffers[position], packed)
             splits.append(Split(position, pack, packed))
-            uses = {stmt: used for stmt, used in uses.items() if stmt not in chain}
-    return (_without(func, uses, splits), splits) if splits else (func, [])
+            stmts = [s for s in stmts if s not in chain]
+    return (_without(func, stmts, uses, splits), splits) if splits else (func, [])
 
 
-def _chain(func: ir.PrimFunc, uses: Uses, source: ir.Buffer) -> tuple[list[ir.Stmt], ir.Buffer]:
+def _chain(
+    func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, source: ir.Buffer
+) -> tuple[list[ir.Stmt], ir.Buffer]:
     """Nests, each of which reads only what the one before it makes, the first only `source`.
 
     Nobody else touches what they read; what the last one makes, the buffer that comes with them,
@@ -89,10 +91,10 @@ def _chain(func: ir.PrimFunc, uses: Uses, source: ir.Buffer) -> tuple[list[ir.St
     """
     chain: list[ir.Stmt] = []
     while _static(source):
-        users = [s for s, used in uses.items() if source in used.all and s not in chain]
+        users = [s for s in stmts if source in uses[s].all and s not in chain]
         if len(users) != 1:
             break
-        own, others = uses[users[0]], [used for s, used in uses.items() if s is not users[0]]
+        own, others = uses[users[0]], [uses[s] for s in stmts if s is not users[0]]
         elsewhere = frozenset(func.buffers).union(*(used.all for used in others))
         made = own.writes & elsewhere
         if own.reads - own.writes != frozenset({source}) or len(made) != 1:
@@ -132,12 +134,14 @@ class _Neutral(ir.Mutator):
         return self.descend(node).replace(name=name)
 
 
-def _without(func: ir.PrimFunc, uses: Uses, splits: list[Split]) -> ir.PrimFunc:
+def _without(
+    func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, splits: list[Split]
+) -> ir.PrimFunc:
     moved = {s.packed for s in splits}
     root = func.root
-    used = frozenset[ir.Buffer]().union(*(used.all for used in uses.values())) - moved
+    used = frozenset[ir.Buffer]().union(*(uses[s].all for s in stmts)) - moved
     slim = root.replace(
-        body=ir.seq(list(uses)), alloc_buffers=tuple(b for b in root.alloc_buffers if b in used)
+        body=ir.seq(stmts), alloc_buffers=tuple(b for b in root.alloc_buffers if b in used)
     )
     by_position = {s.position: s.packed for s in splits}
     pairs = tuple(
