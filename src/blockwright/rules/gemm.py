@@ -53,6 +53,7 @@ from blockwright.target import Target
 
 _SHORT = 16  # a piece of a reduction is no shorter than this part of what it could be
 _WRITTEN_OUT = 128  # updates up to which the last of several short loops is written out
+_AT_ONCE = 8  # steps of the reduction that are written out, at most
 _SHALLOW = 512  # products in a sum, beside which a store with masks takes more than a twentieth
 
 
@@ -235,7 +236,7 @@ def contract(
         tile_registers(sch, form, m1, k)
         _write_out_taps(sch, target, form.tile, width, k)
     else:
-        _sum_of_piece(sch, form, sums, n0)
+        k = _sum_of_piece(sch, form, sums, n0)
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
     mo, mi = sch.split(m0, [None, plan.row_tiles])
     no, ni = sch.split(n0, [None, plan.panels])
@@ -246,7 +247,8 @@ def contract(
         # Around one panel of one product stands the loop over tasks, which moves rows if they are
         # in several.
         same_rows = plan.panels > 1 or (not batch and extent(sch, mo) == 1)
-        _fetch_next_panel(sch, plan, inner[1], k if same_rows else [])
+        fetched = _line_steps(target, form.tile, product.bits, plan.row_tiles)
+        _fetch_next_panel(sch, plan, inner[1], k, fetched, same_rows=same_rows)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
@@ -301,16 +303,46 @@ def _write_out_taps(
         sch.unroll(k[-1])
 
 
-def _fetch_next_panel(sch: Schedule, plan: GemmPlan, rows: LoopRV, depth: list[LoopRV]) -> None:
+def _fetch_next_panel(
+    sch: Schedule, plan: GemmPlan, rows: LoopRV, depth: list[LoopRV], together: int,
+    *, same_rows: bool,
+) -> None:  # fmt: skip
     """The next panel comes from memory while this one is used: a share of it for each tile of rows,
-    all of it, along the reduction, for a single one."""
+    all of it, along the reduction, for a single one.
+
+    A line that is asked for again while it is on its way may take one more of the few places that a
+    core has for such lines. So the steps that are `together` written out ask once.
+    """
     steps = [loop for loop in depth if extent(sch, loop) != 1]
     if plan.row_tiles > 1:
+        if len(steps) == 1:
+            _write_out_steps(sch, steps[0], together)
         sch.annotate(rows, READ_AHEAD_SHARED, 1)
-    elif steps:
+    elif steps and same_rows:
         sch.annotate(steps[0], READ_AHEAD, 1)
     if plan.bands:  # as many shares as there are tiles: the loop is cut to these
         sch.annotate(rows, "loop_partition", True)
+
+
+def _line_steps(target: Target, tile: RegisterTile, bits: int, tiles: int) -> int:
+    """Steps in which a tile of rows, one of so many, fetches its share of a panel's line; fewer
+    where these are too many to write out."""
+    lines = math.ceil(tile.columns * bits / 8 / target.caches[0].line)
+    return max(1, min(_AT_ONCE, tiles // lines))
+
+
+def _write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> None:
+    """Write out so many steps of a loop, or a few less where it falls into such parts."""
+    length = extent(sch, loop)
+    if length is None or most == 1:
+        return
+    many = max(d for d in range(1, most + 1) if length % d == 0)
+    if 2 * many <= most:
+        many = most
+    outer, inner = sch.split(loop, [None, many])
+    sch.unroll(inner)
+    if length % many:
+        sch.annotate(outer, "loop_partition", True)
 
 
 def _needs_cut(target: Target, product: Product, tile: RegisterTile) -> bool:
@@ -386,14 +418,18 @@ def _pieces_and_loops(
     return ([], loops) if sums is None else (loops[:1], loops[1:])
 
 
-def _sum_of_piece(sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV) -> None:
-    """Compute a register tile's sum over a piece where it is added to the result."""
+def _sum_of_piece(
+    sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV
+) -> list[LoopRV]:
+    """Compute a register tile's sum over a piece where it is added to the result; returns the loops
+    of the reduction."""
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
     # Axes of the reduction that are cut into pieces of one element are not among the loops.
     left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, sums).iter_vars)
     m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
     sch.reorder(*k, m, n)
     tile_registers(sch, msgspec.structs.replace(form, block=sums), m, k)
+    return k
 
 
 def pack(sch: Schedule, form: Canonical, batch: int) -> None:
