@@ -108,6 +108,18 @@ def fetched(text: str) -> int:
     return text.count("call void @llvm.prefetch")
 
 
+@pytest.mark.parametrize("depth", [768, 769])
+def test_a_line_of_the_next_panel_is_asked_for_once(depth: int) -> None:
+    """Asked for again while it is on its way, it would take another place of the few that a core
+    has for such lines. Steps that fetch a line together are written out, the rest of them too."""
+    func = program(128, 768, depth)
+    cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
+    loops = ir.loops(lower(apply_rules(cold, TWO).func, TWO).body)
+    (tiles,) = [loop for loop in loops if "read_ahead_shared" in loop.annotations]
+    (steps,) = [loop for loop in ir.loops(tiles.body) if loop.kind is ir.ForKind.SERIAL]
+    assert ir.const_int(steps.extent) == depth // 8
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(5, 768), (8, 768), (14, 768), (6, 32)])
 def test_so_it_does_when_all_rows_are_one_tile(rows: int, columns: int) -> None:
     """Also where a task has one panel, and the next one is that of the next task."""

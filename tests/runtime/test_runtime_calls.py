@@ -206,7 +206,7 @@ def library() -> Any:
     texts = (("program", PROGRAM), ("runtime", runtime_ir() + "\ndeclare i32 @bw_unused()"))
     objects = [(n, compile_object(t, triple, "x86-64-v2", "", "host", n)) for n, t in texts]
     exports = [f"__tvm_ffi_{name}" for name in ("copy", "pair", "alloc", "fill")]
-    return load_image(link(objects, LinkOptions(exports=exports)))
+    return load_image(link(objects, LinkOptions(exports=exports)).tobytes())
 
 
 @pytest.fixture

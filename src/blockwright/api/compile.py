@@ -18,6 +18,7 @@ from blockwright.build.remembered import Remembered
 from blockwright.build.steps import get_ready
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.rules import apply_rules
+from blockwright.runtime import constants
 from blockwright.support import OptionError
 from blockwright.support.garbage import few_collections
 from blockwright.target import Target
@@ -81,6 +82,15 @@ def compile(
     context = PassContext(machine, settings, settings.get("instruments", ()), progress)
     if not settings.get("log_queries"):  # which are asked while schedules are made
         context.remembered = Remembered()
+    with constants.reserved(_weight_bytes(model)):
+        return _compile(model, example_inputs, dynamic_shapes, context, verify)
+
+
+def _compile(
+    model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any, context: PassContext,
+    verify: bool | Literal["prove"],
+) -> CompiledModel:  # fmt: skip
+    settings, machine = context.options, context.target
     started = time.perf_counter()
     imported = import_model(model, example_inputs, dynamic_shapes)
     context.timings["import"] = time.perf_counter() - started
@@ -103,6 +113,13 @@ def compile(
                         remembered=context.remembered)  # fmt: skip
         context.timings["build"] = time.perf_counter() - started
     return CompiledModel(imported, lowered, library, context, stages, proofs)
+
+
+def _weight_bytes(model: Any) -> int:
+    """Of a torch module or exported program; packed, they take about as much."""
+    values: Any = getattr(model, "state_dict", dict)
+    held = values() if callable(values) else values
+    return sum(int(getattr(value, "nbytes", 0)) for value in held.values())
 
 
 def import_model(

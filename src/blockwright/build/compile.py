@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from blockwright.build.cache import ObjectCache, cache_directory
 from blockwright.build.worker import CompileJob
@@ -36,16 +37,22 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         target: what it was compiled for.
         units: one per distinct function; duplicates share code.
-        objects: (name, object file) in link order; options, segments: how they are linked.
-        image: the linked library.
+        objects: (name, object file) in link order; options: how they are linked.
+        constants: arrays of the program, by symbol.
+        image: the linked library, constants included.
     """
 
     target: Target
     units: tuple[Unit, ...]
     objects: tuple[tuple[str, bytes], ...]
     options: LinkOptions
-    segments: tuple[DataSegment, ...]
+    constants: dict[str, NDArray[Any]]
     image: Image
+
+    @property
+    def segments(self) -> tuple[DataSegment, ...]:
+        """Constants as data of a library, written from where they lie."""
+        return _segments(self.constants)
 
 
 def compile_lowered(
@@ -67,9 +74,12 @@ def compile_lowered(
     hooks = [name for name in IDLE_HOOKS if any(f"@{name}(" in text for _, text, _ in support)]
     exports = [*(u.entry for u in units if u.entry), *hooks]
     options = LinkOptions(exports=exports, soname=soname)
-    segments = constant_segments(module.attrs.get("constants", {}))
-    image = link(objects, options, segments)
-    return Compiled(target, tuple(units), tuple(objects), options, segments, image)
+    constants = {
+        constant_symbol(name): np.ascontiguousarray(array)
+        for name, array in module.attrs.get("constants", {}).items()
+    }
+    image = link(objects, options, _segments(constants))
+    return Compiled(target, tuple(units), tuple(objects), options, constants, image)
 
 
 def emit_units(module: IRModule, target: Target) -> list[Unit]:
@@ -128,10 +138,8 @@ def _compile(
     return [(name, data) for (name, _, _), data in zip(texts, found, strict=True) if data]
 
 
-def constant_segments(constants: Mapping[str, Any]) -> tuple[DataSegment, ...]:
-    """Arrays of the program as data of the library."""
-    out: list[DataSegment] = []
-    for name, array in constants.items():
-        data = np.ascontiguousarray(array)
-        out.append(DataSegment(constant_symbol(name), data.reshape(-1).view(np.uint8).data))
-    return tuple(out)
+def _segments(constants: Mapping[str, NDArray[Any]]) -> tuple[DataSegment, ...]:
+    return tuple(
+        DataSegment(symbol, array.reshape(-1).view(np.uint8).data)
+        for symbol, array in constants.items()
+    )

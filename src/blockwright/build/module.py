@@ -17,10 +17,12 @@ from blockwright.build.remembered import Remembered
 from blockwright.build.steps import each
 from blockwright.codegen import llvm
 from blockwright.codegen.artefact import write_artefact
+from blockwright.codegen.elf import link
 from blockwright.ir import IRModule, PrimFunc
 from blockwright.lower import LowerOptions, OnPass, lower
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata
+from blockwright.runtime.constants import Constants
 from blockwright.runtime.library import Library, load_image
 from blockwright.support import BuildError, ValidationError
 from blockwright.target import Target
@@ -105,8 +107,17 @@ class Module:
             if not self.target.is_host:
                 raise BuildError(f"code for {self.target.name} does not run on this machine",
                                  code="BW604", help='build for target="native"')  # fmt: skip
-            self._library = load_image(self.compiled.image)
+            self._library = self._load()
         return self._library
+
+    def _load(self) -> Library:
+        """Constants stay where they are: the library that is loaded knows their addresses."""
+        compiled = self.compiled
+        if not compiled.constants:
+            return load_image(compiled.image.tobytes())
+        constants = Constants(compiled.constants)
+        image = link(compiled.objects, compiled.options, numbers=constants.addresses)
+        return load_image(image.tobytes(), constants=constants)
 
     def source(self, kind: str = "llvm", name: str | None = None) -> str:
         """Text of one function or all: "llvm", "asm", "tir" as given, "lowered" to flat loops."""

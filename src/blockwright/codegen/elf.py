@@ -11,7 +11,8 @@ returned tensors), hence libraries are marked as never to be unloaded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from blockwright.codegen.elf_arch import ARCHITECTURES
 from blockwright.codegen.elf_dynamic import DEFAULT_IMPORTS, DEFAULT_NEEDED
@@ -36,11 +37,13 @@ def link(
     objects: Sequence[tuple[str, bytes]],
     options: LinkOptions,
     segments: Sequence[DataSegment] = (),
+    numbers: Mapping[str, int] = MappingProxyType({}),
 ) -> Image:
     """Links position-independent objects into a shared library.
 
     Arguments: `objects` are (name for messages, ELF bytes); `segments` are large constants, each
-    exported under its symbol. Requires: objects compiled with relocation model "pic".
+    exported under its symbol; `numbers` are values of further symbols, such as addresses in the
+    process that is to load the library. Requires: objects compiled with relocation model "pic".
     Raises: BuildError with BW660 damaged object, BW661 duplicate symbol, BW662 unsupported
     relocation or section, BW663 undefined symbol, BW664 missing export, BW665 out of range,
     BW666 mixed or unsupported processor.
@@ -54,5 +57,5 @@ def link(
             code="BW666",
             help=f"pass at least one object, all for one of: {known}",
         )
-    plan = Plan(parsed, ARCHITECTURES[machines.pop()], options, segments)
+    plan = Plan(parsed, ARCHITECTURES[machines.pop()], options, segments, numbers)
     return Emitter(plan).run()

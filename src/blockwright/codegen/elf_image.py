@@ -147,14 +147,13 @@ class Image:
 
     Attributes:
         size: bytes of the whole file.
-        front_size: bytes before the data segments: headers, code, constants, data.
         symbols: file offset and size of each data segment, by symbol.
         notes: file offset of each note's contents, by owner.
     """
 
     def __init__(self, front: bytearray) -> None:
         self._pieces: list[tuple[int, memoryview]] = [(0, memoryview(front))]
-        self.front_size = self.size = len(front)
+        self.size = len(front)
         self.symbols: dict[str, tuple[int, int]] = {}
         self.notes: dict[str, int] = {}
 
@@ -185,22 +184,6 @@ class Image:
 
     def tobytes(self) -> bytes:
         return b"".join(self.chunks())
-
-    def apart(self) -> tuple[bytearray, dict[str, memoryview]]:
-        """The library with zeroed, writable memory in place of its data segments, and what belongs
-        there by symbol. It has no section headers: these stand behind the data."""
-        front = bytearray(self._pieces[0][1])
-        ident, *fields = EHDR.unpack_from(front)
-        table, count = fields[4], fields[9]
-        fields[5] = fields[11] = fields[12] = 0
-        EHDR.pack_into(front, 0, ident, *fields)
-        for at in range(table, table + count * PHDR.size, PHDR.size):
-            kind, flags, offset, address, where, _, size, align = PHDR.unpack_from(front, at)
-            if kind == PT_LOAD and offset >= self.front_size:
-                PHDR.pack_into(front, at, kind, flags | PF_W, address % align, address, where, 0,
-                               size, align)  # fmt: skip
-        data = dict(self._pieces[1:])
-        return front, {name: data[at] for name, (at, _) in self.symbols.items()}
 
 
 def section_table(areas: list[Area], names: dict[str, int], name_table: tuple[int, int]) -> bytes:

@@ -6,7 +6,7 @@ that the layout can be fixed before contents are written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -80,8 +80,10 @@ class Plan:
         arch: Architecture,
         options: LinkOptions,
         segments: Sequence[DataSegment],
+        numbers: Mapping[str, int],
     ) -> None:
         self.objects, self.arch, self.options, self.segments = objects, arch, options, segments
+        self.numbers = numbers
         self.symbols: dict[str, Symbol] = {}
         self.imports: dict[str, Symbol] = {}
         self.slots: dict[int, tuple[int, Symbol]] = {}
@@ -112,13 +114,19 @@ class Plan:
                     self.symbols[symbol.name], owners[symbol.name] = symbol, item.name
                 elif symbol.binding != STB_WEAK:
                     self._duplicate(symbol.name, owners[symbol.name], item.name)
-        for item, section in zip(self.segments, self.segment_sections, strict=True):
-            if item.symbol in self.symbols:
-                where = owners.get(item.symbol, "another data segment")
-                self._duplicate(item.symbol, where, "a data segment")
-            self.symbols[item.symbol] = Symbol(
-                item.symbol, STB_GLOBAL, STT_OBJECT, section, 0, section.size
-            )
+        given = [
+            Symbol(item.symbol, STB_GLOBAL, STT_OBJECT, section, 0, section.size)
+            for item, section in zip(self.segments, self.segment_sections, strict=True)
+        ]
+        given += [
+            Symbol(name, STB_GLOBAL, STT_OBJECT, None, value, 0, absolute=True)
+            for name, value in self.numbers.items()
+        ]
+        for symbol in given:
+            if symbol.name in self.symbols:
+                where = owners.get(symbol.name, "another data segment")
+                self._duplicate(symbol.name, where, "a data segment")
+            self.symbols[symbol.name] = symbol
         self.symbols["_GLOBAL_OFFSET_TABLE_"] = Symbol(
             "_GLOBAL_OFFSET_TABLE_", STB_LOCAL, STT_NOTYPE, self.got, 0, 0
         )

@@ -25,6 +25,7 @@ from blockwright.passes.rewrite import (
     tir_callee,
     tir_symbols,
 )
+from blockwright.runtime import constants
 
 _MAX_BYTES = 1 << 28  # a folded value larger than this stays a computation (a big `full`, say),
 _MOST_TIMES = 2  # unless it is made of constants that are not much smaller, as packed weights are
@@ -107,9 +108,10 @@ def _evaluate(binding: ir.VarBinding, args: list[ir.Node], run: Any) -> ir.Const
     shape = _static_shape(info)
     assert shape is not None
     assert info.dtype is not None
-    out = np.empty(shape, info.dtype.numpy())
+    out = constants.empty(shape, info.dtype.numpy())
     arrays = [a.data for a in args if isinstance(a, ir.Constant)]
     run(*arrays, out)
+    constants.seal(out)
     return constant(out, binding.var.name)
 
 

@@ -244,11 +244,8 @@ def contract(
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
     if plan.rows_inside:
-        # Around one panel of one product stands the loop over tasks, which moves rows if they are
-        # in several.
-        same_rows = plan.panels > 1 or (not batch and extent(sch, mo) == 1)
-        fetched = _line_steps(target, form.tile, product.bits, plan.row_tiles)
-        _fetch_next_panel(sch, plan, inner[1], k, fetched, same_rows=same_rows)
+        together = _line_steps(target, form.tile, product.bits, plan)
+        _fetch_next_panel(sch, plan, (mo, mi), k, together, batched=bool(batch))
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
@@ -304,8 +301,8 @@ def _write_out_taps(
 
 
 def _fetch_next_panel(
-    sch: Schedule, plan: GemmPlan, rows: LoopRV, depth: list[LoopRV], together: int,
-    *, same_rows: bool,
+    sch: Schedule, plan: GemmPlan, rows: tuple[LoopRV, LoopRV], depth: list[LoopRV], together: int,
+    *, batched: bool,
 ) -> None:  # fmt: skip
     """The next panel comes from memory while this one is used: a share of it for each tile of rows,
     all of it, along the reduction, for a single one.
@@ -313,22 +310,26 @@ def _fetch_next_panel(
     A line that is asked for again while it is on its way may take one more of the few places that a
     core has for such lines. So the steps that are `together` written out ask once.
     """
+    outer, tiles = rows
     steps = [loop for loop in depth if extent(sch, loop) != 1]
+    # Around one panel of one product stands the loop over tasks, which moves rows if they are in
+    # several.
+    same_rows = plan.panels > 1 or (not batched and extent(sch, outer) == 1)
     if plan.row_tiles > 1:
         if len(steps) == 1:
             _write_out_steps(sch, steps[0], together)
-        sch.annotate(rows, READ_AHEAD_SHARED, 1)
+        sch.annotate(tiles, READ_AHEAD_SHARED, 1)
     elif steps and same_rows:
         sch.annotate(steps[0], READ_AHEAD, 1)
     if plan.bands:  # as many shares as there are tiles: the loop is cut to these
-        sch.annotate(rows, "loop_partition", True)
+        sch.annotate(tiles, "loop_partition", True)
 
 
-def _line_steps(target: Target, tile: RegisterTile, bits: int, tiles: int) -> int:
-    """Steps in which a tile of rows, one of so many, fetches its share of a panel's line; fewer
-    where these are too many to write out."""
+def _line_steps(target: Target, tile: RegisterTile, bits: int, plan: GemmPlan) -> int:
+    """Steps in which a tile of rows fetches its share of a line of the next panel; fewer where
+    these are too many to write out."""
     lines = math.ceil(tile.columns * bits / 8 / target.caches[0].line)
-    return max(1, min(_AT_ONCE, tiles // lines))
+    return max(1, min(_AT_ONCE, plan.row_tiles // lines))
 
 
 def _write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> None:
@@ -418,9 +419,7 @@ def _pieces_and_loops(
     return ([], loops) if sums is None else (loops[:1], loops[1:])
 
 
-def _sum_of_piece(
-    sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV
-) -> list[LoopRV]:
+def _sum_of_piece(sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV) -> list[LoopRV]:
     """Compute a register tile's sum over a piece where it is added to the result; returns the loops
     of the reduction."""
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)

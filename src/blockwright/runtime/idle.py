@@ -1,8 +1,8 @@
 """Gives back the memory of libraries that nobody can call any more.
 
 Code stays where it is: results that outlive their function are freed by it, and the threads of the
-pool run in that of the library loaded first. What goes back are constants that were copied into a
-library, its temporary memory, and the memory of results that waits for the next call.
+pool run in that of the library loaded first. What goes back are constants that a library reads
+outside of itself, its temporary memory, and the memory of results that waits for the next call.
 
 The FFI counts who holds a library: its module object, and each function made of it, wherever those
 are kept. A library is left alone until the count says that only this file holds it. That is looked
@@ -13,7 +13,6 @@ as were held longer by somebody else.
 from __future__ import annotations
 
 import ctypes
-import mmap
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ IDLE_HOOKS = ("bw_results_idle", "bw_scratch_idle")
 """What libraries export, in C: `void hook(int32_t idle)`. With 1 memory that waits goes back, now
 and when results are freed later; with 0 it waits again. Libraries of earlier versions lack them."""
 
-_system = ctypes.CDLL(None, use_errno=True)
 _held: list[_Held] = []
 """No lock: a collection of garbage comes here from anywhere. Who removes an entry has its work."""
 
@@ -38,13 +36,14 @@ class _Held:
         module: address of its FFI object, of which this is a reference.
         release: gives up such a reference.
         hooks: addresses of its hooks.
-        room: where its constants were copied to: start, bytes.
+        constants: what it reads outside of itself. One reference to it is counted here by hand, so
+            that it stays when the interpreter ends before the threads that call the library.
     """
 
     module: int
     release: Callable[[int], object]
     hooks: tuple[int, ...]
-    room: tuple[int, int]
+    constants: object
 
 
 class Watched:
@@ -53,21 +52,22 @@ class Watched:
     __slots__ = ("__weakref__",)
 
 
-def watch(module: Any, name: str, room: tuple[int, int] = (0, 0)) -> Watched:
+def watch(module: Any, name: str, constants: object = None) -> Watched:
     """Sees to it that the memory of a library goes back when nobody can call it any more.
 
-    Arguments: `module` is its FFI object, `name` what the loader knows it by. `room` is memory
-    (start, bytes) for its constants alone.
+    Arguments: `module` is its FFI object, `name` what the loader knows it by. `constants` is kept
+    until then.
     """
     give_back()
     watched = Watched()
     loaded = ctypes.CDLL(name)
     hooks = tuple(_address(loaded[hook]) for hook in IDLE_HOOKS if hasattr(loaded, hook))
-    if hooks or room[1]:  # else it is none of ours
+    if hooks or constants is not None:  # else it is none of ours
         take, release = (_Reference(_address(loaded[f"TVMFFIObject{do}Ref"]))
                          for do in ("Inc", "Dec"))  # fmt: skip
-        held = _Held(module.__chandle__(), release, hooks, room)
+        held = _Held(module.__chandle__(), release, hooks, constants)
         take(held.module)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(constants))
         _held.append(held)
         _tell(hooks, 0)
         weakref.finalize(watched, give_back).atexit = False
@@ -86,9 +86,7 @@ def give_back() -> None:
             _tell(held.hooks, 1)
             if _is_used(held.hooks):
                 _tell(held.hooks, 0)
-        start, size = held.room
-        if size:
-            _system.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(held.constants))
         held.release(held.module)
 
 

@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from blockwright.runtime import threads
 from blockwright.runtime.errors import translate
@@ -29,12 +29,7 @@ from blockwright.support import ArtefactError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-
-@runtime_checkable
-class Linked(Protocol):
-    """A linked library whose constants can be had apart, by symbol."""
-
-    def apart(self) -> tuple[bytearray, dict[str, memoryview]]: ...
+    from blockwright.runtime.constants import Constants  # with threads: artefacts do without
 
 
 class Library:
@@ -64,24 +59,23 @@ _memory_files: list[int] = []
 
 def load_library(path: str | os.PathLike[str]) -> Library:
     """Loads a library from its file. Raises: ArtefactError (BW806) when the loader refuses it."""
-    return _loaded(Path(path), {})
+    return _loaded(Path(path), None)
 
 
-def load_image(image: ReadableBuffer | Linked, name: str = "kernels") -> Library:
+def load_image(
+    image: ReadableBuffer, name: str = "kernels", constants: Constants | None = None
+) -> Library:
     """Loads a library from memory, through a private file that is gone when this returns: however
     the process ends, and whoever it forks, nothing is left behind.
 
-    The constants of a linked image never pass the file: they are copied to where the library has
-    room for them.
-
-    Arguments: `name` becomes part of the file's name, for profilers.
+    Arguments: `name` becomes part of the file's name, for profilers; `constants` are what the code
+    reads outside of the image, kept as long as somebody can call it.
     """
-    front, constants = image.apart() if isinstance(image, Linked) else (image, {})
     directory = tempfile.mkdtemp(prefix="blockwright-")
     path = Path(directory, f"{name}-{os.getpid()}-{next(_counter)}.so")
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "wb") as file:
-            file.write(front)
+            file.write(image)
         return _loaded(path, constants)
     except ArtefactError as error:
         # A directory mounted without permission to execute: memory needs none.
@@ -91,22 +85,17 @@ def load_image(image: ReadableBuffer | Linked, name: str = "kernels") -> Library
         shutil.rmtree(directory, ignore_errors=True)
     handle = os.memfd_create(name)
     with open(os.dup(handle), "wb") as file:
-        file.write(front)
+        file.write(image)
     _memory_files.append(handle)  # the number must not be used again: the loader remembers it
     return _loaded(Path(f"/proc/self/fd/{handle}"), constants)
 
 
-def _loaded(path: Path, constants: dict[str, memoryview]) -> Library:
+def _loaded(path: Path, constants: Constants | None) -> Library:
     file = path.absolute()
     name = _fresh_name(file)
     module = _open(name)
     threads.apply_pending()
-    room = (0, 0)
-    if constants:
-        from blockwright.runtime.constants import fill  # with threads, which artefacts do without
-
-        room = fill(file, constants)
-    return Library(file, module, watch(module, name, room))
+    return Library(file, module, watch(module, name, constants))
 
 
 def _fresh_name(file: Path) -> str:
