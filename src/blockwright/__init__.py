@@ -7,6 +7,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from blockwright.support.garbage import few_collections
+
 __version__ = "0.1.0"
 
 # Public name → module that defines it. Nothing heavy is imported until a name is used.
@@ -63,7 +65,8 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
-        value = getattr(importlib.import_module(_EXPORTS[name]), name)
+        with few_collections:  # modules stay
+            value = getattr(importlib.import_module(_EXPORTS[name]), name)
         globals()[name] = value
         return value
     if name in _MODULES:

@@ -102,6 +102,29 @@ def test_a_value_needed_twice_is_computed_once(parse: Any, run: Any, callees: An
     np.testing.assert_allclose(second, x @ w + np.exp(x @ w), rtol=1e-5, atol=1e-5)
 
 
+def test_equal_groups_become_one_program(parse: Any, run: Any, callees: Any) -> None:
+    """Layers repeat; what differs in the order of operands alone is another program."""
+    text = """
+@R.function
+def main(x: R.Tensor((5, 8), "float32"), w: R.Tensor((8, 8), "float32"),
+         z: R.Tensor((5, 8), "float32")):
+    a = R.subtract(R.tanh(R.matmul(x, w)), z)
+    b = R.subtract(z, R.tanh(R.matmul(a, w)))
+    c = R.subtract(R.tanh(R.matmul(b, w)), z)
+    d = R.subtract(R.tanh(R.matmul(c, w)), c)
+    return d
+"""
+    first, second, third, fourth = callees(run(parse(text), *FUSION))
+    assert first == third
+    assert len({first, second, fourth}) == 3
+    x, w, z = sample()
+    a = np.tanh(x @ w) - z
+    b = z - np.tanh(a @ w)
+    c = np.tanh(b @ w) - z
+    wanted = np.tanh(c @ w) - c
+    np.testing.assert_allclose(bw.compile(parse(text))(x, w, z), wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_chains_of_elementwise_programs_become_one(parse: Any, run: Any, callees: Any) -> None:
     text = main(f"a = {call('apple', 'x')}", "b = R.multiply(a, z)", f"c = {call('apple', 'b')}",
                 "d = R.negative(c)", result="d")  # fmt: skip

@@ -117,8 +117,8 @@ def _compile(
 
 def _weight_bytes(model: Any) -> int:
     """Of a torch module or exported program; packed, they take about as much."""
-    values: Any = getattr(model, "state_dict", dict)
-    held = values() if callable(values) else values
+    found: Any = getattr(model, "state_dict", dict)
+    held: Any = found() if callable(found) else found
     return sum(int(getattr(value, "nbytes", 0)) for value in held.values())
 
 

@@ -27,20 +27,26 @@ def constants_are_cold(module: ir.IRModule, target: Target) -> bool:
 
 
 def _constants(module: ir.IRModule) -> Iterator[ir.Constant]:
+    tables: dict[str, set[ir.Buffer]] = {}
     for _, function in graph_functions(module):
         for binding in function.bindings:
             value = getattr(binding, "value", None)
             if isinstance(value, ir.GraphCall):
-                yield from (a for a in _read_whole(module, value) if isinstance(a, ir.Constant))
+                read = _read_whole(module, value, tables)
+                yield from (a for a in read if isinstance(a, ir.Constant))
 
 
-def _read_whole(module: ir.IRModule, call: ir.GraphCall) -> list[ir.GraphExpr]:
-    """Arguments of which a call reads everything."""
-    callee = module.functions.get(tir_callee(call) or "")
+def _read_whole(
+    module: ir.IRModule, call: ir.GraphCall, tables: dict[str, set[ir.Buffer]]
+) -> list[ir.GraphExpr]:
+    """Arguments of which a call reads everything; `tables` of programs seen so far are kept."""
+    name = tir_callee(call) or ""
+    callee = module.functions.get(name)
     if isinstance(callee, ir.PrimFunc):
-        tables = _tables(callee)
+        if name not in tables:
+            tables[name] = _tables(callee)
         pairs = zip(callee.buffers, tir_args(call), strict=False)
-        return [argument for buffer, argument in pairs if buffer not in tables]
+        return [argument for buffer, argument in pairs if buffer not in tables[name]]
     by_rows = isinstance(call.op, ir.OpRef) and call.op.name in _BY_ROWS
     return list(call.args[1:] if by_rows else call.args)
 

@@ -40,18 +40,28 @@ ANCHORS = frozenset({"CommReduce", "OutputEwiseFusible"})
 _MAX_GROUP = 32  # beyond this, kernels grow without getting faster
 
 
-class _Node:
-    """One call_tir binding with what fusion must know of it."""
+class _Facts:
+    """What fusion must know of a program."""
 
-    def __init__(self, position: int, binding: ir.VarBinding, func: ir.PrimFunc) -> None:
-        self.position = position
-        self.binding = binding
-        self.var = binding.var
-        self.func = func
+    def __init__(self, func: ir.PrimFunc) -> None:
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
         self.movement = is_movement(func)
         self.contraction = has_contraction(func)
         self.joins = is_joined(func)
+
+
+class _Node:
+    """One call_tir binding with what fusion must know of it."""
+
+    def __init__(
+        self, position: int, binding: ir.VarBinding, func: ir.PrimFunc, facts: _Facts
+    ) -> None:
+        self.position = position
+        self.binding = binding
+        self.var = binding.var
+        self.func = func
+        self.kind, self.movement = facts.kind, facts.movement
+        self.contraction, self.joins = facts.contraction, facts.joins
         self.args = [a for a in tir_args(binding.value) if isinstance(a, ir.GraphVar)]
         self.group = _Group(self)
 
@@ -83,13 +93,16 @@ class _Fuser:
         self.nodes: dict[ir.GraphVar, _Node] = {}
         self.uses: dict[ir.GraphVar, int] = {}
         self.decisions: list[str] = []
+        facts: dict[str, _Facts] = {}
         for position, binding in enumerate(function.bindings):
             for used in _operands(binding):
                 self.uses[used] = self.uses.get(used, 0) + 1
             if isinstance(binding, ir.VarBinding):
                 name = tir_callee(binding.value)
                 if name is not None and not isinstance(binding.var.info, ir.TupleInfo):
-                    self.nodes[binding.var] = _Node(position, binding, module[name])
+                    func: ir.PrimFunc = module[name]
+                    known = facts.get(name) or facts.setdefault(name, _Facts(func))
+                    self.nodes[binding.var] = _Node(position, binding, func, known)
         for used in used_vars(function.body.body):
             self.uses[used] = self.uses.get(used, 0) + 1
 

@@ -134,21 +134,56 @@ class _Fused:
                             scalars=self.scalars, attrs=attrs)  # fmt: skip
 
 
+def _key(function: ir.GraphFunction) -> object:
+    """All that decides the program of a primitive function, where sizes are known: layers repeat,
+    and one program is made for all. None where they are not."""
+    places: dict[ir.Node, int] = {}
+    steps: list[object] = []
+    for param in function.params:
+        places[param] = len(places)
+        steps.append(_known(param.info))
+    for binding in function.bindings:
+        if not isinstance(binding, ir.VarBinding) or tir_symbols(binding.value):
+            return None
+        args = tuple(places.get(a) for a in tir_args(binding.value))
+        made = _known(binding.var.info)
+        steps.append(
+            None if made is None or None in args else (made, tir_callee(binding.value), args)
+        )
+        places[binding.var] = len(places)
+    bounds = any(name in function.attrs for name in BOUND_ATTRS)
+    return None if bounds or None in steps else (tuple(steps), places.get(function.body.body))
+
+
+def _known(info: ir.Info | None) -> object:
+    """Type and sizes of a tensor; None where a size is a symbol."""
+    if not isinstance(info, ir.TensorInfo) or info.shape is None or info.dtype is None:
+        return None
+    sizes = tuple((ir.const_int(d), d.dtype.name) for d in info.shape)
+    return None if any(size is None for size, _ in sizes) else (info.dtype.name, sizes)
+
+
 def fuse_tir(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Turn primitive functions into tensor programs and their calls into call_tir."""
     fused: dict[str, ir.PrimFunc] = {}
+    same_as: dict[str, str] = {}
+    first: dict[object, str] = {}
     for name, function in graph_functions(module):
         if function.attrs.get("primitive"):
-            fused[name] = _Fused(function, module).build()
-    kept = {n: f for n, f in module.functions.items() if n not in fused}
+            key = _key(function)
+            same_as[name] = name if key is None else first.setdefault(key, name)
+            if same_as[name] == name:
+                fused[name] = _Fused(function, module).build()
+    kept = {n: f for n, f in module.functions.items() if n not in same_as}
     table = ProgramTable(module.replace(functions=kept))
     final: dict[str, tuple[str, list[ir.Var]]] = {}
     for name, func in fused.items():
         shape_params = list(func.params[len(func.buffer_map) :])
         func, extra = with_scalar_symbols(func)
         final[name] = (table.add(name, func), [*shape_params, *extra])
+    final |= {name: final[other] for name, other in same_as.items()}
     for name, function in graph_functions(module):
-        if name not in fused:
+        if name not in same_as:
             table.functions[name] = _rewrite(function, final)
     return module.replace(functions=drop_unused(table.functions))
 
