@@ -120,6 +120,14 @@ def test_more_than_was_reserved_can_be_had() -> None:
     assert {mode(array.ctypes.data) for array in arrays} == {"r--p"}
 
 
+def test_a_reserve_that_cannot_be_had_is_done_without() -> None:
+    with reserved(1 << 60):
+        array = empty((MEBI,), "f4")
+        array[:] = 1
+        seal(array)
+    assert array[-1] == 1
+
+
 def test_a_reserve_that_an_error_ends_goes_back() -> None:
     before = resident()
     with pytest.raises(RuntimeError), reserved(512 * MEBI):

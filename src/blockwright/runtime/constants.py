@@ -112,16 +112,22 @@ _reserve: ContextVar[_Reserve | None] = ContextVar("constants", default=None)
 @contextmanager
 def reserved(size: int) -> Generator[None]:
     """Constants that are made inside are expected to take so many bytes in all."""
-    if size < _WORTH:
-        yield
-        return
-    reserve = _Reserve(size)
+    reserve = _try_reserve(size)
     token = _reserve.set(reserve)
     try:
         yield
     finally:
         _reserve.reset(token)
-        reserve.close()
+        if reserve is not None:
+            reserve.close()
+
+
+def _try_reserve(size: int) -> _Reserve | None:
+    """None where it is not worth it, or not to be had: it may turn out not to be needed."""
+    try:
+        return _Reserve(size) if size >= _WORTH else None
+    except OSError:
+        return None
 
 
 def _memory(size: int) -> _Bytes:
