@@ -13,6 +13,7 @@ from torch import nn
 
 import blockwright as bw
 from blockwright.runtime.constants import Constants, empty, reserved, seal
+from tests.runtime.memory import resident
 
 MEBI = 1 << 20
 
@@ -68,8 +69,11 @@ def test_packed_weights_are_in_memory_once() -> None:
     x = torch.randn(4, 1024)
     exe = bw.compile(model, [x])
     wanted = model(x)
-    packed = max(exe.library.compiled.constants.values(), key=lambda array: array.nbytes)
+    found = exe.library.compiled.constants
+    symbol = max(found, key=lambda name: found[name].nbytes)
+    packed = found[symbol]
     assert packed.nbytes >= 4 * MEBI
+    assert Constants(found).addresses[symbol] == packed.ctypes.data  # no copy is made of it
     assert mode(packed.ctypes.data) == "r--p"
     with torch.no_grad():
         model.weight.zero_()
@@ -88,11 +92,6 @@ def test_an_artefact_has_them_too(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(tmp_path / "linear.bwx")]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert float(told) == pytest.approx(result.sum().item(), rel=1e-6)
-
-
-def resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
 
 
 def test_a_reserve_is_used_and_what_is_left_of_it_goes_back() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from torch import nn
 
 import blockwright as bw
 from blockwright.runtime import idle
+from tests.runtime.memory import resident
 
 MEBI = 1 << 20
 ROWS, COLUMNS = 16, MEBI  # 64 MiB of single precision
@@ -33,13 +32,6 @@ class Sum(nn.Module):
 
 def compiled(value: float) -> Any:
     return bw.compile(Sum(value).eval(), [torch.ones(ROWS, COLUMNS)])
-
-
-def resident() -> int:
-    """Bytes of this process in memory, without what the C library has back and keeps for later, as
-    it does where earlier tests left large holes in its heap."""
-    ctypes.CDLL(None).malloc_trim(0)
-    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def test_memory_of_models_that_are_dropped_goes_back() -> None:
