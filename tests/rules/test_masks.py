@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.lower import lower
 from blockwright.ops.row import OpContext
@@ -63,3 +65,41 @@ def test_masks_are_for_the_ends_of_rows(name: str) -> None:
     lowered = lower(apply_rules(CASES[name], MACHINE).func, MACHINE)
     assert masked(lowered, ir.BufferStore) < 0.25
     assert masked(lowered, ir.BufferLoad) < 0.3
+
+
+COPY = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (LENGTH,), "DTYPE")
+    B = T.match_buffer(b, (LENGTH,), "DTYPE")
+    for i in range((LENGTH + 7) // 8):
+        for v in T.vectorized(8):
+            if i * 8 + v < LENGTH:
+                B[i * 8 + v] = A[i * 8 + v] + A[i * 8 + v]
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "float64"])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("length", [1, 7, 8, 12, 13, 22])
+def test_nothing_is_stored_beyond_an_end(length: int, known: bool, dtype: str) -> None:
+    """Of a known number of lanes parts are stored, of an unknown one all or those of a mask."""
+    text = COPY.replace("DTYPE", dtype).replace("LENGTH", str(length) if known else "n")
+    a, room = np.arange(length).astype(dtype), np.full(length + 16, 77).astype(dtype)
+    bw.build(bw.from_source(text), MACHINE)(a, room[:length])
+    np.testing.assert_array_equal(room[:length], a + a)
+    assert (room[length:] == 77).all()
+
+
+@pytest.mark.parametrize(("machine", "masks"), [("x86-64-v3", False), ("x86-64-v4", True)])
+def test_known_ends_are_stored_in_parts_where_masks_cost(machine: str, masks: bool) -> None:
+    """Seven elements: four, two and one. A store under a mask takes as long as ten others."""
+    func = bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((7,), "float32"), B: T.Buffer((7,), "float32")):
+    for v in T.vectorized(8):
+        if v < 7:
+            B[v] = A[v] + A[v]
+""")
+    assert ("masked.store" in bw.build(func, machine).source("llvm")) is masks

@@ -6,11 +6,20 @@ be given any array whose elements are aligned.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from blockwright.codegen import integers, streams, types
 from blockwright.codegen.emitter import FunctionEmitter
-from blockwright.codegen.values import Value, int_const, lanes_of, suffix, vector
+from blockwright.codegen.values import (
+    Value,
+    int_const,
+    lane_consts,
+    lanes_of,
+    nbytes_of,
+    suffix,
+    vector,
+)
 from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
@@ -256,11 +265,17 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
             help="cast the value first",
         )
     value = _to_memory(e, c.value(source), expected)
+    stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
+    ahead = stride == 1 and c.mask is None and buffer.dtype.lanes == 1
+    if isinstance(flat, E.Ramp) and ahead and not e.module.target.has_masks:
+        beyond = None if _in_register(buffer, flat) else _beyond(stmt.predicate)
+        if beyond is not None:
+            _store_first(c, buffer, flat, value, *beyond)
+            return
     mask = _mask(c, stmt.predicate, expected.lanes)
     if flat.dtype.lanes == 1:
         _store_one(c, buffer, flat, value, mask)
         return
-    stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
     shifted = c.context.shifted.get(stmt)
     if shifted is not None:
         assert mask is None
@@ -309,6 +324,52 @@ def _store_apart(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value) ->
         e.store(e.extract(value, lane), at, align)
 
 
+def _beyond(predicate: Expr | None) -> tuple[Expr, Expr] | None:
+    """Where a condition lets pass lanes before an end: the first lane's number, and the end."""
+    if not isinstance(predicate, E.LT) or not isinstance(predicate.a, E.Ramp):
+        return None
+    ramp, end = predicate.a, predicate.b
+    if not isinstance(end, E.Broadcast) or integers.constant_of(ramp.stride) != 1:
+        return None
+    return (ramp.base, end.value) if ramp.dtype.kind == "int" else None
+
+
+def _store_first(
+    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, first: Expr, end: Expr
+) -> None:
+    """The lanes before an end, on a machine without registers for masks: there a store under a mask
+    takes as long as ten others (Zen 3). A known number of lanes is stored in parts of powers of
+    two, and an unknown one that turns out to be all of them as a whole."""
+    e, lanes = c.e, ramp.lanes
+    low, high = integers.constant_of(first), integers.constant_of(end)
+    pointer, align = _place(c, buffer, ramp.base)
+    if low is not None and high is not None:
+        _store_parts(c, value, pointer, align, min(max(high - low, 0), lanes))
+        return
+    left = e.binary("sub", c.index(end), c.index(first))
+
+    def whole() -> None:
+        past = buffer in c.context.streamed and streams.whole(value, align)
+        e.store(value, pointer, align, past_caches=past)
+
+    def some() -> None:
+        many = e.overloaded("smax", left, int_const(0))
+        count = e.splat(e.convert("trunc", many, "i32"), lanes)
+        mask = e.compare("ult", lane_consts(range(lanes), "i32"), count)
+        _store_masked(c, value, pointer, align, mask)
+
+    e.either(e.compare("sge", left, int_const(lanes)), whole, some)
+
+
+def _store_parts(c: ExprCompiler, value: Value, pointer: Value, align: int, count: int) -> None:
+    e, at, size = c.e, 0, nbytes_of(value.type) // lanes_of(value.type)
+    while at < count:
+        lanes = 1 << ((count - at).bit_length() - 1)
+        part = e.shuffle(value, Value(value.type, "poison"), range(at, at + lanes))
+        e.store(part, e.offset(pointer, at * size), math.gcd(align, at * size))
+        at += lanes
+
+
 def _store_contiguous(
     c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, mask: Value | None, *,
     reverse: bool,
@@ -325,6 +386,10 @@ def _store_contiguous(
         past = buffer in c.context.streamed and streams.whole(value, align)
         e.store(value, pointer, align, past_caches=past)
         return
-    name = f"masked.store.{suffix(value.type)}.p0"
+    _store_masked(c, value, pointer, align, mask)
+
+
+def _store_masked(c: ExprCompiler, value: Value, pointer: Value, align: int, mask: Value) -> None:
+    e, name = c.e, f"masked.store.{suffix(value.type)}.p0"
     e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, ptr, {mask.type}")
     e.line(f"call void @llvm.{name}({value.typed}, ptr align {align} {pointer.text}, {mask.typed})")

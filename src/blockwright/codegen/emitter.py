@@ -203,6 +203,18 @@ class FunctionEmitter:
         self.label(join)
         return self.phi(a.type, [(a, end_a), (b, end_b)])
 
+    def either(
+        self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]
+    ) -> None:
+        """One of two branches; the first one is expected."""
+        yes, no, join = self.fresh("likely"), self.fresh("else"), self.fresh("join")
+        self.branch_if(condition, yes, no, likely=True)
+        for name, run in ((yes, then), (no, otherwise)):
+            self.label(name)
+            run()
+            self.branch(join)
+        self.label(join)
+
     @contextmanager
     def guarded(self, condition: Value, *, likely: bool | None = None) -> Generator[None]:
         """Code that runs only when `condition` holds."""
