@@ -21,6 +21,7 @@ from benchmarks import (
     busy,
     choice,
     cliffs,
+    environments,
     gemm,
     harness,
     minilm,
@@ -41,6 +42,7 @@ def main() -> int:
     """Parse the command line, build what is missing, run the cases."""
     options = _parser().parse_args()
     os.environ.update(limits(options.target))
+    environments.with_bytecode()
     settings = harness.Settings(clock=options.clock)
     reached = True
     for name in options.case or CASES:

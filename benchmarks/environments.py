@@ -7,6 +7,7 @@ options for pip come from the variable ``PIP_ARGS``, as in the Makefile.
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import os
 import shlex
@@ -46,6 +47,12 @@ def interpreter(name: str) -> str:
         _make(name, folder)
         stamp.write_text(wanted, encoding="ascii")
     return str(folder / "bin" / "python")
+
+
+def with_bytecode() -> None:
+    """Give this tree the bytecode that pip gives to the packages that it installs: else each new
+    process would compile the sources first where Python may not leave any (`python -B`)."""
+    compileall.compile_dir(ROOT / "src", quiet=1)
 
 
 def _digest(name: str) -> str:
