@@ -116,7 +116,7 @@ def apply(sch: Schedule, target: Target) -> None:
                             help="schedule the program by the fallback rule, or write the scores "
                             "as sums of products of a query and a key element")  # fmt: skip
     batch, pieces = len(found.batch), len(found.n) - 1
-    head = _whole_vectors(sch, product, target)
+    head, values = _whole_vectors(sch, product, target)
     held = slice_of_head(target, head)
     most = held.rows
     bound = longest(sch, sch.get_loops(scores)[found.m[0]])
@@ -150,8 +150,8 @@ def apply(sch: Schedule, target: Target) -> None:
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target, kept=bool(pieces))
-    if held.columns < head and head % target.lanes("float32") == 0:
-        _pack_slices(sch, product, home, held.columns, target)
+    if held.columns < head:
+        _pack_slices(sch, product, values, home, held.columns, target)
     _product_tile(sch, product, blocks.out, i0, head, held.columns, target, pieces)
     sch.annotate(i0, "loop_partition", True)
     _cut(sch, masked, j0, _has_tail(target, keys, form.tile.columns))
@@ -232,10 +232,10 @@ def _put_together(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
     return [*handles[: last + 1], out]
 
 
-def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int:
+def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> tuple[int, ir.Buffer]:
     """Widen the head to whole vectors, with zeros: sums in registers need no masks then.
 
-    Returns the size of the head.
+    Returns the size of the head, and the buffer of the values.
     """
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
@@ -247,7 +247,7 @@ def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> int:
     padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
     for made in sch.pad_einsum(product, padding, mode="zero") or []:
         sch.compute_inline(made)
-    return head
+    return head, facts.b
 
 
 def _parts_of_rows(
@@ -319,20 +319,30 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> No
         sch.annotate(keys, "loop_partition", True)
 
 
-def _pack_slices(sch: Schedule, product: BlockRV, task: LoopRV, width: int, target: Target) -> None:
+def _pack_slices(
+    sch: Schedule, product: BlockRV, values: ir.Buffer, task: LoopRV, width: int, target: Target
+) -> None:
     """Lay V out in slices of its columns, one after the other and at lines of memory: rows of it
-    may be pages apart, or begin anywhere. (Of a head that is no whole number of vectors V is read
-    under a condition, from where it is.)"""
-    facts = contraction_of(node(sch, product), guarded=True)
-    assert facts is not None  # `refuses` looked at it
-    copy = sch.reindex(product, ("read", position_of(facts.b, node(sch, product).reads)))
-    *batch, column, key = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
+    may be pages apart, or begin anywhere. What the last slice has beyond the end is zero.
+    """
+    block = node(sch, product)
+    at, whole = position_of(values, block.reads), contraction_of(block, guarded=True)
+    copy = sch.reindex(product, ("read", at)) if whole else sch.cache_read(product, at, "global")
+    *batch, first, second = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
+    column, key = (first, second) if whole else (second, first)
     slices = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
-    sch.transform_layout(copy, ("write", 0), IndexMap((*batch, column, key), slices))
+    sch.transform_layout(copy, ("write", 0), IndexMap((*batch, first, second), slices), 0.0)
     sch.compute_at(copy, task)
-    columns, keys = inner_loops(sch, copy, task)[-2:]
     step = math.gcd(width, target.lanes("float32"))
-    part, vectors, lanes = sch.split(columns, [None, width // step, step])
+    loops = inner_loops(sch, copy, task)
+    if whole:
+        columns, keys = loops[-2:]
+        part, vectors, lanes = sch.split(columns, [None, width // step, step])
+    else:  # a layout that is padded has loops of its own: over slices, keys, and columns in a slice
+        part, keys, columns = loops[-3:]
+        vectors, lanes = sch.split(columns, [None, step])
+        sch.annotate(part, "loop_partition", True)
+        sch.annotate(vectors, "loop_partition", True)
     sch.reorder(keys, part, vectors, lanes)  # by slices: a task writes all that it reads of them
     sch.vectorize(lanes)
 

@@ -54,7 +54,7 @@ _FAR = 6.0  # cycles for a line that is not next to the one before
 _COPY = 3.0  # cycles for a vector of a task's copy, of neighbours
 _APART = 4  # elements of the data between neighbours in the result, at most
 _TASK = 4000  # cycles that starting a task costs
-_UNEVEN = 0.03  # of a task, that the last thread ends after the others
+_UNEVEN = 0.25  # of a task, that the last thread ends after the others
 _BITS_PER_CYCLE = 512  # of multiplications: two units of 256 bits, or one of 512
 
 
@@ -146,7 +146,7 @@ def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
     filters, line = (extent_of(block, part) for part in (roles.filters, roles.pixels))
     rows = extent_of(block, (*roles.outer, *roles.pixels))
     tile = choose_register_tile(target, filters, line, bits)
-    here = predicted_share(target, tile, filters, line)
+    here = predicted_share(target, tile, filters, line, anywhere=roles.slides)
     copied = 0.0  # cycles of a result, for bringing together what it reads
     if roles.step > 1:
         copied = depth / (filters or 1) * roles.step * _COPY / tile.lanes

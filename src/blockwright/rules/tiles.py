@@ -19,6 +19,7 @@ _FEWEST = 8  # rows, from which on products are no matter of how fast the matrix
 _ROW_TILES = 3  # that are chosen from when a product is called
 _WORTH = 0.004  # of the time, over all numbers of rows, that pays for the code of one more
 _UNIT = 1000  # in which costs of tiles are whole numbers
+_CROWDED = 0.2  # of the time, for vectors that begin anywhere, where loads take every place
 _LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
 
 
@@ -302,10 +303,21 @@ def speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
 
 
 def predicted_share(
-    target: Target, tile: RegisterTile, rows: int | None, columns: int | None
-) -> float:
-    """Of the FMA peak, with the elements beyond the end of the result counted as lost."""
-    share = _efficiency(target.core, tile.rows, tile.columns / tile.lanes)
+    target: Target, tile: RegisterTile, rows: int | None, columns: int | None, *,
+    anywhere: bool = False,
+) -> float:  # fmt: skip
+    """Of the FMA peak, with the elements beyond the end of the result counted as lost.
+
+    Where vectors may begin `anywhere` in memory, those that cross lines are loaded in two steps,
+    which takes time where loads have few places left.
+    """
+    core, vectors = target.core, tile.columns / tile.lanes
+    share = _efficiency(core, tile.rows, vectors)
+    if anywhere:
+        crossing = tile.vectors * target.vector_bits / 8 / target.cache(1).line
+        loads = (tile.rows + tile.vectors + crossing) / core.loads
+        taken = min(1.0, loads / (tile.rows * vectors / core.arithmetic / share))
+        share /= 1 + _CROWDED * max(0.0, 2 * taken - 1)
     return share * _filled(rows, tile.rows) * _filled(columns, tile.columns)
 
 
