@@ -7,9 +7,11 @@ import itertools
 import pytest
 
 from blockwright.rules.tiles import (
+    RegisterTile,
     choose_register_tile,
     least_width,
     predicted_share,
+    steps_written_out,
     whole_row,
 )
 from blockwright.target import Target
@@ -52,3 +54,15 @@ def test_rows_that_share_sets_of_the_first_cache_are_few() -> None:
 
 def test_a_row_of_accumulators_is_one_vector_where_it_is_short() -> None:
     assert [whole_row(AVX512, n) for n in (63, 64, 65, 96, 97, None)] == [64, 64, 72, 96, 16, 16]
+
+
+@pytest.mark.parametrize(("machine", "rows", "columns", "several"), [
+    ("x86-64-v3", 6, 16, True),  # 23 instructions in six cycles
+    ("x86-64-v4", 14, 32, False),  # 47 in 28
+])  # fmt: skip
+def test_steps_are_written_out_where_a_loop_takes_places_of_updates(
+    machine: str, rows: int, columns: int, several: bool
+) -> None:
+    target = Target(machine)
+    tile = RegisterTile(rows, columns, target.lanes("float32"))
+    assert (steps_written_out(target, tile) > 1) is several

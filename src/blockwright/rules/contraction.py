@@ -33,6 +33,7 @@ from blockwright.rules.facts import (
     position_of,
     stride,
 )
+from blockwright.rules.inline import extent
 from blockwright.rules.tiles import RegisterTile, choose_register_tile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
@@ -214,6 +215,24 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
     vector_rows(sch, init, form.tile.columns)
     sch.tensorize(m1, outer_product_name(form.tile.rows, form.tile.columns, dtype.name))
     return init
+
+
+def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:
+    """Write out so many steps of a reduction, or a few less where it falls into such parts.
+
+    Returns the loop that remains.
+    """
+    length = extent(sch, loop)
+    if length is None or most == 1:
+        return loop
+    many = max(d for d in range(1, most + 1) if length % d == 0)
+    if 2 * many <= most:
+        many = most
+    outer, inner = sch.split(loop, [None, many])
+    sch.unroll(inner)
+    if length % many:
+        sch.annotate(outer, "loop_partition", True)
+    return outer
 
 
 def pack_panels(

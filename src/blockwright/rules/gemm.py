@@ -27,6 +27,7 @@ from blockwright.rules.contraction import (
     pack_panels,
     tile_registers,
     vector_rows,
+    write_out_steps,
 )
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
@@ -46,7 +47,7 @@ from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile,
 from blockwright.rules.inline import extent, inline_where, is_copy
 from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule, Variant
-from blockwright.rules.tiles import RegisterTile, RowTile
+from blockwright.rules.tiles import RegisterTile, RowTile, steps_written_out
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -234,7 +235,6 @@ def contract(
     sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
     if sums is None:
         tile_registers(sch, form, m1, k)
-        _write_out_taps(sch, target, form.tile, width, k)
     else:
         k = _sum_of_piece(sch, form, sums, n0)
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
@@ -243,9 +243,9 @@ def contract(
     _shorten_last_tile(sch, target, product, form.tile, mi)
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
+    steps = _write_out(sch, target, product, form.tile, plan, k, width)
     if plan.rows_inside:
-        together = _line_steps(target, form.tile, product.bits, plan)
-        _fetch_next_panel(sch, plan, (mo, mi), k, together, batched=bool(batch))
+        _fetch_next_panel(sch, plan, (mo, mi), steps, batched=bool(batch))
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
@@ -283,41 +283,46 @@ def _shorten_last_tile(
             sch.annotate(tiles, "short_tail", tile.rows - one.short)
 
 
-def _write_out_taps(
-    sch: Schedule, target: Target, tile: RegisterTile, width: int | None, k: list[LoopRV]
-) -> None:
-    """Of a reduction that is several loops, the last one where it is short: a branch for a few
-    updates takes as long as some of them.
+def _write_out(
+    sch: Schedule, target: Target, product: Product, tile: RegisterTile, plan: GemmPlan,
+    k: list[LoopRV], width: int | None,
+) -> list[LoopRV]:  # fmt: skip
+    """Write out some steps of the reduction, or all taps that are the last of several loops: a
+    branch for a few updates takes as long as some of them. Returns the loops that remain.
 
-    Not where tiles lie within lines of `width` pixels and fill the registers: LLVM would keep each
-    pixel for the tap of its neighbour that meets it too, and the sums in memory.
+    Taps are not written out where tiles lie within lines of `width` pixels and fill the registers:
+    LLVM would keep each pixel for the tap of its neighbour that meets it too, and the sums in
+    memory.
     """
-    steps = extent(sch, k[-1])
-    if len(k) == 1 or steps is None or steps * tile.rows * tile.vectors > _WRITTEN_OUT:
-        return
-    spare = target.vector_registers - (tile.rows + 1) * tile.vectors - 1
-    if spare >= tile.rows or width is None or width % tile.rows:
-        sch.unroll(k[-1])
+    steps = [loop for loop in k if extent(sch, loop) != 1]
+    length = extent(sch, k[-1])
+    if len(k) > 1 and length is not None and length * tile.rows * tile.vectors <= _WRITTEN_OUT:
+        spare = target.vector_registers - (tile.rows + 1) * tile.vectors - 1
+        if spare >= tile.rows or width is None or width % tile.rows:
+            sch.unroll(k[-1])
+    elif steps:
+        shared = plan.rows_inside and plan.row_tiles > 1 and len(steps) == 1
+        together = _line_steps(target, tile, product.bits, plan) if shared else 1
+        together = max(together, steps_written_out(target, tile))
+        steps[-1] = write_out_steps(sch, steps[-1], together)
+    return steps
 
 
 def _fetch_next_panel(
-    sch: Schedule, plan: GemmPlan, rows: tuple[LoopRV, LoopRV], depth: list[LoopRV], together: int,
-    *, batched: bool,
+    sch: Schedule, plan: GemmPlan, rows: tuple[LoopRV, LoopRV], steps: list[LoopRV], *,
+    batched: bool,
 ) -> None:  # fmt: skip
     """The next panel comes from memory while this one is used: a share of it for each tile of rows,
     all of it, along the reduction, for a single one.
 
     A line that is asked for again while it is on its way may take one more of the few places that a
-    core has for such lines. So the steps that are `together` written out ask once.
+    core has for such lines. So steps that fetch one together are written out, and ask once.
     """
     outer, tiles = rows
-    steps = [loop for loop in depth if extent(sch, loop) != 1]
     # Around one panel of one product stands the loop over tasks, which moves rows if they are in
     # several.
     same_rows = plan.panels > 1 or (not batched and extent(sch, outer) == 1)
     if plan.row_tiles > 1:
-        if len(steps) == 1:
-            _write_out_steps(sch, steps[0], together)
         sch.annotate(tiles, READ_AHEAD_SHARED, 1)
     elif steps and same_rows:
         sch.annotate(steps[0], READ_AHEAD, 1)
@@ -330,20 +335,6 @@ def _line_steps(target: Target, tile: RegisterTile, bits: int, plan: GemmPlan) -
     these are too many to write out."""
     lines = math.ceil(tile.columns * bits / 8 / target.caches[0].line)
     return max(1, min(_AT_ONCE, plan.row_tiles // lines))
-
-
-def _write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> None:
-    """Write out so many steps of a loop, or a few less where it falls into such parts."""
-    length = extent(sch, loop)
-    if length is None or most == 1:
-        return
-    many = max(d for d in range(1, most + 1) if length % d == 0)
-    if 2 * many <= most:
-        many = most
-    outer, inner = sch.split(loop, [None, many])
-    sch.unroll(inner)
-    if length % many:
-        sch.annotate(outer, "loop_partition", True)
 
 
 def _needs_cut(target: Target, product: Product, tile: RegisterTile) -> bool:

@@ -20,6 +20,9 @@ _ROW_TILES = 3  # that are chosen from when a product is called
 _WORTH = 0.004  # of the time, over all numbers of rows, that pays for the code of one more
 _UNIT = 1000  # in which costs of tiles are whole numbers
 _CROWDED = 0.2  # of the time, for vectors that begin anywhere, where loads take every place
+_OF_LOOP = 3  # instructions of a loop: its variable, and whether it ends
+_SEVERAL = 4  # steps that are written out where these count
+_SPARE = 0.75  # of the places for instructions, up to which they do not
 _LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
 
 
@@ -319,6 +322,15 @@ def predicted_share(
         taken = min(1.0, loads / (tile.rows * vectors / core.arithmetic / share))
         share /= 1 + _CROWDED * max(0.0, 2 * taken - 1)
     return share * _filled(rows, tile.rows) * _filled(columns, tile.columns)
+
+
+def steps_written_out(target: Target, tile: RegisterTile) -> int:
+    """Steps of a reduction that are written out in a tile: several, where a core has no places to
+    spare for a loop's own instructions, least of all when it runs another program besides."""
+    updates = tile.rows * tile.vectors
+    instructions = updates + tile.rows + tile.vectors + _OF_LOOP
+    places = updates / target.core.arithmetic * target.core.issue
+    return _SEVERAL if instructions > _SPARE * places else 1
 
 
 def panel_chunk(
