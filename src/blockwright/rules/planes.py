@@ -55,6 +55,7 @@ _COPY = 3.0  # cycles for a vector of a task's copy, of neighbours
 _APART = 4  # elements of the data between neighbours in the result, at most
 _TASK = 4000  # cycles that starting a task costs
 _UNEVEN = 0.25  # of a task, that the last thread ends after the others
+_BETTER = 0.97  # of the other rule's time, from which this one is taken: its tasks are few and long
 _BITS_PER_CYCLE = 512  # of multiplications: two units of 256 bits, or one of 512
 
 
@@ -157,7 +158,7 @@ def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
     if lines * target.cache(1).line * 2 <= target.cache(1).size:
         lines = 0.0  # they stay in the first-level cache
     scattered = _SCATTER + lines * _FAR / (tile.rows * tile.columns)
-    return steps / here + copied < steps / there + scattered
+    return steps / here + copied < _BETTER * (steps / there + scattered)
 
 
 def _lines(target: Target, block: ir.Block, roles: Planes) -> float:
