@@ -266,11 +266,11 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
         )
     value = _to_memory(e, c.value(source), expected)
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
-    ahead = stride == 1 and c.mask is None and buffer.dtype.lanes == 1
-    if isinstance(flat, E.Ramp) and ahead and not e.module.target.has_masks:
-        beyond = None if _in_register(buffer, flat) else _beyond(stmt.predicate)
-        if beyond is not None:
-            _store_first(c, buffer, flat, value, *beyond)
+    plain = stride == 1 and c.mask is None and buffer.dtype.lanes == 1
+    if isinstance(flat, E.Ramp) and plain and not e.module.target.has_masks:
+        end = None if _in_register(buffer, flat) else _end_of_lanes(stmt.predicate)
+        if end is not None:
+            _store_first(c, buffer, flat, value, *end)
             return
     mask = _mask(c, stmt.predicate, expected.lanes)
     if flat.dtype.lanes == 1:
@@ -324,7 +324,7 @@ def _store_apart(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value) ->
         e.store(e.extract(value, lane), at, align)
 
 
-def _beyond(predicate: Expr | None) -> tuple[Expr, Expr] | None:
+def _end_of_lanes(predicate: Expr | None) -> tuple[Expr, Expr] | None:
     """Where a condition lets pass lanes before an end: the first lane's number, and the end."""
     if not isinstance(predicate, E.LT) or not isinstance(predicate.a, E.Ramp):
         return None
