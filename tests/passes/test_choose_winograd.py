@@ -11,9 +11,10 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder, constant
 from blockwright.passes import PassContext
-from blockwright.passes.choose_winograd import choose_winograd
+from blockwright.passes.choose_winograd import best_size, choose_winograd
+from blockwright.rules.winograd_model import Convolution
 from blockwright.support import GraphError
-from blockwright.target import Target
+from blockwright.target import Cache, Target
 
 MACHINE = Target("x86-64-v3", num_threads=2)
 
@@ -138,3 +139,12 @@ def test_a_call_that_cannot_be_computed_so_is_an_error(name: str) -> None:
     attrs, reason = BAD[name]
     with pytest.raises(GraphError, match=reason):
         bw.compile(model(**attrs))
+
+
+def test_larger_tiles_are_taken_where_they_are_clearly_better() -> None:
+    """Their filters are 2.25 times the bytes: 38 MB, which no cache holds, for few pixels."""
+    caches = (Cache(32 << 10, 8, 64, 1), Cache(512 << 10, 8, 64, 1), Cache(32 << 20, 16, 64, 2))
+    machine = Target("x86-64-v3", num_threads=2, caches=caches)
+    for filters in (511, 512, 513):
+        assert best_size(machine, Convolution(1, 7, 7, 512, filters)) == 2
+    assert best_size(machine, Convolution(1, 56, 56, 64, 64)) == 4

@@ -103,3 +103,19 @@ def main(A: T.Buffer((7,), "float32"), B: T.Buffer((7,), "float32")):
             B[v] = A[v] + A[v]
 """)
     assert ("masked.store" in bw.build(func, machine).source("llvm")) is masks
+
+
+def test_vectors_of_which_all_lanes_exist_are_stored_without_a_mask() -> None:
+    """Where calls decide that, a branch leads to a whole store, or to one under a mask."""
+    func = bw.from_source(COPY.replace("DTYPE", "float32").replace("LENGTH", "n"))
+    made = bw.build(func, MACHINE).source("llvm")
+    assert "call void @llvm.masked.store" in made
+    assert "store <8 x float>" in made
+
+
+def test_heads_of_any_size_are_multiplied_in_slices_that_are_laid_out() -> None:
+    """Values of 65 elements would be read across lines, under a mask, for each tile of rows."""
+    func = apply_rules(program("attention", *[(1, 2, 256, 65)] * 3), MACHINE).func
+    values = func.buffers[2].name
+    (product,) = (b for b in ir.collect(func, ir.Block) if b.name == "O")
+    assert values not in {region.buffer.name for region in product.reads}

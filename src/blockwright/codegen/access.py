@@ -14,7 +14,6 @@ from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.values import (
     Value,
     int_const,
-    lane_consts,
     lanes_of,
     nbytes_of,
     suffix,
@@ -268,9 +267,9 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
     plain = stride == 1 and c.mask is None and buffer.dtype.lanes == 1
     if isinstance(flat, E.Ramp) and plain and not e.module.target.has_masks:
-        end = None if _in_register(buffer, flat) else _end_of_lanes(stmt.predicate)
-        if end is not None:
-            _store_first(c, buffer, flat, value, *end)
+        test = None if _in_register(buffer, flat) else _end_of_lanes(stmt.predicate)
+        if test is not None:
+            _store_first(c, buffer, flat, value, test)
             return
     mask = _mask(c, stmt.predicate, expected.lanes)
     if flat.dtype.lanes == 1:
@@ -324,23 +323,23 @@ def _store_apart(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value) ->
         e.store(e.extract(value, lane), at, align)
 
 
-def _end_of_lanes(predicate: Expr | None) -> tuple[Expr, Expr] | None:
-    """Where a condition lets pass lanes before an end: the first lane's number, and the end."""
+def _end_of_lanes(predicate: Expr | None) -> E.LT | None:
+    """The condition where it lets pass the lanes before an end: first + lane < end."""
     if not isinstance(predicate, E.LT) or not isinstance(predicate.a, E.Ramp):
         return None
-    ramp, end = predicate.a, predicate.b
-    if not isinstance(end, E.Broadcast) or integers.constant_of(ramp.stride) != 1:
+    if not isinstance(predicate.b, E.Broadcast) or predicate.a.dtype.kind != "int":
         return None
-    return (ramp.base, end.value) if ramp.dtype.kind == "int" else None
+    return predicate if integers.constant_of(predicate.a.stride) == 1 else None
 
 
-def _store_first(
-    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, first: Expr, end: Expr
-) -> None:
+def _store_first(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, test: E.LT) -> None:
     """The lanes before an end, on a machine without registers for masks: there a store under a mask
     takes as long as ten others (Zen 3). A known number of lanes is stored in parts of powers of
     two, and an unknown one that turns out to be all of them as a whole."""
     e, lanes = c.e, ramp.lanes
+    assert isinstance(test.a, E.Ramp)  # `_end_of_lanes`
+    assert isinstance(test.b, E.Broadcast)
+    first, end = test.a.base, test.b.value
     low, high = integers.constant_of(first), integers.constant_of(end)
     pointer, align = _place(c, buffer, ramp.base)
     if low is not None and high is not None:
@@ -353,10 +352,8 @@ def _store_first(
         e.store(value, pointer, align, past_caches=past)
 
     def some() -> None:
-        many = e.overloaded("smax", left, int_const(0))
-        count = e.splat(e.convert("trunc", many, "i32"), lanes)
-        mask = e.compare("ult", lane_consts(range(lanes), "i32"), count)
-        _store_masked(c, value, pointer, align, mask)
+        with c.scope():
+            _store_masked(c, value, pointer, align, c.value(test))
 
     e.either(e.compare("sge", left, int_const(lanes)), whole, some)
 
