@@ -31,7 +31,10 @@ demo: .venv/stamp-package .venv-base/stamp-package .venv-ffi/stamp
 	$(PY) -m examples.minilm.demo --base-python .venv-base/bin/python \
 		--ffi-python .venv-ffi/bin/python $(DEMO_ARGS)
 
+# Bytecode, as an installed package has it: where Python may not leave any, each of the many
+# processes of the tests would compile all sources first.
 test: .venv/stamp-package .venv/stamp-dev
+	@$(PY) -m compileall -q src
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(TEST_ARGS)
 
 fuzz: .venv/stamp-package
