@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import blockwright as bw
 from blockwright import ir
+from blockwright.analysis.streaming import OWN_REGISTERS
 from blockwright.lower import lower
 from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
@@ -218,3 +220,24 @@ def test_the_library_agrees_with_numpy(checks: Any) -> None:
         out = np.full(q.shape, np.nan, "float32")
         run(q, k, v, mask, out)
         np.testing.assert_allclose(out, expected(q, k, v, mask), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("depth", [63, 65, 67])
+def test_values_of_odd_heads_are_read_without_a_condition(depth: int) -> None:
+    """They are laid out in slices that hold zeros behind the last column; a mask for each load, and
+    the zeros it chooses, would take registers that the sums fill."""
+    target = Target("x86-64-v3", num_threads=2)
+    func = attention(depth=depth, length=64, batch=1, masked=False)
+    found = apply_rules(func, target)
+    assert (found.rule, found.note) == ("attention", "")
+    lowered = lower(found.func, target)
+    sums = [n for n in ir.collect(lowered.body, ir.For) if n.annotations.get(OWN_REGISTERS)]
+    assert sums
+    for loop in sums:
+        assert not any(n.op == "if_then_else" for n in ir.collect(loop.body, ir.Call))
+
+
+def test_sums_of_values_have_the_registers_to_themselves() -> None:
+    target = Target("x86-64-v3", num_threads=2)
+    text = bw.build(apply_rules(causal(64, 65), target).func, target=target).source("llvm")
+    assert 'call void asm sideeffect "", "~{xmm0},' in text

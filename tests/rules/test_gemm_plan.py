@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import msgspec
@@ -118,6 +119,41 @@ def test_a_line_of_the_next_panel_is_asked_for_once(depth: int) -> None:
     (tiles,) = [loop for loop in loops if "read_ahead_shared" in loop.annotations]
     (steps,) = [loop for loop in ir.loops(tiles.body) if loop.kind is ir.ForKind.SERIAL]
     assert ir.const_int(steps.extent) == depth // 8
+
+
+@pytest.mark.parametrize(("machine", "steps"), [("x86-64-v3", 1000 // 4), ("x86-64-v4", 1000)])
+def test_the_loop_of_a_product_is_written_out_where_its_own_instructions_count(
+    machine: str, steps: int
+) -> None:
+    target = Target(machine, num_threads=1)
+    loops = list(ir.loops(lower(apply_rules(program(512, 256, 1000), target).func, target).body))
+    (step,) = [loop for loop in loops if loop.loop_var.name.startswith("k")]
+    assert ir.const_int(step.extent) == steps
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
+def test_no_size_of_a_product_makes_the_rule_give_up(machine: str) -> None:
+    """Depths that fall into pieces, which steps that are written out do not divide; packed
+    operands, constant ones, and tiles that do not fill their last row or column."""
+    draw = random.Random(4)
+    for _ in range(60):
+        rows, columns, depth = (int(2 ** draw.uniform(5, 12.3)) for _ in range(3))
+        target = Target(machine, num_threads=draw.choice([1, 2, 8]))
+        func = program(rows, columns, depth)
+        if draw.random() < 0.6:
+            func = func.replace(attrs={k: v for k, v in func.attrs.items() if k != CONSTANT_PARAMS})
+        found = apply_rules(func, target)
+        assert (found.rule, found.note, found.faults) == ("gemm", "", ()), (rows, columns, depth)
+
+
+@pytest.mark.parametrize("depth", [4095, 4097])
+def test_pieces_of_a_sum_have_panels_of_their_own_length(depth: int) -> None:
+    """Steps are written out four at a time, which divides neither piece."""
+    func = program(96, 64, depth)
+    func = func.replace(attrs={k: v for k, v in func.attrs.items() if k != CONSTANT_PARAMS})
+    found = apply_rules(func, TWO)
+    assert (found.rule, found.note) == ("gemm", "")
+    assert_same_meaning(program(96, 64, depth), found.func)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 768), (8, 768), (14, 768), (6, 32)])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from blockwright import ir
-from blockwright.rules import CONSTANT_PARAMS
+from blockwright.rules import CONSTANT_PARAMS, apply_rules
 from blockwright.script.compute import Program
+from blockwright.target import Target
 
 N, K, B = (ir.var(name, "int64") for name in "nkb")
 Size = ir.Expr | int
@@ -45,7 +46,7 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "dots of symbolic columns and depth": (skinny(1, N, K, bias=False), [{"n": 5, "k": 19}]),
     "dots in a batch": (skinny(1, 6, 19, batch=(B, 2)), [{"b": 2}]),
     "dots of doubles": (skinny(3, 7, 18, dtype="float64"), [{}]),
-    "dots of more rows than registers suit": (skinny(9, 7, 18), [{}]),
+    "dots of more rows than registers suit": (skinny(9, 11, 18), [{}]),
     "dots of equal parts of the rows": (skinny(8, N, 16), [{"n": 1}, {"n": 9}]),
     "updates of one row": (skinny(1, 19, 11, "kn"), [{}]),
     "updates of symbolic columns": (skinny(3, N, 9, "kn"), [{"n": 1}, {"n": 21}]),
@@ -66,6 +67,24 @@ def test_few_columns_are_few_rows(checks: Any) -> None:
     x, w = p.param("X", (N, 24), "float32"), p.param("W", (2, 24), "float32")
     c = p.reduce("C", (N, 2), (24,), lambda i, j, k: x[i, k] * w[j, k])
     checks.taken_by("gemv", p.finish([c]), {"n": 1}, {"n": 7})
+
+
+def tall(columns: int, layout: str = "nk") -> ir.PrimFunc:
+    return skinny(1024, columns, 256, layout, bias=False)
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
+def test_columns_that_fill_vectors_are_no_matter_of_reading_the_matrix(machine: str) -> None:
+    """Where many rows meet them: a product then computes, and reads its left operand in place."""
+    lanes = Target(machine).lanes("float32")
+    taken = {n: apply_rules(tall(n), Target(machine)).rule for n in (lanes // 2, lanes, 4 * lanes)}
+    assert taken == {lanes // 2: "gemv", lanes: "gemm", 4 * lanes: "gemm"}
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
+def test_rows_whose_elements_are_apart_are_brought_together_for_few_of_them(machine: str) -> None:
+    taken = {n: apply_rules(tall(n, "kn"), Target(machine)).rule for n in (2, 3, 4)}
+    assert taken == {2: "gemv", 3: "gemv", 4: "gemm"}
 
 
 def test_no_panel_is_written(checks: Any) -> None:

@@ -314,6 +314,22 @@ def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
     ir.assert_structural_equal(again.func, other.func)
 
 
+@pytest.mark.parametrize(("text", "buffer", "order"), [
+    (ROWS, "A", ["A_reindex", "S", "B"]),
+    (ROWS, "S", ["S", "S_reindex", "B"]),
+    (AMONG, "A", ["A_reindex", "before", "B", "after"]),
+])  # fmt: skip
+def test_a_copy_of_what_is_read_is_made_as_soon_as_it_can_be(
+    text: str, buffer: str, order: list[str]
+) -> None:
+    """So that the reader can move up to blocks that stand before it."""
+    func = function(text)
+    sch = Schedule(func)
+    sch.reindex(sch.get_block("B"), buffer)
+    check(func, sch)
+    assert [b.name for b in ir.blocks(sch.func.root.body)] == order
+
+
 # ------------------------------------------------------------------------------------- padding
 PADDED = """
 @T.prim_func

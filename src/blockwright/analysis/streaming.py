@@ -1,5 +1,5 @@
-"""Loops whose data is in no cache: what they write leaves the caches alone, what they will read is
-fetched ahead.
+"""Wishes of loops about caches and registers: what they write leaves the caches alone, what they
+will read is fetched ahead, their sums have the registers to themselves.
 
 The annotation `streaming_stores: n` on a loop says that results of at least n bytes which the loop
 writes, and does not read, are too large to be found in a cache later. Whole vectors of them are
@@ -13,6 +13,9 @@ The annotation `read_ahead_shared: k` says that what the loop reads again in eac
 is fetched for the iteration k further on of the loop around it, a share in each iteration: while a
 panel is used for one tile of rows after the other, the next one comes.
 
+The annotation `own_registers: 1` says that what the loop does not use is kept in memory while it
+runs, and not in vector registers, which its own sums may fill.
+
 None of them changes anything of what a program means.
 """
 
@@ -24,7 +27,8 @@ from blockwright import ir
 
 STREAMING, READ_AHEAD = "streaming_stores", "read_ahead"
 READ_AHEAD_SHARED = "read_ahead_shared"
-KEYS = (STREAMING, READ_AHEAD, READ_AHEAD_SHARED)
+OWN_REGISTERS = "own_registers"
+KEYS = (STREAMING, READ_AHEAD, READ_AHEAD_SHARED, OWN_REGISTERS)
 _KINDS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
@@ -34,6 +38,8 @@ def streaming_problem(node: ir.Stmt, key: str, value: object) -> str:
         return f"{key!r} belongs on a loop"
     if node.kind not in _KINDS:
         return f"{key!r} belongs on a serial or parallel loop, this one is {node.kind.value}"
+    if key == OWN_REGISTERS:
+        return "" if value == 1 else f"{key!r} is 1, not {value!r}"
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return (
             f"{key!r} is a number of {'bytes' if key == STREAMING else 'iterations'}, not {value!r}"

@@ -254,6 +254,19 @@ class FunctionEmitter:
         self.terminated = True
         self.label(done)
 
+    def empty_registers(self) -> None:
+        """Keep what lives in vector registers in memory from here to where it is used next.
+
+        Where a value lives from before a loop to behind it, LLVM may leave it a register that the
+        loop needs, and pass a sum through memory in each iteration. An instruction of no bytes that
+        is said to overwrite all registers leaves no such value.
+        """
+        target = self.module.target
+        name = {"x86_64": "xmm", "aarch64": "v"}.get(target.arch)
+        if name:
+            every = ",".join(f"~{{{name}{k}}}" for k in range(target.vector_registers))
+            self.line(f'call void asm sideeffect "", "{every}"()')
+
     # ---------------------------------------------------------------- arithmetic
     def binary(self, op: str, a: Value, b: Value, flags: str = "") -> Value:
         return self.emit(a.type, f"{op} {flags + ' ' if flags else ''}{a.typed}, {b.text}")

@@ -185,6 +185,8 @@ class StmtCompiler:
         high = self.expressions.value(build.add(stmt.min, stmt.extent))
         times = _copies(stmt)
         rows = streams_shifted.begin(self.expressions, stmt)
+        if streams.asks_for_registers(stmt):
+            self.e.empty_registers()
         with self.e.counted(low, high, nonempty=count is not None, unroll=times) as index:
             self.context.variables[stmt.loop_var] = index
             self.context.loop_depths.append(len(self.context.cleanups))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from blockwright.analysis.streaming import (
+    OWN_REGISTERS,
     READ_AHEAD,
     READ_AHEAD_SHARED,
     STREAMING,
@@ -90,6 +91,10 @@ def _number(loop: For, key: str) -> int:
                          help="take the annotation off, or annotate a serial or parallel loop with "
                          "a number")  # fmt: skip
     return int(value)
+
+
+def asks_for_registers(loop: For) -> bool:
+    return OWN_REGISTERS in loop.annotations and _number(loop, OWN_REGISTERS) == 1
 
 
 @contextmanager

@@ -26,6 +26,7 @@ import math
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis.streaming import OWN_REGISTERS
 from blockwright.arith import IndexMap
 from blockwright.rules.attention_model import slice_of_head
 from blockwright.rules.contraction import (
@@ -116,8 +117,9 @@ def apply(sch: Schedule, target: Target) -> None:
                             help="schedule the program by the fallback rule, or write the scores "
                             "as sums of products of a query and a key element")  # fmt: skip
     batch, pieces = len(found.batch), len(found.n) - 1
-    head, values = _whole_vectors(sch, product, target)
+    head = _size_of_head(sch, product)
     held = slice_of_head(target, head)
+    slices = _whole_vectors(sch, product, head, held.columns, target)
     most = held.rows
     bound = longest(sch, sch.get_loops(scores)[found.m[0]])
     if bound is not None:  # a tile with room for all rows would have as many as there are
@@ -150,8 +152,8 @@ def apply(sch: Schedule, target: Target) -> None:
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target, kept=bool(pieces))
-    if held.columns < head:
-        _pack_slices(sch, product, values, home, held.columns, target)
+    if slices is not None:
+        _pack_slices(sch, slices, home, held.columns, target, whole=head % held.columns == 0)
     _product_tile(sch, product, blocks.out, i0, head, held.columns, target, pieces)
     sch.annotate(i0, "loop_partition", True)
     _cut(sch, masked, j0, _has_tail(target, keys, form.tile.columns))
@@ -232,22 +234,45 @@ def _put_together(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
     return [*handles[: last + 1], out]
 
 
-def _whole_vectors(sch: Schedule, product: BlockRV, target: Target) -> tuple[int, ir.Buffer]:
-    """Widen the head to whole vectors, with zeros: sums in registers need no masks then.
-
-    Returns the size of the head, and the buffer of the values.
-    """
+def _size_of_head(sch: Schedule, product: BlockRV) -> int:
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
     assert facts is not None  # `refuses` looked at it
     head = extent_of(block, facts.n)
     assert head is not None
+    return head
+
+
+def _whole_vectors(
+    sch: Schedule, product: BlockRV, head: int, width: int, target: Target
+) -> BlockRV | None:
+    """Widen the head to whole vectors, with zeros: sums in registers need no masks then.
+
+    Returns the block that lays V out in slices, where a head is more than one of them.
+    """
+    slices = _slices(sch, product, width) if width < head else None
+    block = node(sch, product)
+    facts = contraction_of(block, guarded=True)
+    assert facts is not None  # `refuses` looked at it
     (axis,) = facts.n
     padding = [1] * len(block.iter_vars)
     padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
     for made in sch.pad_einsum(product, padding, mode="zero") or []:
         sch.compute_inline(made)
-    return head, facts.b
+    return slices
+
+
+def _slices(sch: Schedule, product: BlockRV, width: int) -> BlockRV:
+    """Lay V out in slices of its columns, one after the other and at lines of memory: rows of it
+    may be pages apart, or begin anywhere. What the last slice has beyond the end is zero."""
+    block = node(sch, product)
+    facts = contraction_of(block, guarded=True)
+    assert facts is not None  # `refuses` looked at it
+    copy = sch.reindex(product, ("read", position_of(facts.b, block.reads)))
+    *batch, column, key = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
+    slices = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
+    sch.transform_layout(copy, ("write", 0), IndexMap((*batch, column, key), slices), 0.0)
+    return copy
 
 
 def _parts_of_rows(
@@ -320,18 +345,9 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> No
 
 
 def _pack_slices(
-    sch: Schedule, product: BlockRV, values: ir.Buffer, task: LoopRV, width: int, target: Target
+    sch: Schedule, copy: BlockRV, task: LoopRV, width: int, target: Target, *, whole: bool
 ) -> None:
-    """Lay V out in slices of its columns, one after the other and at lines of memory: rows of it
-    may be pages apart, or begin anywhere. What the last slice has beyond the end is zero.
-    """
-    block = node(sch, product)
-    at, whole = position_of(values, block.reads), contraction_of(block, guarded=True)
-    copy = sch.reindex(product, ("read", at)) if whole else sch.cache_read(product, at, "global")
-    *batch, first, second = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
-    column, key = (first, second) if whole else (second, first)
-    slices = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
-    sch.transform_layout(copy, ("write", 0), IndexMap((*batch, first, second), slices), 0.0)
+    """A task writes the slices of its V, `whole` ones or a last one that is filled up."""
     sch.compute_at(copy, task)
     step = math.gcd(width, target.lanes("float32"))
     loops = inner_loops(sch, copy, task)
@@ -366,6 +382,7 @@ def _product_tile(
         sch.reorder(keys, rows, head)
     sch.reverse_compute_at(out, at)
     init = sch.decompose_reduction(product, keys)
+    sch.annotate(keys, OWN_REGISTERS, 1)  # statistics of rows live on behind the loop
     _cut(sch, product, keys)
     lanes = whole_row(target, width)
     vector_rows(sch, init, lanes)

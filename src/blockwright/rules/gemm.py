@@ -243,9 +243,9 @@ def contract(
     _shorten_last_tile(sch, target, product, form.tile, mi)
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
-    steps = _write_out(sch, target, product, form.tile, plan, k, width)
-    if plan.rows_inside:
-        _fetch_next_panel(sch, plan, (mo, mi), steps, batched=bool(batch))
+    # Around one panel of one product stands the loop over tasks, which moves rows if they are in
+    # several.
+    same_rows = plan.panels > 1 or (not batch and extent(sch, mo) == 1)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
@@ -264,6 +264,10 @@ def contract(
         _pack_within(sch, form, pieces[0] if pieces else task, plan.panels)
     else:
         pack(sch, form, batch)
+    # Last: beside steps that do not divide a sum, a panel would be as long as all of these.
+    steps = _write_out(sch, target, product, form.tile, plan, k, width)
+    if plan.rows_inside:
+        _fetch_next_panel(sch, plan, mi, steps if same_rows else [])
 
 
 def _pack_within(sch: Schedule, form: Canonical, at: LoopRV, panels: int) -> None:
@@ -308,23 +312,16 @@ def _write_out(
     return steps
 
 
-def _fetch_next_panel(
-    sch: Schedule, plan: GemmPlan, rows: tuple[LoopRV, LoopRV], steps: list[LoopRV], *,
-    batched: bool,
-) -> None:  # fmt: skip
+def _fetch_next_panel(sch: Schedule, plan: GemmPlan, tiles: LoopRV, steps: list[LoopRV]) -> None:
     """The next panel comes from memory while this one is used: a share of it for each tile of rows,
     all of it, along the reduction, for a single one.
 
     A line that is asked for again while it is on its way may take one more of the few places that a
     core has for such lines. So steps that fetch one together are written out, and ask once.
     """
-    outer, tiles = rows
-    # Around one panel of one product stands the loop over tasks, which moves rows if they are in
-    # several.
-    same_rows = plan.panels > 1 or (not batched and extent(sch, outer) == 1)
     if plan.row_tiles > 1:
         sch.annotate(tiles, READ_AHEAD_SHARED, 1)
-    elif steps and same_rows:
+    elif steps:
         sch.annotate(steps[0], READ_AHEAD, 1)
     if plan.bands:  # as many shares as there are tiles: the loop is cut to these
         sch.annotate(tiles, "loop_partition", True)

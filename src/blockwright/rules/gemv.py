@@ -23,6 +23,7 @@ from blockwright import ir
 from blockwright.rules.contraction import node
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
+    Contraction,
     address_of,
     contraction_of,
     depth_groups,
@@ -47,6 +48,7 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
+_GATHERED = 3  # rows, up to which vectors of elements that are apart are worth bringing together
 _TILES = 8  # times the rows that registers suit: so often dot products read the matrix from cache
 
 
@@ -91,9 +93,21 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
         return "neither axis of the matrix has neighbours in memory"
     dots = not near.isdisjoint(facts.k)
     rows = extent_of(block, few) or 1
-    if rows * (1 if dots and len(_long(block, few)) == 1 else _TILES) > most:
+    # The GEMM rule would write panels of a right operand; a left one it reads where it is.
+    saves_panels = dots and matrix is facts.b and len(_long(block, few)) == 1
+    if rows * (1 if saves_panels else _TILES) > most:
         return f"both operands have more than {most // _TILES} rows"
+    if dots and rows > _GATHERED and not _contiguous(block, facts, matrix):
+        return f"more than {_GATHERED} rows that meet the matrix are not contiguous"
     return Skinny(matrix, facts.batch, few, many, facts.k, dots)
+
+
+def _contiguous(block: ir.Block, facts: Contraction, matrix: ir.Buffer) -> bool:
+    """Whether the operand that meets the matrix has neighbours along the reduction."""
+    other = facts.a if matrix is facts.b else facts.b
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is other)
+    address = address_of(load, block)
+    return any(stride(address, block.iter_vars[p]) == 1 for p in facts.k)
 
 
 def _long(block: ir.Block, axes: Sequence[int]) -> list[int]:

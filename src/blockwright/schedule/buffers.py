@@ -423,6 +423,11 @@ def nest_of(state: State, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:
     return min(loops, key=lambda n: state.tree.order[n]) if loops else state.realize(block)
 
 
+def first_of(scope: ir.Block) -> ir.Stmt:
+    """The first statement of a block's body."""
+    return scope.body.seq[0] if isinstance(scope.body, ir.SeqStmt) else scope.body
+
+
 def outermost(state: State, block: ir.Block, scope: ir.Block | ir.For | ir.AttrStmt) -> ir.Stmt:
     """The statement of the scope, or the loop, in which the block stands alone or with others."""
     stmt: ir.Stmt = state.realize(block)

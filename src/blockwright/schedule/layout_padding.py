@@ -8,6 +8,7 @@ from blockwright import ir
 from blockwright.analysis import BlockKind
 from blockwright.arith import IndexMap
 from blockwright.schedule.buffers import (
+    first_of,
     fresh_name,
     nest_of,
     outermost,
@@ -47,8 +48,7 @@ class LayoutPadding:
             if around is not self.owner:
                 edit.refresh_signatures()  # of blocks between the two
         else:
-            body = self.owner.body
-            edit.insert_before(body.seq[0] if isinstance(body, ir.SeqStmt) else body, nest)
+            edit.insert_before(first_of(self.owner), nest)
         return edit.finish()
 
     def _with_own_copy(self) -> ir.Block | ir.For | ir.AttrStmt:

@@ -8,6 +8,7 @@ from blockwright import ir
 from blockwright.schedule.buffers import (
     accessed_buffer,
     copy_nest,
+    first_of,
     fresh_name,
     or_inplace,
     readers,
@@ -131,7 +132,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
     ) -> ir.Stmt:
         """The statement before which the copy stands."""
         if not producers:
-            return scope.body.seq[0] if isinstance(scope.body, ir.SeqStmt) else scope.body
+            return first_of(scope)
         made = map(state.realize, producers)
         at = anchor(state, state.realize(consumers[0]), scope, made)
         around = state.tree.parent[at]

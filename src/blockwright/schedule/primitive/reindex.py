@@ -12,6 +12,7 @@ from blockwright.arith import clip_region as clip_box
 from blockwright.schedule.buffers import (
     accesses_to,
     copy_nest,
+    first_of,
     fresh_name,
     named_buffer,
     or_inplace,
@@ -57,7 +58,8 @@ class Reindex(Primitive, frozen=True, eq=False):
       domain (BW325, BW361), is the only writer in the scope, and does not read the buffer
       (BW323).
 
-    Returns: the copying block, before (read) or behind (write) the block.
+    Returns: the copying block: behind the last block before that writes the buffer, or first of
+    all (read), or behind the block (write).
 
     Before::
 
@@ -159,7 +161,14 @@ def reindexed(
     new = _redirect(block, buffer, copy, places)
     edit.replace_block(block, with_regions(new, analyzer))
     edit.allocate(scope, copy)
-    (edit.insert_after if written else edit.insert_before)(outer, nest)
+    order = state.tree.order
+    before = [w for w in writers(state, scope, buffer) if order[w] < order[block]]
+    if written:
+        edit.insert_after(outer, nest)
+    elif before:
+        edit.insert_after(outermost(state, before[-1], scope), nest)
+    else:
+        edit.insert_before(first_of(scope), nest)
     edit.refresh_signatures()
     return edit.finish(made)
 

@@ -21,6 +21,7 @@ _FACTORS = ([None, 2], [None, 3], [None, 4], [None, 5], [None, 6], [2, None], [3
 _NOTES: dict[str, tuple[Any, ...]] = {
     PARTITION: (True,),
     "llvm.unroll": ("disable", 2, 4),
+    "own_registers": (1,),
     "pragma_auto_unroll_max_step": (4, 16, 64),
     "pragma_unroll_explicit": (True,),
     "read_ahead": (1, 2),
