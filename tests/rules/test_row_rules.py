@@ -155,3 +155,59 @@ def test_one_number_of_no_rows(checks: Any) -> None:
     out = np.full((), np.nan, "float32")
     run(np.empty((0, 6), "float32"), out)
     assert out == 0
+
+
+def group_norm(last: bool, groups: int = 3, members: int = 4, side: int = 7) -> ir.PrimFunc:
+    """Of channels that are the second axis, or the `last` one."""
+    channels = groups * members
+    shape = (2, side, side, channels) if last else (2, channels, side, side)
+    size = members * side * side
+    p = Program("group_norm")
+    x = p.param("X", shape, "float32")
+
+    def at(n: Any, g: Any, c: Any, i: Any, j: Any) -> Any:
+        channel = g * members + c
+        return x[(n, i, j, channel) if last else (n, channel, i, j)]
+
+    within = (members, side, side)
+    mean = p.reduce("mean", (2, groups), within, lambda n, g, *r: at(n, g, *r) * (1.0 / size))
+
+    def square(n: Any, g: Any, *r: Any) -> Any:
+        return (at(n, g, *r) - mean[n, g]) * (at(n, g, *r) - mean[n, g]) * (1.0 / size)
+
+    var = p.reduce("var", (2, groups), within, square)
+
+    def out(*index: Any) -> Any:
+        n, g = index[0], ir.floordiv(index[-1 if last else 1], members)
+        return (x[index] - mean[n, g]) * ir.call("rsqrt", var[n, g] + 1e-5)
+
+    return p.finish([p.compute("Y", shape, out)])
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_statistics_of_groups_are_taken_once(checks: Any, last: bool) -> None:
+    """Not again for each channel of a group, or for each line of pixels."""
+    func = group_norm(last)
+    result = checks.taken_by("rows", func, {})
+    (rows,) = [f for f in ir.loops(result.func.body) if f.kind is ir.ForKind.PARALLEL]
+    assert ir.const_int(rows.extent) == 2 * 3
+    x, got = checks.normal(2, *((7, 7, 12) if last else (12, 7, 7))), np.zeros((2, 12, 7, 7), "f4")
+    got = np.ascontiguousarray(got.transpose(0, 2, 3, 1)) if last else got
+    checks.native(func)(x, got)
+    parts = np.moveaxis(x, -1, 1) if last else x
+    parts = parts.reshape(2, 3, -1).astype("float64")
+    want = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + 1e-5)
+    want = want.reshape(2, 12, 7, 7)
+    want = np.moveaxis(want, 1, -1) if last else want
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_odd_axes_that_lie_together_are_reduced_by_vectors(checks: Any, rank: int) -> None:
+    """None of 13, 5 and 3 holds whole vectors; together they are one stretch of memory."""
+    p = Program("total")
+    x = p.param("X", (4, 13, 5, 3), "float32")
+    over = (4, 13, 5, 3)
+    func = p.finish([p.reduce("Y", over[:rank], over[rank:], lambda *i: x[i])])
+    result = checks.taken_by("rows", func, {})
+    assert "vectorized" in checks.loop_kinds(result.func)

@@ -13,7 +13,17 @@ from itertools import pairwise
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
-from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride, windowed
+from blockwright.arith import IndexMap
+from blockwright.rules.facts import (
+    address_of,
+    extent_of,
+    fusing_map,
+    is_linear,
+    is_spatial,
+    leaf_blocks,
+    stride,
+    windowed,
+)
 from blockwright.rules.inline import block_of, extent, inline_where, longest
 from blockwright.rules.overlap import overlap_rows, passes_caches
 from blockwright.rules.rule import Rule
@@ -58,16 +68,21 @@ def apply(sch: Schedule, target: Target) -> None:
     reducing = [h for h in handles if not is_spatial(block_of(sch, h))]
     rank = min(_spatial_rank(block_of(sch, h)) for h in reducing)
     last = handles[-1]
+    _rows_of_statistics(sch, handles, rank)
+    for handle in handles:
+        _merge_neighbours(sch, handle, rank)
     loops = sch.get_loops(last)
     if rank == 0:
         for handle in reducing:
             _share(sch, handle, target)
             reduce_lanes(sch, handle, None, target)
         return
-    lengths = [extent(sch, loop) for loop in loops[rank:]]
+    lengths, inner = [extent(sch, loop) for loop in loops[rank:]], extent(sch, loops[rank - 1])
     row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
     bits = block_of(sch, last).writes[0].buffer.dtype.bits
     together = _rows_together(lengths, len(reducing), extent(sch, row), bits, target)
+    while rank > 1 and (inner or 1) % together:
+        together -= 1  # rows of one axis: others of several have no iterator map
     if together > 1:
         row, _ = sch.split(row, [None, together])
         sch.annotate(row, "loop_partition", True)
@@ -86,6 +101,84 @@ def apply(sch: Schedule, target: Target) -> None:
         sch.parallel(row)
         stream(sch, row, last, target)
         read_next_row(sch, handles, row, target)
+
+
+def _rows_of_statistics(sch: Schedule, handles: list[BlockRV], rank: int) -> None:
+    """Let the last block run over what statistics are of, wherever its axes stand, or groups of
+    them, before all else: a row is what a statistic is of."""
+    blocks = [block_of(sch, handle) for handle in handles]
+    statistics = {r.buffer for b in blocks if _spatial_rank(b) == rank for r in b.writes}
+    last = blocks[-1]
+    if _spatial_rank(last) == rank or not is_spatial(last):
+        return
+    found = {
+        tuple(_axis_of(index, block) for index in load.indices)
+        for block in blocks
+        if is_spatial(block) and len(block.iter_vars) == len(last.iter_vars)
+        for load in ir.collect(block.body, ir.BufferLoad)
+        if load.buffer in statistics
+    }
+    if len(found) != 1:
+        return
+    rows = [entry for entry in next(iter(found)) if entry is not None]
+    at = [p for p, _ in rows]
+    if len(rows) != rank or len(set(at)) < rank or all(
+        entry == (p, 1) for p, entry in enumerate(rows)
+    ):  # fmt: skip
+        return
+    if any((extent_of(last, [p]) or 1) % size for p, size in rows):
+        return
+    axes = tuple(it.var for it in last.iter_vars)
+    outer = [axes[p] if size == 1 else ir.floordiv(axes[p], size) for p, size in rows]
+    sizes = dict(rows)
+    inner = [axes[p] if p not in sizes else ir.floormod(axes[p], sizes[p])
+             for p in range(len(axes)) if sizes.get(p, 0) != 1]  # fmt: skip
+    sch.transform_block_layout(handles[-1], IndexMap(axes, (*outer, *inner)))
+
+
+def _axis_of(index: ir.Expr, block: ir.Block) -> tuple[int, int] | None:
+    """The position of an iterator and the size of its groups, where an index counts those."""
+    size = 1
+    if isinstance(index, ir.FloorDiv):
+        index, size = index.a, ir.const_int(index.b) or 0
+    places = [p for p, it in enumerate(block.iter_vars) if it.var is index]
+    return (places[0], size) if places and size else None
+
+
+def _merge_neighbours(sch: Schedule, handle: BlockRV, rank: int) -> None:
+    """Axes behind those of rows, along which all that a block touches is one stretch of memory,
+    become one: vectors may then cross from one row of an axis into the next. Reduced axes are
+    passed in the order in which they lie in memory."""
+    block = block_of(sch, handle)
+    store = block.body
+    if not isinstance(store, ir.BufferStore):
+        return
+    own = ir.BufferLoad(store.buffer, store.indices)
+    addresses = [
+        address_of(n, block) for n in (*ir.collect(store, ir.BufferLoad), own) if n.indices
+    ]
+    order = list(range(len(block.iter_vars)))
+    if all(block.iter_vars[p].iter_type is ir.IterType.REDUCE for p in order[rank:]):
+        order[rank:] = sorted(order[rank:], key=lambda p: -_step(addresses, block.iter_vars[p]))
+    groups: list[tuple[int, ...]] = []
+    for place, p in reversed(list(enumerate(order))):
+        merged = (p, *groups[0]) if groups else ()
+        kinds = {block.iter_vars[q].iter_type for q in merged}
+        known = extent_of(block, merged) is not None
+        if place >= rank and len(kinds) == 1 and known and all(
+            is_linear(address, block, merged) for address in addresses
+        ):  # fmt: skip
+            groups[0] = merged
+        else:
+            groups.insert(0, (p,))
+    if groups != [(p,) for p in range(len(block.iter_vars))]:
+        extents = [it.dom.extent for it in block.iter_vars]
+        sch.transform_block_layout(handle, fusing_map(extents, groups))
+
+
+def _step(addresses: list[ir.Expr], it: ir.IterVar) -> float:
+    """How far an iterator moves what it moves least; unit axes first."""
+    return min((s for s in (stride(a, it) for a in addresses) if s), default=0.0)
 
 
 def _rows_together(
@@ -256,8 +349,8 @@ def reduce_lanes(
         lanes = math.gcd(inner or 1, lanes)
     while most is not None and most < 2 * lanes > 8:
         lanes //= 2
-    if size is not None and size % lanes and inner and 1 < inner < lanes and lanes % inner == 0:
-        lanes = inner  # whole rows of a chunk beyond the end would have no iterator map
+    if size is not None and inner and 1 < inner < lanes and lanes % inner == 0:
+        lanes = inner  # what is left of several axes does not lie together
     if lanes < 2 or (most is not None and most < 2 * lanes):
         return False
     chunk, lane = sch.split(fused, [None, lanes])
