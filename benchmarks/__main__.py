@@ -3,7 +3,7 @@
 The model of case `minilm` is compiled first, in a process of its own, unless ``--artefact`` names
 one: what is timed is always the code of this tree. The cases `operators` and `models` compare with
 other engines, which are installed into environments of their own when they are first needed. The
-case `cliffs` runs only when named: it compiles hundreds of neighbouring shapes, ours alone.
+cases `cliffs` and `sweep` run only when named: they compile hundreds of shapes.
 Results are written to ``benchmarks/results``; the exit status is 1 when a case missed a figure it
 must reach.
 """
@@ -26,6 +26,7 @@ from benchmarks import (
     harness,
     minilm,
     streams,
+    sweep,
     symbolic,
     tools,
     versus,
@@ -35,7 +36,7 @@ from benchmarks.peers import DEFAULT, ENGINES, OURS
 
 CASES = ("gemm", "minilm", "tools", "streams", "operators", "models", "symbolic", "busy")
 CACHES = {"hot": (versus.HOT,), "cold": (versus.COLD,), "both": (versus.HOT, versus.COLD)}
-NAMED = ("cliffs", "choice")  # run only when named: they compare us with ourselves, for long
+NAMED = ("cliffs", "choice", "sweep")  # run only when named: they take long, or draw at random
 
 
 def main() -> int:
@@ -62,6 +63,9 @@ def main() -> int:
                 cliffs.Plan(options.only, options.threads, max(options.rounds, 5), products,
                             options.seed, options.clock, options.target)
             )  # fmt: skip
+        elif name == "sweep":
+            drawn = sweep.Plan(options.shapes or 400, options.threads, options.seed, options.target)
+            reached &= sweep.main(drawn)
         elif name == "streams":
             reached &= streams.main(options.threads, settings, options.only, options.target)
         elif name == "choice":
@@ -94,7 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--shapes", type=int,
-        help="of each model in symbolic (30), and random matrix products in choice (200)",
+        help="of each model in symbolic (30), random matrix products in choice (200), and random "
+        "operators in sweep (400)",
     )  # fmt: skip
     parser.add_argument(
         "--target", default=NATIVE,
@@ -123,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
     grid.add_argument("--schedules", type=int, default=20, help="drawn for each product (20)")
-    grid.add_argument("--seed", type=int, default=0, help="of both (0)")
+    grid.add_argument("--seed", type=int, default=0, help="of both, and of sweep (0)")
     grid.add_argument("--resume", action="store_true", help="go on with an interrupted study")
     return parser
 

@@ -54,3 +54,17 @@ def test_scheduled_operator_matches_its_oracle(row: Any, disabled: list[str]) ->
         module[case.func.name](*case.arrays, *outputs)
         for got, want in zip(outputs, case.wanted, strict=True):
             SAMPLES.assert_close(got, want, case.sample)
+
+
+def test_no_sample_of_single_precision_is_left_to_the_fallback() -> None:
+    left: list[str] = []
+    for row in ROWS:
+        for k, sample in enumerate(row.samples):
+            case = SAMPLES.Case(row, sample, f"s{k}")
+            dtypes = {array.dtype.name for array in case.arrays}
+            if (
+                dtypes == {"float32"}
+                and apply_rules(case.func, Target("native")).rule == "fallback"
+            ):
+                left.append(f"{row.name} {[array.shape for array in case.arrays]}")
+    assert not left

@@ -10,6 +10,8 @@ kernel, and writes every stride-th position of the result:
 A phase without taps is 0. With several axes there is a block for each combination of their phases.
 Where the stride divides kernel and result and nothing is dilated, the phases of an axis have equal
 numbers of taps and positions, and r is an iterator: one block does all, a batch of products.
+Otherwise each block has a result of its own, and copies put these together: positions that are
+apart could be written by none of the ways in which products are done.
 """
 
 from __future__ import annotations
@@ -214,17 +216,25 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     name = "out" if inner is dtype else "product"
     shape = in_order(call.layouts.out, call.shape)
     total = program.alloc(name, [ctx.analyzer.simplify(d) for d in shape], inner)
-    for phases in combinations(*(axis.phases for axis in call.axes.values())):
+    several = list(combinations(*(axis.phases for axis in call.axes.values())))
+    for phases in several:
         at = dict(zip(call.axes, phases, strict=True))
-        _phase_block(ctx, program, call, at, border, data, weight, total)
+        if len(several) == 1:
+            _phase_block(ctx, program, call, at, border, data, weight, total)
+            continue
+        sizes = {a: p.steps if p.count == 1 else call.axes[a].size for a, p in at.items()}
+        shape = in_order(call.layouts.out, {**call.shape, **sizes})
+        part = program.alloc("part", [ctx.analyzer.simplify(d) for d in shape], inner)
+        _phase_block(ctx, program, call, at, border, data, weight, part)
+        _put(program, call, at, part, total)
     return finish_rounded(program, total, dtype)
 
 
 def _phase_block(
     ctx: OpContext, program: Program, call: _Call, phases: Mapping[str, Phase],
-    border: Mapping[str, tuple[ir.Expr, ir.Expr]], data: Tensor, weight: Tensor, total: Tensor,
+    border: Mapping[str, tuple[ir.Expr, ir.Expr]], data: Tensor, weight: Tensor, made: Tensor,
 ) -> None:  # fmt: skip
-    """The convolution that makes one combination of phases."""
+    """The convolution that makes one combination of phases, of which `made` has all positions."""
     taps = {letter: as_dim(phase.taps) for letter, phase in phases.items()}
     steps: dict[str, Any] = {letter: phase.steps for letter, phase in phases.items()}
     shape = {**call.shape, **steps}
@@ -241,20 +251,41 @@ def _phase_block(
             moved = ir.add(step, ir.mul(tap, as_dim(phase.gap)))
             of_x[letter] = ir.add(moved, ir.add(border[letter][0], first))
             of_w[letter] = ir.sub(last, ir.mul(tap, as_dim(phase.step)))
-        left = ir.cast_to(data[in_order(call.layouts.data, of_x)], total.dtype)
-        right = ir.cast_to(weight[in_order(call.layouts.kernel, of_w)], total.dtype)
+        left = ir.cast_to(data[in_order(call.layouts.data, of_x)], made.dtype)
+        right = ir.cast_to(weight[in_order(call.layouts.kernel, of_w)], made.dtype)
         return ir.mul(left, right)
 
     def place(*index: Any) -> tuple[Any, ...]:
         at = block.place(index)
         where = {"N": at["n"], "C": at["oc"]}
         for letter, phase in phases.items():
-            moved = ir.mul(at["o" + letter.lower()], as_dim(call.axes[letter].stride))
-            where[letter] = ir.add(moved, phase.at(at.get("r" + letter.lower()))[0])
+            step = at["o" + letter.lower()]
+            if phase.count > 1:
+                moved = ir.mul(step, as_dim(call.axes[letter].stride))
+                step = ir.add(moved, phase.at(at["r" + letter.lower()])[0])
+            where[letter] = step
         return in_order(call.layouts.out, where)
 
     name = "_".join(["phase", *(str(phase.offset) for phase in phases.values())])
-    product_block(program, name, block, term, total.dtype, (total, place))
+    product_block(program, name, block, term, made.dtype, (made, place))
+
+
+def _put(
+    program: Program, call: _Call, phases: Mapping[str, Phase], part: Tensor, total: Tensor
+) -> None:
+    """Copy the positions of a combination of phases to where they belong."""
+    letters = call.layouts.out
+
+    def place(*index: Any) -> tuple[Any, ...]:
+        where = list(index)
+        for letter, phase in phases.items():
+            if phase.count == 1:
+                at = letters.index(letter)
+                moved = ir.mul(where[at], as_dim(call.axes[letter].stride))
+                where[at] = ir.add(moved, as_dim(phase.offset))
+        return tuple(where)
+
+    program.compute("put", part.shape, lambda *i: part[i], into=(total, place))
 
 
 # ------------------------------------------------------------------------------------------ oracle
