@@ -11,7 +11,8 @@ A phase without taps is 0. With several axes there is a block for each combinati
 Where the stride divides kernel and result and nothing is dilated, the phases of an axis have equal
 numbers of taps and positions, and r is an iterator: one block does all, a batch of products.
 Otherwise each block has a result of its own, and copies put these together: positions that are
-apart could be written by none of the ways in which products are done.
+apart could be written by none of the ways in which products are done. Blocks that read one channel
+for a result are no products, and write where it belongs.
 """
 
 from __future__ import annotations
@@ -170,6 +171,11 @@ class _Call(msgspec.Struct, frozen=True):
     axes: dict[str, Axis]
 
     @property
+    def depthwise(self) -> bool:
+        """Whether a result reads one channel: no products of matrices are in the blocks then."""
+        return self.groups > 1 and ir.is_const_int(self.x["C"], self.groups)
+
+    @property
     def shape(self) -> dict[str, Any]:
         """Dimensions of the result by letter."""
         sizes = {letter: axis.size for letter, axis in self.axes.items()}
@@ -219,22 +225,24 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     several = list(combinations(*(axis.phases for axis in call.axes.values())))
     for phases in several:
         at = dict(zip(call.axes, phases, strict=True))
-        if len(several) == 1:
-            _phase_block(ctx, program, call, at, border, data, weight, total)
+        if len(several) == 1 or call.depthwise:
+            _phase_block(ctx, program, call, at, border, data, weight, total, whole=True)
             continue
         sizes = {a: p.steps if p.count == 1 else call.axes[a].size for a, p in at.items()}
         shape = in_order(call.layouts.out, {**call.shape, **sizes})
         part = program.alloc("part", [ctx.analyzer.simplify(d) for d in shape], inner)
-        _phase_block(ctx, program, call, at, border, data, weight, part)
+        _phase_block(ctx, program, call, at, border, data, weight, part, whole=False)
         _put(program, call, at, part, total)
     return finish_rounded(program, total, dtype)
 
 
 def _phase_block(
     ctx: OpContext, program: Program, call: _Call, phases: Mapping[str, Phase],
-    border: Mapping[str, tuple[ir.Expr, ir.Expr]], data: Tensor, weight: Tensor, made: Tensor,
+    border: Mapping[str, tuple[ir.Expr, ir.Expr]], data: Tensor, weight: Tensor, made: Tensor, *,
+    whole: bool,
 ) -> None:  # fmt: skip
-    """The convolution that makes one combination of phases, of which `made` has all positions."""
+    """The convolution that makes one combination of phases, in the `whole` result or in a tensor
+    of its own positions."""
     taps = {letter: as_dim(phase.taps) for letter, phase in phases.items()}
     steps: dict[str, Any] = {letter: phase.steps for letter, phase in phases.items()}
     shape = {**call.shape, **steps}
@@ -260,9 +268,9 @@ def _phase_block(
         where = {"N": at["n"], "C": at["oc"]}
         for letter, phase in phases.items():
             step = at["o" + letter.lower()]
-            if phase.count > 1:
+            if whole or phase.count > 1:
                 moved = ir.mul(step, as_dim(call.axes[letter].stride))
-                step = ir.add(moved, phase.at(at["r" + letter.lower()])[0])
+                step = ir.add(moved, phase.at(at.get("r" + letter.lower()))[0])
             where[letter] = step
         return in_order(call.layouts.out, where)
 

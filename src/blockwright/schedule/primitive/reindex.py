@@ -12,7 +12,6 @@ from blockwright.arith import clip_region as clip_box
 from blockwright.schedule.buffers import (
     accesses_to,
     copy_nest,
-    first_of,
     fresh_name,
     named_buffer,
     or_inplace,
@@ -58,8 +57,8 @@ class Reindex(Primitive, frozen=True, eq=False):
       domain (BW325, BW361), is the only writer in the scope, and does not read the buffer
       (BW323).
 
-    Returns: the copying block: behind the last block before that writes the buffer, or first of
-    all (read), or behind the block (write).
+    Returns: the copying block: behind the last block before that writes the buffer, or before all
+    blocks but other copies (read), or behind the block (write).
 
     Before::
 
@@ -168,9 +167,21 @@ def reindexed(
     elif before:
         edit.insert_after(outermost(state, before[-1], scope), nest)
     else:
-        edit.insert_before(first_of(scope), nest)
+        edit.insert_before(_first_behind_copies(scope, outer), nest)
     edit.refresh_signatures()
     return edit.finish(made)
+
+
+def _first_behind_copies(scope: ir.Block, last: ir.Stmt) -> ir.Stmt:
+    """The first statement of a scope that is no copy such as those made before, or `last`."""
+    statements = scope.body.seq if isinstance(scope.body, ir.SeqStmt) else (scope.body,)
+    for statement in statements:
+        stores = [block.body for block in ir.blocks(statement)]
+        copies = all(isinstance(s, ir.BufferStore) and isinstance(s.value, ir.BufferLoad)
+                     for s in stores)  # fmt: skip
+        if statement is last or not copies:
+            return statement
+    return last
 
 
 def _mapped(
