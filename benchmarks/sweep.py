@@ -150,12 +150,12 @@ def _timed(one: Drawn, plan: Plan) -> Found:
 
 
 def _error(found: Any, exact: Any) -> float:
-    """The largest difference, relative to the largest value, and to one where all are small."""
+    """The largest difference, relative to the largest value."""
     if found.shape != exact.shape:
         raise ValueError(f"the result has shape {found.shape}, not {exact.shape}")
     if not exact.size:
         return 0.0
-    return float(np.abs(found - exact).max() / max(float(np.abs(exact).max()), 1.0))
+    return float(np.abs(found - exact).max() / max(float(np.abs(exact).max()), 1e-30))
 
 
 def _line(one: Found) -> str:

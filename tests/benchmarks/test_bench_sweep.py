@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from benchmarks.sweep import Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("kind", sorted(set(drawn.KINDS), key=lambda kind: kind.__name__))
@@ -53,7 +55,12 @@ def test_what_cannot_be_done_is_missed_too() -> None:
     assert missed == ["flip: not covered"]
 
 
-def test_a_small_sweep_runs(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_sweep_compares_and_times_every_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sweep, "RESULTS", tmp_path)
-    sweep.main(sweep.Plan(cases=3, threads=1, seed=1))
-    assert len([*tmp_path.iterdir()]) == 1  # type: ignore[attr-defined]
+    sweep.main(sweep.Plan(cases=4, threads=1, seed=1))
+    (file,) = tmp_path.iterdir()
+    found = json.loads(file.read_text(encoding="utf-8"))["operators"]
+    assert [one["status"] for one in found] == [""] * 4
+    assert all(one["ours"] > 0 and one["torch"] > 0 for one in found)

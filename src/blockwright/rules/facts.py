@@ -172,10 +172,18 @@ def depth_groups(block: ir.Block, facts: Contraction) -> list[tuple[int, ...]]:
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
     address = address_of(load, block)
     order = sorted(facts.k, key=lambda p: -stride(address, block.iter_vars[p]))
+    return linear_groups(block, [address], order)
+
+
+def linear_groups(
+    block: ir.Block, addresses: Sequence[ir.Expr], order: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Positions of iterators in that order, neighbours in one group where all addresses are linear
+    in their fusion: one axis, as far as memory goes."""
     groups: list[tuple[int, ...]] = []
     for position in reversed(order):
         merged = (position, *groups[0]) if groups else ()
-        if merged and is_linear(address, block, merged):
+        if merged and all(is_linear(address, block, merged) for address in addresses):
             groups[0] = merged
         else:
             groups.insert(0, (position,))

@@ -18,9 +18,9 @@ from blockwright.rules.facts import (
     address_of,
     extent_of,
     fusing_map,
-    is_linear,
     is_spatial,
     leaf_blocks,
+    linear_groups,
     stride,
     windowed,
 )
@@ -157,20 +157,14 @@ def _merge_neighbours(sch: Schedule, handle: BlockRV, rank: int) -> None:
     addresses = [
         address_of(n, block) for n in (*ir.collect(store, ir.BufferLoad), own) if n.indices
     ]
-    order = list(range(len(block.iter_vars)))
-    if all(block.iter_vars[p].iter_type is ir.IterType.REDUCE for p in order[rank:]):
-        order[rank:] = sorted(order[rank:], key=lambda p: -_step(addresses, block.iter_vars[p]))
-    groups: list[tuple[int, ...]] = []
-    for place, p in reversed(list(enumerate(order))):
-        merged = (p, *groups[0]) if groups else ()
-        kinds = {block.iter_vars[q].iter_type for q in merged}
-        known = extent_of(block, merged) is not None
-        if place >= rank and len(kinds) == 1 and known and all(
-            is_linear(address, block, merged) for address in addresses
-        ):  # fmt: skip
-            groups[0] = merged
-        else:
-            groups.insert(0, (p,))
+    every = range(len(block.iter_vars))
+    inner = list(every[rank:])
+    kinds = {block.iter_vars[p].iter_type for p in inner}
+    if len(kinds) != 1 or extent_of(block, inner) is None:
+        return
+    if kinds == {ir.IterType.REDUCE}:
+        inner.sort(key=lambda p: -_step(addresses, block.iter_vars[p]))
+    groups = [*((p,) for p in every[:rank]), *linear_groups(block, addresses, inner)]
     if groups != [(p,) for p in range(len(block.iter_vars))]:
         extents = [it.dom.extent for it in block.iter_vars]
         sch.transform_block_layout(handle, fusing_map(extents, groups))

@@ -16,7 +16,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.lower.transpose import LARGEST, NEAR
-from blockwright.rules.facts import address_of, extent_of, is_linear, stride
+from blockwright.rules.facts import address_of, extent_of, linear_groups, stride
 from blockwright.rules.inline import block_of, bound_iterators
 from blockwright.rules.rows import lanes_for
 from blockwright.schedule import BlockRV, LoopRV, Schedule
@@ -114,13 +114,7 @@ def _roles(block: ir.Block, order: list[int]) -> _Roles | None:
     near = {_read_along(address, block, axes) for address in addresses} - {None}
     if len(near) != 1 or any(load.buffer is store.buffer for load in reads):
         return None
-    groups: list[tuple[int, ...]] = [(order[-1],)]
-    for position in reversed(order[:-1]):
-        merged = (position, *groups[0])
-        if all(is_linear(address, block, merged) for address in (stored, *addresses)):
-            groups[0] = merged
-        else:
-            groups.insert(0, (position,))
+    groups = linear_groups(block, [stored, *addresses], order)
     (axis,) = near
     at = next(k for k, group in enumerate(groups) if axis in group)
     return None if at == len(groups) - 1 else _Roles(groups, at)
