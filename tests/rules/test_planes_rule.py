@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.build import build
 from blockwright.target import Target
 
 
@@ -107,6 +109,15 @@ def test_lines_of_every_second_pixel_are_computed_natively(checks: Any, width: i
     exact = np.maximum(exact + bias[None, :, :, None, None], 0)
     # 45 products of normal numbers: the error is far below 45 * 2**-24 of their magnitude's sum
     np.testing.assert_allclose(out, exact, rtol=0, atol=45 * 2.0**-24 * 30)
+
+
+def test_the_last_tile_of_a_line_has_no_vectors_beyond_the_end() -> None:
+    """Of tiles of six filters by two vectors: 56 pixels are three and one of one vector."""
+    target = Target("x86-64-v3")
+    func = convolution(16, 56, 16, 35, pad=1, batch=1)
+    library = build(bw.rules.apply_rules(func, target).func, target)
+    bodies = re.split(r"^\.L\w+:", library.source("asm"), flags=re.MULTILINE)
+    assert {6, 12} <= {len(re.findall(r"\bvfmadd\w+", body)) for body in bodies}
 
 
 def test_what_a_task_reads_is_its_own_copy(checks: Any) -> None:

@@ -15,7 +15,8 @@ broadcast are those of W.
    border, that stays in the second-level cache; filters pass over it. Where neighbours in the
    result are two to four elements of X apart, the copy brings together what a vector multiplies:
    one of X for every tap.
-5. Accumulators stay in registers; the epilogue follows per tile.
+5. Accumulators stay in registers; the epilogue follows per tile. The last tile of a line has code
+   of its own, without the vectors that lie beyond the end.
 
 A model of both ways decides between this rule and the GEMM rule.
 """
@@ -147,7 +148,7 @@ def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
     filters, line = (extent_of(block, part) for part in (roles.filters, roles.pixels))
     rows = extent_of(block, (*roles.outer, *roles.pixels))
     tile = choose_register_tile(target, filters, line, bits)
-    here = predicted_share(target, tile, filters, line, anywhere=roles.slides)
+    here = predicted_share(target, tile, filters, line, anywhere=roles.slides, short_end=True)
     copied = 0.0  # cycles of a result, for bringing together what it reads
     if roles.step > 1:
         copied = depth / (filters or 1) * roles.step * _COPY / tile.lanes
@@ -259,6 +260,7 @@ def _schedule(
     init = sch.decompose_reduction(parts.block, depth[0])
     sch.unroll(f1)
     sch.vectorize(v1)
+    sch.annotate(v0, "loop_partition", True)  # the last tile has only the vectors that it needs
     for handle in (init, parts.tail):
         vector_rows(sch, handle, tile.columns)
     _copy(sch, parts.data, task, roles, tile, target)

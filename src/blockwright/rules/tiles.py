@@ -307,21 +307,37 @@ def speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
 
 def predicted_share(
     target: Target, tile: RegisterTile, rows: int | None, columns: int | None, *,
-    anywhere: bool = False,
+    anywhere: bool = False, short_end: bool = False,
 ) -> float:  # fmt: skip
     """Of the FMA peak, with the elements beyond the end of the result counted as lost.
 
-    Where vectors may begin `anywhere` in memory, those that cross lines are loaded in two steps,
-    which takes time where loads have few places left.
+    With a `short_end`, the last tile of a row has only the vectors that it needs. Where vectors may
+    begin `anywhere` in memory, those that cross lines are loaded in two steps, which takes time
+    where loads have few places left.
     """
-    core, vectors = target.core, tile.columns / tile.lanes
-    share = _efficiency(core, tile.rows, vectors)
+    share_of = functools.partial(_share, target, tile.rows, lanes=tile.lanes, anywhere=anywhere)
+    share = share_of(tile.columns) * _filled(rows, tile.rows)
+    if not short_end or columns is None:
+        return share * _filled(columns, tile.columns)
+    whole, rest = divmod(columns, tile.columns)
+    rest = math.ceil(rest / tile.lanes) * tile.lanes
+    if not rest:
+        return share
+    time = whole * tile.columns + rest * share_of(tile.columns) / share_of(rest)
+    return share * columns / time
+
+
+def _share(target: Target, rows: int, columns: int, *, lanes: int, anywhere: bool) -> float:
+    """Of the FMA peak, in a whole tile."""
+    core, vectors = target.core, columns / lanes
+    share = _efficiency(core, rows, vectors)
     if anywhere:
-        crossing = tile.vectors * target.vector_bits / 8 / target.cache(1).line
-        loads = (tile.rows + tile.vectors + crossing) / core.loads
-        taken = min(1.0, loads / (tile.rows * vectors / core.arithmetic / share))
+        registers = math.ceil(vectors)
+        crossing = registers * target.vector_bits / 8 / target.cache(1).line
+        loads = (rows + registers + crossing) / core.loads
+        taken = min(1.0, loads / (rows * vectors / core.arithmetic / share))
         share /= 1 + _CROWDED * max(0.0, 2 * taken - 1)
-    return share * _filled(rows, tile.rows) * _filled(columns, tile.columns)
+    return share
 
 
 def steps_written_out(target: Target, tile: RegisterTile) -> int:
