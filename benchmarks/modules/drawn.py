@@ -205,8 +205,65 @@ def _attention(random: Random) -> Drawn:
                               *(torch.randn(1, heads, keys, head) for _ in range(2))))  # fmt: skip
 
 
-KINDS: tuple[Callable[[Random], Drawn], ...] = (
+class _Chain(nn.Module):
+    """Functions before and behind a module."""
+
+    def __init__(
+        self, before: Callable[[Any], Any], module: nn.Module, behind: list[Callable[[Any], Any]]
+    ) -> None:
+        super().__init__()
+        self.before, self.module, self.behind = before, module, behind
+
+    def forward(self, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        result = self.module(self.before(first), *others)
+        for function in self.behind:
+            result = function(result)
+        return result
+
+
+_BEFORE: dict[str, Callable[[Any], Any]] = {
+    "": lambda x: x,
+    "relu": torch.relu,
+    "gelu": nn.functional.gelu,
+    "x * sigmoid(x)": lambda x: x * torch.sigmoid(x),
+    "scaled": lambda x: x * 0.5 + 1,
+    "turned": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+}
+_BEHIND: dict[str, Callable[[Any], Any]] = {
+    "relu": torch.relu,
+    "gelu": nn.functional.gelu,
+    "x + tanh(x)": lambda x: x + torch.tanh(x),
+    "softmax": lambda x: torch.softmax(x, -1),
+    "softmax over the first": lambda x: torch.softmax(x, 0),
+    "normalised": lambda x: nn.functional.layer_norm(x, x.shape[-1:]),
+    "sum of squares": lambda x: (x * x).sum(-1),
+    "mean of the first": lambda x: x.mean(0, keepdim=True),
+    "turned": lambda x: x.transpose(0, -1),
+    "less half its mean": lambda x: x - x.mean(-1, keepdim=True) / 2,
+    "flat": lambda x: x.reshape(-1),
+    "joined": lambda x: torch.cat([x, x * 2], -1),
+    "half": lambda x: x[..., : (x.shape[-1] + 1) // 2],
+}
+
+
+def _chain(random: Random) -> Drawn:
+    """One of the others with functions around it, of which one may run into the other."""
+    one = random.choice(_ALONE)(random)
+    if not one.module(*one.inputs).ndim:
+        return _chain(random)
+    before = random.choice([*_BEFORE]) if one.inputs[0].is_floating_point() else ""
+    behind = [random.choice([*_BEHIND]) for _ in range(random.choice([1, 1, 2]))]
+    if len(behind) > 1 and behind[0] in ("sum of squares", "flat"):  # may leave a number, or one axis
+        del behind[1]
+    chain = _Chain(_BEFORE[before], one.module, [_BEHIND[name] for name in behind])
+    name = ", ".join(filter(None, [before, one.name, *behind]))
+    return Drawn(name, chain, one.inputs)
+
+
+_ALONE: tuple[Callable[[Random], Drawn], ...] = (
     _linear, _linear, _product, _product, _batched, _convolution, _convolution, _depthwise,
     _transposed, _line, _norm, _norm, _reduction, _elementwise, _movement, _pool, _embedding,
     _attention,
 )  # fmt: skip
+KINDS = (*_ALONE, *[_chain] * len(_ALONE))
+"""Half of the cases are chains."""

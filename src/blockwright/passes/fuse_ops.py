@@ -45,7 +45,7 @@ class _Facts:
 
     def __init__(self, func: ir.PrimFunc) -> None:
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
-        self.movement = is_movement(func)
+        self.movement, self.view = is_movement(func), bool(func.attrs.get("tir.view"))
         self.contraction = has_contraction(func)
         self.joins = is_joined(func)
 
@@ -60,7 +60,7 @@ class _Node:
         self.binding = binding
         self.var = binding.var
         self.func = func
-        self.kind, self.movement = facts.kind, facts.movement
+        self.kind, self.movement, self.view = facts.kind, facts.movement, facts.view
         self.contraction, self.joins = facts.contraction, facts.joins
         self.args = [a for a in tir_args(binding.value) if isinstance(a, ir.GraphVar)]
         self.group = _Group(self)
@@ -112,6 +112,16 @@ class _Fuser:
                 self._join_as_epilogue(node)
         for node in list(self.nodes.values()):
             self._swallow_producers(node)
+        for group in self.groups():
+            self._leave_views(group)
+
+    def _leave_views(self, group: _Group) -> None:
+        """Take off what only relabels the result: a view costs nothing, and computed along it
+        would hide the axes of the rest."""
+        while len(group.nodes) > 1 and group.sink.view:
+            sink = group.sink
+            group.nodes.remove(sink)
+            sink.group = _Group(sink)
 
     def _single_use(self, node: _Node) -> bool:
         return self.uses.get(node.var, 0) == 1

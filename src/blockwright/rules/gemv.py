@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import msgspec
 
 from blockwright import ir
+from blockwright.arith import IndexMap
 from blockwright.rules.contraction import node
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
@@ -242,6 +243,7 @@ def _updates(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target:
     """Sums of a stretch of columns in cache; some steps of the reduction update them at a time."""
     dtype = node(sch, block).writes[0].buffer.dtype
     height = extent_of(node(sch, block), roles.few) or 1
+    _sums_along(sch, block, roles.many)
     batch, few, (many,), (k,) = _axes(sch, block, roles)
     stretch = _stretch(target, height, extent(sch, many), dtype.bits)
     task, vectors, lane = sch.split(
@@ -260,6 +262,18 @@ def _updates(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target:
     task = sch.fuse(*batch, task) if batch else task
     sch.annotate(task, "loop_partition", True)
     return task
+
+
+def _sums_along(sch: Schedule, block: BlockRV, many: Sequence[int]) -> None:
+    """Let sums of the matrix's rows be neighbours in memory, which columns of a result are not."""
+    store = node(sch, block).body
+    assert isinstance(store, ir.BufferStore)
+    own = {node(sch, block).iter_vars[p].var for p in _long(node(sch, block), many)}
+    last = [p for p, index in enumerate(store.indices) if index in own]
+    if last and last != [len(store.indices) - 1]:
+        axes = tuple(ir.var(f"i{p}", index.dtype) for p, index in enumerate(store.indices))
+        order = (*(axis for p, axis in enumerate(axes) if p not in last), *(axes[p] for p in last))
+        sch.transform_layout(block, ("write", 0), IndexMap(axes, order))
 
 
 def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:

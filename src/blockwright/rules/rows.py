@@ -34,6 +34,7 @@ from blockwright.target import Target
 
 _SHORT = 256  # elements of a row, up to which neighbours are taken together
 _TOGETHER = 8  # so many rows, where that leaves each thread some tasks
+_FEW_LANES = 5  # of a vector, with which it is better than one that crosses from axis to axis
 _FEW = 16  # combinations of several steps that are written out: much of each is constant then
 _SHARED = 1 << 16  # elements of a reduction to one number from which threads share it
 _PIECES = 4  # of work for each thread at least: one that starts late takes fewer
@@ -333,26 +334,30 @@ def reduce_lanes(
         return False
     if not found.may_restart:
         return False  # the initial value counts once; it cannot start every partial result
-    inner = extent(sch, reducing[-1])
-    fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
+    inner, lanes = extent(sch, reducing[-1]), lanes_for(block, target)
+    outer: list[LoopRV] = []
+    if len(reducing) > 1 and inner and inner >= _FEW_LANES:  # vectors lie within the last axis
+        (*outer, fused), lanes = reducing, min(lanes, inner)
+    else:
+        fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size, most = extent(sch, fused), longest(sch, fused)
-    lanes = lanes_for(block, target)
+    least = 1 if outer else 2  # chunks of partial results
     if maker is None or target.vector_registers >= _MANY_REGISTERS:
-        lanes *= _vectors_at_once(most, lanes)
-    if len(reducing) > 2:  # chunks that cross axes have no iterator map
+        lanes *= _vectors_at_once(None if outer else most, lanes)
+    if len(reducing) - len(outer) > 2:  # chunks that cross axes have no iterator map
         lanes = math.gcd(inner or 1, lanes)
-    while most is not None and most < 2 * lanes > 8:
+    while most is not None and most < least * lanes > 8:
         lanes //= 2
     if size is not None and inner and 1 < inner < lanes and lanes % inner == 0:
         lanes = inner  # what is left of several axes does not lie together
-    if lanes < 2 or (most is not None and most < 2 * lanes):
+    if lanes < 2 or (most is not None and most < least * lanes):
         return False
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
-    *_, chunk, lane = inner_loops(sch, partial, row)
+    *others, chunk, lane = inner_loops(sch, partial, row)
     if maker is not None:
         chunk = _one_pass(sch, maker, chunk, lanes, row)
-    init = sch.decompose_reduction(partial, chunk)
+    init = sch.decompose_reduction(partial, *others[len(others) - len(outer) :][:1] or [chunk])
     sch.vectorize(lane)
     if not found.lanes and size is not None and size <= _FEW * lanes:
         sch.unroll(chunk)
@@ -388,6 +393,9 @@ def accumulate(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Targe
     loops = inner_loops(sch, handle, row)
     rows = [loop for loop in loops if reduces(sch, block, loop)]
     *others, columns = [loop for loop in loops if all(loop != r for r in rows)]
+    if not rows:  # of one term each
+        vectorize_last(sch, handle, columns, target)
+        return
     lanes = min(lanes_for(block, target), extent(sch, columns) or target.vector_bits)
     vectors, lane = sch.split(columns, [None, lanes])
     k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])
