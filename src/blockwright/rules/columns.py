@@ -8,14 +8,17 @@ pieces of a few rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blockwright import ir
 from blockwright.analysis import NoReduction, find_reduction
-from blockwright.rules.facts import extent_of, is_spatial, leaf_blocks, windowed
+from blockwright.arith import IndexMap
+from blockwright.rules.facts import extent_of, fusing_map, is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rows import accumulate, inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import column_stretch
-from blockwright.schedule import Schedule
+from blockwright.schedule import BlockRV, Schedule
 from blockwright.target import Target
 
 
@@ -83,8 +86,15 @@ def apply(sch: Schedule, target: Target) -> None:
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
     blocks = [block_of(sch, handle) for handle in handles]
     last = handles[-1]
-    loops, kept, column = sch.get_loops(last), _kept(blocks), _column(blocks[-1])
+    kept, column = _kept(blocks), _column(blocks[-1])
     assert column is not None  # `refuses` looked
+    axes = _same_axes(blocks, kept)
+    if axes > 1:
+        first = column - axes + 1
+        _merge_axes(sch, handles, axes)
+        kept, column = [*(p for p in kept if p < first), first], first
+    blocks = [block_of(sch, handle) for handle in handles]
+    loops = sch.get_loops(last)
     outer = [loops[p] for p in kept if p != column]
     inner = [loop for p, loop in enumerate(loops) if p not in kept]
     width = _stretch(blocks, extent(sch, loops[column]), target)
@@ -100,6 +110,62 @@ def apply(sch: Schedule, target: Target) -> None:
     task = sch.fuse(*outer, task) if outer else task
     sch.annotate(task, "loop_partition", True)
     sch.parallel(task)
+
+
+def _same_axes(blocks: list[ir.Block], kept: list[int]) -> int:
+    """How many of the last axes are the same wherever they are read or written: one, as far as
+    memory goes."""
+    column = _column(blocks[-1])
+    assert column is not None
+    if column != len(blocks[-1].iter_vars) - 1 and is_spatial(blocks[-1]):
+        return 1
+    most = 0
+    while column - most in kept:
+        most += 1
+    return next((n for n in range(most, 1, -1) if all(_has_axes(b, n, blocks[-1]) for b in blocks)),
+                1)  # fmt: skip
+
+
+def _has_axes(block: ir.Block, axes: int, last: ir.Block) -> bool:
+    """Whether all that a block touches ends in the same axes, which are neighbours in it."""
+    store, other = block.body, last.body
+    if not isinstance(store, ir.BufferStore) or not isinstance(other, ir.BufferStore):
+        return False
+    sizes = [ir.const_int(size) for size in other.buffer.shape[-axes:]]
+    own = [p for index in store.indices[-axes:] for p, it in enumerate(block.iter_vars)
+           if it.var is index]  # fmt: skip
+    if None in sizes or own != list(range(own[0], own[0] + axes) if own else ()):
+        return False
+    variables = [block.iter_vars[p].var for p in own]
+    accesses = [ir.BufferLoad(store.buffer, store.indices), *ir.collect(store, ir.BufferLoad)]
+    return len(own) == axes and all(
+        [ir.const_int(size) for size in load.buffer.shape[-axes:]] == sizes
+        and all(a is b for a, b in zip(load.indices[-axes:], variables, strict=True))
+        for load in accesses
+        if any(ir.uses_var(index, set(variables)) for index in load.indices)
+    )
+
+
+def _merge_axes(sch: Schedule, handles: list[BlockRV], axes: int) -> None:
+    """Let the last axes be one in every block and in what blocks hand on."""
+    for handle in handles:
+        block = block_of(sch, handle)
+        store = block.body
+        assert isinstance(store, ir.BufferStore)
+        first = next(p for p, it in enumerate(block.iter_vars) if it.var is store.indices[-axes])
+        sch.transform_block_layout(handle, _last_as_one(
+            [it.dom.extent for it in block.iter_vars], first, axes))  # fmt: skip
+        if handle is not handles[-1]:
+            shape = store.buffer.shape
+            sch.transform_layout(
+                handle, ("write", 0), _last_as_one(shape, len(shape) - axes, axes)
+            )
+
+
+def _last_as_one(extents: Sequence[ir.Expr], first: int, axes: int) -> IndexMap:
+    merged = tuple(range(first, first + axes))
+    alone = [(p,) for p in range(len(extents))]
+    return fusing_map(extents, [*alone[:first], merged, *alone[first + axes :]])
 
 
 def _stretch(blocks: list[ir.Block], columns: int | None, target: Target) -> int:
