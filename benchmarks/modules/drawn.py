@@ -253,7 +253,10 @@ def _chain(random: Random) -> Drawn:
         return _chain(random)
     before = random.choice([*_BEFORE]) if one.inputs[0].is_floating_point() else ""
     behind = [random.choice([*_BEHIND]) for _ in range(random.choice([1, 1, 2]))]
-    if len(behind) > 1 and behind[0] in ("sum of squares", "flat"):  # may leave a number, or one axis
+    if len(behind) > 1 and behind[0] in (
+        "sum of squares",
+        "flat",
+    ):  # may leave a number, or one axis
         del behind[1]
     chain = _Chain(_BEFORE[before], one.module, [_BEHIND[name] for name in behind])
     name = ", ".join(filter(None, [before, one.name, *behind]))

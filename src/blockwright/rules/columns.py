@@ -157,9 +157,7 @@ def _merge_axes(sch: Schedule, handles: list[BlockRV], axes: int) -> None:
             [it.dom.extent for it in block.iter_vars], first, axes))  # fmt: skip
         if handle is not handles[-1]:
             shape = store.buffer.shape
-            sch.transform_layout(
-                handle, ("write", 0), _last_as_one(shape, len(shape) - axes, axes)
-            )
+            sch.transform_layout(handle, ("write", 0), _last_as_one(shape, len(shape) - axes, axes))
 
 
 def _last_as_one(extents: Sequence[ir.Expr], first: int, axes: int) -> IndexMap:

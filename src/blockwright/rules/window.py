@@ -40,7 +40,7 @@ from blockwright.rules.inline import block_of, extent, inline_where, is_copy
 from blockwright.rules.rows import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.sliding import NEAR, Sliding, shape_of, sliding_of
-from blockwright.rules.window_tiles import WindowBlocks, WindowTile, window_plan
+from blockwright.rules.window_tiles import WRITTEN_OUT, WindowBlocks, WindowTile, window_plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -252,6 +252,8 @@ def _tiles(
         places += parts
     taps, along = ([loops[p] for p in part] for part in (facts.other_taps, facts.taps_along))
     inner = [*taps, *columns, *along, vectors, lane]
+    if not tile.written_out:  # neighbours use a row of the data one after the other
+        inner = [*taps, *along, *columns, vectors, lane]
     sch.reorder(*tasks, groups, *places, group, *inner)
     if blocks.ahead and len(places) > 1:
         sch.annotate(places[-1], READ_AHEAD, 1)
@@ -269,7 +271,11 @@ def _write_out(
         ends = [sch.decompose_reduction(block, inner[0]), tail]
     *outer, lane = inner
     sch.vectorize(lane)
-    for loop in outer if tile.written_out else outer[-1:]:
+    count = 1
+    for loop in reversed(outer):  # all sums, and what taps there is room for
+        count *= extent(sch, loop) or WRITTEN_OUT
+        if count > WRITTEN_OUT and count > tile.columns * tile.vectors:
+            break
         sch.unroll(loop)
     for handle in ends:
         *rest, last = inner_loops(sch, handle, step)

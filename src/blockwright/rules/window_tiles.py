@@ -16,7 +16,7 @@ _LOADS_PER_CYCLE = 2
 _ISSUE_PER_CYCLE = 4
 _CHAINS = 8  # updates in flight that hide their latency
 _LOADED = 4  # registers for weights and data on their way through a tile of all vectors
-_WRITTEN_OUT = 200  # updates per tile that are written out
+WRITTEN_OUT = 200  # updates per tile that are written out
 _LONG = 32  # updates of one sum from which several sums at once pay
 _TASK = 4000  # cycles that starting a task costs
 _EMPTY = 1.15  # times the lanes of half vectors, from which whole ones are too many
@@ -101,7 +101,10 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTi
         groups = _groups(shape, tile)
         each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move]
         rows = reversed(_sizes(shape.rows or _ROWS))
+        masks = tile.written_out or not shape.groups_move  # few, of a border that is not copied
         for copied, r, g in itertools.product(choices, rows, reversed(each or [groups])):
+            if not copied and shape.source == "border" and not masks:
+                continue
             blocks = WindowBlocks(r, g, copied, not copied and _ahead(target, shape, tile))
             time = _time(target, shape, tile, blocks)
             if best is None or time < best[0]:
@@ -122,16 +125,33 @@ def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
     found: list[WindowTile] = []
     for columns in range(1, 1 + min(shape.columns or _CHAINS, _CHAINS)):
         if columns > 1 and (_registers(shape, columns) > target.vector_registers
-                            or columns * (shape.taps or 1) > _WRITTEN_OUT):  # fmt: skip
+                            or columns * (shape.taps or 1) > WRITTEN_OUT):  # fmt: skip
             break
         vectors = 1
         if shape.taps is None or shape.taps >= _LONG:
             groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
             vectors = min(max(1, _CHAINS // columns), groups)
         updates = None if shape.taps is None else shape.taps * columns * vectors
-        written_out = updates is not None and updates <= _WRITTEN_OUT
+        written_out = updates is not None and updates <= WRITTEN_OUT
         found.append(WindowTile(columns, vectors, lanes, written_out))
+    if shape.taps is not None and shape.taps >= _LONG:
+        found += _long_tiles(target, shape, lanes)
     return found[::-1] + _whole_tiles(target, shape, lanes)
+
+
+def _long_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
+    """Tiles of which the taps along them are written out, and other taps are a loop: neighbours
+    use a row of the data one after the other, weights are loaded for each tap."""
+    groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
+    found: list[WindowTile] = []
+    for columns in range(2, 1 + min(shape.columns or _CHAINS, _CHAINS)):
+        vectors = min(_CHAINS // columns, groups)
+        sums = columns * vectors
+        if 2 * sums - vectors + 2 <= target.vector_registers and (
+            sums * shape.along <= WRITTEN_OUT < sums * (shape.taps or 0)
+        ):
+            found.append(WindowTile(columns, vectors, lanes, False))
+    return found
 
 
 def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
@@ -143,7 +163,7 @@ def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowT
     found: list[WindowTile] = []
     for columns in range(2, 1 + (shape.columns or 1)):  # with one, nothing read is used twice
         sums = columns * vectors
-        if sums + _LOADED > target.vector_registers or taps * sums > _WRITTEN_OUT:
+        if sums + _LOADED > target.vector_registers or taps * sums > WRITTEN_OUT:
             break
         found.append(WindowTile(columns, vectors, lanes, True))
     return found[::-1] if vectors > 1 else []
