@@ -293,6 +293,31 @@ def _feeds(sch: Schedule, maker: BlockRV, handle: BlockRV) -> bool:
     )
 
 
+def _partial_results(
+    sch: Schedule, reducing: list[LoopRV], lanes: int, wide: bool
+) -> tuple[list[LoopRV], LoopRV, int]:
+    """How loops of a reduction become vectors: those that stay outside, the one that is cut (some
+    fused to one), and how many elements at a time have results of their own, for `wide` ones
+    several vectors. Too short ones give less than two."""
+    inner = extent(sch, reducing[-1])
+    outer: list[LoopRV] = []
+    if len(reducing) > 1 and inner and inner >= _FEW_LANES:  # vectors lie within the last axis
+        (*outer, fused), lanes = reducing, min(lanes, inner)
+    else:
+        fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
+    size, most = extent(sch, fused), longest(sch, fused)
+    least = 1 if outer else 2  # chunks of partial results
+    if wide:
+        lanes *= _vectors_at_once(None if outer else most, lanes)
+    if len(reducing) - len(outer) > 2:  # chunks that cross axes have no iterator map
+        lanes = math.gcd(inner or 1, lanes)
+    while most is not None and most < least * lanes > 8:
+        lanes //= 2
+    if size is not None and inner and 1 < inner < lanes and lanes % inner == 0:
+        lanes = inner  # what is left of several axes does not lie together
+    return outer, fused, 0 if most is not None and most < least * lanes else lanes
+
+
 def _one_pass(
     sch: Schedule, maker: BlockRV, chunk: LoopRV, lanes: int, row: LoopRV | None
 ) -> LoopRV:
@@ -308,9 +333,10 @@ def reduce_lanes(
     """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
 
     A spatial loop below the row (column sums) is the vector axis as it stands, unless neighbours
-    in memory are reduced (dot products). Otherwise the reduction loops become one, cut into
-    vectors; `rfactor` gives each lane a partial result. At the end the lanes are combined, as one
-    vector operation or by halves. Whether what `maker` makes is taken in the pass that makes it.
+    in memory are reduced (dot products). Otherwise the last reduction loop, or several short ones
+    as one, is cut into vectors; `rfactor` gives each lane a partial result. At the end the lanes
+    are combined, as one vector operation or by halves. Whether what `maker` makes is taken in the
+    pass that makes it.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
@@ -334,24 +360,11 @@ def reduce_lanes(
         return False
     if not found.may_restart:
         return False  # the initial value counts once; it cannot start every partial result
-    inner, lanes = extent(sch, reducing[-1]), lanes_for(block, target)
-    outer: list[LoopRV] = []
-    if len(reducing) > 1 and inner and inner >= _FEW_LANES:  # vectors lie within the last axis
-        (*outer, fused), lanes = reducing, min(lanes, inner)
-    else:
-        fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
-    size, most = extent(sch, fused), longest(sch, fused)
-    least = 1 if outer else 2  # chunks of partial results
-    if maker is None or target.vector_registers >= _MANY_REGISTERS:
-        lanes *= _vectors_at_once(None if outer else most, lanes)
-    if len(reducing) - len(outer) > 2:  # chunks that cross axes have no iterator map
-        lanes = math.gcd(inner or 1, lanes)
-    while most is not None and most < least * lanes > 8:
-        lanes //= 2
-    if size is not None and inner and 1 < inner < lanes and lanes % inner == 0:
-        lanes = inner  # what is left of several axes does not lie together
-    if lanes < 2 or (most is not None and most < least * lanes):
+    wide = maker is None or target.vector_registers >= _MANY_REGISTERS
+    outer, fused, lanes = _partial_results(sch, reducing, lanes_for(block, target), wide)
+    if lanes < 2:
         return False
+    size = extent(sch, fused)
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
     *others, chunk, lane = inner_loops(sch, partial, row)
