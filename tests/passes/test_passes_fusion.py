@@ -154,6 +154,19 @@ def test_reductions_take_what_produces_their_rows(parse: Any, run: Any, callees:
     np.testing.assert_allclose(found, np.sqrt(np.exp(x).sum(1)), rtol=1e-5)
 
 
+def test_what_only_relabels_a_result_stays_a_view(parse: Any, run: Any, callees: Any) -> None:
+    """Computed along one flat axis, rows would be hidden from the rule that schedules them."""
+    text = main(f"a = {call('pear', 'x', 'w')}", f"b = {call('apple', 'a')}",
+                "c = R.reshape(b, R.shape([n * 8]))", result="c")  # fmt: skip
+    module = run(parse(text), *FUSION)
+    group, view = callees(module)
+    assert [len(buffer.shape) for buffer in module[group].buffers] == [2, 2, 2]
+    assert module[view].attrs["tir.view"]
+    x, w, z = sample(7)
+    found = bw.compile(parse(text))(x, w, z)
+    np.testing.assert_allclose(found, np.exp(x @ w).reshape(-1), rtol=1e-5)
+
+
 def test_hand_written_programs_fuse_like_operators(parse: Any, run: Any, callees: Any) -> None:
     by_hand = main(f"a = {call('pear', 'x', 'w')}", f"b = {call('apple', 'a')}", result="b")
     by_name = main("a = R.matmul(x, w)", "b = R.exp(a)", result="b")

@@ -47,6 +47,17 @@ def several_axes() -> ir.PrimFunc:
     return p.finish([p.reduce("Y", (12,), (N, 3, S), lambda c, i, y, z: x[i, y, z, c])])
 
 
+def narrow(batch: int, rows: int, *last: int) -> ir.PrimFunc:
+    """Softmax over the second axis, before some short ones."""
+    p = Program("narrow")
+    shape = (batch, rows, *last)
+    x = p.param("X", shape, "float32")
+    m = p.reduce("m", (batch, *last), (rows,), lambda b, i, j, k: x[b, k, i, j], "max")
+    e = p.compute("e", shape, lambda b, k, i, j: ir.call("exp", x[b, k, i, j] - m[b, i, j]))
+    s = p.reduce("s", (batch, *last), (rows,), lambda b, i, j, k: e[b, k, i, j])
+    return p.finish([p.compute("o", shape, lambda b, k, i, j: e[b, k, i, j] / s[b, i, j])])
+
+
 PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "column sums": (sums(N, S), [{"n": 1, "s": 1}, {"n": 4, "s": 9}, {"n": 17, "s": 3}]),
     "column sums of fixed size": (sums(5, 20), [{}]),
@@ -54,6 +65,8 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "mean pooling": (pooled(), [{"n": 2, "s": 3}]),
     "softmax": (softmax(B, N, S), [{"b": 2, "n": 9, "s": 19}, {"b": 1, "n": 1, "s": 1}]),
     "softmax of fixed size": (softmax(2, 9, 20), [{}]),
+    "softmax before short axes": (narrow(2, 3, 5, 3), [{}]),
+    "softmax of one row": (narrow(2, 1, 5, 3), [{}]),
     "sums over several axes": (several_axes(), [{"n": 2, "s": 9}]),
 }  # fmt: skip
 
@@ -69,6 +82,14 @@ def test_all_steps_of_a_stretch_of_columns_are_one_task(checks: Any) -> None:
     assert kinds.count("parallel") == 1
     assert kinds[0] == "parallel"
     assert kinds.count("vectorized") >= 5
+
+
+def test_short_last_axes_fill_vectors_together(checks: Any) -> None:
+    """None of 5 and 3 holds a vector of eight; together they are one stretch of memory."""
+    func = checks.taken_by("columns", narrow(2, 4, 5, 3)).func
+    lanes = {ir.const_int(f.extent) for f in ir.loops(func.body)
+             if f.kind is ir.ForKind.VECTORIZED}  # fmt: skip
+    assert lanes == {8}
 
 
 def along_rows() -> ir.PrimFunc:

@@ -69,6 +69,22 @@ def test_few_columns_are_few_rows(checks: Any) -> None:
     checks.taken_by("gemv", p.finish([c]), {"n": 1}, {"n": 7})
 
 
+def turned(rows: int, columns: int, depth: int) -> ir.PrimFunc:
+    """X^T W with few columns: the left operand is the matrix, whose rows are neighbours."""
+    p = Program("turned")
+    x, w = p.param("X", (depth, rows), "float32"), p.param("W", (depth, columns), "float32")
+    c = p.reduce("C", (rows, columns), (depth,), lambda i, j, k: x[k, i] * w[k, j])
+    return p.finish([p.compute("D", (rows, columns), lambda i, j: c[i, j] + 1.0)])
+
+
+def test_sums_of_a_turned_matrix_are_neighbours(checks: Any) -> None:
+    """Columns of the result lie in between: vectors would be put there element by element."""
+    func = checks.taken_by("gemv", turned(37, 3, 9), {}).func
+    written = {s.buffer for s in ir.collect(func.body, ir.BufferStore)}
+    (sums,) = written.difference(func.buffers)
+    assert [ir.const_int(size) for size in sums.shape] == [3, 37]
+
+
 def tall(columns: int, layout: str = "nk") -> ir.PrimFunc:
     return skinny(1024, columns, 256, layout, bias=False)
 

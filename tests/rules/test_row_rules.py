@@ -211,3 +211,18 @@ def test_odd_axes_that_lie_together_are_reduced_by_vectors(checks: Any, rank: in
     func = p.finish([p.reduce("Y", over[:rank], over[rank:], lambda *i: x[i])])
     result = checks.taken_by("rows", func, {})
     assert "vectorized" in checks.loop_kinds(result.func)
+
+
+@pytest.mark.parametrize("inner", [7, 9, 33])
+def test_vectors_of_a_sum_lie_within_its_last_axis(checks: Any, inner: int) -> None:
+    """Where another axis lies between those that are added up, a vector that went from one to the
+    next would be loaded element by element."""
+    p = Program("total")
+    x = p.param("X", (6, 5, inner), "float32")
+    func = p.finish([p.reduce("Y", (5,), (6, inner), lambda i, j, k: x[j, i, k])])
+    result = checks.taken_by("rows", func, {})
+    assert "vectorized" in checks.loop_kinds(result.func)
+    loads = [n for n in ir.collect(result.func.body, ir.BufferLoad) if n.buffer.name == "X"]
+    assert loads
+    assert not any(isinstance(n, ir.FloorMod) for load in loads for i in load.indices
+                   for n in ir.walk(i))  # fmt: skip

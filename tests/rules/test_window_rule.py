@@ -158,6 +158,29 @@ def test_every_machine_has_its_own_tile(machine: str, name: str) -> None:
     assert_same_meaning(TAKEN[name], result.func, sizes={})
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_sums_of_many_taps_stay_in_registers(checks: Any, last: bool) -> None:
+    """All loops over sums are written out, and taps of one axis, so that a row is used in turn."""
+    shape = (1, 13, 16, 8) if last else (1, 2, 13, 16)
+    result = checks.taken_by("window", depthwise(shape, (11, 11), last, padding=5), {})
+    (update,) = [b for b in ir.blocks(result.func.body) if any(
+        it.iter_type is ir.IterType.REDUCE for it in b.iter_vars)]  # fmt: skip
+    around = [f for f in ir.loops(result.func.body) if update in ir.blocks(f.body)]
+    taps, *inside = around[next(k for k, f in enumerate(around) if _is_tap(f, result.func)) :]
+    assert (taps.kind, ir.const_int(taps.extent)) == (ir.ForKind.SERIAL, 11)
+    assert {f.kind for f in inside} == {ir.ForKind.UNROLLED, ir.ForKind.VECTORIZED}
+    assert sum(_is_tap(f, result.func) for f in inside) == 1
+
+
+def _is_tap(loop: ir.For, func: ir.PrimFunc) -> bool:
+    """Whether a loop drives an axis that is summed."""
+    return any(
+        it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, {loop.loop_var})
+        for realize in ir.collect(func.body, ir.BlockRealize)
+        for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    )
+
+
 SMALL = Target("x86-64-v3", num_threads=2, caches=(Cache(2048), Cache(8192), Cache(16384)))
 
 

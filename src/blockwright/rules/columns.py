@@ -97,16 +97,21 @@ def apply(sch: Schedule, target: Target) -> None:
     loops = sch.get_loops(last)
     outer = [loops[p] for p in kept if p != column]
     inner = [loop for p, loop in enumerate(loops) if p not in kept]
-    width = _stretch(blocks, extent(sch, loops[column]), target)
+    size = extent(sch, loops[column])
+    width = _stretch(blocks, size, target)
     task, columns = sch.split(loops[column], [None, width])
     sch.reorder(*outer, task, *inner, columns)
     for handle in reversed(handles[:-1]):
         sch.compute_at(handle, task)
+    ragged = size is None or size % width > 0  # the last task may have few of its vectors
     for handle in handles:
-        if is_spatial(block_of(sch, handle)):
-            vectorize_last(sch, handle, inner_loops(sch, handle, task)[-1], target)
-        else:
-            accumulate(sch, handle, task, target)
+        if not is_spatial(block_of(sch, handle)):
+            accumulate(sch, handle, task, target, ragged)
+            continue
+        vectorize_last(sch, handle, inner_loops(sch, handle, task)[-1], target)
+        chunks = inner_loops(sch, handle, task)[-2:-1]
+        if ragged and chunks:
+            sch.annotate(chunks[0], "loop_partition", True)
     task = sch.fuse(*outer, task) if outer else task
     sch.annotate(task, "loop_partition", True)
     sch.parallel(task)

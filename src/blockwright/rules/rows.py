@@ -301,8 +301,9 @@ def _partial_results(
     several vectors. Too short ones give less than two."""
     inner = extent(sch, reducing[-1])
     outer: list[LoopRV] = []
-    if len(reducing) > 1 and inner and inner >= _FEW_LANES:  # vectors lie within the last axis
-        (*outer, fused), lanes = reducing, min(lanes, inner)
+    if len(reducing) > 1 and (inner is None or inner >= _FEW_LANES):
+        *outer, fused = reducing  # vectors lie within the last axis
+        lanes = min(lanes, inner or lanes)
     else:
         fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size, most = extent(sch, fused), longest(sch, fused)
@@ -397,10 +398,13 @@ def _neighbours_are_reduced(block: ir.Block) -> bool:
     return near == {ir.IterType.REDUCE}
 
 
-def accumulate(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target) -> None:
+def accumulate(
+    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target, ragged: bool = False
+) -> None:
     """A reduction with vectors along a spatial loop: some steps at a time go into all results.
 
-    Results stay in cache between steps; each is loaded and stored once for several of them.
+    Results stay in cache between steps; each is loaded and stored once for several of them. Of a
+    `ragged` loop some vectors may not exist.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
@@ -418,6 +422,9 @@ def accumulate(sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Targe
     sch.unroll(k1)
     sch.vectorize(sch.get_loops(init)[-1])
     sch.annotate(k0, "loop_partition", True)
+    if ragged:
+        sch.annotate(vectors, "loop_partition", True)
+        sch.annotate(sch.get_loops(init)[-2], "loop_partition", True)
 
 
 def _vectors_at_once(most: int | None, lanes: int) -> int:

@@ -116,6 +116,7 @@ def schedule_window(
     if lines is not None:
         shape = msgspec.structs.replace(shape, rows=lines.count, tasks=1)
         target = Target(target, num_threads=1)
+    unknown = None in (shape.rows, shape.columns, shape.vector)
     tile, blocks = window_plan(target, shape, bits)
     if source == "border" and not blocks.copied:
         sch.compute_inline(before.pop())
@@ -131,6 +132,9 @@ def schedule_window(
     for handle in reversed(before):
         sch.compute_at(handle, task)
         vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
+        for loop in inner_loops(sch, handle, task)[:-1] if unknown else ():
+            if extent(sch, loop) != 1:  # a task may have few of its rows and columns
+                sch.annotate(loop, "loop_partition", True)
     _write_out(sch, block, tail, step, inner, tile)
     if lines is None and extent(sch, task) != 1:
         sch.parallel(task)
