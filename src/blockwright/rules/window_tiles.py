@@ -101,7 +101,8 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTi
         groups = _groups(shape, tile)
         each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move]
         rows = reversed(_sizes(shape.rows or _ROWS))
-        masks = tile.written_out or not shape.groups_move  # few, of a border that is not copied
+        # Masks of a border that is not copied, in vectors of which many may lie within.
+        masks = not shape.groups_move or (tile.written_out and shape.vector is not None)
         for copied, r, g in itertools.product(choices, rows, reversed(each or [groups])):
             if not copied and shape.source == "border" and not masks:
                 continue
