@@ -64,7 +64,8 @@ def main() -> int:
                             options.seed, options.clock, options.target)
             )  # fmt: skip
         elif name == "sweep":
-            drawn = sweep.Plan(options.shapes or 400, options.threads, options.seed, options.target)
+            drawn = sweep.Plan(options.shapes or 400, options.threads, options.seed, options.target,
+                               options.any_size)  # fmt: skip
             reached &= sweep.main(drawn)
         elif name == "streams":
             reached &= streams.main(options.threads, settings, options.only, options.target)
@@ -126,6 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         "--cache", choices=[*CACHES], default="both",
         help="as the last call left the caches, or filled with other data before each call (both)",
     )  # fmt: skip
+    parser.add_argument(
+        "--any-size", action="store_true", help="in sweep, compile for sizes that calls decide"
+    )
     grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
     grid.add_argument("--schedules", type=int, default=20, help="drawn for each product (20)")
     grid.add_argument("--seed", type=int, default=0, help="of both, and of sweep (0)")

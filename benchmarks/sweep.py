@@ -43,12 +43,14 @@ _TURNS, _TURN_S, _CALLS = 3, 0.01, 5
 
 @dataclass(frozen=True)
 class Plan:
-    """What the command line asks for: so many `cases`, drawn by `seed`."""
+    """What the command line asks for: so many `cases`, drawn by `seed`, compiled for the sizes
+    that they have or for `any_size`."""
 
     cases: int = 400
     threads: int = 2
     seed: int = 0
     target: str = NATIVE
+    any_size: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def main(plan: Plan) -> bool:
         "operators": [asdict(one) for one in found],
     }
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"sweep-{plan.threads}-threads{suffix(plan.target)}.json"
+    size = "-any-size" if plan.any_size else ""
+    path = RESULTS / f"sweep-{plan.threads}-threads{size}{suffix(plan.target)}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return not missed
 
@@ -132,7 +135,12 @@ def _timed(one: Drawn, plan: Plan) -> Found:
     import blockwright as bw
 
     module, inputs = one.module.eval().requires_grad_(False), one.inputs
-    exe = bw.compile(module, list(inputs), target=built_for(plan.target, plan.threads))
+    exe = bw.compile(
+        module,
+        list(inputs),
+        dynamic_shapes=one.dynamic_shapes if plan.any_size else None,
+        target=built_for(plan.target, plan.threads),
+    )
     arrays = [tensor.numpy() for tensor in inputs]
     with torch.inference_mode():
         calls = {"ours": lambda: exe(*arrays), "torch": lambda: module(*inputs)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.export import Dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,11 +23,26 @@ _MOST = 4e9
 
 @dataclass(frozen=True)
 class Drawn:
-    """A module, its inputs, and what it is called."""
+    """A module, its inputs, and what it is called; axes, counted from the last, whose size is part
+    of what it means."""
 
     name: str
     module: nn.Module
     inputs: tuple[torch.Tensor, ...]
+    fixed: tuple[int, ...] = ()
+
+    @property
+    def dynamic_shapes(self) -> Any:
+        """For an export: all sizes are unknown that the module leaves open."""
+        axes = tuple(
+            {
+                axis: Dim.AUTO
+                for axis, size in enumerate(tensor.shape)
+                if size > 1 and axis - tensor.ndim not in self.fixed
+            }
+            for tensor in self.inputs
+        )
+        return {"inputs": axes} if isinstance(self.module, _Call | _Chain) else axes
 
 
 class _Call(nn.Module):
@@ -202,7 +218,8 @@ def _attention(random: Random) -> Drawn:
     call = _Call(lambda q, k, v: attend(q, k, v, is_causal=causal))
     name = f"attention {heads}x{rows}x{head}, {keys} keys{', causal' * causal}"
     return Drawn(name, call, (torch.randn(1, heads, rows, head),
-                              *(torch.randn(1, heads, keys, head) for _ in range(2))))  # fmt: skip
+                              *(torch.randn(1, heads, keys, head) for _ in range(2))),
+                 fixed=(-1,))  # fmt: skip
 
 
 class _Chain(nn.Module):
@@ -214,7 +231,8 @@ class _Chain(nn.Module):
         super().__init__()
         self.before, self.module, self.behind = before, module, behind
 
-    def forward(self, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        first, *others = inputs
         result = self.module(self.before(first), *others)
         for function in self.behind:
             result = function(result)
@@ -260,7 +278,7 @@ def _chain(random: Random) -> Drawn:
         del behind[1]
     chain = _Chain(_BEFORE[before], one.module, [_BEHIND[name] for name in behind])
     name = ", ".join(filter(None, [before, one.name, *behind]))
-    return Drawn(name, chain, one.inputs)
+    return Drawn(name, chain, one.inputs, one.fixed)
 
 
 _ALONE: tuple[Callable[[Random], Drawn], ...] = (

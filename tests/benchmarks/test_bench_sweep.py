@@ -55,11 +55,12 @@ def test_what_cannot_be_done_is_missed_too() -> None:
     assert missed == ["flip: not covered"]
 
 
+@pytest.mark.parametrize("any_size", [False, True])
 def test_a_small_sweep_compares_and_times_every_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, any_size: bool
 ) -> None:
     monkeypatch.setattr(sweep, "RESULTS", tmp_path)
-    sweep.main(sweep.Plan(cases=4, threads=1, seed=1))
+    sweep.main(sweep.Plan(cases=4, threads=1, seed=1, any_size=any_size))
     (file,) = tmp_path.iterdir()
     found = json.loads(file.read_text(encoding="utf-8"))["operators"]
     assert [one["status"] for one in found] == [""] * 4
