@@ -213,6 +213,19 @@ def test_odd_axes_that_lie_together_are_reduced_by_vectors(checks: Any, rank: in
     assert "vectorized" in checks.loop_kinds(result.func)
 
 
+def test_rows_that_are_taken_together_may_share_a_number(checks: Any) -> None:
+    """Made by a block without loops, which no row has for itself."""
+    p = Program("scaled")
+    x, y = p.param("X", (64, 24), "float32"), p.param("Y", (1,), "float32")
+    scale = p.compute("scale", (1,), lambda i: ir.call("exp", y[i]))
+    z = p.compute("z", (64, 24), lambda i, k: x[i, k] * scale[0])
+    m = p.reduce("m", (64,), (24,), lambda i, k: z[i, k], "max")
+    e = p.compute("e", (64, 24), lambda i, k: ir.call("exp", z[i, k] - m[i]))
+    s = p.reduce("s", (64,), (24,), lambda i, k: e[i, k])
+    func = p.finish([p.compute("o", (64, 24), lambda i, k: e[i, k] / s[i])])
+    checks.taken_by("rows", func, {})
+
+
 @pytest.mark.parametrize("inner", [7, 9, 33])
 def test_vectors_of_a_sum_lie_within_its_last_axis(checks: Any, inner: int) -> None:
     """Where another axis lies between those that are added up, a vector that went from one to the

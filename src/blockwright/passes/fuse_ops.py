@@ -11,6 +11,7 @@ never from names:
   * prologues: pure data movement in front of any consumer (reading through an index map costs
     nothing); for reductions, which read a row once into cache, any light producer, and also for
     the operand that a product lays out in panels, reading each element once.
+What only relabels a group's result, as a reshape does, is left outside: as a view it costs nothing.
 Only values with a single consumer are swallowed, so no work is done twice and no cycle can arise.
 """
 

@@ -94,7 +94,8 @@ def apply(sch: Schedule, target: Target) -> None:
                                          handles, strict=False):  # fmt: skip
         if not feeds:
             several = passes_caches(sch, handle, row, target) if handle is last else False
-            inside = row if together == 1 else inner_loops(sch, handle, row)[0]
+            below = inner_loops(sch, handle, row)  # none where one number serves all rows
+            inside = below[0] if together > 1 and below else row
             if fed and maker is not None and together > 1:
                 inside = sch.merge(inner_loops(sch, maker, row)[0], inside)
             schedule_inner(sch, handle, inside, target, maker if fed else None, several)
