@@ -215,11 +215,10 @@ def _attention(random: Random) -> Drawn:
     causal = random.random() < 0.4
     keys = rows if causal else keys
     attend = nn.functional.scaled_dot_product_attention
-    call = _Call(lambda q, k, v: attend(q, k, v, is_causal=causal))
+    call = _Call(lambda q, kv: attend(q, kv[0], kv[1], is_causal=causal))
     name = f"attention {heads}x{rows}x{head}, {keys} keys{', causal' * causal}"
-    return Drawn(name, call, (torch.randn(1, heads, rows, head),
-                              *(torch.randn(1, heads, keys, head) for _ in range(2))),
-                 fixed=(-1,))  # fmt: skip
+    inputs = torch.randn(1, heads, rows, head), torch.randn(2, 1, heads, keys, head)
+    return Drawn(name, call, inputs, fixed=(-1,))
 
 
 class _Chain(nn.Module):

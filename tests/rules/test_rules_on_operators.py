@@ -13,6 +13,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import build
+from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.rules import RULES, apply_rules
 from blockwright.target import Target
@@ -54,6 +55,21 @@ def test_scheduled_operator_matches_its_oracle(row: Any, disabled: list[str]) ->
         module[case.func.name](*case.arrays, *outputs)
         for got, want in zip(outputs, case.wanted, strict=True):
             SAMPLES.assert_close(got, want, case.sample)
+
+
+@pytest.mark.parametrize("left", [(1, 98, 151), (1, 1, 98, 151), (3, 98, 151)])
+@pytest.mark.parametrize("right", [(151, 98), (1, 151, 98)])
+def test_a_batch_of_one_is_a_product_like_any_other(
+    left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    row = OPERATORS["matmul"]
+    assert row.lower is not None
+    infos = [
+        ir.TensorInfo(tuple(ir.const(n, "int64") for n in shape), ir.dtype_of("float32"))
+        for shape in (left, right)
+    ]
+    func = row.lower(OpContext("matmul"), infos, dict(row.attrs))
+    assert apply_rules(func, Target("x86-64-v3")).rule == "gemm"
 
 
 def test_no_sample_of_single_precision_is_left_to_the_fallback() -> None:

@@ -79,13 +79,27 @@ def _lower_matmul(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
         lead, rest, k = index[: len(batch)], list(index[len(batch) : -1]), index[-1]
         row = (rest.pop(0),) if has_row else ()
         column = tuple(rest)
-        of_a = (*broadcast_index(a.shape[:-2], lead), *row, k)
-        of_b = (*broadcast_index(b.shape[:-2], lead), k, *column)
+        of_a = (*_of_batch(a.shape[:-2], batch, lead), *row, k)
+        of_b = (*_of_batch(b.shape[:-2], batch, lead), k, *column)
         return ir.mul(ir.cast_to(a[of_a], inner), ir.cast_to(b[of_b], inner))
 
     name = "out" if inner is dtype else "product"
     total = fold(program, name, shape, a.shape[-1:], term, "sum", inner)
     return finish_rounded(program, total, dtype)
+
+
+def _of_batch(
+    shape: Sequence[ir.Expr], batch: Sequence[ir.Expr], lead: Sequence[ir.Expr]
+) -> tuple[ir.Expr, ...]:
+    """Indices into an operand's batch axes. Of a batch of one each has the axis, as of any other:
+    a product is a contraction then, whatever the number."""
+    own = batch[len(batch) - len(shape) :]
+    tail = lead[len(lead) - len(shape) :]
+    repeated = broadcast_index(shape, lead)
+    return tuple(
+        index if ir.is_const_int(size, 1) else at
+        for size, index, at in zip(own, tail, repeated, strict=True)
+    )
 
 
 def _deduce_linear(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
