@@ -2,8 +2,8 @@
 
 Named cases show what they name, and their neighbours what lies around them. A rule that takes a
 program it is not for, or gives one up, shows where nobody looked: with few columns, odd axes, one
-filter. So kinds and sizes are drawn, most of them small, and each answer is compared with the same
-module in double precision.
+filter. So kinds and sizes are drawn, most of them small, half of them with other functions before
+and behind, and each answer is compared with the same module in double precision.
 
 Both engines take turns in one process, with the same number of threads. That is rougher than the
 tables of `operators` are: it looks for what takes five times as long, not for what takes a tenth

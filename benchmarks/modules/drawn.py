@@ -263,6 +263,9 @@ _BEHIND: dict[str, Callable[[Any], Any]] = {
 }
 
 
+_FEWER_AXES = ("sum of squares", "flat")  # too few, it may be, for what would follow
+
+
 def _chain(random: Random) -> Drawn:
     """One of the others with functions around it, of which one may run into the other."""
     one = random.choice(_ALONE)(random)
@@ -270,11 +273,8 @@ def _chain(random: Random) -> Drawn:
         return _chain(random)
     before = random.choice([*_BEFORE]) if one.inputs[0].is_floating_point() else ""
     behind = [random.choice([*_BEHIND]) for _ in range(random.choice([1, 1, 2]))]
-    if len(behind) > 1 and behind[0] in (
-        "sum of squares",
-        "flat",
-    ):  # may leave a number, or one axis
-        del behind[1]
+    if behind[0] in _FEWER_AXES:
+        del behind[1:]
     chain = _Chain(_BEFORE[before], one.module, [_BEHIND[name] for name in behind])
     name = ", ".join(filter(None, [before, one.name, *behind]))
     return Drawn(name, chain, one.inputs, one.fixed)

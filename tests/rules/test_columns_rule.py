@@ -92,6 +92,15 @@ def test_short_last_axes_fill_vectors_together(checks: Any) -> None:
     assert lanes == {8}
 
 
+def test_vectors_that_a_last_task_has_not_are_left_out(checks: Any) -> None:
+    """A task takes many vectors of an unknown number of columns, of which there may be one."""
+    func = checks.taken_by("columns", sums(N, S), {"n": 3, "s": 2}).func
+    vectors = [f for f in ir.loops(func.body) if ir.const_int(f.extent) not in (None, 1)
+               and f.kind is ir.ForKind.SERIAL]  # fmt: skip
+    assert vectors
+    assert all("loop_partition" in f.annotations for f in vectors)
+
+
 def along_rows() -> ir.PrimFunc:
     p = Program("rows")
     x = p.param("X", (N, S), "float32")

@@ -140,6 +140,15 @@ def test_a_border_alone_is_a_mask(checks: Any) -> None:
     assert "padded" not in {b.name for b in ir.blocks(result.func.body)}
 
 
+def test_borders_of_any_size_are_copied_where_vectors_move_along(checks: Any) -> None:
+    """Where many vectors may lie within one, masks would be most of the work."""
+    result = checks.taken_by("window", TAKEN["channels first, any size"])
+    copies = [b for b in ir.blocks(result.func.body) if b.name == "padded"]
+    (around,) = ([f for f in ir.loops(result.func.body) if copy in ir.blocks(f.body)]
+                 for copy in copies)  # fmt: skip
+    assert sum("loop_partition" in f.annotations for f in around) == 2  # its rows, its vectors
+
+
 def test_channels_far_apart_are_brought_together(checks: Any) -> None:
     """512 channels: the lines that neighbouring columns need fall into two sets of the cache."""
     result = checks.taken_by("window", depthwise((1, 14, 14, 512), (3, 3), padding=1))
