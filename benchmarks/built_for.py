@@ -35,8 +35,3 @@ def built_for(name: str, threads: int | None = None) -> Target:
     import blockwright as bw
 
     return bw.Target(name, num_threads=threads, caches=bw.Target(NATIVE).caches)
-
-
-def suffix(name: str) -> str:
-    """What names of result files end with, so that one target's leave another's alone."""
-    return "" if name == NATIVE else f"-{name}"

@@ -15,8 +15,7 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from benchmarks import cases, harness, report
-from benchmarks.built_for import suffix
+from benchmarks import cases, harness, record, report
 from benchmarks.comparison import Comparison, quick
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def main(plan: Plan, settings: harness.Settings) -> bool:
                     (result,) = comparison.run(case)
                     results.append((place, result))
                     print(row(place, result, width), flush=True)
-    name = f"busy-{plan.threads}-threads{suffix(plan.target)}"
+    name = record.name_of("busy", plan.threads, plan.target)
     found = [result for _, result in results]
     report.write(name, found, {**asdict(plan), "caches": ["hot"], **asdict(timing)}, before)
     problems = [line for place, result in results for line in missed(place, result)]

@@ -21,11 +21,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from multiprocessing.util import Finalize
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import harness, record
 from benchmarks.built_for import NATIVE, built_for
 from benchmarks.choice_grid import (
     Point,
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from blockwright.ir import PrimFunc
     from blockwright.target import Target
 
-RESULTS = Path(__file__).resolve().parent / "results"
-RECORD = RESULTS / "choice.json"
 MEAN, WORST, RANKS = 0.95, 0.80, 0.80
 """What must be reached: geometric mean and worst of ours by the best, correlation of ranks."""
 
@@ -291,7 +289,7 @@ def main(plan: Plan, resume: bool = False) -> bool:
         resume: go on after the shapes that an interrupted study with this plan has done.
     """
     print(HEADER)
-    RESULTS.mkdir(exist_ok=True)
+    before = harness.machine()
     lines = _done(plan) if resume else []
     for line in lines:
         print(line, flush=True)
@@ -299,26 +297,25 @@ def main(plan: Plan, resume: bool = False) -> bool:
         lines.append(line)
         print(line, flush=True)
         # What is done stays, also when the rest is not waited for.
-        record = {"case": "choice", "plan": asdict(plan), "lines": [asdict(o) for o in lines]}
-        _write(json.dumps(record, indent=1) + "\n")
+        found = {"plan": asdict(plan), "lines": [asdict(one) for one in lines]}
+        record.write(_name(plan), before, found)
     return _verdict(lines)
 
 
-def _write(text: str) -> None:
-    part = RECORD.with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(RECORD)
+def _name(plan: Plan) -> str:
+    return f"choice{record.suffix(plan.target)}"
 
 
 def _done(plan: Plan) -> list[Line]:
     """The first lines of this study, from the record that it left."""
-    if not RECORD.exists():
+    path = record.RESULTS / f"{_name(plan)}.json"
+    if not path.exists():
         return []
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
-    if {**record["plan"], "shapes": plan.shapes} != asdict(plan):
-        raise SystemExit(f"choice: {RECORD.name} is of another plan: {record['plan']}; leave "
+    left = json.loads(path.read_text(encoding="utf-8"))
+    if {**left["plan"], "shapes": plan.shapes} != asdict(plan):
+        raise SystemExit(f"choice: {path.name} is of another plan: {left['plan']}; leave "
                          "--resume out to begin anew")  # fmt: skip
-    lines = [Line(**line) for line in record["lines"]]
+    lines = [Line(**line) for line in left["lines"]]
     return lines[: plan.shapes]
 
 

@@ -15,20 +15,17 @@ apart for a while, memory in small pages): a case misses where it does so both t
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import cases, harness, operators
-from benchmarks.built_for import NATIVE, built_for, suffix
+from benchmarks import cases, harness, operators, record
+from benchmarks.built_for import NATIVE, built_for
 from benchmarks.comparison import ERROR
 from benchmarks.extents import neighbours
-from benchmarks.report import RESULTS
 from benchmarks.worker import flat, timed_calls
 from blockwright.measure import peak_call, read_call
 
@@ -179,18 +176,13 @@ def main(plan: Plan) -> bool:
     sample = _products(runner)
     for threads in sorted({one.threads for one in sample}):
         missed += judge([one for one in sample if one.threads == threads], threads)
-    record = {
-        "case": "cliffs",
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "machine": {**before, "load_after": harness.machine()["load"]},
+    found = {
         "settings": asdict(plan),
         "missed": missed,
         "neighbours": [_as_json(one) for one in beside],
         "products": [_as_json(one) for one in sample],
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"cliffs-{plan.threads}-threads{suffix(plan.target)}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record.write(record.name_of("cliffs", plan.threads, plan.target), before, found)
     for problem in missed:
         print(f"missed: {problem}")
     return not missed

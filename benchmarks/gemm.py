@@ -6,24 +6,20 @@ many threads reach. The last step must reach 80 % of it, or the case fails.
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benchmarks.worker import Subject
 
-RESULTS = Path(__file__).resolve().parent / "results"
 WANTED = 0.80
 """Share of the peak that the last step must reach."""
 
@@ -165,15 +161,7 @@ def main(threads: int, settings: harness.Settings) -> bool:
         lines += part
         for line in part:
             print(line, flush=True)
-    record = {
-        "case": "gemm",
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "machine": before,
-        "peers": about,
-        "lines": [asdict(line) for line in lines],
-    }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "gemm.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record.write("gemm", before, {"peers": about, "lines": [asdict(line) for line in lines]})
     share = next(line.share for line in lines if line.name == last)
     if share < WANTED:
         print(f"The last step reached {share:.0%} of the peak; {WANTED:.0%} are wanted.")

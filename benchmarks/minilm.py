@@ -8,14 +8,12 @@ out the mask altogether.)
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from benchmarks.worker import Subject
 
 POINTS = ((1, 16), (1, 128), (8, 64), (32, 128))
-RESULTS = Path(__file__).resolve().parent / "results"
 TOLERANCE = 1e-5
 
 
@@ -116,10 +113,7 @@ def run(
         settings=settings,
         on_point=on_point,
     )
-    record = {
-        "case": "minilm",
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "machine": {**before, "load_after": harness.machine()["load"]},
+    found = {
         "threads": threads,
         "clock": (settings or harness.Settings()).clock,
         "peers": about,
@@ -128,8 +122,7 @@ def run(
             for result in results
         ],
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "minilm.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record.write("minilm", before, found)
     return results
 
 

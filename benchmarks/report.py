@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import harness
+from benchmarks import record
 from benchmarks.peers import OURS
 
 if TYPE_CHECKING:
@@ -17,7 +14,6 @@ if TYPE_CHECKING:
 
     from benchmarks.comparison import Result
 
-RESULTS = Path(__file__).resolve().parent / "results"
 MEAN, WORST = 1.0, 1.2
 """Bounds of the score: of its geometric mean, and of every case."""
 FALLBACK_WORST = 5.0
@@ -154,20 +150,15 @@ def write(
     name: str, results: Sequence[Result], settings: Mapping[str, Any], before: Mapping[str, Any]
 ) -> None:
     """Write ``results/NAME`` as ``.json``, ``.svg`` and ``.md``."""
-    record = {
-        "case": name,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "machine": {**before, "load_after": harness.machine()["load"]},
+    found = {
         "settings": dict(settings),
         "summary": summary(results),
         "missed": missed(results),
         "cases": [result.as_json() for result in results],
     }
-    RESULTS.mkdir(exist_ok=True)
-    text = json.dumps(record, indent=1) + "\n"
-    (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
-    (RESULTS / f"{name}.svg").write_text(plot(name, results), encoding="utf-8")
-    (RESULTS / f"{name}.md").write_text(markdown(results), encoding="utf-8")
+    record.write(name, before, found)
+    (record.RESULTS / f"{name}.svg").write_text(plot(name, results), encoding="utf-8")
+    (record.RESULTS / f"{name}.md").write_text(markdown(results), encoding="utf-8")
 
 
 def markdown(results: Sequence[Result]) -> str:

@@ -13,17 +13,14 @@ the last-level cache holds.
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import harness
-from benchmarks.built_for import NATIVE, built_for, suffix
+from benchmarks import harness, record
+from benchmarks.built_for import NATIVE, built_for
 from benchmarks.cases import Case, Input, selected
 
 if TYPE_CHECKING:
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 
     from benchmarks.worker import Subject
 
-RESULTS = Path(__file__).resolve().parent / "results"
 WANTED = 0.85
 """Share of the speed of reading that every case must reach; of moving as much it should."""
 
@@ -285,10 +281,7 @@ def main(
         "streams", peers, [{"case": case.name} for case in chosen], threads=threads,
         tolerance=TOLERANCE, settings=quick, on_point=report,
     )  # fmt: skip
-    record = {
-        "case": "streams",
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "machine": before,
+    found = {
         "threads": threads,
         "target": target,
         "peers": about,
@@ -297,9 +290,7 @@ def main(
             for line in lines
         ],
     }
-    RESULTS.mkdir(exist_ok=True)
-    text = json.dumps(record, indent=1) + "\n"
-    (RESULTS / f"streams-{threads}-threads{suffix(target)}.json").write_text(text, encoding="utf-8")
+    record.write(record.name_of("streams", threads, target), before, found)
     missed = [line for line in lines if line.share < WANTED]
     for line in missed:
         print(f"missed: {line.name}: {line.share:.0%} of the memory's speed; {WANTED:.0%} wanted")

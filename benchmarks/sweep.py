@@ -12,20 +12,17 @@ more. What both do within some microseconds is not judged, because then the call
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
-import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import harness
-from benchmarks.built_for import NATIVE, built_for, suffix
+from benchmarks import harness, record
+from benchmarks.built_for import NATIVE, built_for
 from benchmarks.comparison import ERROR
-from benchmarks.report import RESULTS
 from benchmarks.worker import flat, reason, timed_calls
 
 if TYPE_CHECKING:
@@ -97,18 +94,11 @@ def main(plan: Plan) -> bool:
         if found[-1].missed or found[-1].ratio > _SHOWN:
             print(_line(found[-1]), flush=True)
     missed = summary(found)
-    record = {
-        "case": "sweep",
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "machine": {**before, "load_after": harness.machine()["load"]},
-        "settings": asdict(plan),
-        "missed": missed,
-        "operators": [asdict(one) for one in found],
-    }
-    RESULTS.mkdir(exist_ok=True)
-    size = "-any-size" if plan.any_size else ""
-    path = RESULTS / f"sweep-{plan.threads}-threads{size}{suffix(plan.target)}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    case = "sweep-any-size" if plan.any_size else "sweep"
+    record.write(
+        record.name_of(case, plan.threads, plan.target), before,
+        {"settings": asdict(plan), "missed": missed, "operators": [asdict(one) for one in found]},
+    )  # fmt: skip
     return not missed
 
 

@@ -7,18 +7,16 @@ cut off, loops whose length is read, tasks counted when the call comes.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import harness
-from benchmarks.built_for import NATIVE, built_for, suffix
+from benchmarks import harness, record
+from benchmarks.built_for import NATIVE, built_for
 from benchmarks.cases import Case, Input
 from benchmarks.models import BASE, BERT_WORDS, GPT2_WORDS, MINILM
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
     from blockwright.target import Target
 
-RESULTS = Path(__file__).resolve().parent / "results"
 MEDIAN, WORST = 1.05, 1.15
 """Bounds of a model's time with symbolic sizes, in times of that with known ones."""
 TOLERANCE = 1e-3
@@ -150,7 +147,8 @@ def main(
     options = {"threads": threads, "target": target}
     peers = [harness.Peer(name, options, sys.executable) for name in PEERS]
     timing = replace(settings, rounds=3, budget_s=0.3)
-    record: list[dict[str, Any]] = []
+    before = harness.machine()
+    found: list[dict[str, Any]] = []
     reached = True
     for model in MODELS:
         if only and not any(part.lower() in model.name.lower() for part in only):
@@ -168,11 +166,9 @@ def main(
         print(f"{model.name}: median {middle:.3f} (bound {MEDIAN}), worst {worst:.3f} "
               f"(bound {WORST}) over {len(ratios)} sizes{'' if holds else ': missed'}",
               flush=True)  # fmt: skip
-        record += [result.as_json() for result in results]
-    RESULTS.mkdir(exist_ok=True)
-    about = {"machine": harness.machine(), "target": target}
-    text = json.dumps({**about, "points": record}, indent=1) + "\n"
-    (RESULTS / f"symbolic{suffix(target)}.json").write_text(text, encoding="utf-8")
+        found += [result.as_json() for result in results]
+    name = record.name_of("symbolic", threads, target)
+    record.write(name, before, {"target": target, "points": found})
     return reached
 
 

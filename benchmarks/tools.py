@@ -12,20 +12,17 @@ counts.
 from __future__ import annotations
 
 import gc
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import harness
+from benchmarks import harness, record
 
 if TYPE_CHECKING:
     from blockwright.ir import Var
     from blockwright.schedule import Schedule
 
-RESULTS = Path(__file__).resolve().parent / "results"
 ROUNDS = 3
 PROGRAMS = 160
 STEPS = 16
@@ -196,10 +193,10 @@ def _round(play: Callable[[type[Schedule]], None]) -> Times:
     times: Times = {}
 
     class Timed(Schedule):
-        def _run(self, record: Any) -> Any:
+        def _run(self, step: Any) -> Any:
             start = time.process_time()
-            outputs = super()._run(record)
-            times.setdefault(record.method, []).append(time.process_time() - start)
+            outputs = super()._run(step)
+            times.setdefault(step.method, []).append(time.process_time() - start)
             return outputs
 
     gc.collect()
@@ -212,6 +209,7 @@ def main() -> bool:
     from blockwright import from_source
     from blockwright.ir.printer import script
 
+    before = harness.machine()
     matmul = from_source(MATMUL)
     rows: list[tuple[str, float, float, float]] = []
     took = median_of(lambda: from_source(MATMUL))
@@ -232,13 +230,9 @@ def main() -> bool:
         print(f"{name:36} {median * 1e3:>7.2f} ms {bound * 1e3:>5.0f} ms {longest * 1e3:>8.2f} ms")
         if median > bound or longest > LONGEST:
             missed.append(name)
-    record = {
-        "case": "tools",
-        "machine": harness.machine(),
-        "rows": [dict(zip(("name", "median", "longest", "bound"), r, strict=True)) for r in rows],
-    }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "tools.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    columns = ("name", "median", "longest", "bound")
+    found = {"rows": [dict(zip(columns, row, strict=True)) for row in rows]}
+    record.write("tools", before, found)
     if missed:
         print("above their bounds: " + ", ".join(missed))
     return not missed

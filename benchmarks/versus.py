@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from benchmarks import cases, harness, report
-from benchmarks.built_for import NATIVE, suffix
+from benchmarks import cases, harness, record, report
+from benchmarks.built_for import NATIVE
 from benchmarks.comparison import Comparison, quick
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
     cold = replace(usual, flush=COLD_FACTOR * last_level_cache())
     timings = {state: cold if state == COLD else usual for state in plan.caches}
     before = harness.machine()
-    threads = f"{plan.threads}-threads{suffix(plan.target)}"
     results: dict[str, list[Result]] = {state: [] for state in timings}
     titles = {state: f", {state}" if state != plan.caches[0] else "" for state in timings}
     width = max(len(case.name) for case in chosen) + max(map(len, titles.values()))
@@ -58,8 +57,8 @@ def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
             for state, result in zip(timings, comparison.run(case), strict=True):
                 results[state].append(result)
                 print(report.row(result, width, titles[state]), flush=True)
-                name = "-".join([family, *([COLD] if state == COLD else []), threads])
-                report.write(name, results[state],
+                table = f"{family}-{COLD}" if state == COLD else family
+                report.write(record.name_of(table, plan.threads, plan.target), results[state],
                              {**asdict(plan), **asdict(timings[state])}, before)  # fmt: skip
     for state, found in results.items():
         print(f"{state} caches: {report.summary(found)}")

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import cliffs, operators
+from benchmarks import cliffs, operators, record
 from benchmarks.extents import STEPS, neighbours
 from benchmarks.modules import build
 
@@ -64,16 +64,16 @@ def test_the_run_writes_every_neighbour_and_product(
 ) -> None:
     small = operators.product("small", 8, 24, 40, constant=True)
     monkeypatch.setattr(operators, "CASES", (small,))
-    monkeypatch.setattr(cliffs, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
     monkeypatch.setattr(cliffs, "LEAST", 20)
     monkeypatch.setattr(cliffs, "MOST", 40)
     cliffs.main(cliffs.Plan(threads=1, rounds=1, products=2))
-    record = json.loads((tmp_path / "cliffs-1-threads.json").read_text())
-    assert len(record["neighbours"]) == 9
-    kept = [one["kept"] for one in record["neighbours"]]
+    left = json.loads((tmp_path / "cliffs-1-threads.json").read_text())
+    assert len(left["neighbours"]) == 9
+    kept = [one["kept"] for one in left["neighbours"]]
     assert kept == sorted(kept)
-    assert all(one["share"] > 0 for one in record["neighbours"] + record["products"])
-    assert len(record["products"]) == 2
+    assert all(one["share"] > 0 for one in left["neighbours"] + left["products"])
+    assert len(left["products"]) == 2
 
 
 def test_a_miss_counts_when_it_comes_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ def test_a_miss_counts_when_it_comes_twice(monkeypatch: pytest.MonkeyPatch, tmp_
                 for moved, each in kept.items()]  # fmt: skip
 
     monkeypatch.setattr(operators, "CASES", (small,))
-    monkeypatch.setattr(cliffs, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
     monkeypatch.setattr(cliffs, "_beside", timed)
     assert not cliffs.main(cliffs.Plan(threads=1, rounds=1, products=0))
-    record = json.loads((tmp_path / "cliffs-1-threads.json").read_text())
-    assert [one["kept"] for one in record["neighbours"]] == [0.6, 0.9, 0.9]
-    assert record["missed"] == ["small, b: keeps 60%"]
+    left = json.loads((tmp_path / "cliffs-1-threads.json").read_text())
+    assert [one["kept"] for one in left["neighbours"]] == [0.6, 0.9, 0.9]
+    assert left["missed"] == ["small, b: keeps 60%"]
 
 
 def test_what_is_missed_is_said(capsys: pytest.CaptureFixture[str]) -> None:

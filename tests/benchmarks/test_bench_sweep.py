@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import sweep
+from benchmarks import record, sweep
 from benchmarks.modules import drawn
 from benchmarks.sweep import Found
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_done_is_missed_too() -> None:
 def test_a_small_sweep_compares_and_times_every_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, any_size: bool
 ) -> None:
-    monkeypatch.setattr(sweep, "RESULTS", tmp_path)
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
     sweep.main(sweep.Plan(cases=4, threads=1, seed=1, any_size=any_size))
     (file,) = tmp_path.iterdir()
     found = json.loads(file.read_text(encoding="utf-8"))["operators"]

@@ -193,6 +193,24 @@ def test_attentions(compile_torch: Any, compare_with_torch: Any) -> None:
     compare_with_torch(exe, model, [x.float() for x in inputs])
 
 
+def test_as_many_values_as_keys(compile_torch: Any, compare_with_torch: Any) -> None:
+    """An export gives the two lengths symbols of their own; a call must make them equal."""
+    model = Call(F.scaled_dot_product_attention)
+    q, k, v = (torch.randn(2, 3, length, 8) for length in (5, 7, 7))
+    exe = compile_torch(model, (q, k, v), {"inputs": ({}, {2: Dim.AUTO}, {2: Dim.AUTO})})
+    for length in (7, 12):
+        k, v = (torch.randn(2, 3, length, 8) for _ in range(2))
+        compare_with_torch(exe, model, (q, k, v))
+    with pytest.raises(bw.ArgumentError, match=r"BW704.*values"):
+        exe(q, k, v[:, :, :-1].contiguous())
+
+
+def test_softmax_of_a_number(compile_torch: Any, compare_with_torch: Any) -> None:
+    model = Call(lambda x: (x.softmax(-1), x.log_softmax(0), x.softmax(0, dtype=torch.float64)))
+    inputs = (torch.tensor(2.5),)
+    compare_with_torch(compile_torch(model, inputs), model, inputs)
+
+
 class Small(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from blockwright import ir
 from blockwright.frontend.torch import convert_arithmetic, convert_layers, convert_shapes
 from blockwright.frontend.torch.operands import (
@@ -86,6 +88,7 @@ def _attention(
             raise ImporterError("attention with a symbolic head size needs scale=", code="BW507")
         scale = 1.0 / math.sqrt(head)
     q, k, v = (_four_axes(imp, t) for t in (q, k, v))
+    v = _as_long_as_keys(imp, k, v)
     operands = (q, k, v) if mask is None else (q, k, v, mask)
     out = imp.builder.op("attention", *operands, scale=float(scale), is_causal=bool(is_causal))
     return reshape(imp, out, node_shape(imp, node)) if len(node.meta["val"].shape) != 4 else out
@@ -98,6 +101,16 @@ def _four_axes(imp: Importer, x: Any) -> Any:
         raise ImporterError("attention over more than four axes is not supported", code="BW507")
     one = ir.const(1, "int64")
     return x if len(shape) == 4 else reshape(imp, x, (*[one] * (4 - len(shape)), *shape))
+
+
+def _as_long_as_keys(imp: Importer, keys: Any, values: Any) -> Any:
+    """Values, which are as many as keys: an export may give both numbers symbols of their own."""
+    length, (*outer, own, size) = dims_of(keys)[2], dims_of(values)
+    known = ir.const_int(length) is not None and ir.const_int(own) is not None
+    if known or ir.structural_equal(length, own):
+        return values
+    pattern = msgspec.structs.replace(values.tensor_info, shape=(*outer, length, size))
+    return imp.builder.match_cast(values, pattern, "values")
 
 
 @converter("aten.layer_norm.default")
@@ -121,14 +134,22 @@ def _gelu(imp: Importer, node: Any, x: Any, *, approximate: str = "none") -> Any
 def _softmax(imp: Importer, node: Any, x: Any, dim: int, dtype: Any = None) -> Any:
     if isinstance(dtype, ir.DType):
         x = cast_to(imp, x, dtype)
-    return imp.builder.op("softmax", x, axis=dim)
+    return _along(imp, "softmax", x, dim)
 
 
 @converter("aten.log_softmax.int", "aten._log_softmax.default")
 def _log_softmax(imp: Importer, node: Any, x: Any, dim: int, dtype: Any = None) -> Any:
     if isinstance(dtype, ir.DType):
         x = cast_to(imp, x, dtype)
-    return imp.builder.op("log_softmax", x, axis=dim)
+    return _along(imp, "log_softmax", x, dim)
+
+
+def _along(imp: Importer, name: str, x: Any, dim: int) -> Any:
+    """An operator along an axis; PyTorch takes a single number for an axis of one."""
+    if dims_of(x):
+        return imp.builder.op(name, x, axis=dim)
+    one = reshape(imp, x, (ir.const(1, "int64"),))
+    return reshape(imp, imp.builder.op(name, one, axis=0), ())
 
 
 @converter("aten.rms_norm.default")
