@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import harness, record
+from benchmarks import harness
+from benchmarks.record import write
 
 if TYPE_CHECKING:
     from blockwright.ir import Var
@@ -193,10 +194,10 @@ def _round(play: Callable[[type[Schedule]], None]) -> Times:
     times: Times = {}
 
     class Timed(Schedule):
-        def _run(self, step: Any) -> Any:
+        def _run(self, record: Any) -> Any:
             start = time.process_time()
-            outputs = super()._run(step)
-            times.setdefault(step.method, []).append(time.process_time() - start)
+            outputs = super()._run(record)
+            times.setdefault(record.method, []).append(time.process_time() - start)
             return outputs
 
     gc.collect()
@@ -232,7 +233,7 @@ def main() -> bool:
             missed.append(name)
     columns = ("name", "median", "longest", "bound")
     found = {"rows": [dict(zip(columns, row, strict=True)) for row in rows]}
-    record.write("tools", before, found)
+    write("tools", before, found)
     if missed:
         print("above their bounds: " + ", ".join(missed))
     return not missed
