@@ -303,7 +303,7 @@ def main(plan: Plan, resume: bool = False) -> bool:
 
 
 def _name(plan: Plan) -> str:
-    return f"choice{record.suffix(plan.target)}"
+    return record.name_of("choice", plan.threads, plan.target)
 
 
 def _done(plan: Plan) -> list[Line]:

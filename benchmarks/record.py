@@ -18,12 +18,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 def name_of(case: str, threads: int, target: str = NATIVE) -> str:
     """CASE-2-threads[-TARGET]: records of other threads and targets are left alone."""
-    return f"{case}-{threads}-threads{suffix(target)}"
-
-
-def suffix(target: str) -> str:
-    """What names end with that belong to a target; nothing for what the machine offers."""
-    return "" if target == NATIVE else f"-{target}"
+    return f"{case}-{threads}-threads" + ("" if target == NATIVE else f"-{target}")
 
 
 def write(name: str, before: Mapping[str, Any], content: Mapping[str, Any]) -> None:

@@ -73,7 +73,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         return [line] * (plan.shapes - first)
 
     monkeypatch.setattr(record, "RESULTS", tmp_path)
-    left = tmp_path / "choice.json"
+    left = tmp_path / "choice-2-threads.json"
     monkeypatch.setattr(choice, "studies", studies)
     choice.main(Plan(shapes=3))
     whole = json.loads(left.read_text())
