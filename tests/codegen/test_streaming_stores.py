@@ -157,6 +157,25 @@ def test_reads_are_fetched_for_later_rows(parallel: bool) -> None:
     np.testing.assert_array_equal(b, a * a)
 
 
+@pytest.mark.parametrize("parallel", [True, False])
+def test_lines_to_be_written_are_fetched_for_later_rows(parallel: bool) -> None:
+    """Beside stores, and not beside loads; rows beyond the last one are never written."""
+    sch = bw.Schedule(bw.from_source(ROWS))
+    i, j = sch.get_loops(sch.get_block("B"))
+    j, lane = sch.split(j, [None, 8])
+    sch.vectorize(lane)
+    sch.annotate(j, "write_ahead", 2)
+    if parallel:
+        sch.parallel(i)
+    text = bw.build(sch.func).source("llvm")
+    assert text.count("call void @llvm.prefetch") == 1
+    a = np.random.default_rng(0).random((5, 64), dtype="f4")
+    memory = np.full((8, 64), 7, "f4")
+    bw.build(sch.func)["main"](a, memory[:5])
+    np.testing.assert_array_equal(memory[:5], a * a)
+    assert (memory[5:] == 7).all()
+
+
 WINDOW = """
 @T.prim_func
 def main(A: T.Buffer((9, 64), "float32"), B: T.Buffer((6, 64), "float32")):

@@ -208,6 +208,20 @@ def test_data_from_memory_is_read_by_whole_pixels_and_ahead(attrs: dict[str, Any
     assert not fetches_ahead(depthwise((3, 19, 21, 96), (3, 3)), SMALL)  # too many for registers
 
 
+@pytest.mark.parametrize("attrs", [{}, {"padding": 1}, {"padding": 1, "strides": 2}])
+def test_planes_from_memory_are_fetched_a_tile_of_rows_ahead(attrs: dict[str, Any]) -> None:
+    """What is read and what is written: pieces of lines of several rows come by no other way."""
+    large = depthwise((3, 4, 19, 21), (3, 3), last=False, **attrs)
+    found = apply_rules(large, SMALL).func
+    both = [
+        f for f in ir.loops(found.body) if {"read_ahead", "write_ahead"} <= f.annotations.keys()
+    ]
+    assert len(both) == 1
+    assert_same_meaning(large, found, sizes={})
+    assert not fetches_ahead(large, Target("x86-64-v3", num_threads=2))  # it is in a cache
+    assert not fetches_ahead(depthwise((N, 4, 19, 21), (3, 3), last=False), SMALL)  # it may be
+
+
 def two_sums() -> ir.PrimFunc:
     p = Program("two_sums")
     x = p.param("X", (8, 16), "float32")

@@ -9,6 +9,9 @@ The annotation `read_ahead: k` on a loop says that what the loop reads is also f
 iteration k further on of the loop around it: while one row is worked on in the caches, the memory
 brings the next.
 
+The annotation `write_ahead: k` does the same for lines that the loop writes, which a processor
+reads before it writes a part of them.
+
 The annotation `read_ahead_shared: k` says that what the loop reads again in each of its iterations
 is fetched for the iteration k further on of the loop around it, a share in each iteration: while a
 panel is used for one tile of rows after the other, the next one comes.
@@ -25,10 +28,10 @@ from collections.abc import Iterator
 
 from blockwright import ir
 
-STREAMING, READ_AHEAD = "streaming_stores", "read_ahead"
+STREAMING, READ_AHEAD, WRITE_AHEAD = "streaming_stores", "read_ahead", "write_ahead"
 READ_AHEAD_SHARED = "read_ahead_shared"
 OWN_REGISTERS = "own_registers"
-KEYS = (STREAMING, READ_AHEAD, READ_AHEAD_SHARED, OWN_REGISTERS)
+KEYS = (STREAMING, READ_AHEAD, WRITE_AHEAD, READ_AHEAD_SHARED, OWN_REGISTERS)
 _KINDS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 

@@ -24,6 +24,8 @@ from blockwright.ir import expr as E
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from blockwright.codegen.expr import ExprCompiler
 
 
@@ -183,9 +185,7 @@ def _contiguous(
     e, lanes = c.e, lanes_of(type_)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
-    for later in streams.fetch_ahead(c.context, buffer, base):
-        nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
-        e.prefetch(c.context.memory(buffer).pointer, c.index(later), nbytes)
+    _fetch(c, buffer, streams.fetch_ahead(c.context, buffer, base))
     if mask is None:
         found = e.load(type_, pointer, align)
     elif _in_register(buffer, ramp):
@@ -206,6 +206,12 @@ def _contiguous(
     if lanes != ramp.lanes:
         _whole_elements(buffer)
     return _reverse(e, found)
+
+
+def _fetch(c: ExprCompiler, buffer: Buffer, indices: Sequence[Expr]) -> None:
+    nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
+    for index in indices:
+        c.e.prefetch(c.context.memory(buffer).pointer, c.index(index), nbytes)
 
 
 def _in_register(buffer: Buffer, ramp: E.Ramp) -> bool:
@@ -376,7 +382,9 @@ def _store_contiguous(
         _whole_elements(buffer)
         value = _reverse(e, value)
         mask = None if mask is None else _reverse(e, mask)
-    pointer, align = _place(c, buffer, _lowest(ramp) if reverse else ramp.base)
+    base = _lowest(ramp) if reverse else ramp.base
+    pointer, align = _place(c, buffer, base)
+    _fetch(c, buffer, streams.fetch_written(c.context, buffer, base))
     if mask is not None and _in_register(buffer, ramp):
         value, mask = e.select(mask, value, e.load(value.type, pointer, align)), None
     if mask is None:

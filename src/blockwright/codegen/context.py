@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct):
-    """Loads that are repeated for a later value of a loop variable.
+    """Loads or stores whose lines are fetched for a later value of a loop variable.
 
     Attributes:
         loaded: what is loaded now anyway.
@@ -57,7 +57,7 @@ class Ahead(msgspec.Struct):
 
     var: Var
     distance: int
-    loaded: frozenset[tuple[Buffer, str, int]]
+    loaded: frozenset[tuple[Buffer, str, int]] = frozenset()
     fetched: set[tuple[Buffer, str, int]] = msgspec.field(
         default_factory=set[tuple[Buffer, str, int]]
     )
@@ -95,7 +95,7 @@ class Context:
         streamed: buffers whose lines are written past the caches (`codegen.streams`).
         shifted: stores whose vectors are moved to lines (`codegen.streams_shifted`).
         loops: variables of the loops around; ahead, shared: what loads fetch for later
-            iterations.
+            iterations; written: what stores do.
     """
 
     e: FunctionEmitter
@@ -115,6 +115,7 @@ class Context:
     loops: list[Var] = dataclasses.field(default_factory=list[Var])
     ahead: Ahead | None = None
     shared: SharedAhead | None = None
+    written: Ahead | None = None
 
     @property
     def module(self) -> ModuleEmitter:

@@ -23,6 +23,7 @@ from blockwright.analysis.streaming import (
     READ_AHEAD,
     READ_AHEAD_SHARED,
     STREAMING,
+    WRITE_AHEAD,
     streamed_buffers,
     streaming_problem,
 )
@@ -104,7 +105,8 @@ def reading_ahead(context: Context, loop: For) -> Generator[None]:
     Loops around are known by their variables, outermost first.
     """
     outer, context.ahead = context.ahead, None
-    shared = context.shared
+    shared, written = context.shared, context.written
+    context.written = None
     runs = _from_zero(loop) and const_int(loop.extent) != 0
     if READ_AHEAD_SHARED in loop.annotations and context.loops and runs:
         lengths = {
@@ -117,10 +119,12 @@ def reading_ahead(context: Context, loop: For) -> Generator[None]:
         loads = (n for n in collect(loop.body, BufferLoad) if uses_var(n, context.loops[-1]))
         loaded = frozenset(_place(n.buffer, _first(n.indices[-1])) for n in loads)
         context.ahead = Ahead(context.loops[-1], _number(loop, READ_AHEAD), loaded)
+    if WRITE_AHEAD in loop.annotations and context.loops:
+        context.written = Ahead(context.loops[-1], _number(loop, WRITE_AHEAD))
     context.loops.append(loop.loop_var)
     yield
     context.loops.pop()
-    context.ahead, context.shared = outer, shared
+    context.ahead, context.shared, context.written = outer, shared, written
 
 
 def _from_zero(loop: For) -> bool:
@@ -130,11 +134,19 @@ def _from_zero(loop: For) -> bool:
 def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     """Indices of what is to be fetched beside a load, one in each line; none where that is nothing
     new: what is loaded now, or lies within a line of what is fetched."""
-    ahead = context.ahead
     if context.shared is not None:
         share = _share(context, context.shared, buffer, index)
         if share:
             return share
+    return _later(context.ahead, buffer, index)
+
+
+def fetch_written(context: Context, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+    """Indices of what is to be fetched beside a store, which later ones write."""
+    return _later(context.written, buffer, index)
+
+
+def _later(ahead: Ahead | None, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     if ahead is None or not ahead.distance or buffer.scope not in ("", "global"):
         return ()
     if not uses_var(index, ahead.var):

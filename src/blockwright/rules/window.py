@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.streaming import READ_AHEAD
+from blockwright.analysis.streaming import READ_AHEAD, WRITE_AHEAD
 from blockwright.arith import IndexMap
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
@@ -259,7 +259,12 @@ def _tiles(
     if not tile.written_out:  # neighbours use a row of the data one after the other
         inner = [*taps, *along, *columns, vectors, lane]
     sch.reorder(*tasks, groups, *places, group, *inner)
-    if blocks.ahead and len(places) > 1:
+    if blocks.ahead and facts.vector_moves and places:
+        # A tile of rows reads and writes pieces of many lines that are far apart, which no
+        # processor fetches by itself: while it works on some rows, the next ones come.
+        sch.annotate(group, READ_AHEAD, 1)
+        sch.annotate(group, WRITE_AHEAD, 1)
+    elif blocks.ahead and len(places) > 1:
         sch.annotate(places[-1], READ_AHEAD, 1)
     return sch.fuse(*tasks, groups), group, inner
 

@@ -85,7 +85,7 @@ class WindowTile(msgspec.Struct, frozen=True):
 
 class WindowBlocks(msgspec.Struct, frozen=True):
     """Rows and groups of vectors that a task takes, whether it copies the data it reads, and
-    whether it fetches the next row from memory ahead."""
+    whether it fetches the next rows from memory ahead."""
 
     rows: int
     groups: int
@@ -177,7 +177,10 @@ def _from_memory(target: Target, shape: WindowShape) -> bool:
 
 
 def _ahead(target: Target, shape: WindowShape, tile: WindowTile) -> bool:
-    """Whether rows are read in order, so that a tile can fetch its part of the next one."""
+    """Whether a tile can fetch its part of what is read next: of the next row where rows are read
+    in order, of the next rows where vectors run along them."""
+    if shape.groups_move:
+        return shape.source != "made" and shape.large(_last_level(target), unknown=False)
     return _from_memory(target, shape) and _groups(shape, tile) == 1
 
 

@@ -27,7 +27,8 @@ class Annotate(Primitive, frozen=True, eq=False):
     - `streaming_stores` is a number of bytes, on a serial or parallel loop (BW304): results of at
       least that size, written below the loop and not read there, are stored past the caches;
       so is `read_ahead` a number of iterations of the loop around, for which reads are fetched
-      before they are due, and `own_registers`, which is 1: other values leave vector registers;
+      before they are due, `write_ahead` one for lines that are written, and `own_registers`,
+      which is 1: other values leave vector registers;
     - stages and orders of a software pipeline, once both are there, are those of a legal one (see
       `software_pipeline`; BW304, BW312, BW313, BW370, BW371).
 

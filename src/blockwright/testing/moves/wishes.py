@@ -28,6 +28,7 @@ _NOTES: dict[str, tuple[Any, ...]] = {
     "read_ahead_shared": (1, 2),
     "streaming_stores": (0, 64),
     "unroll_explicit": (True,),
+    "write_ahead": (1, 2),
 }
 
 
