@@ -141,30 +141,15 @@ def main(A: T.Buffer((5, 64), "float32"), B: T.Buffer((5, 64), "float32")):
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-def test_reads_are_fetched_for_later_rows(parallel: bool) -> None:
-    """One fetch for both reads of an element; rows beyond the last one are never read."""
+@pytest.mark.parametrize("key", ["read_ahead", "write_ahead"])
+def test_lines_are_fetched_for_later_rows(key: str, parallel: bool) -> None:
+    """One fetch for both reads of an element, or for what is written; rows beyond the last one are
+    neither read nor written."""
     sch = bw.Schedule(bw.from_source(ROWS))
     i, j = sch.get_loops(sch.get_block("B"))
     j, lane = sch.split(j, [None, 8])
     sch.vectorize(lane)
-    sch.annotate(j, "read_ahead", 2)
-    if parallel:
-        sch.parallel(i)
-    assert bw.build(sch.func).source("llvm").count("call void @llvm.prefetch") == 1
-    a = np.random.default_rng(0).random((5, 64), dtype="f4")
-    b = np.zeros_like(a)
-    bw.build(sch.func)["main"](a, b)
-    np.testing.assert_array_equal(b, a * a)
-
-
-@pytest.mark.parametrize("parallel", [True, False])
-def test_lines_to_be_written_are_fetched_for_later_rows(parallel: bool) -> None:
-    """Beside stores, and not beside loads; rows beyond the last one are never written."""
-    sch = bw.Schedule(bw.from_source(ROWS))
-    i, j = sch.get_loops(sch.get_block("B"))
-    j, lane = sch.split(j, [None, 8])
-    sch.vectorize(lane)
-    sch.annotate(j, "write_ahead", 2)
+    sch.annotate(j, key, 2)
     if parallel:
         sch.parallel(i)
     text = bw.build(sch.func).source("llvm")
