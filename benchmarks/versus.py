@@ -76,6 +76,6 @@ def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
 
 def last_level_cache() -> int:
     """Bytes of the largest cache of this machine."""
-    import blockwright as bw
+    from blockwright.target import Target, last_cache_bytes
 
-    return max(cache.size for cache in bw.Target("native").caches)
+    return max(last_cache_bytes(), *(cache.size for cache in Target("native").caches))

@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from msgspec import structs
 
 from blockwright.support import TargetError
 from blockwright.target import Target, target_names
 from blockwright.target.features import from_flags
+from blockwright.target.host import CacheLevel, counted_on
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,27 @@ def test_native_knows_this_machine() -> None:
     assert target.cache(1).size < target.cache(2).size
     assert target.cache(9) == target.caches[-1]
     assert all(part[0] in "+-" for part in target.features.split(","))
+
+
+@pytest.mark.parametrize(
+    ("told", "processors", "expected"),
+    [
+        (32, 2, 32),  # an eighth of a server's socket
+        (36, 24, 36),  # a desktop
+        (96, 16, 96),  # a desktop with a stacked cache
+        (300, 64, 300),  # all of a socket
+        (300, 16, 96),  # a quarter of one: the rest of its cache is other machines'
+        (300, 1, 32),
+    ],
+)
+def test_a_last_cache_is_counted_on_for_the_processors_one_has(
+    told: int, processors: int, expected: int
+) -> None:
+    near = CacheLevel(level=1, size=48 << 10, ways=12, line=64, shared_by=1)
+    last = CacheLevel(level=3, size=told << 20, ways=16, line=64, shared_by=processors)
+    found = counted_on((near, last), processors)
+    assert found == (near, structs.replace(last, size=expected << 20))
+    assert counted_on((), processors) == ()
 
 
 def test_targets_compare_by_content_and_are_frozen() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from blockwright.measure.programs import peak_call, read_call, stream_call
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.threads import num_threads, set_num_threads
-from blockwright.target import Target
+from blockwright.target import Target, last_cache_bytes
 
 _CALLS = 8  # of each program; the fastest counts, since everything else on the machine only delays
 _BEYOND = 4  # times the last-level cache: nothing of so much is left there from the last pass
@@ -27,7 +27,8 @@ def measure_roofline(threads: int | None = None) -> Roofline:
     count = threads or before
     caches = [cache.size for cache in Target("native").caches]
     private = [size * count for size in caches[:-1]]
-    sizes = [size // 2 for size in (*private, caches[-1])] + [_BEYOND * caches[-1]]
+    beyond_all = _BEYOND * max(caches[-1], last_cache_bytes())
+    sizes = [size // 2 for size in (*private, caches[-1])] + [beyond_all]
     sizes = sorted({size for size in sizes if size > 0})
     beyond = sizes[-1] // 2
     try:

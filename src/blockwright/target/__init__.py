@@ -7,7 +7,7 @@ except `host_cpu_name` when it is called.
 """
 
 from blockwright.target.core import Core, core_of
-from blockwright.target.host import host_cpu_name
+from blockwright.target.host import host_cpu_name, last_cache_bytes
 from blockwright.target.scopes import ExecutionScope, LaunchLimits, MemoryScope
 from blockwright.target.target import Cache, Target, target_names
 
@@ -20,5 +20,6 @@ __all__ = [
     "Target",
     "core_of",
     "host_cpu_name",
+    "last_cache_bytes",
     "target_names",
 ]

@@ -13,6 +13,10 @@ from blockwright.target.features import AARCH64_BASE, X86_LEVELS, from_flags
 _CPU_DIR = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
 
+_SHARE, _ALONE = 6 << 20, 32 << 20
+"""Bytes of a last cache for each processor of a process, and what one may have for itself. Servers
+are built with 1 to 5 MiB for each processor, desktops with 2 to 6."""
+
 
 class CacheLevel(msgspec.Struct, frozen=True):
     """One cache as the kernel describes it."""
@@ -72,6 +76,27 @@ def host_caches() -> tuple[CacheLevel, ...]:
             )
         )
     return tuple(sorted(found, key=lambda c: c.level))
+
+
+def counted_on(levels: tuple[CacheLevel, ...], processors: int) -> tuple[CacheLevel, ...]:
+    """The caches as far as a process on so many processors can count on them.
+
+    A virtual machine is told of the whole last cache of a socket, of whose processors it has a few,
+    and shares it with others unseen: 16 processors are told of 300 MiB. A result of 128 MiB that is
+    taken to stay there does not, and is written at half the speed of one that passes it by.
+    """
+    if not levels:
+        return levels
+    *near, last = levels
+    size = min(last.size, max(_ALONE, _SHARE * processors))
+    return (*near, msgspec.structs.replace(last, size=size))
+
+
+def last_cache_bytes() -> int:
+    """Bytes of the last cache, whoever has a share of it; 0 where the kernel tells nothing. What
+    is to lie in no cache has to be larger."""
+    levels = host_caches()
+    return levels[-1].size if levels else 0
 
 
 def _read(path: Path) -> str:

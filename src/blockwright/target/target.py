@@ -1,6 +1,7 @@
 """The target record and its names.
 
-Target("native")            this machine: features, caches, threads as the kernel reports them
+Target("native")            this machine: features, caches, threads as the kernel reports them, of a
+                            last cache what this process can count on
 Target("x86-64-v3")         a level of the x86-64 ABI; also x86-64, -v2, -v4
 Target("x86-64-v3+avxvnni") a level and more features
 Target("aarch64+dotprod")   64-bit ARM
@@ -205,7 +206,8 @@ def _cpu(
     features = features | frozenset(extra)
     bits, registers = vector_shape(arch, features)
     native = cpu == "native"
-    levels = host.host_caches() if native else ()
+    processors = allowed_processors()
+    levels = host.counted_on(host.host_caches(), processors) if native else ()
     caches = tuple(Cache(c.size, c.ways, c.line, c.shared_by) for c in levels)
     text = ",".join(f"+{feature}" for feature in sorted(features))
     if bits == 512:
@@ -215,7 +217,7 @@ def _cpu(
         "name": name, "kind": "cpu", "arch": arch, "triple": f"{arch}-unknown-linux-gnu",
         "cpu": cpu, "feature_set": features, "features": text, "vector_bits": bits,
         "vector_registers": registers, "fma": arch == "aarch64" or "fma" in features,
-        "num_threads": allowed_processors(), "caches": caches or _DEFAULT_CACHES,
+        "num_threads": processors, "caches": caches or _DEFAULT_CACHES,
         "core": core_of(arch, bits),
         "memory_scopes": CPU_MEMORY, "execution_scopes": CPU_EXECUTION,
         "launch": None,
