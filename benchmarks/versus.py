@@ -39,12 +39,14 @@ def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
 
     Bounds are for caches as the last call left them, unless cold ones alone are asked for.
     """
+    from blockwright.target import last_cache_bytes
+
     chosen = cases.selected(cases.table(family), plan.only)
     if not chosen:
         print(f"No case of {family} has a name that contains {' or '.join(plan.only)}.")
         return False
     usual = quick(settings, plan.rounds)
-    cold = replace(usual, flush=COLD_FACTOR * last_level_cache())
+    cold = replace(usual, flush=COLD_FACTOR * last_cache_bytes())
     timings = {state: cold if state == COLD else usual for state in plan.caches}
     before = harness.machine()
     results: dict[str, list[Result]] = {state: [] for state in timings}
@@ -72,10 +74,3 @@ def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
     if any(result.others > harness.QUIET for result in every):
         print("Other programs kept the machine busy (column others: cores); measure again later.")
     return not first[1]
-
-
-def last_level_cache() -> int:
-    """Bytes of the largest cache of this machine."""
-    from blockwright.target import Target, last_cache_bytes
-
-    return max(last_cache_bytes(), *(cache.size for cache in Target("native").caches))

@@ -49,7 +49,7 @@ def test_native_knows_this_machine() -> None:
 @pytest.mark.parametrize(
     ("told", "processors", "expected"),
     [
-        (32, 2, 32),  # an eighth of a server's socket
+        (32, 2, 32),  # one of several last caches of a server
         (36, 24, 36),  # a desktop
         (96, 16, 96),  # a desktop with a stacked cache
         (300, 64, 300),  # all of a socket

@@ -27,8 +27,7 @@ def measure_roofline(threads: int | None = None) -> Roofline:
     count = threads or before
     caches = [cache.size for cache in Target("native").caches]
     private = [size * count for size in caches[:-1]]
-    beyond_all = _BEYOND * max(caches[-1], last_cache_bytes())
-    sizes = [size // 2 for size in (*private, caches[-1])] + [beyond_all]
+    sizes = [size // 2 for size in (*private, caches[-1])] + [_BEYOND * last_cache_bytes()]
     sizes = sorted({size for size in sizes if size > 0})
     beyond = sizes[-1] // 2
     try:

@@ -7,9 +7,9 @@ except `host_cpu_name` when it is called.
 """
 
 from blockwright.target.core import Core, core_of
-from blockwright.target.host import host_cpu_name, last_cache_bytes
+from blockwright.target.host import host_cpu_name
 from blockwright.target.scopes import ExecutionScope, LaunchLimits, MemoryScope
-from blockwright.target.target import Cache, Target, target_names
+from blockwright.target.target import Cache, Target, last_cache_bytes, target_names
 
 __all__ = [
     "Cache",

@@ -92,13 +92,6 @@ def counted_on(levels: tuple[CacheLevel, ...], processors: int) -> tuple[CacheLe
     return (*near, msgspec.structs.replace(last, size=size))
 
 
-def last_cache_bytes() -> int:
-    """Bytes of the last cache, whoever has a share of it; 0 where the kernel tells nothing. What
-    is to lie in no cache has to be larger."""
-    levels = host_caches()
-    return levels[-1].size if levels else 0
-
-
 def _read(path: Path) -> str:
     return path.read_text(encoding="ascii", errors="replace").strip() if path.is_file() else ""
 

@@ -172,6 +172,13 @@ class Target:
         return f"Target({self.name!r})"
 
 
+def last_cache_bytes() -> int:
+    """Bytes of this machine's last cache, whoever else has a share of it: what is to lie in no
+    cache has to be larger. A target's caches are those that its process can count on."""
+    levels = host.host_caches() or _DEFAULT_CACHES
+    return levels[-1].size
+
+
 def target_names() -> tuple[str, ...]:
     """Names `Target` understands; CPU names take "+feature" parts."""
     gpus = (f"cuda-sm_{sm}" for sm in _SM_SHARED)
