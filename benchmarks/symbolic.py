@@ -102,16 +102,16 @@ class Compiled:
         case = model.case(point["sizes"])
         arrays = case.arrays()
         if not self._symbolic:
-            exe = _compiled(case, None, self._target)
+            exe = compiled(case, None, self._target)
         else:
             if model.name not in self._made:
                 sizes = {axis: min(low + 3, high) for axis, (low, high) in model.ranges.items()}
-                self._made = {model.name: _compiled(model.case(sizes), model, self._target)}
+                self._made = {model.name: compiled(model.case(sizes), model, self._target)}
             exe = self._made[model.name]
         return lambda: exe(*arrays)
 
 
-def _compiled(case: Case, model: Model | None, target: Target) -> Any:
+def compiled(case: Case, model: Model | None, target: Target) -> Any:
     """The case's module, compiled; with a model, for all sizes in its ranges."""
     import torch
 
