@@ -160,6 +160,12 @@ def _samples(rank: int, case: Callable[..., Sample]) -> tuple[Sample, ...]:
     )  # fmt: skip
 
 
+def _overloads(word: str, rank: int) -> tuple[str, ...]:
+    public = f"aten.adaptive_{word}_pool{rank}d.default"
+    both = word == "avg" and rank > 1
+    return (public, f"aten._adaptive_avg_pool{rank}d.default") if both else (public,)
+
+
 def _row(rank: int, average: bool) -> OpRow:
     word = "avg" if average else "max"
 
@@ -173,7 +179,7 @@ def _row(rank: int, average: bool) -> OpRow:
         lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank, average),
         oracle,
         {"output_size": REQUIRED, "layout": "NC" + letters_of(rank), "out_layout": None},
-        (f"aten.adaptive_{word}_pool{rank}d.default",),
+        _overloads(word, rank),
         ("GlobalAveragePool",) if average else ("GlobalMaxPool",),
         _samples(rank, mean_case if average else pool_case),
         f"{'Average' if average else 'Largest'} of `output_size` parts of each spatial axis.",

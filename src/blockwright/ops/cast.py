@@ -50,6 +50,14 @@ ROWS: tuple[OpRow, ...] = (
         _lower,
         convert,
         {"dtype": REQUIRED},
+        (
+            "aten.to.dtype",
+            "aten.to.device",
+            "aten.to.dtype_layout",
+            "aten.to.other",
+            "aten._to_copy.default",
+            "aten.type_as.default",
+        ),
         onnx=("Cast",),
         samples=(
             Sample((floats(7, 3),), {"dtype": "int32"}, 0.0),

@@ -102,7 +102,7 @@ ROWS: tuple[OpRow, ...] = (
         _lower_where,
         _where,
         dict(SCALAR_ATTRS),
-        ("aten.where.self",),
+        ("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar"),
         ("Where",),
         (
             Sample((bools(7, 3), floats(7, 3), floats(7, 3)), tolerance=0.0),

@@ -124,7 +124,7 @@ def _deduce_arange(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir
 def _lower_arange(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
     dtype = ir.dtype_of(attrs["dtype"])
     whole = not any(isinstance(attrs[k], float) for k in ("begin", "end", "step"))
-    inner = I64 if whole else ir.dtype_of("float64" if dtype.bits == 64 else "float32")
+    inner = I64 if whole else ir.dtype_of("float64")
     begin = scalar_constant(ctx, attrs["begin"], inner)
     step = scalar_constant(ctx, attrs["step"], inner)
 

@@ -25,7 +25,7 @@ from blockwright.ops.common import (
     wide,
     widen,
 )
-from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
+from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, TorchCall, known_dtype
 from blockwright.ops.samples import bools, floats, ints, special, values
 
 Body = Callable[[Any, Any], Any]
@@ -109,7 +109,9 @@ def binary(
 
     return OpRow(name, ("a", "b?"), deduce, lower, scalar_oracle(oracle), dict(SCALAR_ATTRS),
                  torch if torch is not None else (f"aten.{name}.Tensor", f"aten.{name}.Scalar"),
-                 onnx, samples, doc)  # fmt: skip
+                 onnx, samples, doc,
+                 TorchCall(types="float" if kind == "float" else "promoted",
+                           bools=kind in ("any", "bits"), exact=to_bool))  # fmt: skip
 
 
 def _floats_differ_in_sign(a: Any, b: Any) -> Any:

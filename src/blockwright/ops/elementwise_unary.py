@@ -25,7 +25,7 @@ from blockwright.ops.common import (
     tensors,
     widen,
 )
-from blockwright.ops.row import Attrs, OpContext, OpRow, Sample, known_dtype
+from blockwright.ops.row import Attrs, OpContext, OpRow, Sample, TorchCall, known_dtype
 from blockwright.ops.samples import floats, ints, special, values
 
 Body = Callable[..., Any]
@@ -44,6 +44,7 @@ def unary(
     onnx: tuple[str, ...] = (),
     samples: tuple[Sample, ...] = (),
     doc: str = "",
+    torch_attrs: dict[str, str] | None = None,
 ) -> OpRow:
     """A row for `out[i…] = body(x[i…], **attrs)`; integers pass through rounding-like operators."""
 
@@ -70,6 +71,11 @@ def unary(
         onnx,
         samples,
         doc,
+        TorchCall(
+            torch_attrs or {},
+            "float" if kind == "float" else "promoted",
+            bools=kind in ("any", "bits"),
+        ),
     )
 
 
@@ -276,6 +282,7 @@ ROWS: tuple[OpRow, ...] = (
         lambda x, alpha: ir.select(x > 0, x, x * _number(alpha, x)),
         reference(lambda x, alpha: np.where(x > 0, x, x * alpha)),
         attrs={"alpha": 0.01},
+        torch_attrs={"negative_slope": "alpha"},
         onnx=("LeakyRelu",),
         samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.3})),
         doc="x where positive, else alpha · x.",
@@ -347,7 +354,14 @@ ROWS: tuple[OpRow, ...] = (
         _clip_oracle,
         kind="number",
         attrs={"min": None, "max": None},
-        torch=("aten.clamp.default", "aten.clip.default"),
+        torch=(
+            "aten.clamp.default",
+            "aten.clip.default",
+            "aten.clamp_min.default",
+            "aten.clamp_max.default",
+            "aten.hardtanh.default",
+        ),
+        torch_attrs={"min_val": "min", "max_val": "max"},
         onnx=("Clip",),
         samples=(
             Sample((floats(7, 3),), {"min": -1.0, "max": 0.5}, 0.0),

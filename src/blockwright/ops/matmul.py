@@ -171,7 +171,7 @@ ROWS: tuple[OpRow, ...] = (
         _lower_matmul,
         _matmul,
         dict(_MATMUL),
-        ("aten.matmul.default", "aten.mm.default", "aten.bmm.default"),
+        ("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default"),
         ("MatMul",),
         (
             _case(floats(7, 17), floats(17, 3)),

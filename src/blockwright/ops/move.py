@@ -30,6 +30,7 @@ from blockwright.ops.row import (
     OpContext,
     OpRow,
     Sample,
+    TorchCall,
     dims_text,
     known_shape,
     normalize_axis,
@@ -302,6 +303,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3, 5), {}), (floats(3, 5), {"axis": -1}), (floats(3, 1, 5), {"axis": (0, 2)})
         ),
         "Elements in the opposite order along axes.",
+        TorchCall({"dims": "axis"}),
     ),
     OpRow(
         "concat",
@@ -358,6 +360,7 @@ ROWS: tuple[OpRow, ...] = (
         (),
         _TRIANGLES,
         "The lower triangle of each matrix, up to k above the diagonal; 0 elsewhere.",
+        TorchCall({"diagonal": "k"}),
     ),
     OpRow(
         "triu",
@@ -370,5 +373,6 @@ ROWS: tuple[OpRow, ...] = (
         (),
         _TRIANGLES,
         "The upper triangle of each matrix, from k above the diagonal; 0 elsewhere.",
+        TorchCall({"diagonal": "k"}),
     ),
 )

@@ -25,7 +25,16 @@ from blockwright.ops.common import (
     wide,
     widen,
 )
-from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype, known_shape
+from blockwright.ops.row import (
+    Array,
+    Attrs,
+    OpContext,
+    OpRow,
+    Sample,
+    TorchCall,
+    known_dtype,
+    known_shape,
+)
 from blockwright.ops.samples import bools, floats, ints, special, values
 from blockwright.script.compute import Program, Tensor
 
@@ -152,7 +161,8 @@ def reduction(
         return program.finish([out])
 
     attrs = {**AXES, "dtype": None} if typed else dict(AXES)
-    return OpRow(name, ("x",), deduce, lower, oracle, attrs, torch, onnx, samples, doc)
+    call = TorchCall(types="result" if typed or mean else "own")
+    return OpRow(name, ("x",), deduce, lower, oracle, attrs, torch, onnx, samples, doc, call)
 
 
 def _numpy_axis(axis: Any) -> Any:
@@ -440,5 +450,6 @@ ROWS: tuple[OpRow, ...] = (
         ("ReduceL2",),
         (*_NORMS, Sample((floats(5, dtype="float16"),)), Sample((floats(3, 0),), {"axes": 1})),
         "(Σ |x|^ord)^(1/ord) over axes; the largest or smallest |x| for infinite orders.",
+        TorchCall(types="result"),
     ),
 )

@@ -7,7 +7,7 @@ read `oracle` and `samples`, the docs read all of it. Adding an operator is addi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -68,6 +68,32 @@ class OpContext:
         return GraphError(f"{self.name}: {message}", code="BW401", help=help)
 
 
+class TorchCall(msgspec.Struct, frozen=True):
+    """How the PyTorch overloads of a row are turned into calls of it.
+
+    Arguments of the overload that name an attribute set it; tensors, and the numbers that may stand
+    in for tensors, become operands in order; everything else must have its default value.
+
+    Attributes:
+        attrs: argument of the overload → attribute, where the names differ. `dim` also sets `axis`
+            or `axes`, and `keepdim` sets `keepdims`, without being listed.
+        types: the element type in which the operands enter the row.
+            "promoted": PyTorch's common type of the operands.
+            "float": the same, but the default float type for integers and bools.
+            "result": the type of the overload's result.
+            "own": each operand keeps its own.
+            The result of the row is cast to the type of the overload's result.
+        bools: the row takes bools; without, they enter as integers.
+        exact: a number is rounded to the operands' type before the row sees it. Without, rows that
+            compute narrow floats in float32 round their result only.
+    """
+
+    attrs: Mapping[str, str] = {}
+    types: Literal["promoted", "float", "result", "own"] = "own"
+    bools: bool = False
+    exact: bool = False
+
+
 Deduce = Callable[[OpContext, Sequence[ir.Info], Attrs], ir.Info]
 Lower = Callable[[OpContext, Sequence[ir.TensorInfo], Attrs], ir.PrimFunc]
 Oracle = Callable[..., Any]
@@ -84,9 +110,11 @@ class OpRow(msgspec.Struct, frozen=True):
         lower: tensor program (inputs, then output) for given argument annotations; None for
             operators that only the graph level handles (views, shapes).
         oracle: NumPy meaning: `oracle(*arrays, **attrs)`.
-        torch, onnx: names in the front ends that map to this operator directly.
+        torch: overloads of PyTorch that are this operator. The importer has no other list of them.
+        onnx: names in ONNX that map to this operator directly.
         samples: test cases.
         doc: one or two sentences.
+        torch_call: how the overloads in `torch` are turned into calls of the row.
     """
 
     name: str
@@ -99,6 +127,7 @@ class OpRow(msgspec.Struct, frozen=True):
     onnx: tuple[str, ...] = ()
     samples: tuple[Sample, ...] = ()
     doc: str = ""
+    torch_call: TorchCall = TorchCall()
 
 
 class _Required:

@@ -302,7 +302,7 @@ ROWS: tuple[OpRow, ...] = (
         _lower_broadcast,
         _broadcast_oracle,
         {"shape": None},
-        ("aten.expand.default", "aten.broadcast_to.default"),
+        ("aten.expand.default", "aten.broadcast_to.default", "aten.expand_as.default"),
         ("Expand",),
         exact(
             (floats(3, 1), {"shape": (3, 5)}),

@@ -10,10 +10,10 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.torch.operands import (
     Converter,
+    Registry,
     axis_of,
     dims_of,
     node_shape,
-    registrar,
     reshape,
 )
 from blockwright.graph import constant
@@ -22,8 +22,7 @@ from blockwright.support import ImporterError
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
-CONVERTERS: dict[str, Converter] = {}
-converter = registrar(CONVERTERS)
+TABLE = Registry()
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:
@@ -62,7 +61,7 @@ def _ones(x: ir.GraphExpr, count: ir.Expr) -> ir.Constant:
 
 
 # ------------------------------------------------------------------------------------ convolutions
-@converter("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
+@TABLE.row("nn.conv1d", "nn.conv2d", "nn.conv3d")
 def _conv(
     imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
     padding: Any = 0, dilation: Any = 1, groups: int = 1,
@@ -81,7 +80,7 @@ def _finish_conv(imp: Importer, node: Any, out: Any, bias: Any, rank: int) -> An
     return _as_exported(imp, node, out)
 
 
-@converter("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
+@TABLE.overload("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
 def _conv_named_padding(
     imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
     padding: str = "valid", dilation: Any = 1, groups: int = 1,
@@ -102,8 +101,7 @@ def _conv_named_padding(
     return _finish_conv(imp, node, out, bias, rank)
 
 
-@converter("aten.conv_transpose1d.default", "aten.conv_transpose2d.input",
-           "aten.conv_transpose3d.input")  # fmt: skip
+@TABLE.row("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 def _conv_transpose(
     imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
     padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
@@ -117,7 +115,7 @@ def _conv_transpose(
     return _finish_conv(imp, node, out, bias, rank)
 
 
-@converter("aten.convolution.default")
+@TABLE.overload("aten.convolution.default")
 def _convolution(
     imp: Importer, node: Any, x: Any, weight: Any, bias: Any, stride: Any, padding: Any,
     dilation: Any, transposed: bool, output_padding: Any, groups: int,
@@ -199,7 +197,7 @@ def _adaptive_pool(kind: str, rank: int) -> Converter:
 
 
 # ------------------------------------------------------------------------------------------- norms
-@converter("aten.batch_norm.default")
+@TABLE.row("nn.batch_norm")
 def _batch_norm(
     imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
     training: bool = False, momentum: float = 0.1, eps: float = 1e-5, cudnn: bool = False,
@@ -213,7 +211,7 @@ def _batch_norm(
                           center=bias is not None)  # fmt: skip
 
 
-@converter("aten._native_batch_norm_legit_no_training.default")
+@TABLE.overload("aten._native_batch_norm_legit_no_training.default")
 def _native_batch_norm(
     imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
     momentum: float, eps: float,
@@ -230,7 +228,7 @@ def _vectors(x: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
     return tuple(v for v in (weight, bias) if v is not None)
 
 
-@converter("aten.group_norm.default")
+@TABLE.row("nn.group_norm")
 def _group_norm(
     imp: Importer, node: Any, x: Any, groups: int, weight: Any = None, bias: Any = None,
     eps: float = 1e-5, cudnn: bool = False,
@@ -239,7 +237,7 @@ def _group_norm(
                           epsilon=float(eps))  # fmt: skip
 
 
-@converter("aten.instance_norm.default")
+@TABLE.row("nn.instance_norm")
 def _instance_norm(
     imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
     own_statistics: bool, momentum: float, eps: float, cudnn: bool = False,
@@ -250,12 +248,7 @@ def _instance_norm(
 
 
 # ------------------------------------------------------------------------------------- activations
-@converter("aten.leaky_relu.default")
-def _leaky_relu(imp: Importer, node: Any, x: Any, negative_slope: float = 0.01) -> Any:
-    return imp.builder.op("leaky_relu", x, alpha=float(negative_slope))
-
-
-@converter("aten.elu.default")
+@TABLE.row("elu")
 def _elu(
     imp: Importer, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0,
     input_scale: float = 1.0,
@@ -265,22 +258,12 @@ def _elu(
     return imp.builder.op("elu", x, alpha=float(alpha))
 
 
-@converter("aten.celu.default")
-def _celu(imp: Importer, node: Any, x: Any, alpha: float = 1.0) -> Any:
-    return imp.builder.op("celu", x, alpha=float(alpha))
-
-
-@converter("aten.softplus.default")
-def _softplus(imp: Importer, node: Any, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    return imp.builder.op("softplus", x, beta=float(beta), threshold=float(threshold))
-
-
-@converter("aten.prelu.default")
+@TABLE.row("nn.prelu")
 def _prelu(imp: Importer, node: Any, x: Any, weight: Any) -> Any:
     return imp.builder.op("nn.prelu", x, weight, axis=min(1, len(dims_of(x)) - 1))
 
 
-@converter("aten.glu.default")
+@TABLE.overload("aten.glu.default")
 def _glu(imp: Importer, node: Any, x: Any, dim: int = -1) -> Any:
     axis = axis_of(dim, len(dims_of(x)))
     half = ir.floordiv(dims_of(x)[axis], ir.const(2, "int64"))
@@ -290,7 +273,7 @@ def _glu(imp: Importer, node: Any, x: Any, dim: int = -1) -> Any:
 
 
 # ----------------------------------------------------------------------------------------- padding
-@converter("aten.pad.default")
+@TABLE.overload("aten.pad.default")
 def _pad(
     imp: Importer, node: Any, x: Any, pad: Sequence[Any], mode: str = "constant", value: Any = None
 ) -> Any:
@@ -310,7 +293,7 @@ def _pad(
                           pad_value=0 if value is None else value)  # fmt: skip
 
 
-@converter("aten.constant_pad_nd.default")
+@TABLE.row("pad")
 def _constant_pad(imp: Importer, node: Any, x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
     return _pad(imp, node, x, pad, "constant", value)
 
@@ -323,19 +306,17 @@ def _mode_pad(mode: str) -> Converter:
 
 
 def _tables() -> None:
-    """The overloads for each number of spatial axes."""
+    """The operators for each number of spatial axes."""
     for rank in (1, 2, 3):
-        CONVERTERS[f"aten.max_pool{rank}d.default"] = _max_pool(rank)
+        TABLE.row(f"nn.max_pool{rank}d")(_max_pool(rank))
         with_positions = _with_positions(rank, _max_pool(rank))
-        CONVERTERS[f"aten.max_pool{rank}d_with_indices.default"] = with_positions
-        CONVERTERS[f"aten.avg_pool{rank}d.default"] = _avg_pool(rank)
-        for prefix in ("aten.", "aten._"):
-            name = f"{prefix}adaptive_avg_pool{rank}d.default"
-            CONVERTERS[name] = _adaptive_pool("avg", rank)
+        TABLE.overload(f"aten.max_pool{rank}d_with_indices.default")(with_positions)
+        TABLE.row(f"nn.avg_pool{rank}d")(_avg_pool(rank))
+        TABLE.row(f"nn.adaptive_avg_pool{rank}d")(_adaptive_pool("avg", rank))
         positions = _with_positions(rank, _adaptive_pool("max", rank))
-        CONVERTERS[f"aten.adaptive_max_pool{rank}d.default"] = positions
-        CONVERTERS[f"aten.reflection_pad{rank}d.default"] = _mode_pad("reflect")
-        CONVERTERS[f"aten.replication_pad{rank}d.default"] = _mode_pad("replicate")
+        TABLE.row(f"nn.adaptive_max_pool{rank}d")(positions)
+        TABLE.overload(f"aten.reflection_pad{rank}d.default")(_mode_pad("reflect"))
+        TABLE.overload(f"aten.replication_pad{rank}d.default")(_mode_pad("replicate"))
 
 
 _tables()

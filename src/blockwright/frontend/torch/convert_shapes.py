@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
 from blockwright.frontend.torch.operands import (
-    Converter,
+    Registry,
     axis_of,
     cast_to,
     dims_of,
     node_shape,
-    registrar,
     reshape,
     result_type,
     size_of,
@@ -22,24 +21,22 @@ from blockwright.support import ImporterError
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
-CONVERTERS: dict[str, Converter] = {}
-converter = registrar(CONVERTERS)
+TABLE = Registry()
 
 
-@converter("aten.reshape.default", "aten.view.default", "aten.flatten.using_ints",
-           "aten._unsafe_view.default", "aten.unsqueeze.default", "aten.squeeze.dim",
-           "aten.squeeze.default", "aten.squeeze.dims", "aten.unflatten.int")  # fmt: skip
+@TABLE.row("reshape", "flatten", "expand_dims", "squeeze")
+@TABLE.overload("aten.unflatten.int")
 def _view(imp: Importer, node: Any, x: Any, *ignored: Any) -> Any:
     return reshape(imp, x, node_shape(imp, node))
 
 
-@converter("aten.copy.default")
+@TABLE.overload("aten.copy.default")
 def _copy(imp: Importer, node: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
     """What an assignment to all of `x` gives: the source in its type and shape."""
     return _expand(imp, node, cast_to(imp, source, result_type(node)))
 
 
-@converter("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
+@TABLE.row("broadcast_to")
 def _expand(imp: Importer, node: Any, x: Any, *ignored: Any, **also: Any) -> Any:
     wanted = node_shape(imp, node)
     now = dims_of(x)
@@ -49,7 +46,7 @@ def _expand(imp: Importer, node: Any, x: Any, *ignored: Any, **also: Any) -> Any
     return x if same else imp.builder.op("broadcast_to", x, shape_value(wanted))
 
 
-@converter("aten.transpose.int", "aten.t.default", "aten.swapaxes.default")
+@TABLE.overload("aten.transpose.int", "aten.t.default", "aten.swapaxes.default")
 def _transpose(imp: Importer, node: Any, x: Any, a: int = 0, b: int = 1) -> Any:
     rank = len(dims_of(x))
     axes = list(range(rank))
@@ -58,18 +55,18 @@ def _transpose(imp: Importer, node: Any, x: Any, a: int = 0, b: int = 1) -> Any:
     return x if rank < 2 else imp.builder.op("permute_dims", x, axes=tuple(axes))
 
 
-@converter("aten.numpy_T.default")
+@TABLE.overload("aten.numpy_T.default")
 def _reverse_axes(imp: Importer, node: Any, x: Any) -> Any:
     axes = tuple(reversed(range(len(dims_of(x)))))
     return x if len(axes) < 2 else imp.builder.op("permute_dims", x, axes=axes)
 
 
-@converter("aten.permute.default")
+@TABLE.row("permute_dims")
 def _permute(imp: Importer, node: Any, x: Any, axes: list[int]) -> Any:
     return imp.builder.op("permute_dims", x, axes=tuple(axis_of(a, len(axes)) for a in axes))
 
 
-@converter("aten.slice.Tensor")
+@TABLE.row("slice")
 def _slice(
     imp: Importer, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None,
     step: Any = 1,
@@ -88,7 +85,7 @@ def _slice(
     return imp.builder.op("slice", x, axis=axis, begin=begin, end=stop, step=step)
 
 
-@converter("aten.select.int")
+@TABLE.overload("aten.select.int")
 def _select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
     axis = axis_of(dim, len(dims_of(x)))
     begin = size_of(imp, index)
@@ -98,7 +95,7 @@ def _select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
     return reshape(imp, part, node_shape(imp, node))
 
 
-@converter("aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default",
+@TABLE.overload("aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default",
            "aten.chunk.default", "aten.tensor_split.sections")  # fmt: skip
 def _split(imp: Importer, node: Any, x: Any, parts: Any, dim: int = 0) -> list[Any]:
     """The exporter knows the sizes of the parts; they follow one another."""
@@ -112,7 +109,7 @@ def _split(imp: Importer, node: Any, x: Any, parts: Any, dim: int = 0) -> list[A
     return out
 
 
-@converter("aten.unbind.int")
+@TABLE.overload("aten.unbind.int")
 def _unbind(imp: Importer, node: Any, x: Any, dim: int = 0) -> list[Any]:
     axis = axis_of(dim, len(dims_of(x)))
     out: list[Any] = []
@@ -123,7 +120,7 @@ def _unbind(imp: Importer, node: Any, x: Any, dim: int = 0) -> list[Any]:
     return out
 
 
-@converter("aten.cat.default", "aten.concat.default")
+@TABLE.row("concat")
 def _cat(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
     dtype, rank = result_type(node), len(node.meta["val"].shape)
     # An empty vector joins anything, as a cache does that holds nothing yet.
@@ -138,7 +135,7 @@ def _is_empty_vector(x: Any) -> bool:
     return len(dims_of(x)) == 1 and ir.is_const_int(dims_of(x)[0], 0)
 
 
-@converter("aten.select_scatter.default")
+@TABLE.overload("aten.select_scatter.default")
 def _select_scatter(imp: Importer, node: Any, x: Any, part: Any, dim: int, index: int) -> Any:
     """`x` with `part` in place of one index of an axis."""
     axis = axis_of(dim, len(dims_of(x)))
@@ -150,7 +147,7 @@ def _select_scatter(imp: Importer, node: Any, x: Any, part: Any, dim: int, index
     return _inserted(imp, x, reshape(imp, part, tuple(shape)), axis, begin)
 
 
-@converter("aten.slice_scatter.default")
+@TABLE.overload("aten.slice_scatter.default")
 def _slice_scatter(
     imp: Importer, node: Any, x: Any, part: Any, dim: int = 0, start: Any = None, end: Any = None,
     step: int = 1,
@@ -176,7 +173,7 @@ def _inserted(imp: Importer, x: Any, part: Any, axis: int, begin: ir.Expr) -> An
     return pieces[0] if len(pieces) == 1 else imp.builder.op("concat", *pieces, axis=axis)
 
 
-@converter("aten.stack.default")
+@TABLE.overload("aten.stack.default")
 def _stack(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
     rank = len(dims_of(tensors[0])) + 1
     axis = axis_of(dim, rank)
@@ -188,19 +185,29 @@ def _stack(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
     return imp.builder.op("concat", *parts, axis=axis)
 
 
-@converter("aten.gather.default")
+@TABLE.row("repeat")
+def _repeat_interleave(
+    imp: Importer, node: Any, x: Any, repeats: Any, dim: int | None = None, **ignored: Any
+) -> Any:
+    """Each element several times in a row; of the flattened tensor without an axis."""
+    if dim is None or not dims_of(x):
+        x, dim = imp.builder.op("reshape", x, shape=(-1,)), 0
+    return imp.builder.op("repeat", x, repeats=repeats, axis=dim)
+
+
+@TABLE.row("gather")
 def _gather(
     imp: Importer, node: Any, x: Any, dim: int, index: Any, *, sparse_grad: bool = False
 ) -> Any:
     return imp.builder.op("gather", x, index, axis=dim)
 
 
-@converter("aten.index_select.default")
+@TABLE.row("take")
 def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
     return imp.builder.op("take", x, index, axis=dim)
 
 
-@converter("aten.index.Tensor")
+@TABLE.row("index")
 def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
     given = [i for i in indices if i is not None]
     if any(i is None for i in indices[: len(given)]):
@@ -210,11 +217,11 @@ def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
     return imp.builder.op("index", x, *given)
 
 
-@converter("aten.sym_size.int")
+@TABLE.overload("aten.sym_size.int")
 def _sym_size(imp: Importer, node: Any, x: Any, dim: int) -> Any:
     return dims_of(x)[axis_of(dim, len(dims_of(x)))]
 
 
-@converter("operator.getitem")
+@TABLE.overload("operator.getitem")
 def _getitem(imp: Importer, node: Any, value: Any, index: Any) -> Any:
     return value[index]

@@ -1,8 +1,9 @@
 """One converter per overload: `(importer, node, *args, **kwargs) -> value`.
 
-Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars.
-Overloads that are one operator row with the same operands stand in tables at a file's end. Other
-families have files of their own: `convert_arithmetic`, `convert_layers`, `convert_shapes`.
+Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars. Which
+overloads are an operator row, the row says (`OpRow.torch`), and most are called as `calls` reads
+from their schema. What a row cannot say is written here and in the other files of converters:
+`convert_arithmetic`, `convert_layers`, `convert_shapes`.
 """
 
 from __future__ import annotations
@@ -14,28 +15,24 @@ import msgspec
 
 from blockwright import ir
 from blockwright.frontend.torch import convert_arithmetic, convert_layers, convert_shapes
+from blockwright.frontend.torch.calls import row_converter
 from blockwright.frontend.torch.operands import (
     Converter,
+    Registry,
     cast_to,
     dims_of,
     node_shape,
-    registrar,
     reshape,
     result_type,
-    size_of,
 )
 from blockwright.graph import shape_value
+from blockwright.ops.table import OPERATORS
 from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
-CONVERTERS: dict[str, Converter] = {
-    **convert_arithmetic.CONVERTERS,
-    **convert_layers.CONVERTERS,
-    **convert_shapes.CONVERTERS,
-}
-converter = registrar(CONVERTERS)
+TABLE = Registry()
 
 # Calls without a result that matter: assertions about metadata the annotations already state.
 IGNORED = frozenset(
@@ -48,18 +45,18 @@ IGNORED = frozenset(
 )
 
 
-@converter("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default")
+@TABLE.row("matmul")
 def _matmul(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     return imp.builder.op("matmul", a, b)
 
 
-@converter("aten.linear.default")
+@TABLE.row("linear")
 def _linear(imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None) -> Any:
     operands = (x, weight) if bias is None else (x, weight, bias)
     return imp.builder.op("linear", *operands)
 
 
-@converter("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
+@TABLE.overload("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
 def _addmm(
     imp: Importer, node: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
@@ -74,7 +71,7 @@ def _addmm(
     return product if beta == 0 else imp.builder.op("add", product, scaled(bias, beta))
 
 
-@converter("aten.scaled_dot_product_attention.default")
+@TABLE.row("attention")
 def _attention(
     imp: Importer, node: Any, q: Any, k: Any, v: Any, mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
@@ -113,7 +110,7 @@ def _as_long_as_keys(imp: Importer, keys: Any, values: Any) -> Any:
     return imp.builder.match_cast(values, pattern, "values")
 
 
-@converter("aten.layer_norm.default")
+@TABLE.row("layer_norm")
 def _layer_norm(
     imp: Importer, node: Any, x: Any, shape: Any, weight: Any = None, bias: Any = None,
     eps: float = 1e-5, cudnn_enable: bool = True,
@@ -125,19 +122,14 @@ def _layer_norm(
     return imp.builder.op("layer_norm", *operands, axes=axes, eps=float(eps))
 
 
-@converter("aten.gelu.default")
-def _gelu(imp: Importer, node: Any, x: Any, *, approximate: str = "none") -> Any:
-    return imp.builder.op("gelu", x, approximate=approximate)
-
-
-@converter("aten.softmax.int", "aten._softmax.default")
+@TABLE.row("softmax")
 def _softmax(imp: Importer, node: Any, x: Any, dim: int, dtype: Any = None) -> Any:
     if isinstance(dtype, ir.DType):
         x = cast_to(imp, x, dtype)
     return _along(imp, "softmax", x, dim)
 
 
-@converter("aten.log_softmax.int", "aten._log_softmax.default")
+@TABLE.row("log_softmax")
 def _log_softmax(imp: Importer, node: Any, x: Any, dim: int, dtype: Any = None) -> Any:
     if isinstance(dtype, ir.DType):
         x = cast_to(imp, x, dtype)
@@ -152,7 +144,7 @@ def _along(imp: Importer, name: str, x: Any, dim: int) -> Any:
     return reshape(imp, imp.builder.op(name, one, axis=0), ())
 
 
-@converter("aten.rms_norm.default")
+@TABLE.row("rms_norm")
 def _rms_norm(
     imp: Importer, node: Any, x: Any, shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
@@ -164,22 +156,12 @@ def _rms_norm(
     return imp.builder.op("rms_norm", *operands, axes=tuple(range(-len(shape), 0)), eps=float(eps))
 
 
-@converter("aten.tril.default")
-def _tril(imp: Importer, node: Any, x: Any, diagonal: int = 0) -> Any:
-    return imp.builder.op("tril", x, k=diagonal)
-
-
-@converter("aten.triu.default")
-def _triu(imp: Importer, node: Any, x: Any, diagonal: int = 0) -> Any:
-    return imp.builder.op("triu", x, k=diagonal)
-
-
-@converter("aten.embedding.default")
+@TABLE.row("embedding")
 def _embedding(imp: Importer, node: Any, weight: Any, indices: Any, *ignored: Any) -> Any:
     return imp.builder.op("embedding", weight, indices)
 
 
-@converter("aten.dropout.default", "aten.native_dropout.default")
+@TABLE.overload("aten.dropout.default", "aten.native_dropout.default")
 def _dropout(imp: Importer, node: Any, x: Any, p: float, train: bool = False) -> Any:
     if train and p:
         raise ImporterError("dropout in training mode", code="BW507",
@@ -187,7 +169,7 @@ def _dropout(imp: Importer, node: Any, x: Any, p: float, train: bool = False) ->
     return x
 
 
-@converter(
+@TABLE.overload(
     "aten.clone.default", "aten.contiguous.default", "aten.detach.default", "aten.alias.default",
     "aten.detach_.default", "aten.lift_fresh_copy.default",
 )  # fmt: skip
@@ -195,13 +177,10 @@ def _identity(imp: Importer, node: Any, x: Any, **ignored: Any) -> Any:
     return x
 
 
-@converter("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
-def _arange(imp: Importer, node: Any, *bounds: Any, **ignored: Any) -> Any:
-    begin, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-    if not isinstance(step, int):
-        raise ImporterError("arange with a step that is not an int", code="BW507")
-    return imp.builder.op("arange", begin=size_of(imp, begin), end=size_of(imp, end), step=step,
-                          dtype=result_type(node))  # fmt: skip
+@TABLE.row("arange")
+def _arange(imp: Importer, node: Any, *bounds: Any, step: Any = 1, **ignored: Any) -> Any:
+    begin, end, step = (0, bounds[0], step) if len(bounds) == 1 else (*bounds, step)[:3]
+    return imp.builder.op("arange", begin=begin, end=end, step=step, dtype=result_type(node))
 
 
 def _filled(value: float) -> Converter:
@@ -212,8 +191,8 @@ def _filled(value: float) -> Converter:
     return convert
 
 
-@converter("aten.full.default", "aten.new_full.default", "aten.full_like.default",
-           "aten.fill.Scalar")  # fmt: skip
+@TABLE.row("full", "full_like")
+@TABLE.overload("aten.new_full.default", "aten.fill.Scalar")
 def _full(imp: Importer, node: Any, first: Any, *rest: Any, **ignored: Any) -> Any:
     value = rest[-1] if rest else first
     if not isinstance(value, (int, float, bool)):
@@ -222,18 +201,33 @@ def _full(imp: Importer, node: Any, first: Any, *rest: Any, **ignored: Any) -> A
     return imp.builder.op("full", shape, fill_value=value, dtype=result_type(node))
 
 
-@converter("aten.fill.Tensor")
+@TABLE.overload("aten.fill.Tensor")
 def _fill(imp: Importer, node: Any, x: Any, value: Any) -> Any:
     value = cast_to(imp, value, result_type(node))
     return imp.builder.op("broadcast_to", value, shape_value(node_shape(imp, node)))
 
 
-@converter("aten.scalar_tensor.default")
+@TABLE.overload("aten.scalar_tensor.default")
 def _scalar_tensor(imp: Importer, node: Any, value: Any, **ignored: Any) -> Any:
     return _full(imp, node, value)
 
 
-for _name in ("ones", "new_ones", "ones_like"):
-    CONVERTERS[f"aten.{_name}.default"] = _filled(1.0)
-for _name in ("zeros", "new_zeros", "zeros_like", "empty", "empty_like"):
-    CONVERTERS[f"aten.{_name}.default"] = _filled(0.0)
+TABLE.row("ones", "ones_like")(_filled(1.0))
+TABLE.overload("aten.new_ones.default")(_filled(1.0))
+TABLE.row("zeros", "zeros_like")(_filled(0.0))
+TABLE.overload("aten.new_zeros.default", "aten.empty.memory_format", "aten.empty_like.default",
+               "aten.new_empty.default")(_filled(0.0))  # fmt: skip
+
+
+def _all_converters() -> dict[str, Converter]:
+    """Overload → converter: each row says which overloads it is; compositions come beside them."""
+    families = (TABLE, convert_arithmetic.TABLE, convert_layers.TABLE, convert_shapes.TABLE)
+    own = {name: fn for family in families for name, fn in family.rows.items()}
+    found = {name: own.get(row.name) or row_converter(row)
+             for row in OPERATORS.values() for name in row.torch}  # fmt: skip
+    for family in families:
+        found.update(family.overloads)
+    return found
+
+
+CONVERTERS = _all_converters()

@@ -18,17 +18,35 @@ Converter = Callable[..., Any]
 """`(importer, node, *args, **kwargs) -> value`, with the arguments of the overload."""
 
 
-def registrar(table: dict[str, Converter]) -> Callable[..., Callable[[Converter], Converter]]:
-    """The decorator that enters a converter into `table` under the names of its overloads."""
+class Registry:
+    """Converters of one family of operators.
 
-    def converter(*names: str) -> Callable[[Converter], Converter]:
+    Attributes:
+        overloads: converters of overloads that no operator row is, such as compositions of rows.
+        rows: row → converter of its overloads, where `OpRow.torch_call` cannot describe the call.
+    """
+
+    def __init__(self) -> None:
+        self.overloads: dict[str, Converter] = {}
+        self.rows: dict[str, Converter] = {}
+
+    def overload(self, *names: str) -> Callable[[Converter], Converter]:
+        """The decorator that enters a converter under the names of overloads."""
+
         def register(fn: Converter) -> Converter:
-            table.update(dict.fromkeys(names, fn))
+            self.overloads.update(dict.fromkeys(names, fn))
             return fn
 
         return register
 
-    return converter
+    def row(self, *names: str) -> Callable[[Converter], Converter]:
+        """The decorator that enters a converter for all overloads of operator rows."""
+
+        def register(fn: Converter) -> Converter:
+            self.rows.update(dict.fromkeys(names, fn))
+            return fn
+
+        return register
 
 
 def torch_dtype(dtype: Any) -> ir.DType:
@@ -75,16 +93,6 @@ def node_shape(imp: Importer, node: Any) -> tuple[ir.Expr, ...]:
 
 def reshape(imp: Importer, value: ir.GraphExpr, shape: tuple[ir.Expr, ...]) -> ir.GraphExpr:
     return imp.builder.op("reshape", value, shape_value(shape))
-
-
-def promoted(node: Any, *operands: Any) -> ir.DType:
-    """Type in which PyTorch computes a binary operation on these operands."""
-    import torch
-
-    values = [a.meta["val"] if type(a).__name__ == "Node" else a for a in operands]
-    result = values[0]
-    dtype = torch.result_type(result, values[1]) if len(values) > 1 else result.dtype
-    return torch_dtype(dtype)
 
 
 def scalar_of(value: Any, dtype: ir.DType) -> Any:

@@ -1,0 +1,120 @@
+"""Calls of operator rows: how the arguments of an overload become operands and attributes.
+
+The schema of the overload gives names and defaults, `OpRow.torch_call` the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from blockwright import ir
+from blockwright.frontend.torch.operands import Converter, cast_to, is_tensor, result_type
+from blockwright.frontend.torch.promotion import common_type, float_type, number_in
+from blockwright.ops.row import OpRow
+from blockwright.ops.table import OPERATORS
+from blockwright.support import ImporterError
+
+if TYPE_CHECKING:
+    from blockwright.frontend.torch.importer import Importer
+
+# Arguments that say nothing of values: where a tensor lies, and its type, which the result states.
+_WITHOUT_MEANING = frozenset(
+    {"memory_format", "dtype", "layout", "device", "pin_memory", "non_blocking", "generator",
+     "sparse_grad"}
+)  # fmt: skip
+_INT32 = ir.dtype_of("int32")
+
+
+def row_converter(row: OpRow) -> Converter:
+    """The converter of all overloads of a row that its `torch_call` describes."""
+
+    def convert(imp: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
+        operands, attrs = _sorted_arguments(row, node, args, kwargs)
+        dtype = result_type(node) if row.torch_call.types == "result" else None
+        return cast_to(imp, apply(imp, row.name, *operands, dtype=dtype, **attrs),
+                       result_type(node))  # fmt: skip
+
+    return convert
+
+
+def apply(
+    imp: Importer, name: str, *operands: Any, dtype: ir.DType | None = None, **attrs: Any
+) -> ir.GraphExpr:
+    """A row on tensors and numbers, in their common type unless `dtype` is given."""
+    row = OPERATORS[name]
+    types = row.torch_call.types
+    if dtype is None and types in ("promoted", "float"):
+        dtype = common_type(operands)
+        dtype = float_type(dtype) if types == "float" else dtype
+    if dtype is not None and dtype.is_bool and not row.torch_call.bools:
+        return cast_to(imp, apply(imp, name, *operands, dtype=_INT32, **attrs), dtype)
+    tensors = [v for v in operands if is_tensor(v)]
+    numbers = [v for v in operands if not is_tensor(v)]
+    if dtype is not None:
+        tensors = [cast_to(imp, t, dtype) for t in tensors]
+    if not numbers:
+        return imp.builder.op(name, *tensors, **attrs)
+    if len(numbers) > 1 or dtype is None or "scalar" not in row.attrs:
+        raise ImporterError(f"{name} of {len(numbers)} numbers", code="BW507",
+                            help="make one of them a tensor")  # fmt: skip
+    side = "left" if not is_tensor(operands[0]) else "right"
+    scalar = number_in(numbers[0], dtype, exact=row.torch_call.exact)
+    return imp.builder.op(name, *tensors, scalar=scalar, scalar_side=side, **attrs)
+
+
+def _sorted_arguments(
+    row: OpRow, node: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The operands, in order, and the attributes that an overload's arguments stand for."""
+    operands: list[Any] = []
+    attrs: dict[str, Any] = {}
+    for position, argument in enumerate(node.target._schema.arguments):
+        name = argument.name
+        if position < len(args):
+            value = args[position]
+        elif name in kwargs:
+            value = kwargs[name]
+        elif argument.has_default_value():
+            value = argument.default_value
+        else:
+            raise ImporterError(f"{node.target} lacks {name}", code="BW507")
+        attribute = _attribute(row, name)
+        if attribute:
+            _set(attrs, attribute, value, operands)
+        elif is_tensor(value) or (_is_number(argument) and "scalar" in row.attrs):
+            operands.append(value)
+        elif name not in _WITHOUT_MEANING and not _is_default(argument, value):
+            raise ImporterError(f"{name}={value!r} is not supported", code="BW507",
+                                help="leave the argument at its default")  # fmt: skip
+    return operands, attrs
+
+
+def _attribute(row: OpRow, name: str) -> str:
+    """The attribute that an argument sets, "" for operands and arguments without meaning."""
+    given = row.torch_call.attrs.get(name)
+    if given is not None:
+        return given
+    usual = {"dim": ("axes", "axis"), "keepdim": ("keepdims",)}.get(name, (name,))
+    return next((n for n in usual if n in row.attrs and n != "dtype"), "")
+
+
+def _set(attrs: dict[str, Any], name: str, value: Any, operands: list[Any]) -> None:
+    """Set an attribute; a tensor without axes is reduced along none, whatever `dim` says."""
+    if isinstance(value, list):
+        value = tuple(cast("list[Any]", value))
+    if name in ("axes", "axis") and value is not None:
+        if name == "axes" and not isinstance(value, tuple):
+            value = (value,)
+        if value == () or not operands[0].tensor_info.rank:
+            value = None
+    attrs[name] = value
+
+
+def _is_number(argument: Any) -> bool:
+    """Whether an argument is one that a tensor or a number can stand for."""
+    return not argument.kwarg_only and argument.type.kind() in ("TensorType", "NumberType")
+
+
+def _is_default(argument: Any, value: Any) -> bool:
+    return argument.has_default_value() and value == argument.default_value

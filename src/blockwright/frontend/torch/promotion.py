@@ -1,0 +1,101 @@
+"""PyTorch's rules for the common type of operands, and how Python numbers enter it.
+
+Tensors with axes decide before tensors without, those before Python numbers; a later kind counts
+only when it is of a higher category (bool < integer < float). This is `torch.result_type`, on
+annotations instead of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.support import ImporterError
+
+BOOL = ir.dtype_of("bool")
+_PLACES = 3  # tensors with axes, tensors without, numbers
+
+
+def default_float() -> ir.DType:
+    """The type that integers become in operators of floats."""
+    import torch
+
+    return ir.dtype_of(str(torch.get_default_dtype()).removeprefix("torch."))
+
+
+def promote(a: ir.DType, b: ir.DType) -> ir.DType:
+    """`torch.promote_types`."""
+    import torch
+
+    if a is b:
+        return a
+    found = torch.promote_types(getattr(torch, str(a)), getattr(torch, str(b)))
+    return ir.dtype_of(str(found).removeprefix("torch."))
+
+
+def number_type(value: Any) -> ir.DType:
+    """The type of a Python number or of a size."""
+    if isinstance(value, (bool, np.bool_)):
+        return BOOL
+    if isinstance(value, ir.Expr):
+        return ir.dtype_of("int64") if value.dtype.is_int else default_float()
+    if isinstance(value, (int, np.integer)):
+        return ir.dtype_of("int64")
+    if isinstance(value, (float, np.floating)):
+        return default_float()
+    raise ImporterError(f"a {type(value).__name__} is no operand of a tensor operator",
+                        code="BW504")  # fmt: skip
+
+
+def common_type(operands: Iterable[Any]) -> ir.DType:
+    """`torch.result_type` of tensors (graph expressions) and numbers."""
+    kinds: list[ir.DType | None] = [None] * _PLACES
+    for value in operands:
+        if isinstance(value, ir.GraphExpr):
+            info = value.tensor_info
+            place, dtype = (0 if info.rank else 1), info.dtype
+            assert dtype is not None
+        else:
+            place, dtype = 2, number_type(value)
+        seen = kinds[place]
+        kinds[place] = dtype if seen is None else promote(seen, dtype)
+    found: ir.DType | None = None
+    for dtype in reversed(kinds):
+        found = _decided(dtype, found)
+    assert found is not None
+    return found
+
+
+def _decided(before: ir.DType | None, after: ir.DType | None) -> ir.DType | None:
+    """The type of two kinds of operands, of which the first decides within a category."""
+    if before is None or after is None:
+        return before or after
+    if before.is_float:
+        return before
+    return promote(before, after) if before.is_bool or after.is_float else before
+
+
+def float_type(dtype: ir.DType) -> ir.DType:
+    """The type in which an operator of floats computes on `dtype`."""
+    return dtype if dtype.is_float else default_float()
+
+
+def number_in(value: Any, dtype: ir.DType, *, exact: bool = False) -> Any:
+    """A number as an operand of type `dtype`; integers wrap, as PyTorch's do.
+
+    Args:
+        exact: the number is rounded to `dtype` at once. Otherwise arithmetic on narrow floats keeps
+            it as it is, and rounds only its result.
+    """
+    if isinstance(value, ir.Expr):
+        return value
+    if dtype.is_bool:
+        return bool(value)
+    if dtype.is_int:
+        bits = int(value) & ((1 << dtype.bits) - 1)
+        return bits - (1 << dtype.bits) if bits > dtype.max_value else bits
+    number = float(value)
+    return float(np.asarray(number).astype(dtype.numpy())) if exact else number
