@@ -187,6 +187,7 @@ STATEMENTS = {
                "y = T.int32()\nwith T.LetStmt(n + 2, var=y):\n    J[0] = y",
     "let": "x = T.var('int32')\nwith T.let(x, n + 1):\n    J[0] = x\n"
            "y = T.int32()\nJ[1] = T.let(y, n + 2, y * y)",
+    "target": "T.func_attr({{'target': T.target('llvm')}})\nJ[0] = 1",
     "meta_var": "x = T.meta_var(n + 1)\nJ[0] = x",
     "comm_reducer": "for i in range(16):\n    with T.block('r'):\n"
                     "        vi = T.axis.reduce(16, i)\n"

@@ -7,7 +7,8 @@ latter nested; one-dimensional buffers; vectors explicit. Each pass is a plain f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import cast
 
 from blockwright.ir import PrimFunc
 from blockwright.lower.allocate import compact_buffers, place_allocations
@@ -82,9 +83,27 @@ def lower(
     if context.target.kind != "cpu":
         raise BuildError(f"programs cannot be lowered for {context.target} yet", code="BW602",
                          help="choose a CPU target; see Target")  # fmt: skip
+    _require_own_target(func, context.target)
     for name, pass_ in LOWERING:
         after = pass_(func, context)
         if on_pass is not None:
             on_pass(name, func, after)
         func = after
     return func
+
+
+_CPU_NAMES = ("llvm", "c", "cpu", "native")
+
+
+def _require_own_target(func: PrimFunc, target: Target) -> None:
+    """Refuse a program whose attribute "target" (as classic programs state it) is no CPU."""
+    stated: object = func.attrs.get("target")
+    if isinstance(stated, Mapping):
+        stated = cast("Mapping[str, object]", stated).get("kind")
+    if not isinstance(stated, str) or not stated.split():
+        return
+    kind = stated.split()[0]
+    if kind not in _CPU_NAMES and not kind.startswith(("x86", "aarch64", target.name)):
+        raise BuildError(f'the attribute "target" of the program is {kind}, and it is built for '
+                         f"{target.name}", code="BW602",
+                         help='build it for that target, or remove the attribute')  # fmt: skip

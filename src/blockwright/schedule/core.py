@@ -16,6 +16,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis import symbols_of
 from blockwright.analysis.well_formed import check_well_formed, find_problems
+from blockwright.schedule.complete import completed
 from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV, handle_kind, handle_name
 from blockwright.schedule.instruction import Call, Instruction
 from blockwright.schedule.placing import applied
@@ -102,6 +103,7 @@ class Core:
         function = self._function_of(record)
         state = self.state(function, record.path())
         try:
+            record = completed(record, state)
             step = applied(resolved(record, self.number), state)
         except ScheduleError as error:
             named = self._with_origins(error, function)

@@ -22,7 +22,7 @@ class Facade:
     def annotate_buffer_access(
         self,
         block: BlockRV | str,
-        buffer_index: int | str,
+        buffer_index: ir.Buffer | int | str,
         buf_type: str,
         gen_new_ranges: IndexMap | Callable[..., Sequence[Any]],
     ) -> None: ...
@@ -42,20 +42,20 @@ class Facade:
     def cache_inplace(
         self,
         block: BlockRV | str,
-        read_buffer_index: int | str,
+        read_buffer_index: ir.Buffer | int | str,
         storage_scope: str,
     ) -> list[BlockRV]: ...
     def cache_read(
         self,
         block: BlockRV | str,
-        read_buffer_index: int | str,
+        read_buffer_index: ir.Buffer | int | str,
         storage_scope: str,
         consumer_blocks: Sequence[BlockRV | str] | None = None,
     ) -> BlockRV: ...
     def cache_write(
         self,
         block: BlockRV | str,
-        write_buffer_index: int | str,
+        write_buffer_index: ir.Buffer | int | str,
         storage_scope: str,
         consumer_blocks: Sequence[BlockRV | str] | None = None,
     ) -> BlockRV: ...
@@ -69,7 +69,7 @@ class Facade:
     def compute_inline(self, block: BlockRV | str) -> None: ...
     def decompose_padding(self, block: BlockRV | str, loop: LoopRV) -> BlockRV: ...
     def decompose_reduction(self, block: BlockRV | str, loop: LoopRV) -> BlockRV: ...
-    def double_buffer(self, block: BlockRV | str, buffer_index: int | str) -> None: ...
+    def double_buffer(self, block: BlockRV | str, buffer_index: ir.Buffer | int | str) -> None: ...
     def fuse(
         self,
         *loops: LoopRV,
@@ -107,21 +107,25 @@ class Facade:
         self,
         loop: LoopRV,
         block: BlockRV | str,
-        read_buffer_index: int | str,
+        read_buffer_index: ir.Buffer | int | str,
         storage_scope: str,
     ) -> BlockRV: ...
-    def reindex(self, block: BlockRV | str, buffer: Any) -> BlockRV: ...
+    def reindex(
+        self,
+        block: BlockRV | str,
+        buffer: ir.Buffer | str | tuple[str, int | str],
+    ) -> BlockRV: ...
     def reindex_cache_read(
         self,
         block: BlockRV | str,
-        read_buffer_index: int | str,
+        read_buffer_index: ir.Buffer | int | str,
         storage_scope: str,
         index_map: IndexMap | Callable[..., Sequence[Any]],
     ) -> BlockRV: ...
     def reindex_cache_write(
         self,
         block: BlockRV | str,
-        write_buffer_index: int | str,
+        write_buffer_index: ir.Buffer | int | str,
         storage_scope: str,
         index_map: IndexMap | Callable[..., Sequence[Any]],
     ) -> BlockRV: ...
@@ -140,7 +144,7 @@ class Facade:
     ) -> None: ...
     def reverse_compute_inline(self, block: BlockRV | str) -> None: ...
     def rfactor(self, loop: LoopRV, factor_axis: int | ir.Expr) -> BlockRV: ...
-    def rolling_buffer(self, block: BlockRV | str, buffer_index: int | str) -> None: ...
+    def rolling_buffer(self, block: BlockRV | str, buffer_index: ir.Buffer | int | str) -> None: ...
     def sample_categorical(
         self,
         candidates: Sequence[int | ir.Expr],
@@ -177,13 +181,13 @@ class Facade:
     def set_axis_separator(
         self,
         block: BlockRV | str,
-        buffer: Any,
+        buffer: ir.Buffer | str | tuple[str, int | str],
         axis_separators: Sequence[int | ir.Expr],
     ) -> None: ...
     def set_scope(
         self,
         block: BlockRV | str,
-        buffer_index: int | str,
+        buffer_index: ir.Buffer | int | str,
         storage_scope: str,
     ) -> None: ...
     def software_pipeline(
@@ -203,7 +207,7 @@ class Facade:
     def storage_align(
         self,
         block: BlockRV | str,
-        buffer_index: int | str,
+        buffer_index: ir.Buffer | int | str,
         axis: int | ir.Expr,
         factor: int | ir.Expr,
         offset: int | ir.Expr,
@@ -212,7 +216,7 @@ class Facade:
         self,
         block: BlockRV | str,
         loop: LoopRV,
-        buffer_index: int | str = 0,
+        buffer_index: ir.Buffer | int | str = 0,
     ) -> BlockRV: ...
     def tensorize(
         self,
@@ -228,7 +232,7 @@ class Facade:
     def transform_layout(
         self,
         block: BlockRV | str,
-        buffer: Any,
+        buffer: ir.Buffer | str | tuple[str, int | str],
         index_map: IndexMap | Callable[..., Sequence[Any]],
         pad_value: float | IndexMap | Callable[..., Any] | None = None,
         assume_injective_transform: bool = False,
@@ -240,7 +244,7 @@ class Facade:
         self,
         loop: LoopRV,
         block: BlockRV | str,
-        write_buffer_index: int | str,
+        write_buffer_index: ir.Buffer | int | str,
         storage_scope: str,
     ) -> BlockRV: ...
 
@@ -250,7 +254,7 @@ class Unsafe:
     def annotate_buffer_access(
         self,
         block: BlockRV | str,
-        buffer_index: int | str,
+        buffer_index: ir.Buffer | int | str,
         buf_type: str,
         gen_new_ranges: IndexMap | Callable[..., Sequence[Any]],
     ) -> None: ...
@@ -262,4 +266,9 @@ class Unsafe:
         buf_type: str,
         buf_index_array: Sequence[int | ir.Expr],
     ) -> None: ...
-    def set_dtype(self, block: BlockRV | str, buffer_index: int | str, dtype: str) -> None: ...
+    def set_dtype(
+        self,
+        block: BlockRV | str,
+        buffer_index: ir.Buffer | int | str,
+        dtype: str,
+    ) -> None: ...

@@ -24,6 +24,8 @@ AnyIndexMap = IndexMap
 """In calls, a lambda from indices to new indices will do."""
 NewRanges = IndexMap
 """In calls, a lambda from iterators to an index or a (start, end) per dimension will do."""
+BufferName = str | tuple[str, int | str]
+"""In calls, a buffer that the block reads or writes will do."""
 PadValue = float | IndexMap | None
 """In calls, a lambda from indices to a value will do."""
 
@@ -215,6 +217,10 @@ def _annotation(value: Any) -> Any:
     return _instance(bool, int, float, str, ir.Expr)(value)
 
 
+def _buffer_name(value: Any) -> Any:
+    return value if isinstance(value, ir.Buffer) else _annotation(value)
+
+
 def _loop_or_blocks(value: Any) -> Any:
     return value if isinstance(value, LoopRV) else _many(_instance(BlockRV))(value)
 
@@ -227,16 +233,32 @@ def _real(value: Any) -> float:
     return float(_instance(int, float)(value))
 
 
-def _index_map(value: Any) -> IndexMap:
-    """The record form of an index map; a function must name its indices one by one."""
-    if isinstance(value, IndexMap):
-        return value
+class OpenMap(msgspec.Struct, frozen=True, eq=False):
+    """A function of `*indices`, before the number of indices is known; `complete.py` closes it."""
+
+    at_rank: Callable[[int], IndexMap]
+
+
+def _closed(value: Any, at_rank: Callable[[int], IndexMap]) -> IndexMap | OpenMap:
+    """`at_rank` of the number of parameters; an `OpenMap` when a function takes `*indices`."""
     if not callable(value):
         raise TypeError
     kinds = [p.kind for p in inspect.signature(value).parameters.values()]
-    if any(k is not inspect.Parameter.POSITIONAL_OR_KEYWORD for k in kinds):
-        raise ValueError("write one parameter per index, as in lambda i, j: (j, i)")
-    return IndexMap.from_func(cast("Callable[..., Sequence[Any]]", value), len(kinds))
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    if kinds and kinds[-1] is inspect.Parameter.VAR_POSITIONAL:
+        if all(k in plain for k in kinds[:-1]):
+            return OpenMap(at_rank)
+    elif all(k in plain for k in kinds):
+        return at_rank(len(kinds))
+    raise ValueError("write one parameter per index, as in lambda i, j: (j, i), or *indices")
+
+
+def _index_map(value: Any) -> IndexMap | OpenMap:
+    """The record form of an index map."""
+    if isinstance(value, (IndexMap, OpenMap)):
+        return value
+    fn = cast("Callable[..., Sequence[Any]]", value)
+    return _closed(value, lambda rank: IndexMap.from_func(fn, rank))
 
 
 def _sequence(value: Any) -> tuple[Any, ...] | None:
@@ -244,15 +266,16 @@ def _sequence(value: Any) -> tuple[Any, ...] | None:
     return tuple(cast("Sequence[Any]", value)) if isinstance(value, (tuple, list)) else None
 
 
-def _new_ranges(value: Any) -> IndexMap:
+def _new_ranges(value: Any) -> IndexMap | OpenMap:
     """The record form of ranges: a map to start and end of each, with a separator before each."""
-    if isinstance(value, IndexMap):
+    if isinstance(value, (IndexMap, OpenMap)):
         return value
-    if not callable(value):
-        raise TypeError
-    names = inspect.signature(value).parameters
-    initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
-    found: Any = cast("Callable[..., Any]", value)(*initial)
+    return _closed(value, lambda rank: _ranges_at(value, rank))
+
+
+def _ranges_at(fn: Callable[..., Any], rank: int) -> IndexMap:
+    initial = tuple(ir.var(f"i{k}", "int64") for k in range(rank))
+    found: Any = fn(*initial)
     several = _sequence(found)
     parts: list[Any] = [found] if several is None else list(several)
     if any(part is IndexMap.AXIS_SEPARATOR for part in parts):  # as a trace writes it
@@ -267,15 +290,16 @@ def _new_ranges(value: Any) -> IndexMap:
 
 def _pad_value(value: Any) -> Any:
     """A number, or the record form of a function of indices: a map to one value of any type."""
-    if value is None or isinstance(value, (bool, int, float, IndexMap)):
+    if value is None or isinstance(value, (bool, int, float, IndexMap, OpenMap)):
         return value
     if isinstance(value, (ir.IntImm, ir.FloatImm)):
         return value.value
-    if not callable(value):
-        raise TypeError
-    names = inspect.signature(value).parameters
-    initial = tuple(ir.var(f"i{k}", "int64") for k in range(len(names)))
-    found: Any = cast("Callable[..., Any]", value)(*initial)
+    return _closed(value, lambda rank: _value_at(value, rank))
+
+
+def _value_at(fn: Callable[..., Any], rank: int) -> IndexMap:
+    initial = tuple(ir.var(f"i{k}", "int64") for k in range(rank))
+    found: Any = fn(*initial)
     one: Any = (_sequence(found) or (found,))[0]
     return IndexMap(initial, (ir.as_expr(one),))
 
@@ -295,7 +319,7 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tuple[Factor, ...] | None": ("factors", _optional(_many(_factor))),
     "bool": ("True or False", _instance(bool)),
     "int": ("an integer", _integer),
-    "int | str": ("a buffer index or name", _instance(int, str)),
+    "int | str": ("a buffer, its index or name", _instance(int, str, ir.Buffer)),
     "str": ("a string", _instance(str)),
     "str | None": ("a string", _optional(_instance(str))),
     "AnyIndexMap": ("a function from indices to new indices", _index_map),
@@ -304,6 +328,7 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tuple[float, ...]": ("numbers", _many(_real)),
     "int | None": ("an integer", _optional(_integer)),
     "Any": ("a number, string, expression, list or mapping", _annotation),
+    "BufferName": ('a buffer, its name, or ("read" | "write", position)', _buffer_name),
     "Number | None": ("a number or expression", _optional(_number)),
 }
 """Field annotation → what it expects, in words, and how an argument is taken."""

@@ -31,6 +31,8 @@ _ACCEPTED = {
     "tuple[int, ...]": "Sequence[int | ir.Expr]",
     "tuple[BlockRV, ...]": "Sequence[BlockRV | str]",
     "tuple[BlockRV, ...] | None": "Sequence[BlockRV | str] | None",
+    "BufferName": "ir.Buffer | str | tuple[str, int | str]",
+    "int | str": "ir.Buffer | int | str",
     "AnyIndexMap": "IndexMap | Callable[..., Sequence[Any]]",
     "NewRanges": "IndexMap | Callable[..., Sequence[Any]]",
     "PadValue": "float | IndexMap | Callable[..., Any] | None",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import relax_region
@@ -33,7 +33,7 @@ from blockwright.schedule.copies import fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.injective import spans, why_not_injective
-from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.record import BufferName, Primitive, Returns
 from blockwright.schedule.state import State, Step
 
 
@@ -92,7 +92,7 @@ class Reindex(Primitive, frozen=True, eq=False):
     returns: ClassVar[Returns] = "block"
 
     block: BlockRV
-    buffer: Any
+    buffer: BufferName
 
     def apply(self, state: State) -> Step:
         block = state.block(self.block)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from blockwright import ir
 from blockwright.schedule.buffers import home, named_buffer
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.record import BufferName, Primitive
 from blockwright.schedule.state import State, Step
 
 
@@ -63,7 +63,7 @@ class SetAxisSeparator(Primitive, frozen=True, eq=False):
     method: ClassVar[str] = "set_axis_separator"
 
     block: BlockRV
-    buffer: Any
+    buffer: BufferName
     axis_separators: tuple[int, ...]
 
     def apply(self, state: State) -> Step:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 from blockwright import ir
 from blockwright.analysis import alignments
@@ -19,7 +19,7 @@ from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.injective import MOST_COUNTED, all_places, spans, why_not_injective
 from blockwright.schedule.layout_padding import LayoutPadding, filling, who_pads
-from blockwright.schedule.record import AnyIndexMap, PadValue, Primitive
+from blockwright.schedule.record import AnyIndexMap, BufferName, PadValue, Primitive
 from blockwright.schedule.relayout import relayout
 from blockwright.schedule.state import State, Step
 
@@ -86,7 +86,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
     method: ClassVar[str] = "transform_layout"
 
     block: BlockRV
-    buffer: Any
+    buffer: BufferName
     index_map: AnyIndexMap
     pad_value: PadValue = None
     assume_injective_transform: bool = False

@@ -344,21 +344,27 @@ class Evaluator:
 
     def eval_Lambda(self, node: ast.Lambda) -> Any:
         names = [a.arg for a in node.args.args]
+        rest = None if node.args.vararg is None else node.args.vararg.arg
         around = list(self.scopes)
 
         def call(*args: Any) -> Any:
-            if len(args) != len(names):
+            if len(args) < len(names) or (rest is None and len(args) > len(names)):
                 raise TypeError(f"the lambda takes {len(names)} arguments, got {len(args)}")
             saved = self.scopes
-            self.scopes = [*around, dict(zip(names, args, strict=True))]
+            bound = dict(zip(names, args, strict=False))
+            if rest is not None:
+                bound[rest] = args[len(names) :]
+            self.scopes = [*around, bound]
             try:
                 return self.eval(node.body)
             finally:
                 self.scopes = saved
 
-        kind = inspect.Parameter.POSITIONAL_ONLY
-        call.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
-            [inspect.Parameter(name, kind) for name in names])  # fmt: skip
+        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
+        if rest is not None:
+            parameters.append(inspect.Parameter(rest, inspect.Parameter.VAR_POSITIONAL))
+        signature = inspect.Signature(parameters)
+        call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
         return call
 
     def eval_JoinedStr(self, node: ast.JoinedStr) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, cast
 
 from blockwright import ir
 from blockwright.analysis import block_access_regions
+from blockwright.arith import Analyzer, eval_set
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -49,6 +50,7 @@ class Builder:
         self.frames: list[Frame] = []
         self.hints: list[str] = []
         self.fresh: set[Var] = set()
+        self.broadcasting: set[Buffer] = set()  # of buffer_type "auto"
         self.threads: dict[Var, str] = {}  # axes of T.env_thread and their tags
         self.span: Span | None = None
         self.failed = False
@@ -83,6 +85,18 @@ class Builder:
         """Note a variable that an assignment only has to name, not to copy."""
         self.fresh.add(var)
         return var
+
+    def place(self, buffer: Buffer, position: int, index: Expr) -> Expr:
+        """The index of an access: an axis of one element of an "auto" buffer serves every index."""
+        if buffer not in self.broadcasting:
+            return index
+        extent = buffer.shape[position]
+        size, zero = ir.const_int(extent), ir.const(0, index.dtype)
+        if size is not None:
+            return zero if size == 1 else index
+        alone = ir.EQ(extent, ir.const(1, extent.dtype))
+        lanes = index.dtype.lanes
+        return ir.Select(ir.Broadcast(alone, lanes) if lanes > 1 else alone, zero, index)
 
     def emit(self, item: Stmt | Scope) -> None:
         if not self.frames:
@@ -278,6 +292,8 @@ class BlockFrame(StorageFrame):
             self.init, tuple(self.alloc_buffers), tuple(self.match_buffers), self.annotations,
             self.exec_scope, span=self.span,
         )  # fmt: skip
+        if not self.iter_vars:
+            block = self._with_loops_bound(block, builder)
         if (self.reads is None or self.writes is None) and not builder.failed:
             reads, writes = block_access_regions(block)
             block = block.replace(
@@ -285,6 +301,29 @@ class BlockFrame(StorageFrame):
                 writes=writes if self.writes is None else self.writes,
             )
         builder.emit(self._realize(block))
+
+    def _with_loops_bound(self, block: Block, builder: Builder) -> Block:
+        """The block with an opaque iterator for each loop around it whose variable it uses.
+
+        Classic programs let a block without iterators use loop variables; here a block sees the
+        loops around it through its iterators alone, so that each step can rely on the bindings.
+        """
+        loops: dict[Var, Range] = {}
+        for frame in builder.frames:
+            if isinstance(frame, BlockFrame):
+                loops = {}
+            elif isinstance(frame, LoopNest):
+                loops.update(zip(frame.vars, (Range(s.low, s.extent) for s in frame.specs),
+                                 strict=True))  # fmt: skip
+        used = [var for var in loops if ir.uses_var(block, {var})]
+        if not used:
+            return block
+        fresh = {var: Var(f"v{var.name}", var.type, span=var.span) for var in used}
+        for var in used:
+            domain = _widest(loops[var], loops)
+            self.iter_vars.append(IterVar(fresh[var], domain, IterType.OPAQUE, span=self.span))
+            self.values.append(var)
+        return ir.substitute(block, fresh).replace(iter_vars=tuple(self.iter_vars))
 
     def _realize(self, block: Block) -> Stmt:
         predicate = ir.const(True, "bool") if self.predicate is None else self.predicate
@@ -303,6 +342,21 @@ class BlockFrame(StorageFrame):
         for var, axis in zip(reversed(loops), reversed(self.iter_vars), strict=True):
             stmt = For(var, axis.dom.min, axis.dom.extent, ForKind.SERIAL, stmt, span=self.span)
         return stmt
+
+
+def _widest(domain: Range, loops: Mapping[Var, Range]) -> Range:
+    """The domain of a loop over all iterations of the loops that its ends depend on."""
+    if not ir.uses_var(domain, set(loops)):
+        return domain
+    analyzer = Analyzer()
+    low = eval_set(domain.min, loops, analyzer).min
+    high = eval_set(ir.add(domain.min, domain.extent), loops, analyzer).max
+    if low is None or high is None:
+        raise ScriptError("the range of a loop around this block depends on another loop in a way "
+                          "that has no bounds", code="BW107",
+                          help="give the block an iterator of its own: "
+                          "v = T.axis.opaque(extent, i)")  # fmt: skip
+    return Range(low, analyzer.simplify(ir.sub(high, low)))
 
 
 def _loop_name(name: str) -> str:

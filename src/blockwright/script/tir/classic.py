@@ -7,7 +7,7 @@ instead; asking for one of them raises an error that says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from blockwright import ir
 from blockwright.ir import Buffer, DType, Expr, IterType, IterVar, Range, Var, dtype_of
@@ -30,7 +30,6 @@ REPLACED: dict[str, str] = {
     "ProducerLoad": _STAGE, "Reduce": _STAGE, "CommReducer": "write T.comm_reducer(f, identity)",
     "preflattened_buffer": "write the shape once, in T.match_buffer or T.Buffer",
     "buffer_var": 'memory is named by a buffer: write A = T.allocate(shape, "float32")',
-    "target": "targets are given to bw.build(program, target), not written into programs",
     "index_map": "maps are arguments of schedule steps: sch.transform_layout(block, buffer, f)",
     "call_kernel": "a program calls programs of its module: cls.kernel(…)",
     "isnullptr": "a buffer parameter is never null; pass a flag as a scalar parameter",
@@ -163,9 +162,16 @@ def access_ptr(
     return tvm_access_ptr(buffer.dtype, first_element(buffer), offset, extent, access_mask)
 
 
-def tvm_access_ptr(kind: Any, data: Any, offset: Any, extent: Any = None, rw_mask: Any = 1) -> Expr:
-    """An address `offset` elements after `data`; what is read and written, T.reads and T.writes
-    say."""
+def tvm_access_ptr(
+    kind: Any, data: Any, offset: Any, extent: Any = None, rw_mask: Any = 1, dtype: Any = "handle"
+) -> Expr:
+    """The address `offset` elements after `data`; T.reads and T.writes state what is accessed.
+
+    `dtype` is the type of the result as older programs write it: always a handle.
+    """
+    if not dtype_of(dtype).is_handle:
+        raise ScriptError(f"T.tvm_access_ptr gives an address, not {dtype}", code="BW107",
+                          help='leave dtype out, or write dtype="handle"')  # fmt: skip
     moved = to_expr(offset)
     if ir.is_const_int(moved, 0):
         return data
@@ -174,6 +180,28 @@ def tvm_access_ptr(kind: Any, data: Any, offset: Any, extent: Any = None, rw_mas
         raise ScriptError("an offset into several dimensions names no element", code="BW107",
                           help="write T.address_of(A[i, j])")  # fmt: skip
     return data.replace(args=(place.replace(indices=(ir.add(place.indices[0], moved),)),))
+
+
+# --------------------------------------------------------------------------------------- targets
+def target(config: Any, host: Any = None) -> Any:
+    """A target as an attribute value: `{"target": T.target("llvm")}`, or a mapping with "kind".
+
+    It is kept as written. `bw.build(program, target)` decides what is built for, and refuses a
+    program whose attribute names another kind of device.
+    """
+    found: dict[str, Any] = {}
+    if isinstance(config, dict):
+        found.update(cast("dict[str, Any]", config))
+    elif isinstance(config, str) and config.split():
+        if host is None:
+            return config
+        found["kind"] = config
+    if not isinstance(found.get("kind"), str):
+        raise ScriptError("a target is a name, or a mapping with the entry 'kind'", code="BW107",
+                          help='write T.target("llvm") or T.target({"kind": "cuda"})')  # fmt: skip
+    if host is not None:
+        found["host"] = target(host)
+    return found
 
 
 # What a script reads off a buffer where the classic object differs from ours.
@@ -202,6 +230,7 @@ __all__ = [
     "any",
     "fabs",
     "iter_var",
+    "target",
     "tvm_access_ptr",
     "tvm_call_packed",
     "type_annotation",

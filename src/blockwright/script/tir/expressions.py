@@ -67,15 +67,39 @@ def builtin(name: str) -> Callable[..., Expr]:
     return call
 
 
-def call_intrin(dtype: str | DType, name: str, *args: Any) -> Expr:
-    """A builtin operation by name with its result type."""
-    return ir.Call(name.removeprefix("tir."), tuple(to_expr(a) for a in args), dtype_of(dtype))
+def call_intrin(*args: Any, dtype: str | DType | None = None) -> Expr:
+    """A builtin operation by name; its result type is given first or as `dtype=`."""
+    values = list(args)
+    if dtype is None and values:
+        dtype = values.pop(0)
+    if dtype is None or not values or not isinstance(values[0], str):
+        raise ScriptError("T.call_intrin takes a result type, a name and arguments", code="BW106",
+                          help='write T.call_intrin("float32", "tir.exp", x)')  # fmt: skip
+    name = values.pop(0).removeprefix("tir.")
+    return ir.Call(name, tuple(to_expr(a) for a in values), dtype_of(dtype))
 
 
-def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Expr:
-    """Lazy choice: only the side that is taken is evaluated."""
-    a, b = ir.match_types(*_pair(true_value, false_value))
+def if_then_else(
+    condition: Any, true_value: Any, false_value: Any, dtype: str | DType | None = None
+) -> Expr:
+    """Lazy choice: only the side that is taken is evaluated. `dtype` is that of the result."""
+    if dtype is None:
+        a, b = ir.match_types(*_pair(true_value, false_value))
+    else:
+        a, b = _typed_branches(true_value, false_value, dtype_of(dtype))
     return ir.Call("if_then_else", (_bool(condition), a, b), a.dtype)
+
+
+def _typed_branches(a: Any, b: Any, kind: DType) -> tuple[Expr, Expr]:
+    """Both values in one type, which must be the stated one."""
+    x, y = ir.match_types(to_expr(a, kind), to_expr(b, kind))
+    if x.dtype is not kind:
+        raise ScriptError(
+            f"T.if_then_else states the type {kind} for values of {x.dtype}",
+            code="BW107",
+            help=f'convert them, T.Cast("{kind}", …), or leave dtype out',
+        )
+    return x, y
 
 
 def Select(condition: Any, true_value: Any, false_value: Any) -> Expr:

@@ -29,7 +29,9 @@ from blockwright.script.tir.builder import Builder, Frame, FrameOf, FuncFrame, L
 from blockwright.script.tir.evaluator import TirEvaluator
 from blockwright.script.tir.macro import Macro
 from blockwright.script.tir.syntax import (
+    loop_names,
     names_of,
+    parts_of,
     side_by_side,
     targets,
     without_docstring,
@@ -51,6 +53,7 @@ class TirParser(TirEvaluator):
     def __init__(self, script: Script, reporter: Reporter) -> None:
         super().__init__(script, reporter)
         self.builder = Builder()
+        self._named: tuple[ast.expr | None, list[str]] = (None, [])
         self._symbols: dict[str, Var] = {}  # dimensions that the signature names by strings
 
     # ----------------------------------------------------------------------------------- functions
@@ -128,6 +131,8 @@ class TirParser(TirEvaluator):
         return tuple(out)
 
     def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
+        if node is self._named[0]:  # its arguments are evaluated: they take none of the names
+            self.builder.hints = self._named[1]
         if isinstance(func, Macro):
             return func.expand(self, args, kwargs, node)
         return super().called(func, args, kwargs, node)
@@ -180,21 +185,29 @@ class TirParser(TirEvaluator):
 
     def evaluate_named(self, value: ast.expr, target: ast.expr | None) -> Any:
         """Evaluate with the names that the definitions inside are to get."""
-        self.builder.hints = names_of(target) if isinstance(value, ast.Call) else []
+        outer, self._named = self._named, (value, names_of(target))
+        self.builder.hints = []
         result = self.eval(value)
         self.builder.hints = []
+        self._named = outer
         return result
 
     def assign(self, target: ast.expr, value: Any, node: ast.stmt) -> None:
         """Bind names; a computed expression becomes a variable of the program."""
         if isinstance(target, (ast.Tuple, ast.List)):
-            items = sequence_of(value)
-            if items is None or len(items) != len(target.elts):
+            meta = isinstance(value, MetaVar)
+            items = sequence_of(value.value if isinstance(value, MetaVar) else value)
+            parts = None if items is None else parts_of(target.elts, len(items))
+            if items is None or parts is None:
                 got = "one value" if items is None else f"{len(items)} values"
                 raise Problem("BW106", f"{len(target.elts)} names on the left, {got} on the right",
                               node)  # fmt: skip
-            for part, item in zip(target.elts, items, strict=True):
-                self.assign(part, item, node)
+            for part, place in parts:
+                item = MetaVar(items[place]) if meta else items[place]
+                if isinstance(place, slice):  # a list of values is a Python value
+                    self.assign_plain(part, items[place])
+                else:
+                    self.assign(part, item, node)
         elif not isinstance(target, ast.Name):
             raise Problem("BW103", "this cannot be assigned to", target)
         elif isinstance(value, MetaVar):
@@ -291,14 +304,21 @@ class TirParser(TirEvaluator):
         if not isinstance(source, LoopNest):
             self._unrolled(node, source)
             return
-        names = names_of(node.target)
-        wanted = len(source.specs)
-        if len(names) != wanted:
-            raise Problem("BW106", f"{wanted} loops, but {len(names)} loop variables", node.target)
-        self.builder.hints = list(names)
+        wanted, target = len(source.specs), node.target
+        if isinstance(target, ast.Name):  # all loop variables of a grid as one list
+            self.builder.hints = [target.id] * wanted if wanted == 1 else [
+                f"{target.id}_{k}" for k in range(wanted)]  # fmt: skip
+            parts: Any = [(target, 0 if wanted == 1 else slice(None))]
+        else:
+            parts = parts_of(list(target.elts) if isinstance(target, (ast.Tuple, ast.List)) else
+                             [target], wanted)  # fmt: skip
+            if parts is None:
+                names = names_of(target)
+                raise Problem("BW106", f"{wanted} loops, but {len(names)} loop variables", target)
+            self.builder.hints = loop_names(parts, wanted)
         with source, self.scope():
-            for name, var in zip(names, source.vars, strict=True):
-                self.bind(name, var)
+            for part, place in parts:
+                self.assign_plain(part, source.vars[place])
             self.body(node.body)
 
     def _iterable(self, node: ast.expr) -> Any:

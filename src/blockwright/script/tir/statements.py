@@ -48,14 +48,18 @@ def make_buffer(
     axis_separators: Sequence[int] | None = None, buffer_type: str = "",
 ) -> Buffer:  # fmt: skip
     """A buffer from what the dialect's buffer functions accept."""
-    if buffer_type not in ("", "default"):
-        raise ScriptError(f"buffer_type {buffer_type!r} is not known", code="BW106")
+    if buffer_type not in ("", "default", "auto", "auto_broadcast"):
+        raise ScriptError(f"buffer_type {buffer_type!r} is not known", code="BW106",
+                          help='write "default" or "auto"')  # fmt: skip
     builder = Builder.active()
-    return Buffer(
+    buffer = Buffer(
         name, dtype_of(dtype), _extents(shape), _extents(strides or ()),
         None if elem_offset is None else to_expr(elem_offset), scope, align if align > 0 else 0,
         offset_factor, tuple(axis_separators or ()), span=builder.span if builder else None,
     )  # fmt: skip
+    if builder is not None and buffer_type.startswith("auto"):
+        builder.broadcasting.add(buffer)
+    return buffer
 
 
 # What follows shape and type by position in the classic signatures.

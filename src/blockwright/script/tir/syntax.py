@@ -28,7 +28,40 @@ def names_of(target: ast.expr | None) -> list[str]:
         return [target.id]
     if isinstance(target, (ast.Tuple, ast.List)):
         return [name for part in target.elts for name in names_of(part)]
-    return []
+    return names_of(target.value) if isinstance(target, ast.Starred) else []
+
+
+def parts_of(targets: list[ast.expr], count: int) -> list[tuple[ast.expr, slice | int]] | None:
+    """What each of several targets takes of `count` values: one, or with a star the rest.
+
+    None where the numbers do not fit.
+    """
+    stars = [k for k, part in enumerate(targets) if isinstance(part, ast.Starred)]
+    if not stars:
+        return list(zip(targets, range(count), strict=True)) if len(targets) == count else None
+    star, behind = stars[0], len(targets) - stars[0] - 1
+    if len(stars) > 1 or count < len(targets) - 1:
+        return None
+    found: list[tuple[ast.expr, slice | int]] = []
+    for k, part in enumerate(targets):
+        if isinstance(part, ast.Starred):
+            found.append((part.value, slice(star, count - behind)))
+        else:
+            found.append((part, k if k < star else count - len(targets) + k))
+    return found
+
+
+def loop_names(parts: list[tuple[ast.expr, slice | int]], count: int) -> list[str]:
+    """A name for each of `count` loop variables; `*i` names its loops `i_0`, `i_1`, …"""
+    found = [""] * count
+    for part, place in parts:
+        name = part.id if isinstance(part, ast.Name) else "i"
+        if isinstance(place, int):
+            found[place] = name
+        else:
+            for k, position in enumerate(range(count)[place]):
+                found[position] = f"{name}_{k}"
+    return found
 
 
 def targets(node: ast.stmt) -> list[str]:

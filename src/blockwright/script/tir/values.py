@@ -13,6 +13,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.ir import Buffer, BufferRegion, DType, Expr, IntImm, Node, Range, Var
 from blockwright.script.core import items_of
+from blockwright.script.tir.builder import Builder
 from blockwright.support import ScriptError
 
 
@@ -28,7 +29,7 @@ class BufferSlice:
     def _range(self, position: int) -> Range:
         item = self.items[position]
         if not isinstance(item, slice):
-            return point(item)
+            return point(_placed(self.buffer, position, to_expr(item)))
         start, stop, step = slice_parts(item)
         if step not in (None, 1):
             raise ScriptError("a region has no step", code="BW107",
@@ -163,7 +164,7 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
             if not index.dtype.is_int:
                 raise ScriptError(f"index {position} of {buffer.name!r} is {index.dtype}, "
                                   "not an integer", code="BW107")  # fmt: skip
-            out.append(index)
+            out.append(_placed(buffer, position, index))
             continue
         start, stop, by = slice_parts(item)
         ends = (0 if start is None else start, buffer.shape[position] if stop is None else stop)
@@ -174,8 +175,14 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
             raise ScriptError("a vector access needs a constant length", code="BW107",
                               help="write T.ramp(base, stride, lanes)")  # fmt: skip
         lanes = math.ceil(length.value / stride)
-        out.append(ir.Ramp(low, step, lanes) if lanes > 1 else low)
+        index = ir.Ramp(low, step, lanes) if lanes > 1 else low
+        out.append(_placed(buffer, position, index))
     return tuple(out)
+
+
+def _placed(buffer: Buffer, position: int, index: Expr) -> Expr:
+    builder = Builder.active()
+    return index if builder is None else builder.place(buffer, position, index)
 
 
 def slice_parts(item: Any) -> tuple[Any, Any, Any]:
