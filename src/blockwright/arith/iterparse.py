@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from blockwright.arith.analyzer import Analyzer
+from blockwright.arith.digits import Terms, common_digits
 from blockwright.arith.form import Poly, Unit
 from blockwright.arith.itermark import IterMark, IterSplit, IterSum, split_expr
 from blockwright.arith.text import expr_text
@@ -72,6 +73,13 @@ class Parser:
         found = self.analyzer.floordiv(p, q)
         return found if self.space.mul(found, q) is p else None
 
+    def extent_of(self, mark: IterMark) -> Poly:
+        return self.poly(mark.extent)
+
+    def at_least(self, p: Poly, q: Poly) -> bool:
+        """Whether `p >= q` surely."""
+        return p is q or self.analyzer.holds(self.space.sub(p, q))
+
     def same(self, p: Poly, q: Poly) -> bool:
         if p is q:
             return True
@@ -89,7 +97,7 @@ class Parser:
     def parse(self, p: Poly) -> IterSum:
         """The sum of splits that `p` is."""
         base = self.space.zero
-        terms: dict[tuple[IterMark, Poly, Poly], Poly] = {}
+        terms: Terms = {}
         for unit in self.analyzer.units(p):
             moving = [a for a in unit.rest if self.atom_moves(a)]
             value_moves = any(self.moves(q) for q in unit.operands)
@@ -113,7 +121,7 @@ class Parser:
                 terms[key] = self.space.add(terms.get(key, self.space.zero), scale)
             base = self.space.add(base, self.space.mul(self.poly(found.base), factor))
         args: list[IterSplit] = []
-        for (mark, lower, extent), scale in terms.items():
+        for (mark, lower, extent), scale in common_digits(self, terms).items():
             if scale is self.space.zero or extent is self.space.one:
                 continue
             split = IterSplit(mark, self.expr(lower), self.expr(extent), self.expr(scale))
