@@ -104,6 +104,17 @@ def _size_arithmetic(fn: Callable[[Any, Any], Any]) -> Converter:
     return convert
 
 
+@TABLE.overload("operator.neg")
+def _negated_size(imp: Importer, node: Any, a: Any) -> Any:
+    return ir.sub(ir.const(0, "int64"), a) if isinstance(a, ir.Expr) else -a
+
+
+@TABLE.overload(*(f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "and")))
+def _size_condition(imp: Importer, node: Any, *sizes: Any) -> Any:
+    """A condition on sizes that the exporter asserts; ranges of symbols state it already."""
+    return None
+
+
 _SIZES: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,

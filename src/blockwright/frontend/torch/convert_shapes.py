@@ -175,6 +175,7 @@ def _inserted(imp: Importer, x: Any, part: Any, axis: int, begin: ir.Expr) -> An
 
 @TABLE.overload("aten.stack.default")
 def _stack(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
+    tensors = [cast_to(imp, t, result_type(node)) for t in tensors]
     rank = len(dims_of(tensors[0])) + 1
     axis = axis_of(dim, rank)
     parts: list[Any] = []
@@ -210,11 +211,16 @@ def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any
 @TABLE.row("index")
 def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
     given = [i for i in indices if i is not None]
-    if any(i is None for i in indices[: len(given)]):
-        raise ImporterError("index with None before a tensor is not supported", code="BW507")
     if any(i.tensor_info.dtype.is_bool for i in given):
-        raise ImporterError("boolean mask indexing has a data-dependent shape", code="BW508")
-    return imp.builder.op("index", x, *given)
+        raise ImporterError("boolean mask indexing has a data-dependent shape", code="BW508",
+                            help="select with torch.where")  # fmt: skip
+    axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
+    if axes == tuple(range(axes[0], axes[-1] + 1)):
+        return imp.builder.op("index", x, *given, axes=axes if axes[0] else None)
+    # Indexed axes that are no neighbours come first in the result.
+    others = [axis for axis in range(len(dims_of(x))) if axis not in axes]
+    moved = imp.builder.op("permute_dims", x, axes=(*axes, *others))
+    return imp.builder.op("index", moved, *given)
 
 
 @TABLE.overload("aten.sym_size.int")

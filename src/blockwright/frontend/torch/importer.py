@@ -3,26 +3,30 @@
     mod = from_exported_program(ep)     # IRModule with the graph function "main"
 
 The program is taken as exported, before decomposition, so that attention, linear, layer
-normalisation and GELU stay whole; what no operator row covers directly is decomposed by converters
-of our own (`converters`). Parameters become named constants; user inputs, in order, parameters.
+normalisation and GELU stay whole. What no operator row covers directly is composed of rows by
+converters of our own (`converters`), and what these do not know either is decomposed by PyTorch
+(`decompose`). Parameters become named constants; user inputs, in order, parameters.
 All uncovered operators are reported at once, with the source lines they come from.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any, cast
 
 import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
+from blockwright.frontend.torch.decompose import with_known_operators
 from blockwright.frontend.torch.memory_format import counted, memory_order
-from blockwright.frontend.torch.mutation import functional
+from blockwright.frontend.torch.mutation import functional, refuse_changes
+from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.graph import GraphBuilder, constant
-from blockwright.support import BlockwrightError, Diagnostic, ImporterError
+from blockwright.support import BlockwrightError, ImporterError
+
+_KNOWN = frozenset(CONVERTERS) | IGNORED
 
 
 def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
@@ -36,18 +40,16 @@ def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     return value.numpy()
 
 
-_IN_PLACE = re.compile(r"(?<=[a-z0-9])_\.")
-
-
 class Importer:
     """State of one import: symbols, builder, values of graph nodes so far."""
 
     def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
-        self.program = program = functional(program)
+        program = with_known_operators(functional(program), _KNOWN)
+        refuse_changes(program)
+        self.program = program
         names = dynamic_names(program, dynamic_shapes)
         self.symbols = SymbolTable(program.range_constraints, names)
         self.values: dict[str, Any] = {}
-        self.problems: list[Diagnostic] = []
         self.builder = GraphBuilder(self._bounds())
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
@@ -62,7 +64,6 @@ class Importer:
 
     def run(self) -> ir.IRModule:
         """The module; raises ImporterError listing every problem."""
-        self._check_covered()
         bound = self._weights()
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
@@ -74,25 +75,6 @@ class Importer:
             elif node.op == "output":
                 return self._finish(node)
         raise ImporterError("the exported program has no output", code="BW505")
-
-    def _check_covered(self) -> None:
-        missing: dict[str, list[str]] = {}
-        for node in self.program.graph.nodes:
-            if node.op != "call_function":
-                continue
-            name = target_name(node.target)
-            if name not in CONVERTERS and name not in IGNORED:
-                missing.setdefault(name, []).append(origin(node))
-        if missing:
-            diagnostics = [
-                Diagnostic("BW501", f"operator {name} is not covered ({len(places)} uses)", None,
-                           None, tuple(dict.fromkeys(places[:3])))
-                for name, places in sorted(missing.items())
-            ]  # fmt: skip
-            last = diagnostics[-1]
-            help = "add a converter (see docs/new-operator.md) or decompose it before import"
-            diagnostics[-1] = Diagnostic(last.code, last.message, None, help, last.notes)
-            raise ImporterError.collect(diagnostics)
 
     def _weights(self) -> dict[str, Any]:
         """Placeholder name → tensor for parameters, buffers and lifted constants."""
@@ -148,8 +130,6 @@ class Importer:
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
         try:
             return CONVERTERS[name](self, node, *args, **kwargs)
-        except ImporterError:
-            raise
         except BlockwrightError as error:
             raise ImporterError(f"{name}: {error.message}", code=error.code, help=error.help,
                                 notes=(origin(node),)) from error  # fmt: skip
@@ -228,27 +208,6 @@ def _flat(value: Any) -> list[Any]:
         items = cast("list[Any] | tuple[Any, ...]", value)
         return [leaf for item in items for leaf in _flat(item)]
     return [value]
-
-
-def target_name(target: Any) -> str:
-    """`aten.add.Tensor` for an overload, `operator.mul` for a Python function.
-
-    `aten.add_.Tensor` has that name too: where the effect in place matters, it is gone by now.
-    """
-    text = getattr(target, "name", None)
-    if callable(text):
-        base = str(target)
-        return _IN_PLACE.sub(".", base) if "." in base else f"aten.{base}"
-    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_")
-
-
-def origin(node: Any) -> str:
-    """Where in the model a node comes from: its module path and last source line."""
-    stack: dict[str, tuple[Any, ...]] | None = node.meta.get("nn_module_stack")
-    path = str(list(stack.values())[-1][0]) if stack else ""
-    trace = str(node.meta.get("stack_trace") or "").splitlines()
-    line = next((text.strip() for text in reversed(trace) if text.strip()), "")
-    return f"{node.name} in {path or 'the model'}: {line}".rstrip(": ")
 
 
 def from_exported_program(program: Any, dynamic_shapes: Any = None) -> ir.IRModule:

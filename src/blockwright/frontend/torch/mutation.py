@@ -7,9 +7,9 @@ rewrites the program in functional form.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+from blockwright.frontend.torch.decompose import rewritten
 from blockwright.support import ImporterError
 
 # Operators that may give back their argument itself without saying so in their schema.
@@ -18,21 +18,19 @@ _MAY_ALIAS = frozenset({"aten.dropout.default", "aten.feature_dropout.default",
 
 
 def functional(program: Any) -> Any:
-    """The program, without operators whose effect in place matters.
-
-    Raises: ImporterError BW507 when the model changes an input or a buffer.
-    """
+    """The program, without operators whose effect in place matters."""
     if all(_harmless(node) for node in program.graph.nodes):
         return program
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # PyTorch warns of what it calls itself
-        done = program.run_decompositions({})
-    signature = done.graph_signature
+    return rewritten(program, {})
+
+
+def refuse_changes(program: Any) -> None:
+    """Raise ImporterError BW507 when a model changes an input or a buffer."""
+    signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
         raise ImporterError(f"the model changes {', '.join(changed)} in place", code="BW507",
                             help="return the new value as a result of the model")  # fmt: skip
-    return done
 
 
 def _alias(value: Any) -> Any:

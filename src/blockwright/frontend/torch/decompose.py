@@ -1,0 +1,94 @@
+"""Decomposition of the operators that nothing covers, each alone.
+
+PyTorch knows how to write many operators by means of others. Only those that the importer does not
+know are rewritten, so that attention, normalisation and what else has a row stay whole.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Container
+from typing import Any
+
+from blockwright.frontend.torch.names import origin, target_name
+from blockwright.support import BlockwrightError, Diagnostic, ImporterError
+
+_ROUNDS = 8  # decompositions consist of operators that may have to be decomposed in turn
+
+
+def with_known_operators(program: Any, known: Container[str]) -> Any:
+    """The program with operators outside of `known` decomposed where PyTorch knows how.
+
+    Raises: ImporterError BW501 listing the operators that remain, with the lines they come from.
+    """
+    for _ in range(_ROUNDS):
+        missing = _missing(program, known)
+        table = {op: how for op in missing if (how := _decomposition(op)) is not None}
+        if not table:
+            break
+        program = rewritten(program, table)
+    missing = _missing(program, known)
+    if missing:
+        raise _uncovered(missing)
+    return program
+
+
+def rewritten(program: Any, table: dict[Any, Any]) -> Any:
+    """The program in functional form, with the operators of `table` decomposed.
+
+    Raises: ImporterError BW507 when PyTorch fails to.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch warns of what it calls itself
+            return program.run_decompositions(table)
+    except BlockwrightError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        names = ", ".join(sorted(str(op) for op in table)) or "operators in place"
+        raise ImporterError(
+            f"PyTorch could not rewrite {names}: {reason}", code="BW507",
+            help="leave the operators that it names out of what is compiled",
+        ) from error  # fmt: skip
+
+
+def _missing(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
+    """Operators that are not known → the nodes that call them."""
+    found: dict[Any, list[Any]] = {}
+    for node in program.graph.nodes:
+        if node.op == "call_function" and target_name(node.target) not in known:
+            found.setdefault(node.target, []).append(node)
+    return found
+
+
+def _decomposition(op: Any) -> Callable[..., Any] | None:
+    """How PyTorch writes an operator by means of others; None where it does not."""
+    import torch
+    from torch import _decomp
+
+    tables: list[Any] = [torch.export.default_decompositions(), _decomp.decomposition_table]
+    for table in tables:
+        if op in table:
+            return table[op]
+    composite = getattr(op, "_can_decompose", None)  # operators of Python have none
+    if composite is None or not composite():
+        return None
+
+    def written_out(*args: Any, **kwargs: Any) -> Any:
+        return op.decompose(*args, **kwargs)
+
+    return written_out
+
+
+def _uncovered(missing: dict[Any, list[Any]]) -> ImporterError:
+    places = {target_name(op): [origin(n) for n in nodes] for op, nodes in missing.items()}
+    diagnostics = [
+        Diagnostic("BW501", f"operator {name} is not covered ({len(lines)} uses)", None, None,
+                   tuple(dict.fromkeys(lines[:3])))
+        for name, lines in sorted(places.items())
+    ]  # fmt: skip
+    last = diagnostics[-1]
+    help = "compute it outside of the compiled model, or add an operator row (docs/new-operator.md)"
+    diagnostics[-1] = Diagnostic(last.code, last.message, None, help, last.notes)
+    return ImporterError.collect(diagnostics)

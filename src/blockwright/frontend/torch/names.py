@@ -1,0 +1,33 @@
+"""Names of an exported program's operators, and the lines of the model its nodes come from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+_IN_PLACE = re.compile(r"(?<=[a-z0-9])_\.")
+_LINE = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+)')
+
+
+def target_name(target: Any) -> str:
+    """`aten.add.Tensor` for an overload, `operator.mul` for a Python function.
+
+    `aten.add_.Tensor` has that name too: where the effect in place matters, it is gone by now.
+    """
+    text = getattr(target, "name", None)
+    if callable(text):
+        base = str(target)
+        return _IN_PLACE.sub(".", base) if "." in base else f"aten.{base}"
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_")
+
+
+def origin(node: Any) -> str:
+    """Where in the model a node comes from: its module path, file and source line."""
+    stack: dict[str, tuple[Any, ...]] | None = node.meta.get("nn_module_stack")
+    path = str(list(stack.values())[-1][0]) if stack else ""
+    trace = [t.strip() for t in str(node.meta.get("stack_trace") or "").splitlines() if t.strip()]
+    where = next((found for t in reversed(trace) if (found := _LINE.search(t))), None)
+    place = f"{Path(where['file']).name}:{where['line']}: " if where else ""
+    line = trace[-1] if trace else ""
+    return f"{node.name} in {path or 'the model'}: {place}{line}".rstrip(": ")
