@@ -5,11 +5,16 @@ from __future__ import annotations
 import difflib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from blockwright import ir
+from blockwright.graph import check_graph
+from blockwright.passes.context import Pass, PassContext
 
 FUZZ = os.environ.get("BLOCKWRIGHT_FUZZ") == "1"
 FUZZ_FACTOR = 50
@@ -41,6 +46,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite tests/**/golden/<name>.txt with what the tests produce",
     )
+
+
+@pytest.fixture(autouse=True)
+def graphs_stay_well_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every pass, annotations of graph functions are what deduction gives."""
+    run = PassContext.run
+
+    def checked(self: PassContext, passes: Sequence[tuple[str, Pass]], module: ir.IRModule) -> Any:
+        for one in passes:
+            module = run(self, (one,), module)
+            for function in module.functions.values():
+                if isinstance(function, ir.GraphFunction):
+                    check_graph(function, module)
+        return module
+
+    monkeypatch.setattr(PassContext, "run", checked)
 
 
 @pytest.fixture

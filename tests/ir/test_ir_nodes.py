@@ -237,3 +237,21 @@ def test_operators_fold_constants_and_match_types() -> None:
     assert repr((n < 4) & (n > 0)) == "n < T.int64(4) and n > T.int64(0)"
     with pytest.raises(IRError, match="ambiguous"):
         n / 2
+
+
+def test_declared_bounds_belong_to_symbols_not_to_names() -> None:
+    text = """
+@T.prim_func
+def f(x: T.handle, y: T.handle):
+    T.func_attr({{"tir_var_lower_bound": {{"n": 2}}}})
+    n, m = T.int64(), T.int64()
+    X = T.match_buffer(x, ({0}, {1}), "float32")
+    Y = T.match_buffer(y, ({1}, {0}), "float32")
+    for i, j in T.grid({1}, {0}):
+        with T.block("Y"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            Y[vi, vj] = X[vj, vi]
+"""
+    one, other = from_source(text.format("n", "m")), from_source(text.format("m", "n"))
+    assert ir.structural_equal(one, from_source(text.format("n", "m")))
+    assert not ir.structural_equal(one, other)

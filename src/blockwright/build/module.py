@@ -18,7 +18,8 @@ from blockwright.build.steps import each
 from blockwright.codegen import llvm
 from blockwright.codegen.artefact import write_artefact
 from blockwright.codegen.elf import link
-from blockwright.ir import IRModule, PrimFunc
+from blockwright.graph import check_graph
+from blockwright.ir import GraphFunction, IRModule, PrimFunc
 from blockwright.lower import LowerOptions, OnPass, lower
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata
@@ -208,6 +209,9 @@ def build(
     chosen = Target(target)
     options = LowerOptions(tuple(sanitize))
     directory = dump_directory()
+    for function in module.functions.values():
+        if isinstance(function, GraphFunction):
+            check_graph(function, module)
     programs = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     if remembered is None or on_pass is not None or directory is not None:
         problems = [p for func in programs.values() for p in find_violations(func, chosen)]

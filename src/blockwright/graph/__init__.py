@@ -8,12 +8,15 @@ from blockwright.graph.builder import (
     shape_value,
     symbol_ranges,
 )
+from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import deduce_call, function_info
-from blockwright.graph.well_formed import check_graph
+from blockwright.graph.well_formed import check_graph, check_structure
 
 __all__ = [
+    "Deduced",
     "GraphBuilder",
     "check_graph",
+    "check_structure",
     "constant",
     "deduce_call",
     "function_analyzer",

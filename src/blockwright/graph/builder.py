@@ -28,7 +28,7 @@ def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.V
     ranges: dict[ir.Var, ir.Range] = {}
     for symbol in symbols:
         low = int(lower.get(symbol.name, 0))
-        high = int(upper.get(symbol.name, (1 << 40) - 1))
+        high = min(int(upper.get(symbol.name, (1 << 40) - 1)), symbol.dtype.max_value - 1)
         extent = ir.const(high - low + 1, symbol.dtype)
         ranges[symbol] = ir.Range(ir.const(low, symbol.dtype), extent)
     return ranges

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import Binding
-from blockwright.ops.row import OpContext
+from blockwright.ops.row import REQUIRED, OpContext, OpRow
 from blockwright.ops.table import OPERATORS
-from blockwright.support import GraphError
+from blockwright.support import BlockwrightError, GraphError
 
-# Operators of the graph level itself; the result annotation of the first group is stated.
+# Operators of the graph level itself; the result annotation of these is stated.
 STATED = frozenset(
-    {"call_tir", "call_tir_inplace", "call_dps_library", "call_packed", "call_pure_packed"}
-)
+    {"call_tir", "call_tir_inplace", "call_dps_library", "call_packed", "call_pure_packed",
+     "invoke_closure"}
+)  # fmt: skip
+_TIR_CALLS = ("call_tir", "call_tir_inplace")
+_ANY_RESULT = ("call_packed", "call_pure_packed", "invoke_closure")
 
 
 def function_info(function: ir.GraphFunction) -> ir.CallableInfo:
@@ -25,36 +29,49 @@ def function_info(function: ir.GraphFunction) -> ir.CallableInfo:
 
 
 def deduce_call(
-    call: ir.GraphCall, analyzer: Analyzer, module: ir.IRModule | None = None
-) -> ir.Info:
-    """Result annotation of a call; raises GraphError when the call is not valid."""
+    call: ir.GraphCall, analyzer: Analyzer, module: ir.IRModule | None = None,
+    infos: Sequence[ir.Info] | None = None, callee: ir.CallableInfo | None = None,
+    outer: Iterable[ir.Var] = (),
+) -> ir.Info:  # fmt: skip
+    """Result annotation of a call; raises GraphError when the call is not valid.
+
+    Arguments:
+        infos: annotations of the arguments; those that the arguments carry by default.
+        callee: the signature of the function that is called, where the caller knows it better.
+        outer: symbols of the functions around, which a local function shares with its caller.
+    """
     if isinstance(call.op, ir.OpRef):
-        return _operator(call, call.op.name, analyzer)
+        return _operator(call, call.op.name, analyzer, module, infos)
     if isinstance(call.op, ir.ExternFunc):
         return _stated(call)
-    callee = _callee(call.op, module)
     name = getattr(call.op, "name", "function")
+    callee = callee or _callee(call.op, module)
     if callee is None:
         return _stated(call) if call.out_info else ir.ObjectInfo()
-    binding = Binding(analyzer, name)
+    binding = Binding(analyzer, name, () if isinstance(call.op, ir.GlobalVar) else outer)
     if callee.params is not None:
         if len(callee.params) != len(call.args):
             raise GraphError(f"{name} takes {len(callee.params)} arguments, got {len(call.args)}",
                              code="BW403")  # fmt: skip
-        for param, arg in zip(callee.params, call.args, strict=True):
-            binding.match(param, arg.info)
+        given = [a.info for a in call.args] if infos is None else infos
+        for param, info in zip(callee.params, given, strict=True):
+            binding.match(param, info)
     return binding.result(callee.ret)
 
 
 def _callee(op: ir.GraphExpr, module: ir.IRModule | None) -> ir.CallableInfo | None:
+    if isinstance(op, ir.GlobalVar) and module is not None:
+        if op.name not in module:
+            raise GraphError(f"no function {op.name!r} in the module", code="BW415")
+        target = module[op.name]
+        if isinstance(target, ir.GraphFunction):
+            return function_info(target)
+        raise GraphError(f"{op.name} is a tensor program, not a graph function", code="BW415",
+                         help=f"write R.call_tir(cls.{op.name}, (…), out_sinfo=…)")  # fmt: skip
     if isinstance(op.info, ir.CallableInfo):
         return op.info
     if isinstance(op, ir.GraphFunction):
         return function_info(op)
-    if isinstance(op, ir.GlobalVar) and module is not None and op.name in module:
-        target = module[op.name]
-        if isinstance(target, ir.GraphFunction):
-            return function_info(target)
     return None
 
 
@@ -65,23 +82,59 @@ def _stated(call: ir.GraphCall) -> ir.Info:
     return call.out_info[0] if len(call.out_info) == 1 else ir.TupleInfo(call.out_info)
 
 
-def _operator(call: ir.GraphCall, name: str, analyzer: Analyzer) -> ir.Info:
+def _operator(
+    call: ir.GraphCall, name: str, analyzer: Analyzer, module: ir.IRModule | None,
+    infos: Sequence[ir.Info] | None,
+) -> ir.Info:  # fmt: skip
+    if name in _TIR_CALLS and module is not None:
+        known = _argument_infos(call.args[1:]) if infos is None else infos[1:]
+        return deduce_tir_call(call, (ir.ObjectInfo(), *known), module, analyzer)
+    if name in _ANY_RESULT and not call.out_info:
+        return ir.ObjectInfo()
     if name in STATED:
         return _stated(call)
+    infos = _argument_infos(call.args) if infos is None else infos
     if name == "shape_of":
-        info = call.args[0].tensor_info
+        if len(infos) != 1 or not isinstance(infos[0], ir.TensorInfo):
+            raise GraphError("shape_of takes one tensor", code="BW401")
+        info = infos[0]
         return ir.ShapeInfo(info.shape, -1 if info.shape is not None else info.rank)
     row = OPERATORS.get(name)
     if row is None:
         raise GraphError(f"unknown operator {name!r}", code="BW405",
                          help="operators are rows of blockwright.ops.table")  # fmt: skip
-    infos = _argument_infos(call)
-    return row.deduce(OpContext(name, analyzer), infos, {**row.attrs, **call.attrs})
+    _check_arguments(row, call, infos)
+    try:
+        return row.deduce(OpContext(name, analyzer), infos, {**row.attrs, **call.attrs})
+    except BlockwrightError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        # Attributes are any Python values: one of the wrong kind fails somewhere in the rule.
+        given = ", ".join(f"{k}={v!r}" for k, v in call.attrs.items()) or "no attributes"
+        raise GraphError(f"{name}: does not take these arguments with {given}: {error}",
+                         code="BW401") from error  # fmt: skip
 
 
-def _argument_infos(call: ir.GraphCall) -> Sequence[ir.Info]:
+def _check_arguments(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info]) -> None:
+    """The number of arguments, and the names of attributes."""
+    least = sum(not name.endswith(("?", "*")) for name in row.args)
+    most = None if any(name.endswith("*") for name in row.args) else len(row.args)
+    if len(infos) < least or (most is not None and len(infos) > most):
+        raise GraphError(f"{row.name}: takes ({', '.join(row.args)}), got {len(infos)} arguments",
+                         code="BW401")  # fmt: skip
+    for name in call.attrs:
+        if name not in row.attrs:
+            known = ", ".join(row.attrs) or "none"
+            raise GraphError(f"{row.name}: has no attribute {name!r}", code="BW401",
+                             help=f"its attributes: {known}")  # fmt: skip
+    for name, default in row.attrs.items():
+        if default is REQUIRED and name not in call.attrs:
+            raise GraphError(f"{row.name}: needs the attribute {name!r}", code="BW401")
+
+
+def _argument_infos(args: Sequence[ir.GraphExpr]) -> Sequence[ir.Info]:
     out: list[ir.Info] = []
-    for position, arg in enumerate(call.args):
+    for position, arg in enumerate(args):
         if arg.info is None:
             raise GraphError(f"argument {position} has no annotation yet", code="BW406")
         out.append(arg.info)

@@ -1,94 +1,127 @@
 """Matching annotations: which symbols of a signature take which dimensions of the arguments.
 
 Calling `f(x: Tensor((n, 4))) -> Tensor((n * 4,))` with a `Tensor((k + 1, 4))` binds n to k + 1 and
-gives `Tensor(((k + 1) * 4,))`. Where an argument is known less precisely than the signature, the
-result is known only by rank (or not at all): coarser, never wrong.
+gives `Tensor(((k + 1) * 4,))`. A symbol takes the dimension where it first occurs alone; all other
+dimensions must be provably equal. Where an argument is known less precisely than the signature, the
+result is known only by rank (or not at all).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.graph.relate import differ, implied, info_text
 from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
 
 
 class Binding:
-    """Symbols bound so far, and whether something could not be bound."""
+    """The symbols bound so far, and the dimensions that are still to be compared.
 
-    def __init__(self, analyzer: Analyzer, where: str) -> None:
-        self.symbols: dict[ir.Var, ir.Expr] = {}
-        self.unknown: set[ir.Var] = set()
+    Arguments: `outer`, symbols that keep their meaning: those of the functions around a local one.
+    """
+
+    def __init__(self, analyzer: Analyzer, where: str, outer: Iterable[ir.Var] = ()) -> None:
+        self.symbols: dict[ir.Var, ir.Expr] = {v: v for v in outer}
         self.analyzer = analyzer
         self.where = where
+        self._later: list[tuple[ir.Expr, ir.Expr]] = []
 
     def match(self, param: ir.Info, arg: ir.Info | None) -> None:
-        """Bind the symbols of `param` from `arg`; raises when they cannot agree."""
+        """Bind the symbols of `param` from `arg`. Raises: GraphError BW402 if they disagree."""
         if isinstance(param, ir.TensorInfo):
             self._tensor(param, arg)
         elif isinstance(param, ir.ShapeInfo):
             self._shape(param, arg)
         elif isinstance(param, ir.TupleInfo):
             self._tuple(param, arg)
-        elif isinstance(param, ir.PrimInfo) and isinstance(param.value, ir.Var):
-            known = arg.value if isinstance(arg, ir.PrimInfo) else None
-            self._dims((param.value,), (known,) if known is not None else None)
+        elif isinstance(param, ir.PrimInfo):
+            self._prim(param, arg)
+        elif isinstance(param, ir.CallableInfo) and not _unknown(arg):
+            assert arg is not None
+            if not implied(param, arg, self.analyzer):
+                raise self._error(f"expected {info_text(param)}, got {info_text(arg)}")
 
     def _tensor(self, param: ir.TensorInfo, arg: ir.Info | None) -> None:
-        if isinstance(arg, ir.ObjectInfo) or arg is None:
-            self._dims(param.shape or (), None)
+        if _unknown(arg):
             return
         if not isinstance(arg, ir.TensorInfo):
-            raise self._error(f"expected a tensor, got {arg!r}")
+            raise self._error(f"expected a tensor, got {info_text(arg)}")
         if param.dtype is not None and arg.dtype is not None and param.dtype is not arg.dtype:
             raise self._error(f"expected {param.dtype}, got {arg.dtype}")
         if param.rank >= 0 and arg.rank >= 0 and param.rank != arg.rank:
             raise self._error(f"expected rank {param.rank}, got rank {arg.rank}")
+        if param.device and arg.device and param.device != arg.device:
+            raise self._error(f"expected a tensor on {param.device}, got one on {arg.device}")
         if param.shape is not None:
             self._dims(param.shape, arg.shape)
 
     def _shape(self, param: ir.ShapeInfo, arg: ir.Info | None) -> None:
-        if arg is not None and not isinstance(arg, (ir.ShapeInfo, ir.ObjectInfo)):
-            raise self._error(f"expected a shape, got {arg!r}")
-        values = arg.values if isinstance(arg, ir.ShapeInfo) else None
+        if _unknown(arg):
+            return
+        if not isinstance(arg, ir.ShapeInfo):
+            raise self._error(f"expected a shape, got {info_text(arg)}")
+        wanted = param.ndim if param.values is None else len(param.values)
+        count = arg.ndim if arg.values is None else len(arg.values)
+        if -1 not in (wanted, count) and wanted != count:
+            raise self._error(f"expected {wanted} dimensions, got {count}")
         if param.values is not None:
-            if values is not None and len(values) != len(param.values):
-                raise self._error(f"expected {len(param.values)} dimensions, got {len(values)}")
-            self._dims(param.values, values)
+            self._dims(param.values, arg.values)
+
+    def _prim(self, param: ir.PrimInfo, arg: ir.Info | None) -> None:
+        if _unknown(arg):
+            return
+        if not isinstance(arg, ir.PrimInfo):
+            raise self._error(f"expected a scalar, got {info_text(arg)}")
+        if param.dtype is not arg.dtype:
+            raise self._error(f"expected {param.dtype}, got {arg.dtype}")
+        if param.value is not None and arg.value is not None:
+            self._dims((param.value,), (arg.value,))
 
     def _tuple(self, param: ir.TupleInfo, arg: ir.Info | None) -> None:
-        if isinstance(arg, ir.TupleInfo):
-            if len(arg.fields) != len(param.fields):
-                raise self._error(f"expected {len(param.fields)} fields, got {len(arg.fields)}")
-            for p, a in zip(param.fields, arg.fields, strict=True):
-                self.match(p, a)
-        elif arg is None or isinstance(arg, ir.ObjectInfo):
-            for p in param.fields:
-                self.match(p, None)
-        else:
-            raise self._error(f"expected a tuple, got {arg!r}")
+        if _unknown(arg):
+            return
+        if not isinstance(arg, ir.TupleInfo):
+            raise self._error(f"expected a tuple, got {info_text(arg)}")
+        if len(arg.fields) != len(param.fields):
+            raise self._error(f"expected {len(param.fields)} fields, got {len(arg.fields)}")
+        for p, a in zip(param.fields, arg.fields, strict=True):
+            self.match(p, a)
 
     def _dims(self, dims: tuple[ir.Expr, ...], values: tuple[ir.Expr, ...] | None) -> None:
-        if values is None:
-            self.unknown.update(v for d in dims for v in ir.free_vars(d) if v not in self.symbols)
-            return
-        later: list[tuple[ir.Expr, ir.Expr]] = []
-        for dim, value in zip(dims, values, strict=True):
+        """Symbols that stand alone are bound; other dimensions are compared by `check`."""
+        for dim, value in zip(dims, values or (), strict=values is not None):
             if isinstance(dim, ir.Var) and dim not in self.symbols:
                 self.symbols[dim] = value
-                self.unknown.discard(dim)
             else:
-                later.append((dim, value))
+                self._later.append((dim, value))
+
+    def check(self) -> None:
+        """Compare the remaining dimensions. Raises: GraphError BW402 for one not proved equal."""
+        later, self._later = self._later, []
         for dim, value in later:
+            if any(v not in self.symbols for v in ir.free_vars(dim)):
+                continue  # of a symbol that no argument determines: nothing is known
             expected = self.analyzer.simplify(ir.substitute(dim, self.symbols))
-            both = self.analyzer.const_bounds(ir.sub(expected, value))
-            if both[0] is not None and both[0] == both[1] and both[0] != 0:
-                raise self._error(f"dimension {dims_text(value)} cannot be {dims_text(expected)}")
+            if self.analyzer.prove_equal(expected, value):
+                continue
+            verb = "cannot be" if differ(expected, value, self.analyzer) else "is not known to be"
+            raise self._error(
+                f"dimension {dims_text(value)} {verb} {dims_text(expected)}",
+                None if verb == "cannot be" else "match_cast the argument to the shape it has",
+            )
 
     def result(self, info: ir.Info) -> ir.Info:
         """`info` in the caller's symbols; coarser where a symbol stayed unknown."""
+        self.check()
+        return self.renamed(info)
+
+    def renamed(self, info: ir.Info) -> ir.Info:
+        """An annotation with the bound symbols replaced; a symbol that is not bound is unknown."""
         if isinstance(info, ir.TupleInfo):
-            return ir.TupleInfo(tuple(self.result(f) for f in info.fields))
+            return ir.TupleInfo(tuple(self.renamed(f) for f in info.fields))
         if isinstance(info, ir.TensorInfo) and info.shape is not None:
             if self._mentions_unknown(info.shape):
                 return ir.TensorInfo(None, info.dtype, info.rank, info.device)
@@ -97,6 +130,10 @@ class Binding:
             if self._mentions_unknown(info.values):
                 return ir.ShapeInfo(None, len(info.values))
             return info.replace(values=self._substituted(info.values))
+        if isinstance(info, ir.PrimInfo) and info.value is not None:
+            if self._mentions_unknown((info.value,)):
+                return ir.PrimInfo(info.dtype)
+            return info.replace(value=self._substituted((info.value,))[0])
         return info
 
     def _substituted(self, dims: tuple[ir.Expr, ...]) -> tuple[ir.Expr, ...]:
@@ -106,5 +143,9 @@ class Binding:
         """A symbol bound nowhere in the parameters is the callee's own: unknown to the caller."""
         return any(v not in self.symbols for d in dims for v in ir.free_vars(d))
 
-    def _error(self, message: str) -> GraphError:
-        return GraphError(f"{self.where}: {message}", code="BW402")
+    def _error(self, message: str, help: str | None = None) -> GraphError:
+        return GraphError(f"{self.where}: {message}", code="BW402", help=help)
+
+
+def _unknown(info: ir.Info | None) -> bool:
+    return info is None or isinstance(info, ir.ObjectInfo)

@@ -1,36 +1,65 @@
-"""Well-formedness of graph functions: definitions before uses, unique, annotations present."""
+"""Well-formedness of graph functions: definitions before uses, unique, annotations that hold."""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
 from blockwright import ir
+from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import STATED
+from blockwright.graph.relate import impossible_size, info_text
 from blockwright.ops.table import OPERATORS
 from blockwright.support import Diagnostic, ValidationError
 
-_GRAPH_OPS = STATED | {"shape_of", "invoke_closure"}
+_GRAPH_OPS = STATED | {"shape_of"}
+
+
+def expressions_in(attribute: Any) -> list[ir.Expr]:
+    """Expressions of the tensor level in an attribute of a call, or in a list that it is."""
+    items: list[Any] = [attribute]
+    if isinstance(attribute, (list, tuple)):
+        items = list(cast("Iterable[Any]", attribute))
+    return [item for item in items if isinstance(item, ir.Expr)]
 
 
 class _Checker:
     def __init__(self, module: ir.IRModule | None) -> None:
         self.module = module
-        self.defined: set[ir.GraphVar] = set()
+        self.bound: set[ir.GraphVar] = set()  # anywhere: a variable is bound once
+        self.visible: set[ir.GraphVar] = set()
         self.symbols: set[ir.Var] = set()
+        self._seen: set[ir.Info] = set()
         self.problems: list[Diagnostic] = []
 
     def problem(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
         self.problems.append(Diagnostic(code, message, node.span, help))
 
+    @contextmanager
+    def scope(self) -> Generator[None]:
+        """What is bound inside is not visible behind it."""
+        before = set(self.visible), set(self.symbols)
+        try:
+            yield
+        finally:
+            self.visible, self.symbols = before
+
     def function(self, function: ir.GraphFunction) -> None:
-        for param in function.params:
-            self.define(param)
-            if param.info is None:
-                self.problem("BW221", f"parameter {param.name} has no annotation", param)
-            self.symbols.update(ir.symbolic_vars(param.info))
-        names = [s.name for s in self.symbols]
-        for name in sorted({n for n in names if names.count(n) > 1}):
-            self.problem("BW222", f"two different symbols are both called {name}", function,
-                         "bounds are declared by name; rename one")  # fmt: skip
-        self.sequence(function.body)
+        with self.scope():
+            for param in function.params:
+                self.define(param)
+                if param.info is None:
+                    self.problem("BW221", f"parameter {param.name} has no annotation", param)
+                self.symbols.update(ir.symbolic_vars(param.info))
+            names = [s.name for s in self.symbols]
+            for name in sorted({n for n in names if names.count(n) > 1}):
+                self.problem("BW222", f"two different symbols are both called {name}", function,
+                             "bounds are declared by name; rename one")  # fmt: skip
+            for param in function.params:
+                self.info(param.info, param)
+            self.sequence(function.body)
+            self.info(function.ret_info, function)
 
     def sequence(self, body: ir.SeqExpr) -> None:
         for block in body.blocks:
@@ -41,29 +70,71 @@ class _Checker:
     def binding(self, binding: ir.Binding, dataflow: bool) -> None:
         if isinstance(binding, ir.VarBinding):
             self.value(binding.value)
+            self.info(binding.var.info, binding)
             if dataflow and isinstance(binding.value, ir.If):
                 self.problem("BW223", "control flow inside a dataflow block", binding)
             self.define(binding.var)
         elif isinstance(binding, ir.MatchCast):
             self.value(binding.value)
             self.symbols.update(ir.symbolic_vars(binding.pattern))
+            self.info(binding.pattern, binding)
+            self.info(binding.var.info, binding)
             self.define(binding.var)
 
     def define(self, variable: ir.GraphVar) -> None:
-        if variable in self.defined:
+        if variable in self.bound:
             self.problem("BW224", f"{variable.name} is bound twice", variable)
-        self.defined.add(variable)
+        self.bound.add(variable)
+        self.visible.add(variable)
+
+    def info(self, info: ir.Info | None, node: ir.Node) -> None:
+        """Sizes of an annotation are integers, not negative, of symbols that are bound."""
+        if isinstance(info, ir.TupleInfo):
+            for field in info.fields:
+                self.info(field, node)
+        if info is None or info in self._seen:
+            return
+        ndim = -1
+        dims: tuple[ir.Expr, ...] | None = None
+        if isinstance(info, ir.TensorInfo):
+            dims, ndim = info.shape, info.ndim
+        elif isinstance(info, ir.ShapeInfo):
+            dims, ndim = info.values, info.ndim
+        elif isinstance(info, ir.PrimInfo) and info.value is not None:
+            self.expressions((info.value,), node)
+        if ndim < -1 or (dims is not None and ndim not in (-1, len(dims))):
+            self.problem("BW250", f"{info_text(info)} states ndim={ndim}", node)
+        kind = info.dtype if isinstance(info, ir.TensorInfo) else None
+        if kind is not None and (kind.is_handle or not kind.is_scalar):
+            self.problem("BW251", f"{info_text(info)}: elements of a tensor are numbers", node)
+        why = impossible_size(info)
+        if why is not None:
+            self.problem("BW250", f"{info_text(info)}: {why}", node)
+        if self.expressions(dims or (), node):
+            self._seen.add(info)
+
+    def expressions(self, dims: Sequence[ir.Expr], node: ir.Node) -> bool:
+        """Whether the symbols of expressions are bound; each that is not is a problem."""
+        missing = {s.name for dim in dims for s in ir.free_vars(dim) if s not in self.symbols}
+        for name in sorted(missing):
+            self.problem("BW226", f"symbol {name} is not bound by any parameter or match_cast",
+                         node, "let it stand alone as a dimension of a parameter")  # fmt: skip
+        return not missing
 
     def value(self, value: ir.GraphExpr) -> None:
         if isinstance(value, ir.GraphVar):
-            if value not in self.defined:
+            if value not in self.visible:
                 self.problem("BW225", f"{value.name} is used before it is bound", value)
-        elif isinstance(value, ir.GraphCall):
+            return
+        if not isinstance(value, (ir.GraphFunction, ir.ShapeExpr, ir.PrimValue)):
+            self.info(value.info, value)
+        if isinstance(value, ir.GraphCall):
             self.call(value)
         elif isinstance(value, ir.If):
             self.value(value.condition)
-            self.sequence(value.then_branch)
-            self.sequence(value.else_branch)
+            for branch in (value.then_branch, value.else_branch):
+                with self.scope():
+                    self.sequence(branch)
         elif isinstance(value, ir.GraphFunction):
             self.function(value)
         elif isinstance(value, ir.TupleExpr):
@@ -72,14 +143,9 @@ class _Checker:
         elif isinstance(value, ir.TupleGetItem):
             self.value(value.tuple_value)
         elif isinstance(value, ir.ShapeExpr):
-            self.shape(value)
-
-    def shape(self, value: ir.ShapeExpr) -> None:
-        for dim in value.values:
-            for symbol in ir.free_vars(dim):
-                if symbol not in self.symbols:
-                    self.problem("BW226", f"symbol {symbol.name} is not bound by any parameter "
-                                 "or match_cast", value)  # fmt: skip
+            self.expressions(value.values, value)
+        elif isinstance(value, ir.PrimValue):
+            self.expressions((value.value,), value)
 
     def call(self, call: ir.GraphCall) -> None:
         if isinstance(call.op, ir.OpRef):
@@ -89,6 +155,10 @@ class _Checker:
             self.global_name(call.op)
         elif not isinstance(call.op, ir.ExternFunc):
             self.value(call.op)
+        for info in call.out_info:
+            self.info(info, call)
+        for attribute in call.attrs.values():
+            self.expressions(expressions_in(attribute), call)
         for arg in call.args:
             if isinstance(arg, ir.GlobalVar):
                 self.global_name(arg)
@@ -100,9 +170,22 @@ class _Checker:
             self.problem("BW205", f"no function {reference.name!r} in the module", reference)
 
 
-def check_graph(function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
-    """Raise ValidationError listing every problem of a graph function."""
+def check_structure(function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
+    """Raise ValidationError listing what is not well formed, whatever the annotations say."""
     checker = _Checker(module)
     checker.function(function)
     if checker.problems:
         raise ValidationError.collect(checker.problems)
+
+
+def check_graph(function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
+    """Check the structure of a graph function; where it is right, every annotation.
+
+    Without a module nothing is known of the functions that are called by name.
+
+    Raises: ValidationError listing all problems.
+    """
+    check_structure(function, module)
+    problems = Deduced(function, module).problems
+    if problems:
+        raise ValidationError.collect(problems)

@@ -14,6 +14,7 @@ _KINDS = ("int", "uint", "float", "bfloat", "float8_e4m3fn", "float8_e5m2", "boo
 _PATTERN = re.compile(
     r"(?:(bool|handle|float8_e4m3fn|float8_e5m2)|(uint|int|bfloat|float)(\d+))(?:x(\d+))?\Z"
 )
+_FLOAT_BITS = (16, 32, 64)
 _SHORT = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
     "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "i4": "int4",
@@ -129,6 +130,10 @@ def dtype_of(spec: str | DType | np.dtype[np.generic]) -> DType:
         raise IRError(f"{text!r} is not a data type", code="BW201", help=help)
     fixed, kind, bits, lanes = match.groups()
     count = int(lanes) if lanes else 1
+    if (kind == "float" and int(bits) not in _FLOAT_BITS) or (kind == "bfloat" and bits != "16"):
+        raise IRError(f"there is no type {text!r}", code="BW201",
+                      help="floating-point types: float16, bfloat16, float32, float64, "
+                      "float8_e4m3fn, float8_e5m2")  # fmt: skip
     if fixed is not None:
         width = {"bool": 1, "handle": 64}.get(fixed, 8)
         return DType(fixed, width, count)

@@ -39,6 +39,9 @@ _Pair = tuple[Held, Held, str]
 """Two values to compare and the path that leads to them."""
 
 
+_BOUND_ATTRS = ("tir_var_lower_bound", "tir_var_upper_bound")
+
+
 class _Mismatch(Exception):
     def __init__(self, path: str, left: Any, right: Any) -> None:
         super().__init__(path)
@@ -97,7 +100,7 @@ class _Matcher:
             self.bind(x, y)
         out: list[_Pair] = []
         for p, q in _definitions(x, y):
-            if isinstance(p, Var) and p.type is not q.type:
+            if isinstance(p, Var) and (p.type is not q.type or _bounds(x, p) != _bounds(y, q)):
                 raise _Mismatch(path, p, q)
             if isinstance(x, CallableInfo) and (p in self.forward or q in self.backward):
                 continue  # its symbols are its own, unless an enclosing function defines them
@@ -176,6 +179,14 @@ def _definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
     if isinstance(x, MatchBufferRegion):
         return _shape_vars(x.buffer, y.buffer)
     return []
+
+
+def _bounds(function: Node, symbol: Var) -> list[Any]:
+    """Bounds that a function declares for a symbol: attributes state them by its name."""
+    if not isinstance(function, (PrimFunc, GraphFunction)):
+        return []
+    attrs = function.attrs
+    return [attrs.get(key, {}).get(symbol.name) for key in _BOUND_ATTRS]
 
 
 def _shape_vars(p: Buffer, q: Buffer) -> list[tuple[Var, Var]]:

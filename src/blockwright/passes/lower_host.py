@@ -121,6 +121,10 @@ class _Host:
     def _binding(self, binding: ir.Binding) -> None:
         assert isinstance(binding, (ir.VarBinding, ir.MatchCast))
         value = binding.value
+        if isinstance(binding.var.info, (ir.ShapeInfo, ir.PrimInfo)):
+            if isinstance(binding, ir.MatchCast):
+                self._check_cast(binding, value)
+            return  # known by its annotation: no memory
         if binding.var in self.plan.alias:
             source = self.plan.alias[binding.var]
             self.pointers[binding.var] = self._pointer(source)
@@ -135,7 +139,7 @@ class _Host:
                 self.pointers[out] = self._planned(out)
         name = tir_callee(value)
         if name is not None:
-            self._call(self.module[name], [*tir_args(value), *outs], tir_symbols(value))
+            self._call(name, self.module[name], [*tir_args(value), *outs], tir_symbols(value))
         elif isinstance(value, ir.GraphCall) and isinstance(value.op, ir.OpRef):
             self._library(value, outs)
         else:
@@ -162,15 +166,28 @@ class _Host:
         return found
 
     def _call(
-        self, callee: ir.PrimFunc, values: list[ir.GraphExpr], given: tuple[ir.Expr, ...]
-    ) -> None:
+        self, name: str, callee: ir.PrimFunc, values: list[ir.GraphExpr],
+        given: tuple[ir.Expr, ...],
+    ) -> None:  # fmt: skip
         """Pointers of all operands, then scalars: the stated ones, then shape symbols in order."""
         pointers = [self._pointer(v) for v in values]
         sign = signature(callee)
         bound = symbol_values(callee, [_shape(v) for v in values], given)
-        order = [*given, *(bound[v] for v in sign.symbols)]
-        args = (ir.StringImm(callee.name), *pointers, *order)
+        order = [self._narrowed(v, bound[v]) for v in (*sign.scalars, *sign.symbols)]
+        args = (ir.StringImm(name), *pointers, *order)
         self.steps.append(ir.Evaluate(ir.Call("call_global", args, ir.dtype_of("int32"))))
+
+    def _narrowed(self, symbol: ir.Var, value: ir.Expr) -> ir.Expr:
+        """A size in the type in which the callee takes it; one that does not fit is an error."""
+        kind = symbol.dtype
+        if value.dtype is kind:
+            return value
+        low, high = self.analyzer.const_bounds(value)
+        if low is None or low < kind.min_value or high is None or high > kind.max_value:
+            most = ir.const(kind.max_value, value.dtype)
+            message = f"BW708: {symbol.name} does not fit {kind}"
+            self.steps.append(ir.AssertStmt(ir.compare(ir.LE, value, most), message))
+        return ir.cast_to(value, kind)
 
     def _library(self, value: ir.GraphCall, outs: list[ir.GraphExpr]) -> None:
         """An external function sees DLTensor views of declared buffers and scalar attributes."""
@@ -189,14 +206,20 @@ class _Host:
         self.steps.append(ir.Evaluate(ir.Call("call_packed", args, ir.dtype_of("int32"))))
 
     def _check_cast(self, binding: ir.MatchCast, source: ir.GraphExpr) -> None:
-        """A match_cast of a value whose shape is known becomes an assertion on its dimensions."""
-        pattern = binding.pattern
-        if not isinstance(pattern, ir.TensorInfo) or pattern.shape is None:
+        """A match_cast becomes assertions on the dimensions that are not known to be equal.
+
+        Types and ranks agree: deduction knows those of every value that can be compiled.
+        """
+        expected, actual = _sizes(binding.pattern), _sizes(source.info)
+        if expected is None:
             return
-        for expected, actual in zip(pattern.shape, _shape(source), strict=True):
-            if not self.analyzer.prove_equal(expected, actual):
+        if actual is None:
+            raise GraphError(f"match_cast of {binding.var.name}: nothing is known of the value's "
+                             "shape", code="BW407")  # fmt: skip
+        for wanted, size in zip(expected, actual, strict=True):
+            if not self.analyzer.prove_equal(wanted, size):
                 message = f"BW704: match_cast of {binding.var.name}: shape differs"
-                self.steps.append(ir.AssertStmt(ir.compare(ir.EQ, expected, actual), message))
+                self.steps.append(ir.AssertStmt(ir.compare(ir.EQ, wanted, size), message))
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
         """The result is a parameter, constant, view or repeated value: copy it out."""
@@ -207,7 +230,7 @@ class _Host:
         self.extra[func.name] = func
         slot = _Slot(out, info=value.info)
         self.pointers[slot] = self.pointers[_Slot(out)]
-        self._call(func, [value, slot], tuple(symbols))
+        self._call(func.name, func, [value, slot], tuple(symbols))
 
 
 class _Slot(ir.GraphExpr, frozen=True, eq=False):
@@ -229,6 +252,15 @@ def _scalar_argument(value: Any) -> ir.Expr:
     if isinstance(value, float):
         return ir.const(value, "float64")
     return ir.as_expr(value, ir.dtype_of("int64"))
+
+
+def _sizes(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
+    """The integers that an annotation states of a tensor, shape or scalar."""
+    if isinstance(info, ir.TensorInfo):
+        return info.shape
+    if isinstance(info, ir.ShapeInfo):
+        return info.values
+    return (info.value,) if isinstance(info, ir.PrimInfo) and info.value is not None else None
 
 
 def _shape(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:

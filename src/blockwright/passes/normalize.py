@@ -9,7 +9,7 @@ Modules made by the graph builder are in this form already; scripts need not be.
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.graph import check_graph, deduce_call, function_analyzer
+from blockwright.graph import Deduced, check_structure, constant, deduce_call, function_analyzer
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
 from blockwright.support import GraphError
@@ -20,29 +20,33 @@ _CONTROL = (ir.If, ir.GraphFunction)
 def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Name and annotate the values of every graph function.
 
-    Raises: ValidationError listing everything that is not well formed; GraphError BW4xx for calls
-    that are not valid.
+    Raises: ValidationError listing everything that is not well formed; GraphError listing calls
+        that are not valid and annotations that deduction does not imply.
     """
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
-        check_graph(function, module)
+        check_structure(function, module)
+        deduced = Deduced(function, module)
+        if deduced.problems:
+            raise GraphError.collect(deduced.problems)
         for binding in function.bindings:
             if isinstance(binding, ir.VarBinding) and isinstance(binding.value, _CONTROL):
                 kind = "a branch" if isinstance(binding.value, ir.If) else "a local function"
                 raise GraphError(f"{name}: {binding.var.name} is {kind}, which cannot be compiled",
                                  code="BW410", help="use R.where, or call from Python")  # fmt: skip
-        return _Normalizer(function, module).run()
+        return _Normalizer(function, module, deduced).run()
 
     return map_graph_functions(module, one)
 
 
 class _Normalizer(ir.Mutator):
-    def __init__(self, function: ir.GraphFunction, module: ir.IRModule) -> None:
+    def __init__(self, function: ir.GraphFunction, module: ir.IRModule, deduced: Deduced) -> None:
         super().__init__()
+        self._memo |= deduced.symbols
+        self.deduced = deduced.infos
         self.function = function
         self.module = module
         self.analyzer = function_analyzer(function)
-        self.known = {s for p in function.params for s in ir.symbolic_vars(p.info)}
         self.bindings: list[ir.Binding] = []
         self.changed = False
 
@@ -55,7 +59,7 @@ class _Normalizer(ir.Mutator):
             else:
                 self.bindings.append(binding)
         result = self._named(self(self.function.body.body))
-        if not self.changed:
+        if not self.changed and result is self.function.body.body:
             return self.function
         function = flat_function(self.function, self.bindings, result)
         return function.replace(ret_info=result.info)
@@ -63,10 +67,10 @@ class _Normalizer(ir.Mutator):
     def _bind(
         self, var: ir.GraphVar, value: ir.GraphExpr, old: ir.VarBinding | None = None
     ) -> ir.GraphVar:
-        value = self._annotated(value)
-        info = None if var.info is None else self(var.info)
-        if info is None or (isinstance(info, ir.TensorInfo) and info.shape is None):
-            info = value.info
+        known = None if old is None else self.deduced.get(old.var)
+        info = self._annotated(value).info if known is None else known
+        if value.info is not info:
+            value = value.replace(info=info)
         if old is not None and info is var.info and value is old.value:
             self.bindings.append(old)
             return var
@@ -79,32 +83,49 @@ class _Normalizer(ir.Mutator):
     def _cast(self, binding: ir.MatchCast) -> None:
         """Symbols that the pattern introduces stand for the sizes the value has."""
         value = self._named(self(binding.value))
-        pattern, actual = binding.pattern, value.info
-        if isinstance(pattern, ir.TensorInfo) and isinstance(actual, ir.TensorInfo):
-            for dim, size in zip(pattern.shape or (), actual.shape or (), strict=False):
-                if isinstance(dim, ir.Var) and dim not in self.known and dim not in self._memo:
-                    self._memo[dim] = size
-        pattern = self(pattern)
-        if value is binding.value and pattern is binding.pattern:
+        pattern, info = self(binding.pattern), self.deduced.get(binding.var)
+        if isinstance(pattern, ir.TupleInfo) and isinstance(value.info, ir.TupleInfo):
+            self._cast_fields(binding, value, pattern, value.info)
+            return
+        if value is binding.value and pattern is binding.pattern and info is binding.var.info:
             self.bindings.append(binding)
             return
         self.changed = True
-        renewed = binding.var.replace(info=pattern)
+        renewed = binding.var.replace(info=pattern if info is None else info)
         self._memo[binding.var] = renewed
         self.bindings.append(ir.MatchCast(renewed, value, pattern))
 
+    def _cast_fields(
+        self, cast: ir.MatchCast, value: ir.GraphExpr, pattern: ir.TupleInfo, info: ir.TupleInfo
+    ) -> None:
+        """A tuple is cast field by field."""
+        fields: list[ir.GraphExpr] = []
+        for index, (part, known) in enumerate(zip(pattern.fields, info.fields, strict=True)):
+            field = self._named(ir.TupleGetItem(value, index, info=known))
+            var = ir.GraphVar(f"{cast.var.name}_{index}", True, info=part)
+            self._cast(ir.MatchCast(var, field, part, span=cast.span))
+            fields.append(self(var))
+        self._bind(cast.var, ir.TupleExpr(tuple(fields)), ir.VarBinding(cast.var, value))
+
     def _annotated(self, value: ir.GraphExpr) -> ir.GraphExpr:
-        if value.info is not None:
+        """An operand with its annotation: deduced, whatever a script states beside it."""
+        info = self._deduced(value)
+        if info is None or (value.info is not None and ir.structural_equal(value.info, info)):
             return value
+        return value.replace(info=info)
+
+    def _deduced(self, value: ir.GraphExpr) -> ir.Info | None:
         if isinstance(value, ir.GraphCall):
-            return value.replace(info=deduce_call(value, self.analyzer, self.module))
+            return deduce_call(value, self.analyzer, self.module)
         if isinstance(value, ir.TupleExpr):
-            return value.replace(info=tuple_info(value.fields))
+            return tuple_info(value.fields)
         if isinstance(value, ir.ShapeExpr):
-            return value.replace(info=ir.ShapeInfo(value.values))
+            return ir.ShapeInfo(value.values)
+        if isinstance(value, ir.Constant):
+            return value.info or constant(value.data).info
         if isinstance(value, ir.TupleGetItem) and isinstance(value.tuple_value.info, ir.TupleInfo):
-            return value.replace(info=value.tuple_value.info.fields[value.index])
-        return value
+            return value.tuple_value.info.fields[value.index]
+        return value.info
 
     def _named(self, value: ir.GraphExpr) -> ir.GraphExpr:
         """An operand: calls get a variable of their own."""

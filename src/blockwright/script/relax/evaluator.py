@@ -22,6 +22,10 @@ _OPERATORS: dict[type[ast.AST], str] = {
 }  # fmt: skip
 
 
+class DataflowLocal:
+    """What a name of a dataflow block stands for behind it, unless R.output lists the name."""
+
+
 class RelaxEvaluator(Evaluator):
     """Operators on graph values are operator calls; `cls.f` is a function of the module."""
 
@@ -29,7 +33,11 @@ class RelaxEvaluator(Evaluator):
         return isinstance(value, (Expr, GraphExpr))
 
     def eval_Name(self, node: ast.Name) -> Any:
-        return self._global(super().eval_Name(node), node)
+        value = super().eval_Name(node)
+        if isinstance(value, DataflowLocal):
+            raise Problem("BW102", f"{node.id!r} is local to its dataflow block", node,
+                          "list it in R.output")  # fmt: skip
+        return self._global(value, node)
 
     def _global(self, value: Any, node: ast.AST) -> Any:
         """Functions of the module are graph values here."""

@@ -48,9 +48,21 @@ def dimension(value: Any) -> Expr:
     if isinstance(value, Expr) and value.dtype.is_int:
         return value
     if isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        return ir.const(operator.index(value), "int64")
+        number = operator.index(value)
+        if not -(2**63) <= number < 2**63:
+            raise ScriptError(f"a dimension of {number} does not fit int64", code="BW107")
+        return ir.const(number, "int64")
     kind = value.dtype if isinstance(value, Expr) else type(value).__name__
     raise ScriptError(f"a dimension is an integer, not {kind}", code="BW107")
+
+
+def _rank(ndim: Any, dims: tuple[Expr, ...] | None) -> int:
+    """The number of dimensions as it is stated; -1 leaves it open."""
+    if type(ndim) is not int or ndim < -1:
+        raise ScriptError(f"ndim is a number of dimensions, not {ndim!r}", code="BW107")
+    if dims is not None and ndim not in (-1, len(dims)):
+        raise ScriptError(f"{len(dims)} dimensions, but ndim={ndim}", code="BW107")
+    return ndim
 
 
 def dimensions(values: Any) -> tuple[Expr, ...]:
@@ -79,10 +91,8 @@ class _Tensor(_Factory):
         dims = None
         if shape is not None:
             dims = shape.values if isinstance(shape, ir.ShapeExpr) else dimensions(shape)
-            if ndim not in (-1, len(dims)):
-                raise ScriptError(f"{len(dims)} dimensions, but ndim={ndim}", code="BW107")
-        return ir.TensorInfo(dims, None if dtype is None else dtype_of(dtype), ndim,
-                             device or vdevice)  # fmt: skip
+        kind = None if dtype is None else dtype_of(dtype)
+        return ir.TensorInfo(dims, kind, _rank(ndim, dims), device or vdevice)
 
     def __getitem__(self, args: Any) -> Info:
         items = items_of(args)
@@ -93,7 +103,8 @@ class _Shape(_Factory):
     """`R.Shape([n, 4])` or `R.Shape(ndim=2)`."""
 
     def __call__(self, values: Any = None, ndim: int = -1) -> Info:
-        return ir.ShapeInfo(None if values is None else dimensions(values), ndim)
+        dims = None if values is None else dimensions(values)
+        return ir.ShapeInfo(dims, _rank(ndim, dims))
 
 
 class _Prim(_Factory):

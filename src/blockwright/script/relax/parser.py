@@ -15,8 +15,8 @@ from typing import Any, ClassVar, cast
 from blockwright import ir
 from blockwright.ir import Expr, GraphCall, GraphExpr, GraphFunction, GraphVar, Info, Var
 from blockwright.script.core import POISON, Problem, Reporter, Script, items_of, sequence_of
-from blockwright.script.relax.evaluator import RelaxEvaluator
-from blockwright.script.relax.infos import as_info, symbols
+from blockwright.script.relax.evaluator import DataflowLocal, RelaxEvaluator
+from blockwright.script.relax.infos import as_info, dimension, symbols
 from blockwright.script.relax.syntax import (
     declared_types,
     defined,
@@ -112,8 +112,11 @@ class RelaxParser(RelaxEvaluator):
         return args.args
 
     def _param(self, arg: ast.arg) -> GraphVar | None:
+        twice = arg.arg in self.scopes[-1] and isinstance(self.scopes[-1][arg.arg], GraphVar)
         self.bind(arg.arg, POISON)
         with self.reporter.statement(arg):
+            if twice:
+                raise Problem("BW111", f"there are two parameters {arg.arg!r}", arg)
             info = None if arg.annotation is None else self._info(arg.annotation)
             param = GraphVar(arg.arg, info=info, span=self.span(arg))
             self.bind(arg.arg, param)
@@ -159,8 +162,10 @@ class RelaxParser(RelaxEvaluator):
             if isinstance(part, ast.Name) and not self._is_known(part.id):
                 kind = self._symbol_types.get(part.id, "int64")
                 self.bind(part.id, Var(part.id, ir.dtype_of(kind)))
-        value = self.eval(tree)
-        return ir.as_expr(value, None if isinstance(value, Expr) else ir.dtype_of("int64"))
+        try:
+            return dimension(self.eval(tree))
+        except Problem as problem:  # its place is within the text
+            raise ScriptError(problem.message, code=problem.code, help=problem.help) from None
 
     def _is_known(self, name: str) -> bool:
         if any(name in scope for scope in self.scopes):
@@ -309,8 +314,8 @@ class RelaxParser(RelaxEvaluator):
             for name in sorted(self.outputs - inner.keys()):
                 self.reporter.add(Problem("BW102", f"{name!r} is not defined in the dataflow block",
                                           node.body[-1]))  # fmt: skip
-            kept = {k: v for k, v in inner.items()
-                    if k in self.outputs or v is POISON or not isinstance(v, GraphVar)}  # fmt: skip
+            kept = {k: v if k in self.outputs or not isinstance(v, GraphVar) else DataflowLocal()
+                    for k, v in inner.items()}  # fmt: skip
         finally:
             self.scopes.pop()
             self.outputs = None

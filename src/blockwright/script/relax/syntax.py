@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 
+from blockwright.script.core import Problem
+
 _OUTPUT = ("output", "outputs")
 
 
 def parse_text(text: str, place: ast.expr) -> ast.expr:
-    tree = ast.parse(text, mode="eval").body
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        raise Problem("BW101", f"{text!r} is not an annotation", place) from None
     for part in ast.walk(tree):
         ast.copy_location(part, place)
     return tree
@@ -28,14 +33,30 @@ def declared_types(node: ast.FunctionDef) -> dict[str, str]:
 
 
 def output_names(body: list[ast.stmt]) -> set[str]:
-    """Names listed in the `R.output(…)` of a dataflow block."""
-    out: set[str] = set()
-    for stmt in body:
-        call = stmt.value if isinstance(stmt, ast.Expr) else None
-        func = call.func if isinstance(call, ast.Call) else None
-        if call is not None and isinstance(func, ast.Attribute) and func.attr in _OUTPUT:
-            out |= {n.id for n in ast.walk(call) if isinstance(n, ast.Name) and n is not func.value}
-    return out
+    """Names listed in the `R.output(…)` of a dataflow block, its last statement if there is one."""
+    calls = [call for stmt in body if (call := _output_call(stmt)) is not None]
+    if not calls:
+        return set()
+    if len(calls) > 1:
+        raise Problem("BW111", "a dataflow block has one R.output", calls[1],
+                      "list all names that leave the block in the last statement")  # fmt: skip
+    if _output_call(body[-1]) is None:
+        raise Problem("BW108", "a statement stands behind R.output", body[-1],
+                      "R.output ends the dataflow block")  # fmt: skip
+    listed: list[ast.expr] = []
+    for arg in calls[0].args:
+        listed += arg.elts if isinstance(arg, (ast.Tuple, ast.List)) else [arg]
+    for arg in listed:
+        if not isinstance(arg, ast.Name):
+            raise Problem("BW106", "R.output lists names of the dataflow block", arg)
+    return {arg.id for arg in listed if isinstance(arg, ast.Name)}
+
+
+def _output_call(stmt: ast.stmt) -> ast.Call | None:
+    call = stmt.value if isinstance(stmt, ast.Expr) else None
+    func = call.func if isinstance(call, ast.Call) else None
+    is_output = isinstance(func, ast.Attribute) and func.attr in _OUTPUT
+    return call if is_output and isinstance(call, ast.Call) else None
 
 
 def defined(node: ast.stmt) -> list[str]:
@@ -47,6 +68,8 @@ def defined(node: ast.stmt) -> list[str]:
         targets = [node.target]
     elif isinstance(node, ast.FunctionDef):
         return [node.name]
+    elif isinstance(node, ast.With):
+        return [name for part in node.body for name in defined(part)]
     elif isinstance(node, ast.If):
         return [name for part in node.body[-1:] + node.orelse[-1:] for name in defined(part)]
     return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]

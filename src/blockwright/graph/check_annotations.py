@@ -1,0 +1,255 @@
+"""Annotations of a graph function against deduction.
+
+Every annotation that is stated (of a bound value, of the result, of an argument by a signature)
+must be implied by the one that deduction gives. What a program knows and deduction cannot prove is
+said with `R.match_cast`, which is checked when the program runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.graph.builder import symbol_ranges
+from blockwright.graph.deduce import deduce_call
+from blockwright.graph.relate import (
+    contradicts,
+    implied,
+    impossible_size,
+    info_text,
+    joined,
+    narrowed,
+    refined,
+)
+from blockwright.support import BlockwrightError, Diagnostic
+
+_CAST = "let deduction annotate it, or write R.match_cast, which is checked when the program runs"
+
+
+class Deduced:
+    """The deduced annotations of the variables of a function, and what contradicts them.
+
+    Attributes:
+        infos: variable → its annotation, symbols of match_cast replaced by what they stand for.
+        symbols: symbol of a match_cast → the size it stands for, where that is known.
+    """
+
+    def __init__(self, function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
+        self.module = module
+        self.infos: dict[ir.GraphVar, ir.Info | None] = {}
+        self.symbols: dict[ir.Var, ir.Expr] = {}
+        self.problems: list[Diagnostic] = []
+        self.analyzer = Analyzer()
+        self.scope: dict[ir.Var, None] = {}
+        self._attrs: dict[str, Any] = function.attrs
+        self.function(function)
+
+    # ---------------------------------------------------------------------------------- functions
+    def function(self, function: ir.GraphFunction) -> ir.Info:
+        """The signature of a function, once its body is deduced."""
+        for param in function.params:
+            self.infos[param] = param.info
+            self._declare(ir.symbolic_vars(param.info))
+        found = self._sequence(function.body)
+        if function.ret_info is not None:
+            what = f"the result of {function.name}"
+            found = self._agreed(function.ret_info, found, what, function)
+        params = tuple(p.info or ir.ObjectInfo() for p in function.params)
+        return ir.CallableInfo(params, found or ir.ObjectInfo(), function.pure)
+
+    def _declare(self, symbols: Sequence[ir.Var]) -> None:
+        new = [s for s in symbols if s not in self.scope]
+        for symbol, bounds in symbol_ranges(self._attrs, new).items():
+            self.analyzer.bind(symbol, bounds)
+            self.scope[symbol] = None
+
+    def _sequence(self, body: ir.SeqExpr) -> ir.Info | None:
+        for block in body.blocks:
+            for binding in block.bindings:
+                if isinstance(binding, ir.MatchCast):
+                    self._cast(binding)
+                elif isinstance(binding, ir.VarBinding):
+                    found = self._value(binding.value, binding)
+                    name = binding.var.name
+                    self.infos[binding.var] = self._agreed(binding.var.info, found, name, binding)
+        found = self._value(body.body, body)
+        return self._agreed(body.info, found, "the result", body)
+
+    def _agreed(
+        self, stated: ir.Info | None, found: ir.Info | None, what: str, node: ir.Node
+    ) -> ir.Info | None:
+        """The more precise annotation; a stated one that is not implied is a problem."""
+        if stated is None:
+            return found
+        if found is None or stated is found:
+            return self._replaced(stated)
+        wanted = self._replaced(stated)
+        if not implied(wanted, found, self.analyzer):
+            self._problem(
+                "BW408",
+                f"{what} is annotated {info_text(stated)}, but is {info_text(found)}",
+                node,
+                _CAST,
+            )
+            return None
+        return refined(wanted, found)
+
+    # ---------------------------------------------------------------------------------- casts
+    def _cast(self, binding: ir.MatchCast) -> None:
+        """New symbols of the pattern stand for the sizes that the value has."""
+        found = self._value(binding.value, binding)
+        name = binding.var.name
+        if found is not None:
+            self._bind_symbols(binding.pattern, found)
+        self._declare([s for s in ir.symbolic_vars(binding.pattern) if s not in self.symbols])
+        pattern = self._replaced(binding.pattern)
+        if found is not None and contradicts(pattern, found, self.analyzer):
+            self._problem("BW409", f"match_cast of {name} to {info_text(binding.pattern)}: the "
+                          f"value is {info_text(found)}", binding)  # fmt: skip
+            self.infos[binding.var] = None
+            return
+        known = pattern if found is None else narrowed(pattern, found)
+        self.infos[binding.var] = self._agreed(binding.var.info, known, name, binding)
+
+    def _bind_symbols(self, pattern: ir.Info, found: ir.Info) -> None:
+        if isinstance(pattern, ir.TupleInfo) and isinstance(found, ir.TupleInfo):
+            for part, known in zip(pattern.fields, found.fields, strict=False):
+                self._bind_symbols(part, known)
+            return
+        for dim, size in zip(_dims(pattern), _dims(found), strict=False):
+            if isinstance(dim, ir.Var) and dim not in self.scope and dim not in self.symbols:
+                self.symbols[dim] = size
+
+    def _replaced(self, info: ir.Info) -> ir.Info:
+        """An annotation without the symbols that stand for sizes known otherwise."""
+        return ir.substitute(info, self.symbols) if self.symbols else info
+
+    # ---------------------------------------------------------------------------------- values
+    def _value(self, value: ir.GraphExpr, where: ir.Node) -> ir.Info | None:
+        """The deduced annotation; None after a problem, or where nothing can be known."""
+        if isinstance(value, ir.GraphVar):
+            return self.infos.get(value)
+        found = self._deduced(value, where)
+        return found if isinstance(value, ir.SeqExpr) else self._agreed(
+            value.info, found, f"a value of {_name(where)}", value if value.span else where
+        )  # fmt: skip
+
+    def _deduced(self, value: ir.GraphExpr, where: ir.Node) -> ir.Info | None:
+        if isinstance(value, ir.GraphCall):
+            return self._call(value, where)
+        if isinstance(value, ir.Constant):
+            dims = tuple(ir.const(int(d), "int64") for d in value.data.shape)
+            return ir.TensorInfo(dims, ir.dtype_of(value.data.dtype))
+        if isinstance(value, ir.TupleExpr):
+            fields = [self._value(f, where) for f in value.fields]
+            known = [f for f in fields if f is not None]
+            return ir.TupleInfo(tuple(known)) if len(known) == len(fields) else None
+        if isinstance(value, ir.TupleGetItem):
+            return self._field(value, where)
+        if isinstance(value, ir.ShapeExpr):
+            values = value.values
+            dims = tuple(ir.substitute(d, self.symbols) for d in values) if self.symbols else values
+            return ir.ShapeInfo(dims, len(dims))
+        if isinstance(value, ir.PrimValue):
+            known_value = ir.substitute(value.value, self.symbols)
+            return ir.PrimInfo(value.value.dtype, known_value)
+        if isinstance(value, ir.If):
+            return self._branches(value, where)
+        if isinstance(value, ir.GraphFunction):
+            return self.function(value)
+        if isinstance(value, ir.SeqExpr):
+            return self._sequence(value)
+        return value.info or ir.ObjectInfo()  # strings, names of functions
+
+    def _field(self, value: ir.TupleGetItem, where: ir.Node) -> ir.Info | None:
+        whole = self._value(value.tuple_value, where)
+        where = value if value.span is not None else where
+        if whole is None:
+            return None
+        if not isinstance(whole, ir.TupleInfo):
+            self._problem("BW417", f"{info_text(whole)} is no tuple to take a field of", where)
+            return None
+        if not 0 <= value.index < len(whole.fields):
+            self._problem("BW417", f"field {value.index} of a tuple of {len(whole.fields)}", where)
+            return None
+        return whole.fields[value.index]
+
+    def _branches(self, value: ir.If, where: ir.Node) -> ir.Info | None:
+        condition = self._value(value.condition, where)
+        if condition is not None and not _is_flag(condition):
+            self._problem("BW402", f"the condition of an `if` is {info_text(condition)}, not one "
+                          "bool", where)  # fmt: skip
+        then, other = self._sequence(value.then_branch), self._sequence(value.else_branch)
+        return None if then is None or other is None else joined(then, other, self.analyzer)
+
+    def _call(self, call: ir.GraphCall, where: ir.Node) -> ir.Info | None:
+        found = [self._value(a, where) for a in call.args]
+        infos = [i for i in found if i is not None]
+        node = call if call.span is not None else where
+        callee = None
+        if not isinstance(call.op, (ir.OpRef, ir.GlobalVar, ir.ExternFunc)):
+            signature = self._value(call.op, where)
+            if signature is not None and not isinstance(
+                signature, (ir.CallableInfo, ir.ObjectInfo)
+            ):
+                self._problem("BW415", f"{info_text(signature)} is no function to call", node)
+                return None
+            callee = signature if isinstance(signature, ir.CallableInfo) else None
+        if len(infos) != len(found):
+            return None
+        if self.module is None and isinstance(call.op, ir.GlobalVar):
+            return None  # its signature is not known here
+        try:
+            result = deduce_call(self._renamed(call), self.analyzer, self.module, infos, callee,
+                                 self.scope)  # fmt: skip
+        except BlockwrightError as error:
+            self._problem(error.code, error.message, node, error.help)
+            return None
+        why = impossible_size(result)
+        if why is not None:
+            self._problem("BW250", f"the result is {info_text(result)}: {why}", node)
+            return None
+        if call.out_info and isinstance(call.op, ir.OpRef):
+            stated = call.out_info[0] if len(call.out_info) == 1 else ir.TupleInfo(call.out_info)
+            return self._agreed(stated, result, f"out_sinfo of {call.op.name}", node)
+        return result
+
+    def _renamed(self, call: ir.GraphCall) -> ir.GraphCall:
+        """The call with the symbols of its attributes and stated results replaced."""
+        if not self.symbols or not (call.attrs or call.out_info):
+            return call
+        attrs = {key: _replaced(value, self.symbols) for key, value in call.attrs.items()}
+        return call.replace(attrs=attrs, out_info=tuple(map(self._replaced, call.out_info)))
+
+    def _problem(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
+        self.problems.append(Diagnostic(code, message, node.span, help))
+
+
+def _replaced(value: Any, symbols: dict[ir.Var, ir.Expr]) -> Any:
+    if isinstance(value, ir.Expr):
+        return ir.substitute(value, symbols)
+    if isinstance(value, (list, tuple)):
+        return tuple(_replaced(v, symbols) for v in cast("Iterable[Any]", value))
+    return value
+
+
+def _dims(info: ir.Info) -> tuple[ir.Expr, ...]:
+    if isinstance(info, ir.TensorInfo):
+        return info.shape or ()
+    if isinstance(info, ir.ShapeInfo):
+        return info.values or ()
+    if isinstance(info, ir.PrimInfo) and info.value is not None:
+        return (info.value,)
+    return ()
+
+
+def _is_flag(info: ir.Info) -> bool:
+    if isinstance(info, ir.TensorInfo):
+        return info.rank in (0, -1) and (info.dtype is None or info.dtype.is_bool)
+    return isinstance(info, ir.ObjectInfo) or (isinstance(info, ir.PrimInfo) and info.dtype.is_bool)
+
+
+def _name(where: ir.Node) -> str:
+    return where.var.name if isinstance(where, (ir.VarBinding, ir.MatchCast)) else "the result"

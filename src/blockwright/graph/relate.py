@@ -1,0 +1,208 @@
+"""Relations between annotations: implication, refinement, common bound, contradiction."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.ir.printer.graph import ScriptPrinter
+
+
+def info_text(info: ir.Info | None) -> str:
+    """An annotation as a message shows it."""
+    return "no annotation" if info is None else ScriptPrinter().info(info)
+
+
+_MOST_BYTES = 2**63 - 1
+
+
+def impossible_size(info: ir.Info) -> str | None:
+    """Why no tensor has the sizes that an annotation states: one is negative, or all are too many.
+
+    Sizes that are zero make no tensor small: strides are products of the others.
+    """
+    if isinstance(info, ir.TupleInfo):
+        return next((why for f in info.fields if (why := impossible_size(f))), None)
+    if not isinstance(info, ir.TensorInfo) or info.shape is None:
+        return None
+    total = 1 if info.dtype is None else info.dtype.nbytes
+    for dim in info.shape:
+        value = ir.const_int(dim)
+        if not dim.dtype.is_int or (value is not None and value < 0):
+            return "a size is an integer, at least 0"
+        total *= 1 if value is None else max(value, 1)
+    return f"{total} bytes are more than there can be" if total > _MOST_BYTES else None
+
+
+def implied(stated: ir.Info, deduced: ir.Info, analyzer: Analyzer) -> bool:
+    """Whether every value annotated `deduced` surely has the annotation `stated`."""
+    if isinstance(stated, ir.ObjectInfo):
+        return True
+    if isinstance(stated, ir.TensorInfo):
+        return isinstance(deduced, ir.TensorInfo) and _tensor_implied(stated, deduced, analyzer)
+    if isinstance(stated, ir.ShapeInfo):
+        return isinstance(deduced, ir.ShapeInfo) and _dims_implied(
+            (stated.values, stated.ndim), (deduced.values, deduced.ndim), analyzer
+        )
+    if isinstance(stated, ir.PrimInfo):
+        return isinstance(deduced, ir.PrimInfo) and _prim_implied(stated, deduced, analyzer)
+    if isinstance(stated, ir.TupleInfo):
+        return (
+            isinstance(deduced, ir.TupleInfo)
+            and len(stated.fields) == len(deduced.fields)
+            and all(
+                implied(s, d, analyzer) for s, d in zip(stated.fields, deduced.fields, strict=True)
+            )
+        )
+    assert isinstance(stated, ir.CallableInfo)
+    return isinstance(deduced, ir.CallableInfo) and _callable_implied(stated, deduced, analyzer)
+
+
+def _tensor_implied(stated: ir.TensorInfo, deduced: ir.TensorInfo, analyzer: Analyzer) -> bool:
+    if stated.dtype is not None and stated.dtype is not deduced.dtype:
+        return False
+    if stated.device and stated.device != deduced.device:
+        return False
+    return _dims_implied((stated.shape, stated.ndim), (deduced.shape, deduced.ndim), analyzer)
+
+
+Dims = tuple[tuple[ir.Expr, ...] | None, int]
+
+
+def _rank(dims: Dims) -> int:
+    return dims[1] if dims[0] is None else len(dims[0])
+
+
+def _dims_implied(stated: Dims, deduced: Dims, analyzer: Analyzer) -> bool:
+    if _rank(stated) not in (-1, _rank(deduced)):
+        return False
+    if stated[0] is None:
+        return True
+    if deduced[0] is None:
+        return False
+    pairs = zip(stated[0], deduced[0], strict=True)
+    return all(analyzer.prove_equal(s, d) for s, d in pairs)
+
+
+def _prim_implied(stated: ir.PrimInfo, deduced: ir.PrimInfo, analyzer: Analyzer) -> bool:
+    if stated.dtype is not deduced.dtype:
+        return False
+    if stated.value is None:
+        return True
+    return deduced.value is not None and analyzer.prove_equal(stated.value, deduced.value)
+
+
+def _callable_implied(
+    stated: ir.CallableInfo, deduced: ir.CallableInfo, analyzer: Analyzer
+) -> bool:
+    if ir.structural_equal(stated, deduced):
+        return True
+    if stated.pure and not deduced.pure:
+        return False
+    if stated.params is not None:
+        if deduced.params is None or len(stated.params) != len(deduced.params):
+            return False
+        pairs = zip(stated.params, deduced.params, strict=True)
+        if not all(implied(d, s, analyzer) for s, d in pairs):
+            return False
+    return implied(stated.ret, deduced.ret, analyzer)
+
+
+def refined(stated: ir.Info | None, deduced: ir.Info) -> ir.Info:
+    """The more precise of an annotation and what implies it; the stated one where both say all."""
+    if isinstance(stated, ir.TensorInfo) and isinstance(deduced, ir.TensorInfo):
+        known = stated.shape is not None or (deduced.shape is None and stated.rank == deduced.rank)
+        same = stated.dtype is deduced.dtype and stated.device == deduced.device
+        return stated if known and same else deduced
+    if isinstance(stated, ir.TupleInfo) and isinstance(deduced, ir.TupleInfo):
+        pairs = zip(stated.fields, deduced.fields, strict=True)
+        fields = tuple(refined(s, d) for s, d in pairs)
+        same = all(a is b for a, b in zip(fields, stated.fields, strict=True))
+        return stated if same else ir.TupleInfo(fields)
+    if isinstance(stated, ir.ShapeInfo) and stated.values is not None:
+        return stated
+    return deduced
+
+
+def joined(a: ir.Info, b: ir.Info, analyzer: Analyzer) -> ir.Info:
+    """What holds of a value that has one of two annotations."""
+    if implied(a, b, analyzer):
+        return a
+    if implied(b, a, analyzer):
+        return b
+    if isinstance(a, ir.TensorInfo) and isinstance(b, ir.TensorInfo):
+        dtype = a.dtype if a.dtype is b.dtype else None
+        rank = a.rank if a.rank == b.rank else -1
+        shapes = ir.TensorInfo(a.shape), ir.TensorInfo(b.shape)
+        same = a.shape is not None and implied(*shapes, analyzer)
+        shape = a.shape if same else None
+        return ir.TensorInfo(shape, dtype, rank, a.device if a.device == b.device else "")
+    if (
+        isinstance(a, ir.TupleInfo)
+        and isinstance(b, ir.TupleInfo)
+        and len(a.fields) == len(b.fields)
+    ):
+        pairs = zip(a.fields, b.fields, strict=True)
+        return ir.TupleInfo(tuple(joined(x, y, analyzer) for x, y in pairs))
+    return ir.ObjectInfo()
+
+
+def narrowed(pattern: ir.Info, value: ir.Info) -> ir.Info:
+    """What holds of a value of annotation `value` once it was checked to have `pattern`."""
+    if isinstance(pattern, ir.ObjectInfo):
+        return value
+    if isinstance(pattern, ir.TensorInfo) and isinstance(value, ir.TensorInfo):
+        return ir.TensorInfo(
+            value.shape if pattern.shape is None else pattern.shape,
+            pattern.dtype or value.dtype,
+            max(pattern.rank, value.rank) if pattern.shape is value.shape is None else -1,
+            pattern.device or value.device,
+        )
+    if isinstance(pattern, ir.ShapeInfo) and isinstance(value, ir.ShapeInfo):
+        return value if pattern.values is None else pattern
+    if isinstance(pattern, ir.TupleInfo) and isinstance(value, ir.TupleInfo):
+        pairs = zip(pattern.fields, value.fields, strict=True)
+        return ir.TupleInfo(tuple(narrowed(p, v) for p, v in pairs))
+    return pattern
+
+
+def contradicts(pattern: ir.Info, value: ir.Info, analyzer: Analyzer) -> bool:
+    """Whether no value annotated `value` can have `pattern`, so that a cast always fails."""
+    if isinstance(pattern, ir.ObjectInfo) or isinstance(value, ir.ObjectInfo):
+        return False
+    if isinstance(pattern, ir.TensorInfo) and isinstance(value, ir.TensorInfo):
+        if None not in (pattern.dtype, value.dtype) and pattern.dtype is not value.dtype:
+            return True
+        if pattern.device and value.device and pattern.device != value.device:
+            return True
+        return _dims_contradict((pattern.shape, pattern.ndim), (value.shape, value.ndim), analyzer)
+    if isinstance(pattern, ir.ShapeInfo) and isinstance(value, ir.ShapeInfo):
+        return _dims_contradict(
+            (pattern.values, pattern.ndim), (value.values, value.ndim), analyzer
+        )
+    if isinstance(pattern, ir.PrimInfo) and isinstance(value, ir.PrimInfo):
+        if pattern.dtype is not value.dtype:
+            return True
+        known = pattern.value is not None and value.value is not None
+        return known and differ(pattern.value, value.value, analyzer)
+    if isinstance(pattern, ir.TupleInfo) and isinstance(value, ir.TupleInfo):
+        if len(pattern.fields) != len(value.fields):
+            return True
+        pairs = zip(pattern.fields, value.fields, strict=True)
+        return any(contradicts(p, v, analyzer) for p, v in pairs)
+    return not (isinstance(pattern, ir.CallableInfo) and isinstance(value, ir.CallableInfo))
+
+
+def _dims_contradict(pattern: Dims, value: Dims, analyzer: Analyzer) -> bool:
+    if -1 not in (_rank(pattern), _rank(value)) and _rank(pattern) != _rank(value):
+        return True
+    if pattern[0] is None or value[0] is None:
+        return False
+    return any(differ(p, v, analyzer) for p, v in zip(pattern[0], value[0], strict=True))
+
+
+def differ(a: ir.Expr | None, b: ir.Expr | None, analyzer: Analyzer) -> bool:
+    """Whether two sizes are different for all values of their symbols."""
+    if a is None or b is None:
+        return False
+    low, high = analyzer.const_bounds(ir.sub(a, b))
+    return (low is not None and low > 0) or (high is not None and high < 0)

@@ -1,0 +1,274 @@
+"""Calls of tensor programs: arguments and stated results against the buffers of the callee.
+
+`y = R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 4), "float32"))` hands memory of x and of y to
+f, which looks at no annotation: type, rank and every dimension must be those of f's buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, cast
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.graph.relate import differ, info_text
+from blockwright.ops.row import dims_text
+from blockwright.support import GraphError
+
+_POINTERS = ("address_of", "tensor")
+
+
+def deduce_tir_call(
+    call: ir.GraphCall, infos: Sequence[ir.Info], module: ir.IRModule, analyzer: Analyzer
+) -> ir.Info:
+    """The annotation of a call_tir or call_tir_inplace: what is stated, once it is proved.
+
+    Raises: GraphError: BW402 an argument does not fit its buffer, BW403 wrong number of arguments
+        or results, BW404 nothing is stated, BW408 a result is not what the program writes, BW412 a
+        symbol stays open, BW415 the callee is no tensor program, BW416 it is none that can be
+        called this way.
+    """
+    assert isinstance(call.op, ir.OpRef)
+    checker = _TirCall(call, call.op.name, _callee(call, module), analyzer)
+    checker.run(infos)
+    return call.out_info[0] if len(call.out_info) == 1 else ir.TupleInfo(call.out_info)
+
+
+def _callee(call: ir.GraphCall, module: ir.IRModule) -> ir.PrimFunc:
+    target = call.args[0] if call.args else None
+    if not isinstance(target, ir.GlobalVar):
+        raise GraphError("the first argument of call_tir names a tensor program of the module",
+                         code="BW415")  # fmt: skip
+    if target.name not in module:
+        raise GraphError(f"no function {target.name!r} in the module", code="BW415")
+    callee = module[target.name]
+    if not isinstance(callee, ir.PrimFunc):
+        raise GraphError(f"{target.name} is a graph function, not a tensor program", code="BW415",
+                         help=f"call it as cls.{target.name}(…)")  # fmt: skip
+    return callee
+
+
+class _TirCall:
+    """Compares one call with the signature of its callee."""
+
+    def __init__(
+        self, call: ir.GraphCall, operator: str, callee: ir.PrimFunc, analyzer: Analyzer
+    ) -> None:
+        self.call, self.operator, self.callee, self.analyzer = call, operator, callee, analyzer
+        self.symbols: dict[ir.Var, ir.Expr] = {}
+        self.later: list[tuple[ir.Expr, ir.Expr, str, str, ir.Info, ir.Info]] = []
+
+    def run(self, infos: Sequence[ir.Info]) -> None:
+        if not self.call.out_info:
+            raise self.error("the call does not state its result annotation", "BW404",
+                             "pass out_sinfo=R.Tensor(...)")  # fmt: skip
+        args = self.arguments(infos)
+        fresh, overwritten = self.results(args)
+        require_plain(self.callee, len(args), len(fresh), overwritten)
+        self.scalars(infos[2] if len(infos) > 2 else None)
+        buffers = self.callee.buffers
+        for number, (buffer, info) in enumerate(zip(buffers, args, strict=False)):
+            self.match(buffer, info, "BW402", f"argument {number}")
+        for number, info in overwritten.items():
+            self.match(buffers[number], info, "BW408", "out_sinfo")
+        for buffer, info in zip(buffers[len(args) :], fresh, strict=True):
+            self.match(buffer, info, "BW408", "out_sinfo")
+        self.compare()
+        self.bounds()
+
+    def arguments(self, infos: Sequence[ir.Info]) -> tuple[ir.Info, ...]:
+        if len(infos) not in (2, 3) or not isinstance(infos[1], ir.TupleInfo):
+            raise self.error("takes a program, a tuple of tensors and tir_vars", "BW403")
+        return infos[1].fields
+
+    def results(self, args: Sequence[ir.Info]) -> tuple[list[ir.Info], dict[int, ir.Info]]:
+        """Stated results that are buffers of their own, and those that overwrite an argument."""
+        stated = self.call.out_info
+        if self.operator == "call_tir":
+            return list(stated), {}
+        indices: Any = self.call.attrs.get("inplace_indices")
+        listed: tuple[Any, ...] = (indices,)
+        if isinstance(indices, (list, tuple)):
+            listed = tuple(cast("Iterable[Any]", indices))
+        if len(listed) != len(stated):
+            raise self.error(f"{len(stated)} results, but {len(listed)} inplace_indices", "BW403")
+        fresh: list[ir.Info] = []
+        overwritten: dict[int, ir.Info] = {}
+        for index, info in zip(listed, stated, strict=True):
+            if index == -1:
+                fresh.append(info)
+            elif type(index) is not int or not 0 <= index < len(args) or index in overwritten:
+                raise self.error(f"inplace index {index!r} is no argument, or is one twice",
+                                 "BW403")  # fmt: skip
+            else:
+                overwritten[index] = info
+        return fresh, overwritten
+
+    def scalars(self, given: ir.Info | None) -> None:
+        """Scalar parameters take the values of `tir_vars`, in order."""
+        mapped = dict(self.callee.buffer_map)
+        wanted = [p for p in self.callee.params if p not in mapped]
+        for param in wanted:
+            if not param.dtype.is_int:
+                raise self.error(f"parameter {param.name} is {param.dtype}; a graph passes tensors "
+                                 "and integers only", "BW416")  # fmt: skip
+        values: tuple[ir.Expr, ...] | None = ()
+        if given is not None:
+            values = given.values if isinstance(given, ir.ShapeInfo) else None
+        if values is None:
+            raise self.error("tir_vars must be a shape of known values", "BW402")
+        if len(values) != len(wanted):
+            raise self.error(f"has {len(wanted)} scalar parameters, tir_vars has {len(values)}",
+                             "BW403")  # fmt: skip
+        self.symbols.update(zip(wanted, values, strict=True))
+
+    def match(self, buffer: ir.Buffer, info: ir.Info, code: str, what: str) -> None:
+        formal = _info(buffer)
+        if not isinstance(info, ir.TensorInfo):
+            raise self.misfit(what, info, formal, code)
+        if info.shape is None or info.dtype is None:
+            raise self.error(f"{what} is {info_text(info)}, of unknown shape or type, for buffer "
+                             f"{buffer.name}: {info_text(formal)}", "BW407",
+                             "match_cast it to a shape and type")  # fmt: skip
+        if info.dtype is not buffer.dtype or len(info.shape) != len(buffer.shape):
+            raise self.misfit(what, info, formal, code)
+        for dim, size in zip(buffer.shape, info.shape, strict=True):
+            if isinstance(dim, ir.Var) and dim not in self.symbols:
+                self.symbols[dim] = size
+            else:
+                self.later.append((dim, size, code, what, info, formal))
+
+    def compare(self) -> None:
+        """Dimensions beside the ones that bound a symbol are provably equal."""
+        for dim, size, code, what, info, formal in self.later:
+            missing = [v.name for v in ir.free_vars(dim) if v not in self.symbols]
+            if missing:
+                raise self.error(f"the arguments do not determine {', '.join(missing)}", "BW412",
+                                 "use the symbol alone as a dimension of some argument, or make it "
+                                 "a scalar parameter and pass it in tir_vars")  # fmt: skip
+            expected = self.inserted(dim)
+            if not self.analyzer.prove_equal(expected, size):
+                unsure = not differ(expected, size, self.analyzer)
+                raise self.misfit(what, info, formal, code, (size, expected, unsure))
+
+    def inserted(self, dim: ir.Expr) -> ir.Expr:
+        """A dimension of the callee in symbols of the caller."""
+        if isinstance(dim, ir.Var):
+            return self.symbols[dim]
+        values = {v: ir.cast_to(self.symbols[v], v.dtype) for v in ir.free_vars(dim)}
+        return self.analyzer.simplify(ir.substitute(dim, values))
+
+    def bounds(self) -> None:
+        """Sizes lie within the bounds that the callee declares for its symbols."""
+        lower = self.callee.attrs.get("tir_var_lower_bound", {})
+        upper = self.callee.attrs.get("tir_var_upper_bound", {})
+        for symbol, value in self.symbols.items():
+            low, high = lower.get(symbol.name), upper.get(symbol.name)
+            known = self.analyzer.const_bounds(value)
+            below = low is not None and (known[0] is None or known[0] < int(low))
+            above = high is not None and (known[1] is None or known[1] > int(high))
+            if below or above:
+                bound = f"at least {low}" if below else f"at most {high}"
+                raise self.error(
+                    f"{symbol.name} is {bound}; {dims_text(value)} is not known to be", "BW402",
+                    "declare the bound in tir_var_lower_bound or tir_var_upper_bound of the caller",
+                )  # fmt: skip
+
+    def misfit(
+        self, what: str, info: ir.Info, formal: ir.Info, code: str,
+        sizes: tuple[ir.Expr, ir.Expr, bool] | None = None,
+    ) -> GraphError:  # fmt: skip
+        role = "writes" if what == "out_sinfo" else "takes"
+        why = ""
+        if sizes is not None:
+            verb = "is not known to be" if sizes[2] else "is not"
+            why = f": {dims_text(sizes[0])} {verb} {dims_text(sizes[1])}"
+        return self.error(f"{what} is {info_text(info)}, but the program {role} "
+                          f"{info_text(formal)}{why}", code)  # fmt: skip
+
+    def error(self, message: str, code: str, help: str | None = None) -> GraphError:
+        return GraphError(f"{self.operator} of {self.callee.name}: {message}", code=code, help=help)
+
+
+def require_plain(
+    callee: ir.PrimFunc, arguments: int, results: int, overwritten: Container[int] = ()
+) -> None:
+    """Raise unless a program reads its first buffers and writes the others, all compact."""
+    name, buffers = callee.name, callee.buffers
+    if len(buffers) != arguments + results:
+        raise GraphError(f"{name} has {len(buffers)} buffers; the call has {arguments} arguments "
+                         f"and {results} results", code="BW403")  # fmt: skip
+    for buffer in buffers:
+        if buffer.scope != "global":
+            raise GraphError(f"buffer {buffer.name} of {name} lives in {buffer.scope!r}; values of "
+                             "a graph are global", code="BW416")  # fmt: skip
+        if not _is_compact(buffer):
+            raise GraphError(f"buffer {buffer.name} of {name} has strides or an offset; values of "
+                             "a graph are compact", code="BW416",
+                             help="drop strides and elem_offset of the buffer")  # fmt: skip
+    stored, handed_on = _stored_buffers(callee)
+    for number, buffer in enumerate(buffers):
+        if number < arguments and number not in overwritten:
+            if buffer in stored:
+                raise GraphError(f"{name} writes {buffer.name}, which the call passes as an "
+                                 "argument", code="BW416",
+                                 help="make it a result, or use call_tir_inplace")  # fmt: skip
+        elif buffer not in stored and buffer not in handed_on:
+            raise GraphError(f"{name} does not write {buffer.name}, which the call takes for a "
+                             "result", code="BW416")  # fmt: skip
+
+
+def _info(buffer: ir.Buffer) -> ir.TensorInfo:
+    """A buffer as an annotation says it, sizes of whatever type."""
+    sizes = (ir.const_int(d) for d in buffer.shape)
+    dims = (d if n is None else ir.const(n, "int64")
+            for d, n in zip(buffer.shape, sizes, strict=True))  # fmt: skip
+    return ir.TensorInfo(tuple(dims), buffer.dtype)
+
+
+def _is_compact(buffer: ir.Buffer) -> bool:
+    if buffer.elem_offset is not None and not ir.is_const_int(buffer.elem_offset, 0):
+        return False
+    stride: ir.Expr = ir.const(1, "int64")
+    analyzer = Analyzer()
+    for given, dim in zip(reversed(buffer.strides), reversed(buffer.shape), strict=False):
+        if not analyzer.prove_equal(given, stride):
+            return False
+        stride = ir.mul(stride, ir.cast_to(dim, stride.dtype))
+    return True
+
+
+def _stored_buffers(callee: ir.PrimFunc) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
+    """Parameter buffers that the program stores to, and those whose address it hands on."""
+    root = {b: b for b in callee.buffers}
+    stored: set[ir.Buffer] = set()
+    handed_on: set[ir.Buffer] = set()
+    for node in ir.walk(callee.body):
+        if isinstance(node, ir.DeclBuffer):
+            _same_memory(root, node.buffer, _pointed_to(node.source))
+        elif isinstance(node, ir.Block):
+            for view in node.match_buffers:
+                _same_memory(root, view.buffer, view.source.buffer)
+        elif isinstance(node, ir.BufferStore) and node.buffer in root:
+            stored.add(root[node.buffer])
+        elif isinstance(node, ir.Call):
+            for arg in node.args:
+                buffer = _pointed_to(arg)
+                pointer = isinstance(arg, ir.Call) or node.op in _POINTERS or ir.is_atomic(node)
+                if pointer and buffer in root:
+                    handed_on.add(root[buffer])
+    return stored, handed_on
+
+
+def _same_memory(
+    root: dict[ir.Buffer, ir.Buffer], buffer: ir.Buffer, source: ir.Buffer | None
+) -> None:
+    if source in root:
+        root[buffer] = root[source]
+
+
+def _pointed_to(expr: ir.Node) -> ir.Buffer | None:
+    """The buffer that a pointer expression leads into."""
+    while isinstance(expr, ir.Call) and expr.op in _POINTERS:
+        expr = expr.args[0]
+    return expr.buffer if isinstance(expr, ir.BufferLoad) else None
