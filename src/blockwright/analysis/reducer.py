@@ -125,7 +125,9 @@ def _find(block: ir.Block) -> Reduction | NoReduction:
 def _recognise(block: ir.Block) -> Reduction:
     update = _Update(block)
     declared = declared_reducer(block)
-    found = _matched(update, _candidates(update, declared))
+    found = _matched(update, range(len(update.elements)), declared)
+    if found is None and declared is None:
+        found = _independent(update)
     if found is None:
         if declared is not None:
             raise _No(_NO_STEP)
@@ -328,11 +330,11 @@ _Found = tuple[str, ir.CommReducer, tuple[int, ...], tuple[ir.Expr, ...]]
 
 
 def _candidates(
-    update: _Update, declared: ir.CommReducer | None
+    update: _Update, members: Sequence[int], declared: ir.CommReducer | None
 ) -> Iterator[tuple[str, ir.CommReducer, tuple[int, ...]]]:
-    """Reducers to try, each with the order of elements that its components have."""
-    count = len(update.elements)
-    orders = list(permutations(range(count))) if count <= 4 else [tuple(range(count))]
+    """Reducers to try for some elements, each with the order that its components have."""
+    count = len(members)
+    orders = list(permutations(members)) if count <= 4 else [tuple(members)]
     for order in orders:
         dtypes = tuple(update.old[k].type for k in order)
         if declared is not None:
@@ -346,9 +348,10 @@ def _candidates(
 
 
 def _matched(
-    update: _Update, candidates: Iterator[tuple[str, ir.CommReducer, tuple[int, ...]]]
+    update: _Update, members: Sequence[int], declared: ir.CommReducer | None
 ) -> _Found | None:
-    for name, reducer, order in candidates:
+    """The reducer of some elements of the update, whose terms are free of all elements."""
+    for name, reducer, order in _candidates(update, members, declared):
         old = [update.old[k] for k in order]
         values = [update.values[k] for k in order]
         for own, other in ((reducer.lhs, reducer.rhs), (reducer.rhs, reducer.lhs)):
@@ -357,3 +360,41 @@ def _matched(
                 if all(v in captured for v in other):
                     return name, reducer, order, tuple(captured[v] for v in other)
     return None
+
+
+def _independent(update: _Update) -> _Found | None:
+    """Several builtin reductions side by side, such as the sum of terms and of their squares.
+
+    Elements belong together where one becomes a value that depends on the other. The laws hold for
+    the tuple of all because they hold for each part.
+    """
+    count = len(update.elements)
+    if count < 2:
+        return None
+    groups = [{k, *(j for j in range(count) if ir.uses_var(update.values[k], update.old[j]))}
+              for k in range(count)]  # fmt: skip
+    for k in range(count):
+        joined = set[int]().union(*(g for g in groups if k in g))
+        groups = [*(g for g in groups if k not in g), joined]
+    parts = [_matched(update, sorted(group), None) for group in sorted(groups, key=min)]
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts) or len(found) < 2:
+        return None
+    reducer = _side_by_side([part[1] for part in found])
+    order = tuple(k for part in found for k in part[2])
+    return "", reducer, order, tuple(term for part in found for term in part[3])
+
+
+def _side_by_side(parts: Sequence[ir.CommReducer]) -> ir.CommReducer:
+    """One reducer of all components, each part with operands of its own."""
+    lhs: list[ir.Var] = []
+    rhs: list[ir.Var] = []
+    result: list[ir.Expr] = []
+    for part in parts:
+        start = len(lhs)
+        lhs += [ir.Var(f"x{start + k}", v.type) for k, v in enumerate(part.lhs)]
+        rhs += [ir.Var(f"y{start + k}", v.type) for k, v in enumerate(part.rhs)]
+        operands = part.operands(lhs[start:], rhs[start:])
+        result += [ir.substitute(value, operands) for value in part.result]
+    identity = tuple(value for part in parts for value in part.identity)
+    return ir.CommReducer(tuple(lhs), tuple(rhs), tuple(result), identity)

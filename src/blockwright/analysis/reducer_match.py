@@ -11,7 +11,7 @@ Captured = dict[ir.Var, ir.Expr]
 """What the variables of a pattern stand for."""
 
 _COMMUTATIVE = (ir.Add, ir.Mul, ir.Min, ir.Max, ir.And, ir.Or, ir.EQ, ir.NE)
-_MIRROR: dict[type[ir.Expr], type[ir.Expr]] = {
+MIRROR: dict[type[ir.Expr], type[ir.Expr]] = {
     ir.LT: ir.GT, ir.GT: ir.LT, ir.LE: ir.GE, ir.GE: ir.LE,
 }  # fmt: skip
 
@@ -62,7 +62,7 @@ def _readings(pattern: ir.Expr, expr: ir.Expr) -> Iterator[tuple[Sequence[Any], 
         if ir.structural_equal(pattern, expr):
             yield (), ()
         return
-    mirrored = type(expr) is _MIRROR.get(type(pattern))
+    mirrored = type(expr) is MIRROR.get(type(pattern))
     if type(expr) is not type(pattern) and not mirrored:
         return
     mine, theirs = _operands(pattern), _operands(expr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from blockwright import ir
+from blockwright.analysis.reducer_match import MIRROR
 from blockwright.analysis.reducer_table import builtin_reducer
 from blockwright.arith.text import expr_text
 
@@ -57,8 +58,23 @@ def _choice(value: ir.Expr, before: ir.Var) -> tuple[ir.Expr, ir.Expr] | None:
         parts = value.args[0], value.args[1], value.args[2]
     else:
         return None
-    condition, new, kept = parts
-    return (condition, new) if kept is before else None
+    condition, yes, no = parts
+    if no is before:
+        return condition, yes
+    return (_negated(condition), no) if yes is before else None
+
+
+_OPPOSITE: dict[type[ir.Expr], type[ir.CompareOp]] = {
+    ir.GE: ir.LT, ir.GT: ir.LE, ir.LE: ir.GT, ir.LT: ir.GE, ir.EQ: ir.NE, ir.NE: ir.EQ,
+}  # fmt: skip
+
+
+def _negated(condition: ir.Expr) -> ir.Expr:
+    """When a choice that keeps the old value under a condition takes the new one, but for NaN."""
+    opposite = _OPPOSITE.get(type(condition))
+    if opposite is not None and isinstance(condition, ir.CompareOp):
+        return opposite(condition.a, condition.b)
+    return ir.Not(condition)
 
 
 def _condition(
@@ -85,13 +101,26 @@ def _condition(
     rules = ["which number is taken", "which of two equal numbers is taken, the one at the lower "
              "position", "what becomes of NaN, which comes before every number"]  # fmt: skip
     missing = [f"{rule}: {text(part)}" for rule, part in zip(rules, parts, strict=False)
-               if not any(ir.structural_equal(part, h) for h in have)]  # fmt: skip
+               if not any(_same(part, h) for h in have)]  # fmt: skip
     form = f"{name} takes the new pair where {text(wanted.condition)}"
     if not missing:
         return f"{form}, this update where {text(condition)}"
     return (
-        f"the condition {text(condition)} does not say {'; nor '.join(missing)} (add with or "
-        f"what is missing for it to be an {name})"
+        f"the new pair is taken where {text(condition)}, which does not say "
+        f"{'; nor '.join(missing)} (add with or what is missing for it to be an {name})"
+    )
+
+
+def _same(a: ir.Expr, b: ir.Expr) -> bool:
+    """Whether two comparisons are the same, whichever side each operand stands on."""
+    if ir.structural_equal(a, b):
+        return True
+    return (
+        isinstance(a, ir.CompareOp)
+        and isinstance(b, ir.CompareOp)
+        and MIRROR.get(type(b)) is type(a)
+        and ir.structural_equal(a.a, b.b)
+        and ir.structural_equal(a.b, b.a)
     )
 
 
