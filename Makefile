@@ -5,6 +5,7 @@ PIP_ARGS ?=
 BENCH_ARGS ?=
 DEMO_ARGS ?=
 FUZZ_ARGS ?= --minutes 60
+CONFORMANCE_ARGS ?=
 TEST_ARGS ?=
 
 PIP := -m pip install -qq --no-input --disable-pip-version-check --no-warn-script-location $(PIP_ARGS)
@@ -14,12 +15,13 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.pyi')
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz mutation properties bench lint docs clean
+.PHONY: help demo test fuzz conformance mutation properties bench lint docs clean
 
 help:
 	@echo "make demo   compile a sentence-embedding model and compare it with PyTorch"
 	@echo "make test   run the tests"
 	@echo "make fuzz   random schedules for an hour, failures reduced; FUZZ_ARGS=\"--steps 1000\""
+	@echo "make conformance  PyTorch's own samples of every operator; writes docs/conformance.md"
 	@echo "make mutation  put faults into the primitives; writes docs/safety-net.md"
 	@echo "make properties  run the property tests with many more examples"
 	@echo "make bench  run the benchmarks, beside other engines; BENCH_ARGS=gemm for one of them"
@@ -39,6 +41,9 @@ test: .venv/stamp-package .venv/stamp-dev
 
 fuzz: .venv/stamp-package
 	$(PY) -m blockwright.testing.fuzz $(FUZZ_ARGS)
+
+conformance: .venv/stamp-package .venv/stamp-dev
+	$(PY) -m blockwright.testing.conformance --page docs/conformance.md $(CONFORMANCE_ARGS)
 
 mutation: .venv/stamp-package .venv/stamp-dev
 	$(PY) -m blockwright.testing.mutation --page docs/safety-net.md

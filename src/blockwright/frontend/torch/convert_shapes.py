@@ -49,10 +49,12 @@ def _expand(imp: Importer, node: Any, x: Any, *ignored: Any, **also: Any) -> Any
 @TABLE.overload("aten.transpose.int", "aten.t.default", "aten.swapaxes.default")
 def _transpose(imp: Importer, node: Any, x: Any, a: int = 0, b: int = 1) -> Any:
     rank = len(dims_of(x))
+    if rank < 2:  # PyTorch takes 0 and -1 for axes of a number
+        return x
     axes = list(range(rank))
     i, j = axis_of(a, rank), axis_of(b, rank)
     axes[i], axes[j] = axes[j], axes[i]
-    return x if rank < 2 else imp.builder.op("permute_dims", x, axes=tuple(axes))
+    return imp.builder.op("permute_dims", x, axes=tuple(axes))
 
 
 @TABLE.overload("aten.numpy_T.default")

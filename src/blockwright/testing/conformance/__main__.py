@@ -1,0 +1,107 @@
+"""`python -m blockwright.testing.conformance`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch.testing._internal.common_methods_invocations import op_db
+
+from blockwright.testing.conformance.operator import Record, record_of
+from blockwright.testing.conformance.page import page, table, totals
+from blockwright.testing.conformance.samples import DTYPES
+from blockwright.testing.conformance.store import Store
+from blockwright.testing.eager.outcome import limit_memory, load
+from blockwright.testing.fuzz.isolate import Death, in_processes, isolated
+
+_SECONDS = 300
+"""For an operator in all its types; one by one, four times as long."""
+
+
+def main() -> int:
+    """Judge operators until all are done or time is up; report.
+
+    Exits with 1 when a sample is wrong or ends in an internal error, with 0 otherwise.
+    """
+    options = _options()
+    names = options.dtypes.split(",") if options.dtypes else list(DTYPES)
+    store = Store(options.folder, f"{','.join(names)} {options.samples}")
+    if options.fresh:
+        store.clear()
+    chosen = [op for op in _operators() if _wanted(op.full_name, options.ops)]
+    load()
+    deadline = time.monotonic() + 60 * options.minutes
+    todo = [op for op in chosen if store.get(op.full_name) is None]
+
+    def work(op: Any) -> Record:
+        limit_memory()
+        return record_of(op, names, options.samples, store.digest)
+
+    for op, done in in_processes(work, _until(deadline, todo), options.jobs, _SECONDS):
+        if isinstance(done, Death):
+            done = isolated(
+                lambda op=op: record_of(op, names, options.samples, store.digest, alone=True),
+                4 * _SECONDS,
+            )
+        if isinstance(done, Death):
+            sys.stdout.write(f"{op.full_name}: {done.why}\n")
+            continue
+        store.put(done)
+        for found in done.findings:
+            sys.stdout.write(f"{done.operator} {found.dtype} {found.label}: {found.what} "
+                             f"{found.code} {found.words}\n")  # fmt: skip
+            sys.stdout.flush()
+    records = [r for op in chosen if (r := store.get(op.full_name)) is not None]
+    sys.stdout.write(f"{table(records)}\n{totals(records)}\n")
+    left = len(chosen) - len(records)
+    if left:
+        sys.stdout.write(f"{left} operators are left; run the command again to go on\n")
+    elif options.page is not None:
+        options.page.write_text(page(records, options.samples), encoding="utf-8")
+    return 1 if left or any(r.findings for r in records) else 0
+
+
+def _operators() -> list[Any]:
+    """The operators of OpInfo, one of each full name."""
+    found: dict[str, Any] = {}
+    for op in op_db:
+        found.setdefault(op.full_name, op)
+    return [found[name] for name in sorted(found)]
+
+
+def _wanted(name: str, patterns: str) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(name, p) for p in patterns.split(","))
+
+
+def _until(deadline: float, items: list[Any]) -> Iterator[Any]:
+    for item in items:
+        if time.monotonic() >= deadline:
+            return
+        yield item
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m blockwright.testing.conformance")
+    parser.add_argument("--ops", default="", help="names, with * for any: add,nn.functional.*")
+    parser.add_argument("--dtypes", default="", help="element types: float32,int64")
+    parser.add_argument("--samples", type=int, default=12, help="samples per operator and type")
+    parser.add_argument("--minutes", type=float, default=60, help="begin nothing new after so long")
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--folder", type=Path, default=Path("build/conformance"),
+                        help="folder of the records")  # fmt: skip
+    parser.add_argument("--page", type=Path, help="write the page when all operators are done")
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_true",
+                       help="keep records of the same sources (the default)")  # fmt: skip
+    again.add_argument("--fresh", action="store_true", help="forget all records first")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

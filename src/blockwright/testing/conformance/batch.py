@@ -1,0 +1,212 @@
+"""Many samples as one module; those that fail are found by splitting it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+from torch.utils import _pytree as pytree
+
+from blockwright.frontend.torch import from_exported_program
+from blockwright.testing.conformance.samples import UNSPECIFIED, Sample
+from blockwright.testing.eager.compare import (
+    copied,
+    difference,
+    in_float64,
+    kind_difference,
+    leaves,
+    same_bits,
+)
+from blockwright.testing.eager.outcome import Problem, called, compiled, export, problem_of
+from blockwright.testing.eager.sizes import every_size_dynamic, other_sizes
+
+_CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item", "_to_copy"}
+"""Operators that turn floats into integers: those out of range have no value in PyTorch."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a sample: "passed", "export", "refused", "wrong" or "internal"."""
+
+    what: str
+    code: str = ""
+    words: str = ""
+
+
+class Prepared(msgspec.Struct, frozen=True, eq=False):
+    """A sample of the named operator and what PyTorch makes of it.
+
+    Attributes:
+        wide: the results in float64, None where there are none.
+        settled: whether the elements mean anything (not those of random or empty tensors).
+    """
+
+    name: str
+    sample: Sample
+    expected: Any
+    wide: Any
+    settled: bool
+
+
+def prepared(name: str, sample: Sample) -> Prepared | None:
+    """The sample with PyTorch's results; None where PyTorch refuses it.
+
+    Nor is it a sample where its results cannot be compared: sparse ones, complex halves.
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            torch.default_generator.manual_seed(1)
+            expected = sample.call(copied(sample.tensors))
+            torch.default_generator.manual_seed(2)
+            again = sample.call(copied(sample.tensors))
+            settled = name not in UNSPECIFIED and same_bits(expected, again)
+        except Exception:  # noqa: BLE001  not a sample then
+            return None
+        try:
+            wide_args, wide_kwargs = _wide((sample.args, sample.kwargs))
+            wide = sample.function(*wide_args, **wide_kwargs)
+        except Exception:  # noqa: BLE001  some operators know one type only
+            wide = None
+    return Prepared(name, sample, expected, wide, settled)
+
+
+def _wide(value: Any) -> Any:
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+
+    def change(leaf: Any) -> Any:
+        return torch.float64 if isinstance(leaf, torch.dtype) and leaf in narrow else leaf
+
+    return pytree.tree_map(change, in_float64(value))
+
+
+class Batch(torch.nn.Module):
+    """The results of several samples, one after another."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        super().__init__()
+        self.samples = list(samples)
+
+    def forward(self, *tensors: torch.Tensor) -> list[Any]:
+        results: list[Any] = []
+        start = 0
+        for sample in self.samples:
+            count = len(sample.tensors)
+            results.append(leaves(sample.call(list(tensors[start : start + count]))))
+            start += count
+        return results
+
+
+def judged(batch: list[Prepared], dynamic: bool = False) -> list[Outcome]:
+    """What becomes of each sample."""
+    found = _attempt(batch, dynamic)
+    if not isinstance(found, Problem):
+        return found
+    if len(batch) == 1:
+        return [Outcome(found.kind, found.code, found.words)]
+    alone = [importable(p, dynamic) for p in batch]
+    kept = [p for p, problem in zip(batch, alone, strict=True) if problem is None]
+    if len(kept) == len(batch):
+        half = len(batch) // 2
+        return [*judged(batch[:half], dynamic), *judged(batch[half:], dynamic)]
+    rest = iter(judged(kept, dynamic) if kept else [])
+    return [next(rest) if problem is None else Outcome(problem.kind, problem.code, problem.words)
+            for problem in alone]  # fmt: skip
+
+
+def importable(one: Prepared, dynamic: bool = False) -> Problem | None:
+    """Why the importer does not take a sample; None if it does."""
+    program = _exported([one], dynamic)
+    if isinstance(program, Problem):
+        return program
+    try:
+        from_exported_program(program)
+    except Exception as error:  # noqa: BLE001  an internal error is a finding
+        return problem_of(error)
+    return None
+
+
+def _exported(batch: list[Prepared], dynamic: bool) -> Any:
+    tensors = tuple(t for p in batch for t in copied(p.sample.tensors))
+    shapes = (tuple(every_size_dynamic(t) for t in tensors),) if dynamic else None
+    return export(Batch([p.sample for p in batch]), tensors, shapes)
+
+
+def _attempt(batch: list[Prepared], dynamic: bool) -> list[Outcome] | Problem:
+    """The outcomes of samples that compile and run as one module."""
+    program = _exported(batch, dynamic)
+    if isinstance(program, Problem):
+        return program
+    executable = compiled(program)
+    if isinstance(executable, Problem):
+        return executable
+    tensors = [t for p in batch for t in copied(p.sample.tensors)]
+    results = called(executable, tuple(tensors))
+    if isinstance(results, Problem):
+        return results
+    kept = [t for p in batch for t in p.sample.tensors]
+    if not same_bits(tensors, kept):
+        return Problem("wrong", "", "the call changed its inputs")
+    outcomes = [_compared(p, r) for p, r in zip(batch, results, strict=True)]
+    if dynamic:
+        for step in (1, 13):
+            outcomes = _at_other_sizes(batch, outcomes, program, executable, step)
+    return outcomes
+
+
+def _compared(one: Prepared, result: Any) -> Outcome:
+    if not one.settled:
+        text = kind_difference(result, one.expected)
+    else:
+        text = difference(result, one.expected, one.wide, _free(one))
+    return Outcome("wrong", "", text) if text else Outcome("passed")
+
+
+def _free(one: Prepared) -> list[Any] | None:
+    """Masks of elements that PyTorch leaves open: floats that do not fit an integer type."""
+    source = one.sample.args[0]
+    if one.name.split(".")[0] not in _CONVERSIONS or not isinstance(source, torch.Tensor):
+        return None
+    if not source.is_floating_point():
+        return None
+    masks: list[Any] = []
+    for result in leaves(one.expected):
+        if result.dtype.is_floating_point or result.dtype is torch.bool:
+            masks.append(None)
+            continue
+        ends = torch.iinfo(result.dtype)
+        wide = source.to(torch.float64)
+        masks.append(~((wide > float(ends.min) - 1) & (wide < float(ends.max) + (ends.bits < 64))))
+    return masks
+
+
+def _at_other_sizes(
+    batch: list[Prepared], outcomes: list[Outcome], program: Any, executable: Any,
+    step: int,
+) -> list[Outcome]:  # fmt: skip
+    """The outcomes after another call, with larger sizes; samples invalid there keep theirs."""
+    now = [t for p in batch for t in p.sample.tensors]
+    larger = other_sizes(program, now, step)
+    if larger is None:
+        return outcomes
+    start = 0
+    given: list[torch.Tensor] = []
+    again: list[Prepared | None] = []
+    for one in batch:
+        count = len(one.sample.tensors)
+        mine = larger[start : start + count]
+        start += count
+        other = prepared(one.name, one.sample.replaced("dynamic", mine))
+        again.append(other)
+        given += mine if other is not None else one.sample.tensors
+    results = called(executable, tuple(copied(given)))
+    if isinstance(results, Problem):
+        if len(batch) > 1:  # each sample then has a module of its own
+            return [o for p in batch for o in judged([p], True)]
+        return [Outcome(results.kind, results.code, results.words)]
+    return [
+        old if other is None or old.what != "passed" else _compared(other, result)
+        for old, other, result in zip(outcomes, again, results, strict=True)
+    ]

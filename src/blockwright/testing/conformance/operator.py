@@ -1,0 +1,121 @@
+"""One operator in all its types: what became of its samples, in a record that can be kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+
+from blockwright.testing.conformance.batch import Outcome, Prepared, judged, prepared
+from blockwright.testing.conformance.samples import (
+    DTYPES,
+    Sample,
+    dynamic_samples_of,
+    samples_of,
+)
+from blockwright.testing.fuzz.isolate import Death, isolated
+
+_SECONDS = 60
+"""For a sample in a process of its own."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A sample that is wrong or ends in an internal error."""
+
+    dtype: str
+    label: str
+    what: str
+    code: str
+    words: str
+
+
+class Row(msgspec.Struct):
+    """What became of the samples of one type: numbers, and refusals by code."""
+
+    dtype: str
+    passed: int = 0
+    wrong: int = 0
+    internal: int = 0
+    export: int = 0
+    refused: dict[str, int] = {}
+
+    def note(self, outcome: Outcome) -> None:
+        if outcome.what == "refused":
+            self.refused[outcome.code] = self.refused.get(outcome.code, 0) + 1
+        else:
+            setattr(self, outcome.what, getattr(self, outcome.what) + 1)
+
+
+class Record(msgspec.Struct):
+    """An operator's rows and findings, and one message per code of refusal.
+
+    Attributes:
+        covered: false if no sample of the first type was taken: the importer lacks the operator.
+        digest: of the sources that the record was made with.
+    """
+
+    operator: str
+    digest: str
+    covered: bool = True
+    rows: list[Row] = []
+    findings: list[Finding] = []
+    reasons: dict[str, str] = {}
+
+    def note(self, row: Row, label: str, outcome: Outcome) -> None:
+        row.note(outcome)
+        if outcome.what in ("wrong", "internal"):
+            self.findings.append(
+                Finding(row.dtype, label, outcome.what, outcome.code, outcome.words)
+            )
+        elif outcome.code:
+            self.reasons.setdefault(outcome.code, outcome.words)
+
+
+def record_of(op: Any, names: list[str], most: int, digest: str, alone: bool = False) -> Record:
+    """Judge an operator in those of the named types that PyTorch has it in.
+
+    Arguments:
+        most: samples per type, before variants.
+        alone: every sample in a process of its own, after one process for all has died.
+    """
+    record = Record(op.full_name, digest)
+    known = op.supported_dtypes("cpu")
+    for name in [n for n in names if DTYPES[n] in known]:
+        row = Row(name)
+        for dynamic in (False, True):
+            batch = _batch(op, DTYPES[name], most, dynamic, alone)
+            judge = _one_by_one if alone else judged
+            for one, outcome in zip(batch, judge(batch, dynamic), strict=True):
+                record.note(row, one.sample.label, outcome)
+        record.rows.append(row)
+        if not row.passed and set(row.refused) <= {"BW501"} and not row.wrong + row.internal:
+            record.covered = False
+            break
+    return record
+
+
+def _batch(op: Any, dtype: torch.dtype, most: int, dynamic: bool, alone: bool) -> list[Prepared]:
+    try:
+        draw = dynamic_samples_of if dynamic else samples_of
+        samples = draw(op, dtype, most)
+    except Exception:  # noqa: BLE001  OpInfo makes no samples of some operators on this machine
+        return []
+    if alone:  # PyTorch itself dies of some
+        samples = [s for s in samples if _lives(op.name, s)]
+    found = [prepared(op.name, s) for s in samples]
+    return [p for p in found if p is not None]
+
+
+def _lives(name: str, sample: Sample) -> bool:
+    done = isolated(lambda: prepared(name, sample) is not None, _SECONDS)
+    return done is True
+
+
+def _one_by_one(batch: list[Prepared], dynamic: bool) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for one in batch:
+        done = isolated(lambda one=one: judged([one], dynamic)[0], _SECONDS)
+        outcomes.append(Outcome("internal", done.why, "the process died")
+                        if isinstance(done, Death) else done)  # fmt: skip
+    return outcomes

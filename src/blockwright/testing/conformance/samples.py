@@ -1,0 +1,192 @@
+"""Samples of an operator for one type: those of PyTorch, and variants of them."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import msgspec
+import torch
+from torch.utils import _pytree as pytree
+
+from blockwright.testing.eager.compare import copied
+from blockwright.testing.eager.special import special_values
+
+DTYPES = {
+    str(d)[6:]: d
+    for d in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64,
+              torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+}  # fmt: skip
+"""The types that samples are drawn in; complex ones have no counterpart."""
+UNSPECIFIED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
+               "new_empty_strided"}  # fmt: skip
+"""Operators whose elements may be anything: only types and shapes are compared."""
+_TAKES_POSITIONS = ("index", "gather", "scatter", "take", "embedding", "one_hot", "bincount",
+                    "shift", "narrow", "select", "pow", "ldexp", "repeat_interleave")  # fmt: skip
+"""Words in names of operators whose integers cannot be just any."""
+
+
+class Sample(msgspec.Struct, frozen=True, eq=False):
+    """Arguments of an operator; `kind` says which variant of a sample they are."""
+
+    kind: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [x for x in pytree.tree_leaves((self.args, self.kwargs))
+                if isinstance(x, torch.Tensor)]  # fmt: skip
+
+    def call(self, tensors: list[Any]) -> Any:
+        """The operator's result with other tensors in place of the sample's."""
+        flat, spec = pytree.tree_flatten((self.args, self.kwargs))
+        given = iter(tensors)
+        args, kwargs = pytree.tree_unflatten(
+            [next(given) if isinstance(x, torch.Tensor) else x for x in flat], spec
+        )
+        return self.function(*args, **kwargs)
+
+    def replaced(self, kind: str, tensors: list[torch.Tensor]) -> Sample:
+        flat, spec = pytree.tree_flatten((self.args, self.kwargs))
+        given = iter(tensors)
+        args, kwargs = pytree.tree_unflatten(
+            [next(given) if isinstance(x, torch.Tensor) else x for x in flat], spec
+        )
+        return Sample(kind, self.function, args, kwargs)
+
+    @property
+    def label(self) -> str:
+        """The arguments in short: `float32[5, 1], 2, dim=0`."""
+        words = [_short(a) for a in self.args]
+        words += [f"{key}={_short(value)}" for key, value in self.kwargs.items()]
+        return f"{self.kind}: {', '.join(words)}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype)[6:]}{list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(_short(v) for v in cast("list[Any]", value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return repr(value)[:60]
+
+
+def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
+    """At most `most` samples of PyTorch, spread evenly over all of them, then their variants."""
+    base = _spread(_given(op, dtype), most)
+    extra = max(1, most // 6)
+    return [*base, *_extremes(op, base, dtype), *_strided(base, extra), *_empty(base, extra),
+            *_in_place(op, base, extra)]  # fmt: skip
+
+
+def dynamic_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
+    """Samples whose sizes are made symbols: some that have sizes above 1."""
+    base = [s for s in _given(op, dtype) if any(n > 1 for t in s.tensors for n in t.shape)]
+    return [s.replaced("dynamic", s.tensors) for s in _spread(base, max(1, most // 4))]
+
+
+def _given(op: Any, dtype: torch.dtype) -> list[Sample]:
+    """The samples of OpInfo, the same ones in every run."""
+    torch.default_generator.manual_seed(zlib.crc32(f"{op.full_name} {dtype}".encode()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+    return [Sample("sample", op.op, (s.input, *s.args), dict(s.kwargs)) for s in given]
+
+
+def _spread(samples: list[Sample], most: int) -> list[Sample]:
+    if len(samples) <= most:
+        return samples
+    return [samples[i * len(samples) // most] for i in range(most)]
+
+
+# -------------------------------------------------------------------------------------- variants
+def _extremes(op: Any, base: list[Sample], dtype: torch.dtype) -> Iterator[Sample]:
+    """Special values: all of them, or all pairs, for element-wise operators, else sprinkled in."""
+    if dtype is torch.bool or (
+        not dtype.is_floating_point and any(word in op.name for word in _TAKES_POSITIONS)
+    ):
+        return
+    values = special_values(dtype)
+    kinds = {base.__name__ for base in type(op).__mro__}
+    first = next((s for s in base if isinstance(s.args[0], torch.Tensor)), None)
+    if first is None:
+        return
+    if "UnaryUfuncInfo" in kinds:
+        yield Sample("special", first.function, (values, *first.args[1:]), first.kwargs)
+    elif "BinaryUfuncInfo" in kinds:
+        n = len(values)
+        left, right = values.repeat_interleave(n), values.repeat(n)
+        yield Sample("special", first.function, (left, right), {})
+        kept = right != 0
+        if not dtype.is_floating_point:
+            kept &= right != -1
+        yield Sample("special", first.function, (left[kept], right[kept]), {})
+    else:
+        for number, sample in enumerate([s for s in base if s.tensors][:2]):
+            chance = torch.Generator().manual_seed(number)
+            yield sample.replaced(
+                "special", [_sprinkled(t, dtype, values, chance) for t in sample.tensors]
+            )
+
+
+def _sprinkled(
+    tensor: torch.Tensor, dtype: torch.dtype, values: torch.Tensor, chance: torch.Generator
+) -> torch.Tensor:
+    """A copy with a special value in some places, finite ones below the type's largest."""
+    if tensor.dtype is not dtype or not tensor.numel():
+        return tensor
+    if dtype.is_floating_point:
+        values = values[~(values.abs() > 1e4) | values.isinf()]
+    result = tensor.detach().contiguous().clone()
+    flat = result.view(-1)
+    count = max(1, flat.numel() // 8)
+    where = torch.randint(flat.numel(), (count,), generator=chance)
+    flat[where] = values[torch.randint(len(values), (count,), generator=chance)]
+    return result
+
+
+def _strided(base: list[Sample], most: int) -> Iterator[Sample]:
+    """Tensors that are not contiguous."""
+    wanted = [s for s in base if any(t.dim() and t.numel() > 1 for t in s.tensors)]
+    for sample in wanted[:most]:
+        yield sample.replaced("strided", [_with_gaps(t) for t in sample.tensors])
+
+
+def _with_gaps(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dim() == 0:
+        return tensor
+    if tensor.dim() == 1:
+        return tensor.repeat_interleave(2)[::2]
+    return tensor.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def _empty(base: list[Sample], most: int) -> Iterator[Sample]:
+    """One size of the first tensor is 0, and so is every equal size."""
+    found = 0
+    for sample in base:
+        size = next((n for t in sample.tensors for n in t.shape if n > 1), 0)
+        if size and found < most:
+            found += 1
+            yield sample.replaced("empty", [
+                t.new_zeros([0 if n == size else n for n in t.shape]) if size in t.shape else t
+                for t in sample.tensors
+            ])  # fmt: skip
+
+
+def _in_place(op: Any, base: list[Sample], most: int) -> Iterator[Sample]:
+    """The operator's form in place, on a copy of the first argument."""
+    change = op.inplace_variant
+    if change is None:
+        return
+
+    def on_a_copy(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return change(x.clone(), *args, **kwargs)
+
+    wanted = [s for s in base if isinstance(s.args[0], torch.Tensor)]
+    for sample in wanted[:most]:
+        yield Sample("in place", on_a_copy, copied(sample.args), sample.kwargs)

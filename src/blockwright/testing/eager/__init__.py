@@ -1,0 +1,1 @@
+"""Compiled torch modules against PyTorch itself: comparison, other sizes, isolated outcomes."""

@@ -1,0 +1,67 @@
+"""Inputs of other sizes than those a program was exported with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def every_size_dynamic(tensors: Any) -> Any:
+    """`dynamic_shapes` that leave it to the exporter which sizes it must fix."""
+    auto = torch.export.Dim.AUTO
+    if isinstance(tensors, torch.Tensor):
+        return {axis: auto for axis, n in enumerate(tensors.shape) if n > 1}
+    return [every_size_dynamic(t) for t in tensors]
+
+
+def symbolic_shapes(program: Any) -> list[tuple[Any, ...]]:
+    """Shape of every user input, with the exporter's expressions for sizes that may vary."""
+    wanted = set(program.graph_signature.user_inputs)
+    found: list[tuple[Any, ...]] = []
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in wanted:
+            sizes = getattr(node.meta.get("val"), "shape", ())
+            found.append(tuple(n if isinstance(n, int) else n.node.expr for n in sizes))
+    return found
+
+
+def other_sizes(program: Any, tensors: list[torch.Tensor], step: int) -> list[torch.Tensor] | None:
+    """Inputs in which every free size is `step` larger; None if no size is free.
+
+    Elements are those of the given tensors, repeated, so that positions stay in range.
+    """
+    shapes = symbolic_shapes(program)
+    if len(shapes) != len(tensors):
+        return None
+    now: dict[Any, int] = {}
+    for shape, tensor in zip(shapes, tensors, strict=True):
+        for size, value in zip(shape, tensor.shape, strict=True):
+            if getattr(size, "is_Symbol", False):
+                now[size] = value
+    if not now:
+        return None
+    bounds = program.range_constraints
+    new = {symbol: _moved(value, step, bounds.get(symbol)) for symbol, value in now.items()}
+    return [
+        _resized(tensor, [n if isinstance(n, int) else int(n.subs(new)) for n in shape])
+        for shape, tensor in zip(shapes, tensors, strict=True)
+    ]
+
+
+def _moved(value: int, step: int, bounds: Any) -> int:
+    if bounds is None:
+        return value + step
+    low, high = float(bounds.lower), float(bounds.upper)
+    return value + step if low <= value + step <= high else value
+
+
+def _resized(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    """A tensor of another shape, filled with the given elements over and over."""
+    count = 1
+    for n in shape:
+        count *= n
+    flat = tensor.reshape(-1)
+    if not flat.numel():
+        return torch.zeros(shape, dtype=tensor.dtype)
+    return flat[torch.arange(count) % flat.numel()].reshape(shape)

@@ -1,0 +1,22 @@
+"""Values at the ends of a type, where wrong results hide."""
+
+from __future__ import annotations
+
+import torch
+
+
+def special_values(dtype: torch.dtype) -> torch.Tensor:
+    """±0, ±inf, NaN, denormals and ends of a floating type; the ends of an integer one."""
+    if dtype is torch.bool:
+        return torch.tensor([True, False])
+    if not dtype.is_floating_point:
+        ends = torch.iinfo(dtype)
+        found = {ends.min, ends.min + 1, ends.max - 1, ends.max, 0, 1, 2, 3, 7}
+        if ends.min < 0:
+            found |= {-1, -2, -3, -7}
+        return torch.tensor(sorted(found), dtype=dtype)
+    ends = torch.finfo(dtype)
+    small = ends.smallest_normal
+    ones = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 88.0]
+    numbers = [0.0, float("inf"), small, small / 4, ends.max, ends.eps, *ones]
+    return torch.tensor([float("nan"), *numbers, *[-x for x in numbers]], dtype=dtype)

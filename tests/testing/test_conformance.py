@@ -1,0 +1,112 @@
+"""A fixed sample of what `make conformance` does: one type, one sample of every operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from blockwright.testing.conformance.batch import Prepared, importable, judged, prepared
+from blockwright.testing.conformance.operator import Record, Row
+from blockwright.testing.conformance.page import page
+from blockwright.testing.conformance.samples import Sample, dynamic_samples_of, samples_of
+from blockwright.testing.conformance.store import Store
+from blockwright.testing.eager.compare import difference
+
+PARTS = 8
+KNOWN = {"bitwise_not", "unravel_index", "nn.functional.avg_pool1d"}
+"""Operators whose sample is wrong or fails."""
+
+
+def _chosen() -> list[Any]:
+    """Operators of each full name; whole numbers take what floats are not in."""
+    return list({op.full_name: op for op in op_db}.values())
+
+
+def _sample(op: Any) -> Prepared | None:
+    known = op.supported_dtypes("cpu")
+    dtype = torch.float32 if torch.float32 in known else torch.int64
+    if dtype not in known:
+        return None
+    try:
+        samples = samples_of(op, dtype, 2)
+    except Exception:  # noqa: BLE001  OpInfo makes no samples of some operators
+        return None
+    return prepared(op.name, samples[min(1, len(samples) - 1)]) if samples else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_sample_of_every_operator(part: int) -> None:
+    drawn = [p for op in _chosen()[part::PARTS] if (p := _sample(op)) is not None]
+    problems = [importable(p) for p in drawn]
+    batch = [p for p, problem in zip(drawn, problems, strict=True) if problem is None]
+    outcomes = judged(batch)
+    bad = [(p.name, p.sample.label, problem.code, problem.words)
+           for p, problem in zip(drawn, problems, strict=True)
+           if problem is not None and problem.kind == "internal"]  # fmt: skip
+    bad += [(p.name, p.sample.label, o.code, o.words) for p, o in zip(batch, outcomes, strict=True)
+            if o.what in ("wrong", "internal")]  # fmt: skip
+    assert not [row for row in bad if row[0] not in KNOWN]
+    assert Counter(o.what for o in outcomes)["passed"] >= 10
+
+
+def _one(function: Any, *args: Any) -> Prepared:
+    found = prepared("made up", Sample("sample", function, args, {}))
+    assert found is not None
+    return found
+
+
+def test_samples_that_fail_are_told_from_those_that_pass() -> None:
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if torch.compiler.is_exporting() else x + 1.001
+
+    def wrong_type(x: torch.Tensor) -> torch.Tensor:
+        return x.double() if torch.compiler.is_exporting() else x
+
+    x = torch.arange(6.0).reshape(2, 3)
+    batch = [_one(f, x) for f in (torch.exp, wrong, torch.linalg.pinv, wrong_type, torch.neg)]
+    found = judged(batch)
+    assert [o.what for o in found] == ["passed", "wrong", "refused", "wrong", "passed"]
+    assert found[2].code == "BW501"
+    assert "differs in 6 of 6" in found[1].words
+    assert "has type torch.float64" in found[3].words
+
+
+def test_sizes_that_are_symbols_are_called_at_other_sizes() -> None:
+    def wrong_when_large(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if torch.compiler.is_exporting() or x.shape[0] < 4 else x * 3
+
+    batch = [_one(f, torch.ones(3, 5)) for f in (torch.tanh, wrong_when_large)]
+    assert [o.what for o in judged(batch, dynamic=False)] == ["passed", "passed"]
+    assert [o.what for o in judged(batch, dynamic=True)] == ["passed", "wrong"]
+
+
+def test_rounding_is_no_difference_and_special_values_are() -> None:
+    x = torch.tensor([1.0, float("nan"), float("inf"), 0.0])
+    assert not difference(x * (1 + 1e-7), x)
+    assert difference(x * (1 + 1e-4), x)
+    assert difference(torch.nan_to_num(x), x)
+    assert difference(x[:3], x)
+    assert difference(x.double(), x)
+
+
+def test_variants_of_a_sample() -> None:
+    op = next(op for op in op_db if op.name == "mul")
+    kinds = {s.kind for s in samples_of(op, torch.float32, 6)}
+    assert kinds == {"sample", "special", "strided", "empty", "in place"}
+    assert {s.kind for s in dynamic_samples_of(op, torch.float32, 6)} == {"dynamic"}
+
+
+def test_records_are_kept_for_the_same_sources_alone(tmp_path: Any) -> None:
+    store = Store(tmp_path, "float32")
+    rows = [Row("float32", passed=3, refused={"BW507": 1})]
+    store.put(Record("mul", store.digest, rows=rows))
+    assert store.get("mul") is not None
+    assert Store(tmp_path, "int64").get("mul") is None
+    record = store.get("mul")
+    assert record is not None
+    assert "| mul | f32 | 3 | BW507 1 | 0 | 0 |" in page([record], 12)
