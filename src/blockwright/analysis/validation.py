@@ -15,6 +15,7 @@ from blockwright.analysis.concurrency import concurrency_problems
 from blockwright.analysis.coverage import coverage_problems
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.launch import launch_problems
+from blockwright.analysis.memory import plain_memory
 from blockwright.analysis.problems import Problem
 from blockwright.analysis.tree import Tree
 from blockwright.analysis.visits import visits
@@ -34,6 +35,7 @@ def find_violations(func: ir.PrimFunc, target: Target | None = None) -> list[Dia
     malformed = find_problems(func)
     if malformed:
         return malformed
+    func = plain_memory(func)
     problems = list(_problems(func, target))
     return _shown(func, problems) if problems else []
 

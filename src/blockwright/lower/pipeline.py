@@ -18,6 +18,7 @@ from blockwright.lower.clamp import clamp_masked_reads
 from blockwright.lower.context import LowerContext, LowerOptions, Pass
 from blockwright.lower.finalize import finalize
 from blockwright.lower.flatten import flatten_buffers
+from blockwright.lower.fold_views import fold_views
 from blockwright.lower.guards import merge_guards
 from blockwright.lower.hoist import hoist_allocations
 from blockwright.lower.partition import partition_loops
@@ -34,6 +35,7 @@ from blockwright.support import BuildError
 from blockwright.target import Target
 
 LOWERING: list[tuple[str, Pass]] = [
+    ("fold_views", fold_views),
     ("make_pipelines", make_pipelines),
     ("lower_blocks", lower_blocks),
     ("simplify", simplify),

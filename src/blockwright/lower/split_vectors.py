@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from blockwright.analysis.memory import memory_roots
 from blockwright.ir import (
     BinaryOp,
     Broadcast,
+    Buffer,
     BufferLoad,
     BufferStore,
     Call,
@@ -46,7 +48,7 @@ from blockwright.lower.rewrite import Statements, sequence
 
 def split_vectors(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function with long vector stores cut to the target's register length."""
-    return func.replace(body=_SplitVectors(context)(func.body))
+    return func.replace(body=_SplitVectors(context, memory_roots(func))(func.body))
 
 
 class _NotLaneWise(Exception):
@@ -54,14 +56,15 @@ class _NotLaneWise(Exception):
 
 
 class _SplitVectors(Statements):
-    def __init__(self, context: LowerContext) -> None:
+    def __init__(self, context: LowerContext, roots: dict[Buffer, Buffer]) -> None:
         super().__init__()
+        self.roots = roots
         self.target = context.target
 
     def rewrite_BufferStore(self, node: BufferStore) -> Stmt:
         lanes = node.value.dtype.lanes
         length = self.target.lanes(node.buffer.dtype.element)
-        if lanes <= length or not _reads_own_elements(node):
+        if lanes <= length or not _reads_own_elements(node, self.roots):
             return node
         try:
             parts = [_piece(node, start, size) for start, size in _pieces(lanes, length)]
@@ -82,12 +85,15 @@ def _pieces(lanes: int, length: int) -> list[tuple[int, int]]:
     return found
 
 
-def _reads_own_elements(node: BufferStore) -> bool:
+def _reads_own_elements(node: BufferStore, roots: dict[Buffer, Buffer]) -> bool:
     """Whether pieces stored first cannot change what pieces stored later read."""
+    written = roots.get(node.buffer, node.buffer)
     for found in walk(node.value):
-        if not isinstance(found, BufferLoad) or found.buffer is not node.buffer:
+        if not isinstance(found, BufferLoad):
             continue
-        if not structural_equal(found.indices, node.indices):
+        if roots.get(found.buffer, found.buffer) is not written:
+            continue
+        if found.buffer is not node.buffer or not structural_equal(found.indices, node.indices):
             return False
     return True
 

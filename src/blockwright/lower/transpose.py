@@ -26,9 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from blockwright.analysis.memory import memory_roots
 from blockwright.analysis.reducer_step import under_lets
 from blockwright.arith import Analyzer
 from blockwright.ir import (
+    Buffer,
     BufferLoad,
     BufferStore,
     Expr,
@@ -63,18 +65,22 @@ NEAR = 4
 
 def transpose_tiles(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function without gathers in unrolled loops whose iterations gather neighbours."""
-    return func.replace(body=_Tiles(function_analyzer(func))(func.body))
+    return func.replace(body=_Tiles(function_analyzer(func), memory_roots(func))(func.body))
 
 
 class _Tiles(Analysed, Statements):
+    def __init__(self, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> None:
+        super().__init__(analyzer)
+        self.roots = roots
+
     def rewrite_For(self, node: For) -> Stmt:
         with self.inside(node.loop_var, node.dom):
             node = node.replace(body=self(node.body))
-            found = _across(node, self.analyzer)
+            found = _across(node, self.analyzer, self.roots)
         return _turned(node, found, self.analyzer) if found else node
 
 
-def _across(loop: For, analyzer: Analyzer) -> list[BufferLoad]:
+def _across(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> list[BufferLoad]:
     """The loads of a tile that the iterations of a loop read side by side, each across rows."""
     size, store = const_int(loop.extent), loop.body
     if loop.kind is not ForKind.UNROLLED or not isinstance(store, BufferStore):
@@ -83,8 +89,9 @@ def _across(loop: For, analyzer: Analyzer) -> list[BufferLoad]:
         return []
     if store.predicate is not None or collect(store, E.Let):
         return []
+    written = roots.get(store.buffer, store.buffer)
     return [load for load in collect(store.value, BufferLoad)
-            if load.buffer is not store.buffer and load.predicate is None
+            if roots.get(load.buffer, load.buffer) is not written and load.predicate is None
             and load.dtype.lanes == size and not load.buffer.dtype.is_bool
             and _moves_by_one(load.indices[0], loop.loop_var, analyzer)]  # fmt: skip
 

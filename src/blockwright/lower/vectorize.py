@@ -25,7 +25,7 @@ from __future__ import annotations
 from functools import reduce
 
 from blockwright.analysis import REDUCER_KEY
-from blockwright.arith import Analyzer
+from blockwright.analysis.memory import memory_roots, named_twice
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     Buffer,
@@ -67,13 +67,14 @@ def vectorize_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     Raises BuildError BW630 where the number of lanes is not a constant, BW632 for an update of one
     element by all lanes that is no step of a reducer.
     """
-    return func.replace(body=_Loops(context, function_analyzer(func))(func.body))
+    return func.replace(body=_Loops(context, func)(func.body))
 
 
 class _Loops(Analysed):
-    def __init__(self, context: LowerContext, analyzer: Analyzer) -> None:
-        super().__init__(analyzer)
+    def __init__(self, context: LowerContext, func: PrimFunc) -> None:
+        super().__init__(function_analyzer(func))
         self.context = context
+        self.roots = memory_roots(func)
         self.own: set[Buffer] = set()  # allocated inside the innermost parallel loop around
 
     def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
@@ -96,6 +97,9 @@ class _Loops(Analysed):
         fewer = self._narrowed(node, count)
         if fewer is not node:
             return self(fewer)
+        if twice := named_twice(node.body, self.roots):
+            self._note(node, f"{twice[0].name} and {twice[1].name} name one memory")
+            return self(node.replace(kind=ForKind.SERIAL))
         inner = [loop for loop in collect(node.body, For) if loop.kind is ForKind.VECTORIZED]
         if inner:
             self._note(node, f"loop {inner[0].loop_var.name} inside it is vectorized")

@@ -16,7 +16,14 @@ from blockwright.schedule.trial import first_legal
 
 
 def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
-    """The buffer at an index (or with a name) of a block's read or write regions."""
+    """The buffer at an index (or with a name) of a block's read or write regions, which no other
+    buffer shares its memory with."""
+    found = _accessed(state, block, which, kind)
+    state.require_one_name(found, [block])
+    return found
+
+
+def _accessed(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
     regions = block.reads if kind == "read" else block.writes
     names = [r.buffer.name for r in regions]
     if isinstance(which, str):

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.fold_views import has_views
+from blockwright.analysis.memory import memory_roots, stating
+from blockwright.analysis.well_formed import find_problems
 from blockwright.arith import Analyzer
 from blockwright.schedule.forwarding import Forwarding, with_signature
 from blockwright.schedule.state import State, Step, Target
@@ -25,6 +28,29 @@ class _Substitute(Forwarding):
     def rewrite_SeqStmt(self, node: ir.SeqStmt) -> ir.Stmt:
         new = self.descend(node)
         return new if new is node else ir.seq(new.seq)
+
+
+_NAMING = (ir.LetStmt, ir.DeclBuffer, ir.Allocate)
+"""Statements between loops and blocks that define a name."""
+
+
+class _States(ir.Mutator):
+    """States the memory behind views in signatures; notes blocks that change."""
+
+    def __init__(
+        self, roots: dict[ir.Buffer, ir.Buffer], forward: dict[ir.Block, ir.Block]
+    ) -> None:
+        super().__init__()
+        self.roots, self.forward = roots, forward
+
+    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+        return node
+
+    def rewrite_Block(self, node: ir.Block) -> Any:
+        new = stating(self.descend(node), self.roots)
+        if new is not node:
+            self.forward[node] = new
+        return new
 
 
 class Edit:
@@ -44,6 +70,9 @@ class Edit:
     # ------------------------------------------------------------------ what to change
     def substitute(self, stmt: ir.Stmt, mapping: Mapping[Any, ir.Node]) -> Any:
         """`stmt` with variables or buffers replaced; blocks in it are forwarded."""
+        for old in mapping:
+            if isinstance(old, ir.Buffer):
+                self.state.require_one_name(old)
         return _Substitute(mapping, self.forward)(stmt) if mapping else stmt
 
     def inside(self, block: ir.Block, mapping: Mapping[Any, ir.Node]) -> ir.Block:
@@ -76,6 +105,8 @@ class Edit:
         self._touch(block)
 
     def free(self, block: ir.Block, *buffers: ir.Buffer) -> None:
+        for buffer in buffers:
+            self.state.require_one_name(buffer)
         self._allocs.setdefault(block, ([], set()))[1].update(buffers)
         self._touch(block)
 
@@ -95,9 +126,32 @@ class Edit:
         """The new function with handles for `results` (blocks given before or after the edit)."""
         body = self._build(self.state.func.body)
         assert body is not None
-        func = self.state.func.replace(body=body)
+        func = self._with_memory(self.state.func.replace(body=body))
+        self._require_defined(func)
         final = tuple(self.latest(r) if isinstance(r, ir.Block) else r for r in results)
         return Step(func, self.forward, final)
+
+    def _with_memory(self, func: ir.PrimFunc) -> ir.PrimFunc:
+        """The function with the memory behind views stated by all who use it, also by blocks whose
+        signatures the step has found anew."""
+        if not has_views(func):
+            return func
+        states = _States(memory_roots(func), self.forward)
+        return func.replace(body=states(func.body))
+
+    def _require_defined(self, func: ir.PrimFunc) -> None:
+        """What statements name is defined where they stand now. Of loops and blocks the primitives
+        see to that themselves; values, views and allocations may stand anywhere between them."""
+        if not any(isinstance(n, _NAMING) for n in self.tree.parent):
+            return
+        known = {p.message for p in find_problems(self.state.func)}
+        for problem in find_problems(func):
+            if problem.code == "BW212" and problem.message not in known:
+                what = problem.message.removeprefix(f"{func.name}: ")
+                self.state.fail(f"after the step {what}", code="BW367",
+                                guilty=[*self._before, *self._after, *self._replaced],
+                                help="take the step on a loop inside the scope of the "
+                                "definition, or write the value in place of the name")  # fmt: skip
 
     def rebuilt(self, node: ir.Stmt) -> ir.Stmt:
         """A statement with the changes below it made, without the rest of the function."""

@@ -13,6 +13,8 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import FlowMemo, Scope, Tree
+from blockwright.analysis.fold_views import has_views
+from blockwright.analysis.memory import memory_roots
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
@@ -144,6 +146,24 @@ class State:
         if found is None:
             found = self._scopes[scope] = Scope(self.tree, scope, self.memo)
         return found
+
+    # ------------------------------------------------------------------ memory
+    @cached_property
+    def roots(self) -> dict[ir.Buffer, ir.Buffer]:
+        """View → the buffer whose memory it names, of the views that could not be folded."""
+        return memory_roots(self.func) if has_views(self.func) else {}
+
+    def require_one_name(self, buffer: ir.Buffer, guilty: Sequence[ir.Node] = ()) -> None:
+        """No other buffer names the memory of this one: a step that puts another buffer in its
+        place would leave the other name behind."""
+        root = self.roots.get(buffer, buffer)
+        names = [b.name for b in (root, *(v for v, r in self.roots.items() if r is root))
+                 if b is not buffer]  # fmt: skip
+        if names:
+            self.fail(f"the memory of {buffer.name} is named {', '.join(names)} too, with another "
+                      "element type or layout", code="BW368", guilty=guilty,
+                      help=f"access it through {root.name} alone in the blocks that are scheduled"
+                      )  # fmt: skip
 
     # ------------------------------------------------------------------ errors
     def fail(

@@ -149,6 +149,8 @@ CODES: dict[str, str] = {
     "BW364": "Spatial and reduction iterators would be mixed.",
     "BW365": "A reduction is not complete inside the new block.",
     "BW366": "Ranges stated for a block are not what it accesses.",
+    "BW367": "A statement would use a name where the step puts it, but not what defines the name.",
+    "BW368": "A buffer that the step replaces shares its memory with another one.",
     "BW370": "Statements of a pipeline would run in another order than they depend on one another.",
     "BW371": "Iterations of a pipeline would overwrite values that are still needed.",
     "BW372": "Blocks of loops to be fused depend on one another.",

@@ -18,6 +18,7 @@ from blockwright.verify.roll import rolled
 from blockwright.verify.safety import Safety, require_positions
 from blockwright.verify.values import Values
 from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
+from blockwright.verify.views import without_views
 
 UNITS = 9_000_000
 """The budget of one verdict: bounds its time on every machine, a few seconds on present ones."""
@@ -37,7 +38,7 @@ class Claim:
     """
 
     def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
-        self.before, self.after = (f.replace(body=unfused(rolled(f.body))) for f in (before, after))
+        self.before, self.after = before, after
         self.symbols: dict[str, ir.Var] = {}
         self.sizes: set[str] = set()
         self.in_parts = False
@@ -45,6 +46,7 @@ class Claim:
     def prove(self) -> None:
         """Look for a proof, in a context of its own: one that was used before has memory at hand
         and counts fewer operations, and no verdict may depend on what was asked before it."""
+        self.before, self.after = map(_prepared, (self.before, self.after))
         failed = self._look(isl.Context(), Budget(UNITS, LONGEST), *self._names())
         if failed is not None:
             raise _reason(failed)
@@ -205,6 +207,13 @@ class Claim:
         names = ", ".join([*self.symbols, *pair.sizes.factors])
         text = f"[{names}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
         return isl.Set(text, context)
+
+
+def _prepared(func: ir.PrimFunc) -> ir.PrimFunc:
+    """A program in the form that is looked at: one name for each memory, loops and not lists of
+    copies, iterators of their own."""
+    func = without_views(func)
+    return func.replace(body=unfused(rolled(func.body)))
 
 
 def _of_the_first(problem: Mismatch) -> Unknown:

@@ -1,0 +1,121 @@
+"""The form of a program in which a buffer is a memory.
+
+`plain_memory` folds the views whose elements are known, and states the memory behind the others in
+the signatures of the blocks that use them: all of it, so that they depend on everybody else who
+uses it. A program without views is returned as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from blockwright import ir
+from blockwright.analysis.fold_views import fold_views, has_views
+from blockwright.analysis.tree import child_stmts
+
+
+def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
+    """Declared view → the buffer whose memory it names, through views of views.
+
+    Of several views of one pointer that no buffer stands for, the outermost one is the root.
+    """
+    direct: dict[ir.Buffer, ir.Buffer] = {}
+    pointers: dict[ir.Var, ir.Buffer] = {}
+    for node in _statements(func.body):
+        if not isinstance(node, ir.DeclBuffer):
+            continue
+        loads = ir.collect(node.source, ir.BufferLoad)
+        if loads:
+            direct[node.buffer] = loads[0].buffer
+            continue
+        for var in ir.collect(node.source, ir.Var):
+            if var.dtype.is_handle and pointers.setdefault(var, node.buffer) is not node.buffer:
+                direct[node.buffer] = pointers[var]
+    for view in direct:
+        while direct[view] in direct:
+            direct[view] = direct[direct[view]]
+    return direct
+
+
+def named_twice(
+    stmt: ir.Stmt, roots: Mapping[ir.Buffer, ir.Buffer]
+) -> tuple[ir.Buffer, ir.Buffer] | None:
+    """Two names under which a statement accesses one memory, if it writes it."""
+    names: dict[ir.Buffer, dict[ir.Buffer, None]] = {}
+    written: set[ir.Buffer] = set()
+    for access in (*ir.collect(stmt, ir.BufferStore), *ir.collect(stmt, ir.BufferLoad)):
+        root = roots.get(access.buffer, access.buffer)
+        names.setdefault(root, {})[access.buffer] = None
+        if isinstance(access, ir.BufferStore):
+            written.add(root)
+    for root in written:
+        if len(names[root]) > 1:
+            first, second, *_ = names[root]
+            return first, second
+    return None
+
+
+def _statements(root: ir.Stmt) -> Iterator[ir.Stmt]:
+    """Statements in program order, parents first."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(child_stmts(node)[::-1])
+
+
+def state_memory(func: ir.PrimFunc) -> ir.PrimFunc:
+    """The function with the memory behind views in the signatures of blocks that use these."""
+    roots = memory_roots(func) if has_views(func) else {}
+    return _State(roots).of(func) if roots else func
+
+
+class _State(ir.Mutator):
+    def __init__(self, roots: Mapping[ir.Buffer, ir.Buffer]) -> None:
+        super().__init__()
+        self.roots = roots
+
+    def of(self, func: ir.PrimFunc) -> ir.PrimFunc:
+        body = self(func.body)
+        return func if body is func.body else func.replace(body=body)
+
+    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+        return node
+
+    def rewrite_Block(self, node: ir.Block) -> Any:
+        new = self.descend(node)
+        return stating(new, self.roots)
+
+
+def stating(block: ir.Block, roots: Mapping[ir.Buffer, ir.Buffer]) -> ir.Block:
+    """A block whose signature states the memory behind the views in it."""
+    reads, writes = _whole(block.reads, roots), _whole(block.writes, roots)
+    if reads is block.reads and writes is block.writes:
+        return block
+    return block.replace(reads=reads, writes=writes)
+
+
+def _whole(
+    regions: tuple[ir.BufferRegion, ...], roots: Mapping[ir.Buffer, ir.Buffer]
+) -> tuple[ir.BufferRegion, ...]:
+    wide = dict.fromkeys(roots[r.buffer] for r in regions if r.buffer in roots)
+    stated = {r.buffer: r for r in regions}
+    missing = [b for b in wide if b not in stated or not _is_full(stated[b])]
+    if not missing:
+        return regions
+    kept = tuple(r for r in regions if r.buffer not in missing)
+    return (*kept, *map(ir.full_region, missing))
+
+
+def _is_full(region: ir.BufferRegion) -> bool:
+    return all(
+        ir.is_const_int(r.min, 0) and ir.structural_equal(r.extent, size)
+        for r, size in zip(region.region, region.buffer.shape, strict=True)
+    )
+
+
+def plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
+    """The function in the form in which a buffer is a memory, as far as it has one; see the
+    module."""
+    return state_memory(fold_views(func))
