@@ -126,7 +126,7 @@ def test_symbolic_results(result: str, code: str | None) -> None:
 @pytest.mark.parametrize(
     ("params", "code"),
     [
-        ('x: R.Tensor(("n * 2",), "float32")', "BW226"),
+        ('x: R.Tensor(("n * n",), "float32")', "BW226"),
         ('x: R.Tensor((-4,), "float32")', "BW250"),
         ('x: R.Tensor((2**61, 4), "float32")', "BW250"),
         ('x: R.Tensor((4,), "float32x4")', "BW251"),
@@ -135,6 +135,14 @@ def test_symbolic_results(result: str, code: str | None) -> None:
 )
 def test_parameters_that_bind_nothing_or_cannot_be(params: str, code: str) -> None:
     assert refused(module("return x", params)) == code
+
+
+def test_calls_solve_for_the_only_symbol_of_a_dimension() -> None:
+    body = "y = R.reshape(x, R.shape([n, 2]))\nreturn y"
+    compiled = bw.compile(module(body, 'x: R.Tensor(("n * 2",), "float32")'))
+    np.testing.assert_array_equal(compiled(X), X.reshape(-1, 2))
+    with pytest.raises(bw.ArgumentError):
+        compiled(X[:3])
 
 
 def test_a_later_parameter_binds_a_symbol() -> None:

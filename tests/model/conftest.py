@@ -89,6 +89,40 @@ def compare_with_torch() -> Callable[..., None]:
     return compare
 
 
+def agree(
+    function: Callable[..., Any], *inputs: Any, shapes: Any = None, others: Sequence[Any] = (),
+    tolerance: float = 1e-5,
+) -> Any:  # fmt: skip
+    """Compile a function of tensors and compare it with eager PyTorch, types and nesting included.
+
+    `shapes` has the dynamic dimensions of each input, `others` more inputs to call it with.
+    """
+
+    class Model(torch.nn.Module):
+        def forward(self, *tensors: Any) -> Any:
+            return function(*tensors)
+
+    exe = bw.compile(Model(), inputs, dynamic_shapes=None if shapes is None else (tuple(shapes),))
+    for given in (inputs, *others):
+        expected, found = function(*(t.clone() for t in given)), exe(*given)
+        assert type(found) is type(expected)
+        for ours, theirs in zip(leaves(found), leaves(expected), strict=True):
+            if theirs is None:
+                assert ours is None
+                continue
+            assert ours.dtype == theirs.dtype
+            assert ours.shape == theirs.shape
+            loose = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}.get(theirs.dtype, tolerance)
+            close = torch.isclose(ours, theirs, rtol=loose, atol=loose, equal_nan=True)
+            assert close.all(), f"{ours}, not {theirs}"
+    return exe
+
+
+@pytest.fixture
+def agrees() -> Callable[..., Any]:
+    return agree
+
+
 @pytest.fixture(scope="session")
 def compile_torch() -> Callable[..., Any]:
     """`compile_torch(model, example inputs, dynamic_shapes, target)`: the executable."""

@@ -19,7 +19,7 @@ from blockwright.build.steps import get_ready
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.rules import apply_rules
 from blockwright.runtime import constants
-from blockwright.support import OptionError
+from blockwright.support import ImporterError, OptionError
 from blockwright.support.garbage import few_collections
 from blockwright.target import Target
 from blockwright.verify import require_solvers
@@ -159,7 +159,16 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
     distinct = tuple(
         value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs
     )
-    with torch.no_grad():
-        return torch.export.export(
-            model.eval(), distinct, dynamic_shapes=dynamic_shapes, strict=False
-        )
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        with torch.no_grad():
+            return torch.export.export(
+                model.eval(), distinct, dynamic_shapes=dynamic_shapes, strict=False
+            )
+    except Exception as error:
+        raise ImporterError(f"PyTorch could not export the model: {error}", code="BW509",
+                            help="see what torch.export takes; export the model yourself and "
+                            "compile the exported program") from error  # fmt: skip
+    finally:  # the caller's model stays in the mode it was in
+        for module, training in modes:
+            module.training = training

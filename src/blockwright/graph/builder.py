@@ -36,7 +36,32 @@ def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.V
 
 def function_symbols(function: ir.GraphFunction) -> list[ir.Var]:
     """Symbols bound by the parameters, in order."""
-    return list(dict.fromkeys(s for p in function.params for s in ir.symbolic_vars(p.info)))
+    return list(dict.fromkeys(s for p in function.params for s in parameter_symbols(p.info)))
+
+
+def parameter_symbols(info: ir.Info | None) -> list[ir.Var]:
+    """Symbols that a parameter of this annotation binds.
+
+    Those that are a dimension, then those that calls solve for: the only symbol of a dimension
+    linear in it, such as n of `2 * n + 1`.
+    """
+    found = dict.fromkeys(ir.symbolic_vars(info))
+    shape = info.shape if isinstance(info, ir.TensorInfo) else None
+    for dim in shape or ():
+        inside = ir.free_vars(dim)
+        if len(inside) == 1 and _is_linear(dim):
+            found.update(dict.fromkeys(inside))
+    return list(found)
+
+
+def _is_linear(dim: ir.Expr) -> bool:
+    """Whether a dimension is a symbol times a number plus a number, in any order."""
+    if isinstance(dim, ir.Var):
+        return True
+    if isinstance(dim, (ir.Add, ir.Sub, ir.Mul)):
+        symbolic = [side for side in (dim.a, dim.b) if not isinstance(side, ir.IntImm)]
+        return len(symbolic) == 1 and _is_linear(symbolic[0])
+    return False
 
 
 def function_analyzer(function: ir.GraphFunction) -> Analyzer:
@@ -73,7 +98,7 @@ class GraphBuilder:
         """A function parameter; its dimension symbols become known."""
         variable = ir.GraphVar(self._fresh(name), False, info=info)
         self.params.append(variable)
-        for symbol, bounds in symbol_ranges(self.attrs, ir.symbolic_vars(info)).items():
+        for symbol, bounds in symbol_ranges(self.attrs, parameter_symbols(info)).items():
             self.analyzer.bind(symbol, bounds)
         return variable
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from blockwright import ir
+from blockwright.graph.builder import parameter_symbols
 from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import STATED
 from blockwright.graph.relate import impossible_size, info_text
@@ -51,7 +52,7 @@ class _Checker:
                 self.define(param)
                 if param.info is None:
                     self.problem("BW221", f"parameter {param.name} has no annotation", param)
-                self.symbols.update(ir.symbolic_vars(param.info))
+                self.symbols.update(parameter_symbols(param.info))
             names = [s.name for s in self.symbols]
             for name in sorted({n for n in names if names.count(n) > 1}):
                 self.problem("BW222", f"two different symbols are both called {name}", function,

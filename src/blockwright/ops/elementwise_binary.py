@@ -161,14 +161,28 @@ def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:
             -2: lambda x: ir.const(1, x.dtype) / (x * x),
         }
     chosen = small.get(scalar) if isinstance(scalar, (int, float)) else None
+    if chosen is None and dtype.is_int and isinstance(scalar, int) and scalar >= 0:
+        return lambda x, _: _whole_power(x, scalar)
     return None if chosen is None else lambda x, _: chosen(x)
+
+
+def _whole_power(x: Any, exponent: int) -> Any:
+    """x to a whole power by squaring; large powers name what they square."""
+    if exponent < 2:
+        return x if exponent else ir.const(1, x.dtype)
+    root = _whole_power(x, exponent // 2)
+    rest = x if exponent % 2 else ir.const(1, x.dtype)
+    if exponent <= 8:
+        return ir.mul(ir.mul(root, root), rest)
+    half = ir.var("half", x.dtype)
+    return ir.Let(half, root, ir.mul(ir.mul(half, half), rest))
 
 
 def _pow(a: Any, b: Any) -> Any:
     if a.dtype.is_float:
         return ir.call("pow", a, b)
     raise OpContext("power").error(
-        "integers are raised to the scalars 1, 2 and 3 only", "convert with astype first"
+        "integers are raised to whole numbers from 0 on only", "convert with astype first"
     )
 
 
@@ -276,6 +290,9 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(5, low=0.1),), {"scalar": 1.7}),
             Sample((values(-2.0, -1.0, 2.0, 0.0), values(3.0, 2.0, -1.0, 0.0))),
             Sample((ints(5),), {"scalar": 2}),
+            Sample((ints(5),), {"scalar": 0}),
+            Sample((ints(5),), {"scalar": 7}),
+            Sample((ints(5, dtype="int64"),), {"scalar": 21}),
         ),
         doc="a to the power b.",
     ),

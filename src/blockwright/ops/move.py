@@ -20,6 +20,7 @@ from blockwright.ops.common import (
     copy_program,
     inputs,
     result,
+    same_dtype,
     tensors,
     unknown,
 )
@@ -93,6 +94,43 @@ def _lower_slice(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -
 
 def _slice_oracle(x: Array, axis: int, begin: Any, end: Any, step: int) -> Array:
     return x[(slice(None),) * (axis % x.ndim) + (slice(begin, end, step),)]
+
+
+def _deduce_scatter(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+    x, part = found = tensors(ctx, infos, 2, 2)
+    if same_dtype(ctx, found) is None or x.shape is None or part.shape is None:
+        return unknown(found, x.dtype, x.rank)
+    axis = normalize_axis(ctx, attrs["axis"], x.rank)
+    for position, (a, b) in enumerate(zip(x.shape, part.shape, strict=True)):
+        if position != axis:
+            ctx.require_equal(a, b, f"dimension {position} differs")
+    return result(found, x.shape, x.dtype)
+
+
+def _lower_scatter(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+    program = Program(ctx.name)
+    x, part = inputs(ctx, program, infos)
+    axis = normalize_axis(ctx, attrs["axis"], len(x.shape))
+    begin, step = as_dim(attrs["begin"]), as_dim(attrs["step"])
+
+    def element(*i: Any) -> Any:
+        offset = ir.sub(i[axis], begin)
+        place = ir.floordiv(offset, step)
+        inside = [
+            ir.compare(ir.GE, offset, ZERO),
+            ir.compare(ir.LT, place, part.shape[axis]),
+            ir.compare(ir.EQ, ir.floormod(offset, step), ZERO),
+        ]
+        return ir.if_then_else(ir.all_of(inside), part[(*i[:axis], place, *i[axis + 1 :])], x[i])
+
+    return program.finish([program.compute("out", x.shape, element)])
+
+
+def _scatter_oracle(x: Array, part: Array, axis: int, begin: int, step: int) -> Array:
+    out = x.copy()
+    end = begin + step * part.shape[axis]
+    out[(slice(None),) * (axis % x.ndim) + (slice(begin, end, step),)] = part
+    return out
 
 
 def _deduce_same(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -289,6 +327,22 @@ ROWS: tuple[OpRow, ...] = (
             (floats(7), {"step": 3}),
         ),
         "Elements begin, begin + step, … below end along an axis, limited as in Python.",
+    ),
+    OpRow(
+        "slice_scatter",
+        ("x", "part"),
+        _deduce_scatter,
+        _lower_scatter,
+        _scatter_oracle,
+        {"axis": 0, "begin": 0, "step": 1},
+        (),
+        (),
+        (
+            Sample((floats(7, 3), floats(3, 3)), {"begin": 1, "step": 2}, 0.0),
+            Sample((floats(3, 17), floats(3, 6)), {"axis": -1, "step": 3}, 0.0),
+            Sample((ints(5), ints(2)), {"begin": 3}, 0.0),
+        ),
+        "x with `part` at begin, begin + step, … along an axis.",
     ),
     OpRow(
         "flip",

@@ -115,6 +115,9 @@ def _result_type(attrs: Attrs, dtype: ir.DType | None) -> ir.DType | None:
     return dtype if attrs.get("dtype") is None else ir.dtype_of(attrs["dtype"])
 
 
+_LOGICAL = {"max": "any", "min": "all"}  # extremes of bools, which have no order of their own
+
+
 def reduction(
     name: str,
     combiner: str,
@@ -146,9 +149,10 @@ def reduction(
         program = Program(ctx.name)
         (x,) = inputs(ctx, program, infos)
         what = reduction_of(ctx, x, attrs)
+        chosen = _LOGICAL.get(combiner, combiner) if dtype.is_bool else combiner
         last = not mean and inner is dtype
         out = what.run(program, "out" if last else f"{name}_sum" if mean else f"{name}_wide",
-                       combiner, lambda *i: ir.cast_to(x[i], inner), inner)  # fmt: skip
+                       chosen, lambda *i: ir.cast_to(x[i], inner), inner)  # fmt: skip
         if not last:
             divisor = what.count(inner)
             wide_result = out
@@ -347,6 +351,7 @@ _EXTREMES = (
     Sample((ints(7, dtype="uint8", low=3, high=200),), {}, 0.0),
     Sample((special(),), {}, 0.0),
     Sample((floats(5, dtype="float16"),), {"axes": -1}, 0.0),
+    Sample((bools(3, 5),), {"axes": 1}),
 )
 _LOGIC = (
     Sample((bools(3, 5),), {"axes": 1}),
@@ -403,6 +408,7 @@ ROWS: tuple[OpRow, ...] = (
         "max",
         "max",
         _plain(np.max),
+        kind="any",
         onnx=("ReduceMax",),
         torch=("aten.amax.default", "aten.max.default"),
         samples=_EXTREMES,
@@ -412,6 +418,7 @@ ROWS: tuple[OpRow, ...] = (
         "min",
         "min",
         _plain(np.min),
+        kind="any",
         onnx=("ReduceMin",),
         torch=("aten.amin.default", "aten.min.default"),
         samples=_EXTREMES,

@@ -1,11 +1,13 @@
 """Results as the caller sees them: nested like the model's own, and written where the caller wants.
 
 A tree says how results nest. It is the number of a result, null, {"tuple": […]}, {"list": […]} or
-{"dict": {…}}.
+{"dict": {…}}, the latter with a "class" beside them where results are of a class of their own.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -16,17 +18,46 @@ from blockwright.support import ArgumentError
 _WORK = 100_000  # candidates that NumPy looks at to tell whether two strided arrays meet
 
 
+_CLASSES: dict[str, type[Any]] = {}  # classes of results, under the names that trees have for them
+
+
+def remember_class(kind: type[Any]) -> str:
+    """The name under which trees have a class of results: a named tuple, dataclass or mapping."""
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    _CLASSES[name] = kind
+    return name
+
+
+def _class_of(name: str) -> type[Any] | None:
+    """The class of that name; None when this process has not imported it.
+
+    A tree may come from a file, which must not decide what is imported.
+    """
+    found = _CLASSES.get(name)
+    if found is not None:
+        return found
+    module, _, path = name.partition(":")
+    value: Any = sys.modules.get(module)
+    for part in path.split("."):
+        value = getattr(value, part, None)
+    return cast("type[Any]", value) if isinstance(value, type) else None
+
+
 def unflatten(tree: Any, results: Any) -> Any:
-    """Results in the structure of `tree`."""
+    """Results in the structure of `tree`; of a class that is not imported, dicts and tuples."""
     flat = cast("Sequence[Any]", results if isinstance(results, (list, tuple)) else [results])
     if tree is None:
         return None
     if isinstance(tree, int):
         return flat[tree]
     kind, content = next(iter(tree.items()))
+    made = _class_of(tree["class"]) if "class" in tree else None
     if kind == "dict":
-        return {key: unflatten(item, flat) for key, item in content.items()}
+        named = {key: unflatten(item, flat) for key, item in content.items()}
+        return named if made is None else made(**named)
     items = [unflatten(item, flat) for item in content]
+    if made is not None:
+        return made(*items) if hasattr(made, "_fields") else made(items)
     return tuple(items) if kind == "tuple" else items
 
 
@@ -51,6 +82,8 @@ def _collect(tree: Any, given: Any, path: str, found: list[Any]) -> None:
                                 code="BW702", help="pass None there")  # fmt: skip
         return
     kind, content = next(iter(tree.items()))
+    if dataclasses.is_dataclass(given) and not isinstance(given, (type, Mapping)):
+        given = vars(given)
     if not isinstance(given, Mapping if kind == "dict" else (list, tuple)):
         raise ArgumentError(
             f"{path} is {describe(given)}, where the model gives a {kind}", code="BW702",

@@ -187,6 +187,7 @@ CODES: dict[str, str] = {
     "BW506": "An output of the model is not a tensor, or its structure is not covered.",
     "BW507": "An operator is used with arguments that are not covered.",
     "BW508": "The shape of a result depends on data.",
+    "BW509": "PyTorch could not export the model, or rewrite an operator of it.",
     # ------------------------------------------------------------------------- lowering and build
     "BW600": "A program cannot be built, in a way that no other code names.",
     "BW601": "A program is not in the flat form that code generation takes.",

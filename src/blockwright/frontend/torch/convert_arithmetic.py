@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
 TABLE = Registry()
+_INT32 = ir.dtype_of("int32")
 
 
 @TABLE.row("add", "subtract")
@@ -72,6 +73,18 @@ def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     else:
         out = apply(imp, "power", a, b)
     return cast_to(imp, out, result_type(node))
+
+
+@TABLE.overload("aten.max.dim", "aten.min.dim")
+def _extreme_along(imp: Importer, node: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
+    """The extreme along an axis, and the position of its first occurrence."""
+    name = "max" if "max" in str(node.target) else "min"
+    axis = dim if x.tensor_info.rank else None
+    whole = cast_to(imp, x, _INT32) if x.tensor_info.dtype.is_bool else x
+    return [
+        imp.builder.op(name, x, axes=None if axis is None else (axis,), keepdims=keepdim),
+        imp.builder.op(f"arg{name}", whole, axis=axis, keepdims=keepdim),
+    ]
 
 
 @TABLE.row("where")

@@ -68,6 +68,30 @@ def _permute(imp: Importer, node: Any, x: Any, axes: list[int]) -> Any:
     return imp.builder.op("permute_dims", x, axes=tuple(axis_of(a, len(axes)) for a in axes))
 
 
+def _from_front(imp: Importer, index: Any, size: ir.Expr) -> ir.Expr:
+    """An index that counts from the end when it is negative, counted from the front."""
+    place = size_of(imp, index)
+    if isinstance(place, ir.IntImm):
+        return ir.add(size, place) if place.value < 0 else place
+    zero = ir.const(0, "int64")
+    if imp.builder.analyzer.prove(ir.compare(ir.GE, place, zero)):
+        return place
+    return ir.select(ir.compare(ir.LT, place, zero), ir.add(size, place), place)
+
+
+def _start(imp: Importer, start: Any, size: ir.Expr) -> ir.Expr:
+    """Where a slice begins, limited to the axis as in Python."""
+    if start is None:
+        return ir.const(0, "int64")
+    place, zero = _from_front(imp, start, size), ir.const(0, "int64")
+    analyzer = imp.builder.analyzer
+    if not analyzer.prove(ir.compare(ir.GE, place, zero)):
+        place = ir.maximum(place, zero)
+    if not analyzer.prove(ir.compare(ir.LE, place, size)):
+        place = ir.minimum(place, size)
+    return analyzer.simplify(place)
+
+
 @TABLE.row("slice")
 def _slice(
     imp: Importer, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None,
@@ -78,9 +102,7 @@ def _slice(
     axis = axis_of(dim, len(dims_of(x)))
     size = dims_of(x)[axis]
     length = node_shape(imp, node)[axis]
-    begin = ir.const(0, "int64") if start is None else size_of(imp, start)
-    if isinstance(begin, ir.IntImm) and begin.value < 0:
-        begin = ir.add(size, begin)
+    begin = _start(imp, start, size)
     stop = ir.add(begin, ir.mul(length, step))
     if step == 1 and imp.builder.analyzer.prove_equal(length, size):
         return x
@@ -90,9 +112,7 @@ def _slice(
 @TABLE.overload("aten.select.int")
 def _select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
     axis = axis_of(dim, len(dims_of(x)))
-    begin = size_of(imp, index)
-    if isinstance(begin, ir.IntImm) and begin.value < 0:
-        begin = ir.add(dims_of(x)[axis], begin)
+    begin = _from_front(imp, index, dims_of(x)[axis])
     part = imp.builder.op("slice", x, axis=axis, begin=begin, end=ir.add(begin, 1), step=1)
     return reshape(imp, part, node_shape(imp, node))
 
@@ -143,9 +163,7 @@ def _select_scatter(imp: Importer, node: Any, x: Any, part: Any, dim: int, index
     axis = axis_of(dim, len(dims_of(x)))
     shape = list(dims_of(part))
     shape.insert(axis, ir.const(1, "int64"))
-    begin = size_of(imp, index)
-    if isinstance(begin, ir.IntImm) and begin.value < 0:
-        begin = ir.add(dims_of(x)[axis], begin)
+    begin = _from_front(imp, index, dims_of(x)[axis])
     return _inserted(imp, x, reshape(imp, part, tuple(shape)), axis, begin)
 
 
@@ -155,13 +173,14 @@ def _slice_scatter(
     step: int = 1,
 ) -> Any:  # fmt: skip
     """`x` with `part` in place of a slice."""
-    if step != 1:
-        raise ImporterError("slice_scatter with a step is not supported", code="BW507")
     axis = axis_of(dim, len(dims_of(x)))
-    begin = ir.const(0, "int64") if start is None else size_of(imp, start)
-    if isinstance(begin, ir.IntImm) and begin.value < 0:
-        begin = ir.add(dims_of(x)[axis], begin)
-    return _inserted(imp, x, part, axis, begin)
+    begin = _start(imp, start, dims_of(x)[axis])
+    if ir.is_const_int(dims_of(part)[axis], 0):
+        return x
+    if step == 1:
+        return _inserted(imp, x, part, axis, begin)
+    part = cast_to(imp, part, x.tensor_info.dtype)
+    return imp.builder.op("slice_scatter", x, part, axis=axis, begin=begin, step=step)
 
 
 def _inserted(imp: Importer, x: Any, part: Any, axis: int, begin: ir.Expr) -> Any:
@@ -223,6 +242,23 @@ def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
     others = [axis for axis in range(len(dims_of(x))) if axis not in axes]
     moved = imp.builder.op("permute_dims", x, axes=(*axes, *others))
     return imp.builder.op("index", moved, *given)
+
+
+@TABLE.overload("aten.index_put.default")
+def _index_put(
+    imp: Importer, node: Any, x: Any, indices: list[Any], value: Any, accumulate: bool = False
+) -> Any:
+    """One number where a mask holds; other targets would be writes at computed positions."""
+    masks = [i for i in indices if i is not None and i.tensor_info.dtype.is_bool]
+    one = all(ir.is_const_int(d, 1) for d in dims_of(value))
+    if len(masks) != 1 or masks != indices or not one or accumulate:
+        raise ImporterError("assignment to computed positions is not supported", code="BW507",
+                            help="assign one number through a mask, or use torch.where"
+                            )  # fmt: skip
+    ones = [ir.const(1, "int64")] * (len(dims_of(x)) - len(dims_of(masks[0])))
+    mask = reshape(imp, masks[0], (*dims_of(masks[0]), *ones)) if ones else masks[0]
+    number = reshape(imp, cast_to(imp, value, x.tensor_info.dtype), ())
+    return imp.builder.op("where", mask, number, x)
 
 
 @TABLE.overload("aten.sym_size.int")

@@ -161,7 +161,14 @@ def _embedding(imp: Importer, node: Any, weight: Any, indices: Any, *ignored: An
     return imp.builder.op("embedding", weight, indices)
 
 
-@TABLE.overload("aten.dropout.default", "aten.native_dropout.default")
+@TABLE.overload("aten.native_dropout.default")
+def _native_dropout(imp: Importer, node: Any, x: Any, p: float, train: bool | None = None) -> Any:
+    kept = imp.builder.op("full", shape_value(dims_of(x)), fill_value=True, dtype="bool")
+    return [_dropout(imp, node, x, p, train is not False), kept]
+
+
+@TABLE.overload("aten.dropout.default", "aten.feature_dropout.default",
+                "aten.alpha_dropout.default", "aten.feature_alpha_dropout.default")  # fmt: skip
 def _dropout(imp: Importer, node: Any, x: Any, p: float, train: bool = False) -> Any:
     if train and p:
         raise ImporterError("dropout in training mode", code="BW507",

@@ -7,7 +7,7 @@ know are rewritten, so that attention, normalisation and what else has a row sta
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from blockwright.frontend.torch.names import origin, target_name
@@ -23,7 +23,7 @@ def with_known_operators(program: Any, known: Container[str]) -> Any:
     """
     for _ in range(_ROUNDS):
         missing = _missing(program, known)
-        table = {op: how for op in missing if (how := _decomposition(op)) is not None}
+        table = decompositions(missing)
         if not table:
             break
         program = rewritten(program, table)
@@ -36,7 +36,7 @@ def with_known_operators(program: Any, known: Container[str]) -> Any:
 def rewritten(program: Any, table: dict[Any, Any]) -> Any:
     """The program in functional form, with the operators of `table` decomposed.
 
-    Raises: ImporterError BW507 when PyTorch fails to.
+    Raises: ImporterError BW509 when PyTorch fails to.
     """
     try:
         with warnings.catch_warnings():
@@ -48,9 +48,14 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         names = ", ".join(sorted(str(op) for op in table)) or "operators in place"
         raise ImporterError(
-            f"PyTorch could not rewrite {names}: {reason}", code="BW507",
+            f"PyTorch could not rewrite {names}: {reason}", code="BW509",
             help="leave the operators that it names out of what is compiled",
         ) from error  # fmt: skip
+
+
+def decompositions(operators: Iterable[Any]) -> dict[Any, Any]:
+    """The operators that PyTorch can decompose, with how it does."""
+    return {op: how for op in operators if (how := decomposition(op)) is not None}
 
 
 def _missing(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
@@ -62,12 +67,13 @@ def _missing(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
     return found
 
 
-def _decomposition(op: Any) -> Callable[..., Any] | None:
+def decomposition(op: Any) -> Callable[..., Any] | None:
     """How PyTorch writes an operator by means of others; None where it does not."""
     import torch
     from torch import _decomp
 
-    tables: list[Any] = [torch.export.default_decompositions(), _decomp.decomposition_table]
+    registry: Any = _decomp
+    tables: list[Any] = [torch.export.default_decompositions(), registry.decomposition_table]
     for table in tables:
         if op in table:
             return table[op]

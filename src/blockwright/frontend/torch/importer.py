@@ -11,6 +11,8 @@ All uncovered operators are reported at once, with the source lines they come fr
 
 from __future__ import annotations
 
+import dataclasses
+from collections import OrderedDict
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +26,7 @@ from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.graph import GraphBuilder, constant
+from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
 _KNOWN = frozenset(CONVERTERS) | IGNORED
@@ -99,6 +102,11 @@ class Importer:
         value = node.meta.get("val")
         if isinstance(value, (int, float, bool, str)) or value is None:
             return value
+        if not hasattr(value, "shape"):
+            raise ImporterError(
+                f"the input {node.name} is {type(value).__name__}, not a tensor", code="BW504",
+                help="pass a tensor, or a number that the export takes as a constant",
+            )  # fmt: skip
         self.input_names.append(node.name)
         order = memory_order(value)
         if not order:
@@ -181,7 +189,11 @@ class Importer:
         numbers = iter(range(len(results)))
         leaves = [next(numbers) if r is not None else None for r in results]
         spec = self.program.call_spec.out_spec
-        return _as_json(pytree.tree_unflatten(leaves, spec))
+        try:
+            tree = pytree.tree_unflatten(leaves, spec)
+        except Exception as error:  # a class that cannot be made of anything but tensors
+            raise _unknown_structure(str(spec).split(",")[0]) from error
+        return _as_json(tree)
 
 
 def _as_tensor(value: Any) -> Any:
@@ -193,14 +205,31 @@ def _as_tensor(value: Any) -> Any:
 def _as_json(tree: Any) -> Any:
     if tree is None or isinstance(tree, int):
         return tree
+    kind = cast("type[Any]", type(tree))
     if isinstance(tree, dict):
         named = cast("dict[Any, Any]", tree)
-        return {"dict": {str(k): _as_json(v) for k, v in named.items()}}
+        if not all(isinstance(key, str) for key in named):
+            raise _unknown_structure("a dict with keys that are no strings")
+        return _of_class(kind, (dict, OrderedDict), {"dict": {k: _as_json(v) for k, v in
+                                                              named.items()}})  # fmt: skip
     if isinstance(tree, (list, tuple)):
-        items = cast("list[Any] | tuple[Any, ...]", tree)
-        return {"list" if isinstance(tree, list) else "tuple": [_as_json(v) for v in items]}
-    raise ImporterError(f"output structure {type(tree).__name__} is not supported", code="BW506",
-                        help="return tensors, tuples, lists or dicts")  # fmt: skip
+        items = [_as_json(v) for v in cast("list[Any] | tuple[Any, ...]", tree)]
+        return _of_class(kind, (list, tuple), {"list" if kind is list else "tuple": items})
+    if dataclasses.is_dataclass(tree):
+        fields = {f.name: _as_json(getattr(tree, f.name)) for f in dataclasses.fields(tree)}
+        return _of_class(kind, (), {"dict": fields})
+    raise _unknown_structure(kind.__name__)
+
+
+def _of_class(kind: type[Any], plain: tuple[type[Any], ...], tree: dict[str, Any]) -> Any:
+    """A part of a tree with the class that the model's results have there."""
+    return tree if kind in plain else {**tree, "class": remember_class(kind)}
+
+
+def _unknown_structure(name: str) -> ImporterError:
+    return ImporterError(f"output structure {name} is not supported", code="BW506",
+                         help="return tensors, tuples, lists, dicts, named tuples or dataclasses"
+                         )  # fmt: skip
 
 
 def _flat(value: Any) -> list[Any]:

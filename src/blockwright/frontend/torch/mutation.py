@@ -7,21 +7,68 @@ rewrites the program in functional form.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
-from blockwright.frontend.torch.decompose import rewritten
+from blockwright.frontend.torch.decompose import decompositions, rewritten
 from blockwright.support import ImporterError
 
-# Operators that may give back their argument itself without saying so in their schema.
-_MAY_ALIAS = frozenset({"aten.dropout.default", "aten.feature_dropout.default",
-                        "aten.alpha_dropout.default"})  # fmt: skip
+# Composite operators whose results are always memory of their own. Other composites may give back
+# an argument, or a view of it, without saying so in their schema: dropout outside of training,
+# type_as of a tensor that has the type, meshgrid, einsum.
+_COMPUTES = frozenset(
+    "matmul linear batch_norm layer_norm group_norm instance_norm rms_norm softmax log_softmax "
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d "
+    "max_pool3d avg_pool1d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
+    "adaptive_max_pool1d scaled_dot_product_attention".split()
+)
+
+
+_DROPOUTS = frozenset(f"aten.{name}.default" for name in (
+    "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"))  # fmt: skip
 
 
 def functional(program: Any) -> Any:
     """The program, without operators whose effect in place matters."""
     if all(_harmless(node) for node in program.graph.nodes):
         return program
-    return rewritten(program, {})
+    composites = {node.target for node in program.graph.nodes
+                  if node.op == "call_function" and getattr(node.target, "_schema", None)
+                  and _may_alias(node.target)}  # fmt: skip
+    with _identities_as_aliases(program):
+        return rewritten(program, decompositions(composites))
+
+
+@contextmanager
+def _identities_as_aliases(program: Any) -> Generator[None, None, None]:
+    """Operators that give back their argument itself stand as `alias`; afterwards as before.
+
+    PyTorch's rewriting takes the result of dropout for a copy, also outside of training.
+    """
+    import torch
+
+    before: list[tuple[Any, Any, Any, Any]] = []
+    try:
+        for node in program.graph.nodes:
+            if _is_identity(node):
+                before.append((node, node.target, node.args, node.kwargs))
+                node.target, node.args, node.kwargs = (
+                    torch.ops.aten.alias.default, node.args[:1], {})  # fmt: skip
+        yield
+    finally:
+        for node, target, args, kwargs in before:
+            node.target, node.args, node.kwargs = target, args, kwargs
+
+
+def _is_identity(node: Any) -> bool:
+    """Whether a node is dropout outside of training, or a conversion to the type at hand."""
+    name = str(node.target)
+    if name in _DROPOUTS:
+        return _does_nothing(node)
+    if name != "aten.type_as.default":
+        return False
+    return node.args[0].meta["val"].dtype == node.meta["val"].dtype
 
 
 def refuse_changes(program: Any) -> None:
@@ -57,7 +104,7 @@ def _harmless(node: Any) -> bool:
 def _does_nothing(node: Any) -> bool:
     """Whether a node leaves its argument as it is: dropout outside of training."""
     training = node.args[2] if len(node.args) > 2 else node.kwargs.get("train", True)
-    return "dropout_." in str(node.target) and not training
+    return "dropout" in str(node.target) and not training
 
 
 def _is_fresh(node: Any) -> bool:
@@ -68,9 +115,15 @@ def _is_fresh(node: Any) -> bool:
     if node.op != "call_function":
         return False
     schema = getattr(node.target, "_schema", None)
-    if schema is None or str(node.target) in _MAY_ALIAS:
+    if schema is None or _may_alias(node.target):
         return False
     return all(_alias(r) is None or _alias(r).is_write for r in schema.returns)
+
+
+def _may_alias(operator: Any) -> bool:
+    """Whether an operator may give back memory of an argument that its schema does not mention."""
+    name = str(operator).split(".")[1]
+    return name == "_unsafe_view" or (operator._can_decompose() and name not in _COMPUTES)
 
 
 def _gives_view(node: Any) -> bool:
@@ -78,6 +131,6 @@ def _gives_view(node: Any) -> bool:
     if node.op != "call_function":
         return True  # an output, which would then show the change
     schema = getattr(node.target, "_schema", None)
-    if schema is None or str(node.target) in _MAY_ALIAS:
+    if schema is None or _may_alias(node.target):
         return True
     return any(_alias(r) is not None for r in schema.returns)

@@ -1,0 +1,90 @@
+"""Types of operands: PyTorch's rules, for tensors with axes, tensors without and numbers."""
+
+# Lambdas take tensors; what reads them does not say so.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from blockwright import ir
+from blockwright.frontend.torch.operands import torch_dtype
+from blockwright.frontend.torch.promotion import common_type, number_in
+from blockwright.graph import constant
+
+TYPES = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
+         torch.bfloat16, torch.float32, torch.float64)  # fmt: skip
+NUMBERS = (True, 3, 2.5)
+
+
+def both(dtype: torch.dtype, *shape: int) -> tuple[torch.Tensor, ir.GraphExpr]:
+    return torch.ones(shape, dtype=dtype), constant(np.ones(shape, torch_dtype(dtype).numpy()))
+
+
+@pytest.mark.parametrize("first", TYPES)
+def test_common_types_are_those_of_pytorch(first: torch.dtype) -> None:
+    for second, a, b in itertools.product(TYPES, ((2,), ()), ((2,), ())):
+        (x, ours), (y, other) = both(first, *a), both(second, *b)
+        assert common_type((ours, other)) is torch_dtype(torch.result_type(x, y))
+    for number, shape in itertools.product(NUMBERS, ((2,), ())):
+        x, ours = both(first, *shape)
+        wanted = torch_dtype(torch.result_type(x, number))
+        assert common_type((ours, number)) is wanted
+        assert common_type((number, ours)) is wanted
+
+
+@pytest.mark.parametrize("dtype", TYPES[1:6])
+@pytest.mark.parametrize("number", [0, -1, 300, -200, 2**31, -(2**63), 2**63 - 1])
+def test_whole_numbers_wrap_as_in_pytorch(dtype: torch.dtype, number: int) -> None:
+    wanted = torch.tensor(number).to(dtype).item()
+    assert number_in(number, torch_dtype(dtype)) == wanted
+
+
+def test_operators_on_mixed_operands(agrees: Any) -> None:
+    i, u = torch.randint(-5, 9, (3, 4)), torch.randint(0, 255, (3, 4), dtype=torch.uint8)
+    b, x, half = i > 2, torch.randn(3, 4), torch.randn(3, 4).half()
+    agrees(lambda i, u, b, x: (1.5 - i, i**2.0, i**4, i**0, i * b, b * b, b + b, u + i, x * i[0, 0],
+                               i / 2, i // 2, i % 3, b.sum(), b.amax(1), b.amin(), ~b, ~i),
+           i, u, b, x)  # fmt: skip
+    agrees(lambda u, half: (u < -1, u >= -1, u == 300, u + 300, u - 1, half == 0.1, half * 0.1,
+                            half + u, half.add(1, alpha=2), torch.where(half > 0, half, 1.5),
+                            torch.atan2(half, u)), u, half)  # fmt: skip
+    agrees(lambda x, i, half: (torch.stack([x, i, half]), torch.cat([i, half]), torch.rsub(i, 2),
+                               torch.maximum(i, x), torch.div(i, 2, rounding_mode="trunc"),
+                               torch.div(x, 0.3, rounding_mode="floor")), x, i, half)  # fmt: skip
+
+
+def test_operators_in_place_keep_the_type_of_self(agrees: Any) -> None:
+    def changed(x: torch.Tensor, i: torch.Tensor) -> Any:
+        single, narrow, truth, order = x * 1, i.to(torch.int32) * 1, x > 0, x * 1
+        single.add_(torch.full((4,), 0.1, dtype=torch.float64))
+        narrow.add_(i).mul_(3)
+        truth.logical_or_(i)
+        order.gt_(0.0)
+        return single, narrow, truth, order
+
+    agrees(changed, torch.randn(3, 4), torch.randint(-5, 9, (3, 4)))
+
+
+def test_what_pytorch_refuses_is_refused() -> None:
+    class Narrowing(torch.nn.Module):
+        def forward(self, i: torch.Tensor) -> torch.Tensor:
+            return (i * 1).add_(0.5)
+
+    import blockwright as bw
+
+    with pytest.raises(bw.ImporterError) as caught:
+        bw.compile(Narrowing(), (torch.arange(3),))
+    assert caught.value.code == "BW509"
+
+
+def test_sizes_are_operands(agrees: Any) -> None:
+    n = torch.export.Dim("n", min=1, max=50)
+    agrees(lambda x: (x + x.shape[0], x.shape[0] - x, x.sum() * -x.shape[0], x > x.shape[0]),
+           torch.randn(3, 4), shapes=[{0: n}], others=[(torch.randn(7, 4),)])  # fmt: skip
