@@ -1,0 +1,159 @@
+"""A module as a list of calls: run by PyTorch, exported, printed and made smaller."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+import torch
+from torch.nn import functional
+
+from blockwright.testing.eager.compare import copied
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """The value of that number: inputs first, then the results of the calls."""
+
+    index: int
+
+
+class Size(msgspec.Struct, frozen=True):
+    """The size of an axis of a value."""
+
+    index: int
+    axis: int
+
+
+class Call(msgspec.Struct, frozen=True):
+    """`fn(*args, **kwargs)`; `part` picks one of several results.
+
+    Attributes:
+        fn: a name under `torch`, `F`, `Tensor` or `operator`.
+        exact: whether the result is never rounded.
+    """
+
+    fn: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = {}
+    exact: bool = False
+    part: int | None = None
+
+
+class Program(msgspec.Struct, frozen=True, eq=False):
+    """Inputs, some of which are buffers of the module, calls, and the values that are returned."""
+
+    inputs: tuple[torch.Tensor, ...]
+    buffers: frozenset[int]
+    calls: tuple[Call, ...]
+    outputs: tuple[int, ...]
+    dynamic: bool
+
+    @property
+    def given(self) -> list[torch.Tensor]:
+        """The inputs that a call of the module passes."""
+        return [t for i, t in enumerate(self.inputs) if i not in self.buffers]
+
+    def with_given(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """All inputs, those that are passed being replaced."""
+        new = iter(tensors)
+        return tuple(t if i in self.buffers else next(new) for i, t in enumerate(self.inputs))
+
+
+class UndefinedCast(Exception):
+    """A float is converted to an integer type that does not hold it: PyTorch defines no value."""
+
+
+_ROOTS: dict[str, Any] = {
+    "torch": torch,
+    "F": functional,
+    "Tensor": torch.Tensor,
+    "operator": operator,
+}
+
+
+def apply(call: Call, values: Sequence[Any]) -> Any:
+    """The result of a call on values so far."""
+    root, _, name = call.fn.partition(".")
+    result = getattr(_ROOTS[root], name)(
+        *[_value(a, values) for a in call.args],
+        **{key: _value(a, values) for key, a in call.kwargs.items()},
+    )
+    if call.fn == "operator.setitem":
+        return _value(call.args[0], values)
+    return result if call.part is None else result[call.part]
+
+
+def _value(arg: Any, values: Sequence[Any]) -> Any:
+    if isinstance(arg, Ref):
+        return values[arg.index]
+    if isinstance(arg, Size):
+        return values[arg.index].shape[arg.axis]
+    if isinstance(arg, (list, tuple)):
+        items = [_value(a, values) for a in cast("Sequence[Any]", arg)]
+        return tuple(items) if isinstance(arg, tuple) else items
+    return arg
+
+
+def check_cast(call: Call, values: Sequence[Any]) -> None:
+    """Raise `UndefinedCast` where a call converts floats that do not fit."""
+    if call.fn not in _CONVERTING:
+        return
+    args = [_value(a, values) for a in call.args]
+    target = args[1] if call.fn == "Tensor.to" else args[0].dtype
+    for source in args:
+        if not isinstance(source, torch.Tensor) or not source.is_floating_point():
+            continue
+        if target.is_floating_point or target is torch.bool:
+            continue
+        ends = torch.iinfo(target)
+        wide = source.to(torch.float64)
+        if not bool(((wide > float(ends.min) - 1) & (wide < float(ends.max))).all()):
+            raise UndefinedCast(call.fn)
+
+
+_CONVERTING = {"Tensor.to", "Tensor.copy_", "operator.setitem"}
+
+
+def run(
+    program: Program, inputs: Sequence[torch.Tensor], chance: torch.Generator | None = None
+) -> list[Any]:
+    """The outputs by PyTorch; with `chance`, every rounded result is moved by a few roundings."""
+    values: list[Any] = list(copied(list(inputs)))
+    with torch.no_grad():
+        for call in program.calls:
+            check_cast(call, values)
+            result = apply(call, values)
+            if chance is not None and not call.exact:
+                result = _moved(result, chance)
+            values.append(result)
+    return [values[i] for i in program.outputs]
+
+
+def _moved(value: Any, chance: torch.Generator) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    noise = torch.rand(value.shape, generator=chance, dtype=torch.float64) * 8 - 4
+    factor = 1 + noise * torch.finfo(value.dtype).eps
+    return value.copy_((value.to(torch.float64) * factor).to(value.dtype))
+
+
+class RandomModule(torch.nn.Module):
+    """The program as a module."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self.program = program
+        for index in sorted(program.buffers):
+            self.register_buffer(f"b{index}", program.inputs[index].clone())
+
+    def forward(self, *given: torch.Tensor) -> tuple[Any, ...]:
+        new = iter(given)
+        values: list[Any] = [
+            getattr(self, f"b{i}") if i in self.program.buffers else next(new)
+            for i in range(len(self.program.inputs))
+        ]
+        for call in self.program.calls:
+            values.append(apply(call, values))
+        return tuple(values[i] for i in self.program.outputs)

@@ -1,0 +1,92 @@
+"""Random torch modules against PyTorch: a few fixed seeds, and a fault that is put in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from blockwright.testing.modules import judge as judge_file
+from blockwright.testing.modules.campaign import play
+from blockwright.testing.modules.draw import draw
+from blockwright.testing.modules.judge import judge
+from blockwright.testing.modules.program import Call, Program, Ref, run
+from blockwright.testing.modules.reduce import reduced
+from blockwright.testing.modules.script import as_script
+
+
+@pytest.mark.parametrize("first", [5000, 5010])
+def test_random_modules_compute_what_pytorch_does(first: int) -> None:
+    found = [play(seed) for seed in range(first, first + 10)]
+    assert not [f for f in found if f.verdict.what in ("wrong", "internal")]
+    assert sum(f.verdict.what == "passed" for f in found) >= 5
+
+
+def _program(*calls: Call, outputs: tuple[int, ...] = (-1,), dynamic: bool = False) -> Program:
+    x = torch.arange(-6.0, 6.0).reshape(3, 4)
+    last = len(calls)
+    outputs = tuple(last if i < 0 else i for i in outputs)
+    return Program((x,), frozenset(), calls, outputs, dynamic)
+
+
+CHAIN = (
+    Call("torch.exp", (Ref(0),)),
+    Call("torch.relu", (Ref(0),), exact=True),
+    Call("torch.add", (Ref(1), Ref(2))),
+    Call("torch.floor", (Ref(3),), exact=True),
+    Call("torch.neg", (Ref(4),), exact=True),
+)
+
+
+def _floors_are_one_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that computes floor wrong."""
+
+    def compiled(program: Any) -> Any:
+        graph = program.graph_module
+        for node in graph.graph.nodes:
+            if node.target is torch.ops.aten.floor.default:
+                node.target = torch.ops.aten.ceil.default
+        graph.recompile()
+        return program.module()
+
+    monkeypatch.setattr(judge_file, "compiled", compiled)
+
+
+def test_a_fault_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    _floors_are_one_too_high(monkeypatch)
+    program = _program(*CHAIN)
+    verdict = judge(program)
+    assert verdict.what == "wrong"
+    small = reduced(program, lambda p: judge(p).what == "wrong")
+    assert [c.fn for c in small.calls] == ["torch.floor"]
+    text = as_script(small, judge(small), 0)
+    assert "torch.floor(" in text
+    compile(text, "script", "exec")
+
+
+def test_other_roundings_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.1 * 10 and what is floored after it may be on either side of 1."""
+    program = _program(Call("torch.mul", (Ref(0), 0.1)), Call("torch.mul", (Ref(1), 10.0)),
+                       Call("torch.floor", (Ref(2),), exact=True))  # fmt: skip
+
+    def compiled(_: Any) -> Any:
+        return lambda x: torch.floor(x * 0.1 * 10 * (1 - 1e-7))
+
+    monkeypatch.setattr(judge_file, "compiled", compiled)
+    assert judge(program).what == "passed"
+
+
+@pytest.mark.filterwarnings("ignore")  # of standard deviations of one element
+def test_numbers_of_values_follow_when_a_value_becomes_an_input() -> None:
+    for seed in range(5000, 5040):
+        program = draw(seed)
+        tried: list[Program] = []
+
+        def keep(smaller: Program, tried: list[Program] = tried) -> bool:
+            tried.append(smaller)
+            return False
+
+        reduced(program, keep)
+        for smaller in tried:
+            run(smaller, smaller.inputs)
