@@ -43,12 +43,14 @@ class Deduced:
         self.problems: list[Diagnostic] = []
         self.analyzer = Analyzer()
         self.scope: dict[ir.Var, None] = {}
+        self._ranged: set[ir.Var] = set()
         self._attrs: dict[str, Any] = function.attrs
         self.function(function)
 
     # ---------------------------------------------------------------------------------- functions
     def function(self, function: ir.GraphFunction) -> ir.Info:
         """The signature of a function, once its body is deduced."""
+        around = dict(self.scope)
         for param in function.params:
             self.infos[param] = param.info
             self._declare(parameter_symbols(param.info))
@@ -56,14 +58,16 @@ class Deduced:
         if function.ret_info is not None:
             what = f"the result of {function.name}"
             found = self._agreed(function.ret_info, found, what, function)
+        self.scope = around  # symbols of a local function are its own
         params = tuple(p.info or ir.ObjectInfo() for p in function.params)
         return ir.CallableInfo(params, found or ir.ObjectInfo(), function.pure)
 
     def _declare(self, symbols: Sequence[ir.Var]) -> None:
-        new = [s for s in symbols if s not in self.scope]
+        new = [s for s in symbols if s not in self._ranged]
         for symbol, bounds in symbol_ranges(self._attrs, new).items():
             self.analyzer.bind(symbol, bounds)
-            self.scope[symbol] = None
+        self._ranged.update(new)
+        self.scope.update(dict.fromkeys(symbols))
 
     def _sequence(self, body: ir.SeqExpr) -> ir.Info | None:
         for block in body.blocks:

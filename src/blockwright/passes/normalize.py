@@ -8,8 +8,11 @@ Modules made by the graph builder are in this form already; scripts need not be.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blockwright import ir
 from blockwright.graph import Deduced, check_structure, constant, deduce_call, function_analyzer
+from blockwright.ops.table import OPERATORS
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
 from blockwright.support import GraphError
@@ -145,8 +148,21 @@ class _Normalizer(ir.Mutator):
 
     def _operands(self, node: ir.GraphCall) -> ir.GraphCall:
         args = tuple(self._named(a) for a in node.args)
+        if isinstance(node.op, ir.OpRef) and node.op.name in OPERATORS:
+            args = tuple(part for a in args for part in self._fields(a))
+        if len(args) != len(node.args):
+            return node.replace(args=args)
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.replace(
             args=args)  # fmt: skip
+
+    def _fields(self, value: ir.GraphExpr) -> Sequence[ir.GraphExpr]:
+        """Operators take the tensors of a list one by one."""
+        if isinstance(value, ir.TupleExpr):
+            return value.fields
+        if not isinstance(value.info, ir.TupleInfo):
+            return (value,)
+        count = len(value.info.fields)
+        return [self._named(ir.TupleGetItem(value, index)) for index in range(count)]
 
     def rewrite_TupleExpr(self, node: ir.TupleExpr) -> ir.GraphExpr:
         node = self.descend(node)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from blockwright.testing.annotations.bank import imported, scripts
+from blockwright.testing.annotations.run import fuzz_annotations, write_findings
 from blockwright.testing.fuzz.corpus import Corpus
 from blockwright.testing.fuzz.isolate import Death, in_processes, isolated
 from blockwright.testing.fuzz.native import load_compiler
@@ -26,6 +28,8 @@ def main() -> int:
     Exits with 1 when a failure is open, with 0 otherwise.
     """
     options = _options()
+    if options.annotations is not None:
+        return _annotations(options)
     corpus = Corpus(options.corpus, options.seed)
     corpus.try_again()
     for found in corpus.state.found:
@@ -57,6 +61,18 @@ def main() -> int:
                      f"{seconds:.0f} s; in all runs {corpus.tally.steps}, {corpus.state.native} "
                      f"and {corpus.state.lowered}\n")  # fmt: skip
     return 1 if corpus.open else 0
+
+
+def _annotations(options: argparse.Namespace) -> int:
+    """Mutate annotations of valid modules instead of scheduling programs."""
+    load_compiler()
+    outcome = fuzz_annotations({**scripts(), **imported()}, options.annotations, options.seed,
+                               options.jobs)  # fmt: skip
+    write_findings(outcome, options.corpus)
+    sys.stdout.write(f"{outcome.table()}\n")
+    for found in outcome.findings:
+        sys.stdout.write(f"\n{found}")
+    return 1 if outcome.findings else 0
 
 
 def _one_by_one(first: int, settings: Settings) -> Played:
@@ -94,6 +110,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=12, help="steps tried per program")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--often", action="append", default=[], choices=sorted(ALL_MOVES))
+    parser.add_argument("--annotations", type=int, nargs="?", const=10_000, metavar="COUNT",
+                        help="judge so many mutants of annotated modules instead")  # fmt: skip
     options = parser.parse_args()
     if options.steps is None and options.minutes is None:
         options.steps = 20_000

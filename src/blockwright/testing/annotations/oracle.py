@@ -1,0 +1,244 @@
+"""What a graph function means, in NumPy, by its operators and programs alone.
+
+Annotations of values, `out_sinfo` and results are not looked at. Symbols are read off the arrays
+that are passed and off the values that match_cast binds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.interp import interpret
+from blockwright.ops.table import OPERATORS
+
+
+class CastFails(Exception):
+    """A match_cast, or a parameter, does not have the shape that its annotation says."""
+
+
+class Undefined(Exception):
+    """The module has no meaning here: a part that is not covered."""
+
+
+Sizes = dict[ir.Var, int]
+Array = np.ndarray[Any, Any]
+_OPERATIONS: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
+    ir.Add: operator.add, ir.Sub: operator.sub, ir.Mul: operator.mul,
+    ir.FloorDiv: lambda a, b: a // b, ir.FloorMod: operator.mod, ir.Min: min, ir.Max: max,
+}  # fmt: skip
+
+
+def fields_of(value: Any) -> tuple[Any, ...] | None:
+    """The values of a tuple; None for another value."""
+    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else None
+
+
+def number(expr: ir.Expr, sizes: Sizes) -> int:
+    """The value of a size. Raises: Undefined for an expression of other parts."""
+    if isinstance(expr, ir.IntImm):
+        return expr.value
+    if isinstance(expr, ir.Var) and expr in sizes:
+        return sizes[expr]
+    if isinstance(expr, ir.Cast):
+        return number(expr.value, sizes)
+    if isinstance(expr, ir.BinaryOp):
+        a, b = number(expr.a, sizes), number(expr.b, sizes)
+        if isinstance(expr, (ir.FloorDiv, ir.FloorMod)) and b == 0:
+            raise CastFails("a size divides by zero")
+        if type(expr) in _OPERATIONS:
+            return _OPERATIONS[type(expr)](a, b)
+    raise Undefined(f"{expr!r} is no size")
+
+
+def dims(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
+    """The sizes that an annotation states."""
+    if isinstance(info, ir.TensorInfo):
+        return info.shape
+    if isinstance(info, ir.ShapeInfo):
+        return info.values
+    return (info.value,) if isinstance(info, ir.PrimInfo) and info.value is not None else None
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Sizes of an array; a shape itself; a number as one."""
+    if isinstance(value, np.ndarray):
+        return tuple(cast("Array", value).shape)
+    return value.values if isinstance(value, Shape) else (int(value),)
+
+
+class Shape:
+    """A shape as a value, told apart from a tuple of values."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values: tuple[int, ...] = tuple(values)
+
+
+def bind(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
+    """Symbols that stand alone take the sizes of the value."""
+    parts = fields_of(value)
+    if isinstance(info, ir.TupleInfo):
+        if parts is None or len(parts) != len(info.fields):
+            raise CastFails("another number of fields")
+        for field, part in zip(info.fields, parts, strict=True):
+            bind(field, part, sizes)
+    if parts is not None:
+        return
+    for dim, size in zip(dims(info) or (), shape_of(value), strict=False):
+        if isinstance(dim, ir.Var):
+            sizes.setdefault(dim, size)
+
+
+def check(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
+    """Raise CastFails unless the value has the annotation."""
+    parts = fields_of(value)
+    if isinstance(info, ir.TupleInfo):
+        if parts is None or len(parts) != len(info.fields):
+            raise CastFails("another number of fields")
+        for field, part in zip(info.fields, parts, strict=True):
+            check(field, part, sizes)
+        return
+    if isinstance(info, ir.ObjectInfo) or info is None:
+        return
+    if parts is not None or isinstance(info, ir.TensorInfo) != isinstance(value, np.ndarray):
+        raise CastFails("a value of another kind")
+    wanted, found = dims(info), shape_of(value)
+    rank = getattr(info, "ndim", -1)
+    if rank not in (-1, len(found)) or (wanted is not None and len(wanted) != len(found)):
+        raise CastFails(f"rank {len(found)}")
+    if wanted is not None and tuple(number(d, sizes) for d in wanted) != found:
+        raise CastFails(f"shape {found}")
+    kind = info.dtype if isinstance(info, ir.TensorInfo) else None
+    if kind is not None and value.dtype != kind.numpy():
+        raise CastFails(f"type {value.dtype}")
+
+
+class Evaluation:
+    """Evaluates one function of a module."""
+
+    def __init__(self, module: ir.IRModule) -> None:
+        self.module = module
+
+    def run(self, name: str, arrays: Sequence[Any]) -> Any:
+        """The result for some arguments. Raises: CastFails, Undefined."""
+        return self._function(self.module[name], arrays, {})
+
+    def _function(self, function: ir.GraphFunction, arrays: Sequence[Any], outer: Sizes) -> Any:
+        if len(arrays) != len(function.params):
+            raise CastFails("another number of arguments")
+        self.sizes: Sizes = dict(outer)
+        values: dict[ir.GraphVar, Any] = dict(zip(function.params, arrays, strict=True))
+        for param, array in values.items():
+            bind(param.info, array, self.sizes)
+        for param, array in values.items():
+            check(param.info, array, self.sizes)
+        for binding in function.bindings:
+            if isinstance(binding, ir.MatchCast):
+                value = self._value(binding.value, values)
+                bind(binding.pattern, value, self.sizes)
+                check(binding.pattern, value, self.sizes)
+                values[binding.var] = value
+            elif isinstance(binding, ir.VarBinding):
+                values[binding.var] = self._value(binding.value, values)
+        return self._value(function.body.body, values)
+
+    def _value(self, value: ir.GraphExpr, values: dict[ir.GraphVar, Any]) -> Any:
+        if isinstance(value, ir.GraphVar):
+            return values[value]
+        if isinstance(value, ir.Constant):
+            return value.data
+        if isinstance(value, ir.TupleExpr):
+            return tuple(self._value(f, values) for f in value.fields)
+        if isinstance(value, ir.TupleGetItem):
+            return self._value(value.tuple_value, values)[value.index]
+        if isinstance(value, ir.ShapeExpr):
+            return Shape([number(d, self.sizes) for d in value.values])
+        if isinstance(value, ir.PrimValue):
+            return number(value.value, self.sizes)
+        if isinstance(value, ir.GraphCall) and isinstance(value.op, ir.OpRef):
+            return self._call(value, value.op.name, values)
+        if isinstance(value, ir.GraphFunction):
+            return value
+        if isinstance(value, ir.GraphCall):
+            return self._function_call(value, values)
+        raise Undefined(f"a {type(value).__name__}")
+
+    def _function_call(self, call: ir.GraphCall, values: dict[ir.GraphVar, Any]) -> Any:
+        """Arguments and results of functions are checked where they pass."""
+        named = isinstance(call.op, ir.GlobalVar)
+        callee = self.module[call.op.name] if isinstance(call.op, ir.GlobalVar) else (
+            self._value(call.op, values))  # fmt: skip
+        if not isinstance(callee, ir.GraphFunction):
+            raise Undefined("a call of something else")
+        inner = Evaluation(self.module)
+        args = [self._value(a, values) for a in call.args]
+        found = inner._function(callee, args, {} if named else self.sizes)
+        check(callee.ret_info, found, inner.sizes)
+        return found
+
+    def _call(self, call: ir.GraphCall, name: str, values: dict[ir.GraphVar, Any]) -> Any:
+        if name == "call_tir":
+            return self._program(call, values)
+        args = [self._value(a, values) for a in call.args]
+        if name == "shape_of":
+            return Shape(args[0].shape)
+        row = OPERATORS.get(name)
+        if row is None:
+            raise Undefined(name)
+        attrs = {**row.attrs, **{k: self._attribute(v) for k, v in call.attrs.items()}}
+        arrays: list[Any] = []
+        for arg in args:
+            if isinstance(arg, Shape):
+                attrs["shape"] = list(arg.values)
+            else:
+                arrays += arg if isinstance(arg, tuple) else [arg]
+        with np.errstate(all="ignore"):
+            found = row.oracle(*arrays, **attrs)
+        if isinstance(found, (tuple, list)):
+            return tuple(cast("Sequence[Any]", found))
+        return cast("Array", np.asarray(found))
+
+    def _attribute(self, value: Any) -> Any:
+        if isinstance(value, ir.Expr):
+            return number(value, self.sizes)
+        if isinstance(value, (list, tuple)):
+            items = [self._attribute(v) for v in cast("Sequence[Any]", value)]
+            return items if isinstance(value, list) else tuple(items)
+        return value
+
+    def _program(self, call: ir.GraphCall, values: dict[ir.GraphVar, Any]) -> Any:
+        """Results have the shapes of the program's own buffers."""
+        target = call.args[0]
+        assert isinstance(target, ir.GlobalVar)
+        callee = self.module[target.name]
+        if not isinstance(callee, ir.PrimFunc):
+            raise Undefined("call_tir of a graph function")
+        args = self._value(call.args[1], values)
+        scalars = self._value(call.args[2], values).values if len(call.args) > 2 else ()
+        buffers = callee.buffers
+        mapped = dict(callee.buffer_map)
+        sizes: Sizes = dict(
+            zip([p for p in callee.params if p not in mapped], scalars, strict=True)
+        )
+        for buffer, array in zip(buffers, args, strict=False):
+            bind(ir.TensorInfo(buffer.shape, buffer.dtype), array, sizes)
+        for buffer, info in zip(buffers[len(args) :], call.out_info, strict=False):
+            # What no argument determines, the call states: `n` of a program that fills n rows.
+            for dim, stated in zip(buffer.shape, dims(info) or (), strict=False):
+                if isinstance(dim, ir.Var) and dim not in sizes:
+                    sizes[dim] = number(stated, self.sizes)
+        for buffer, array in zip(buffers, args, strict=False):
+            check(ir.TensorInfo(buffer.shape, buffer.dtype), array, sizes)
+        outs = [
+            np.zeros([number(d, sizes) for d in b.shape], b.dtype.numpy())
+            for b in buffers[len(args) :]
+        ]
+        given = iter([*(np.array(a) for a in args), *outs])
+        numbers = iter(scalars)
+        order = [next(given) if p in mapped else next(numbers) for p in callee.params]
+        interpret(callee, *order)
+        return outs[0] if len(outs) == 1 else tuple(outs)
