@@ -1,8 +1,8 @@
-"""The form of a program in which a buffer is a memory.
+"""The form of a program in which a buffer is a memory, and a loop variable an index.
 
-`plain_memory` folds the views whose elements are known, and states the memory behind the others in
-the signatures of the blocks that use them: all of it, so that they depend on everybody else who
-uses it. A program without views is returned as it is.
+`plain_memory` writes out named indices, folds the views whose elements are known, and states the
+memory behind other views in the signatures of the blocks that use them: all of it, so that they
+depend on everybody else who uses it. A program without such names is returned as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.fold_names import fold_names
 from blockwright.analysis.fold_views import fold_views, has_views
 from blockwright.analysis.tree import child_stmts
 
@@ -118,4 +119,4 @@ def _is_full(region: ir.BufferRegion) -> bool:
 def plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
     """The function in the form in which a buffer is a memory, as far as it has one; see the
     module."""
-    return state_memory(fold_views(func))
+    return state_memory(fold_views(fold_names(func)))

@@ -187,13 +187,16 @@ class Scope(Siblings):
 
         `beside`: a block after it in these loops, for which the same is decided with it.
         """
-        place: ir.Stmt = self.tree.realize(block)
+        place = self.tree.realize(block)
         theirs: set[ir.Stmt] = set()
         if beside is not None:
             theirs = {self.tree.realize(beside), *self.tree.ancestors(self.tree.realize(beside))}
-        below = {place, *self.tree.ancestors(place)}
+        below: set[ir.Stmt] = {place, *self.tree.ancestors(place)}
         for node in self.tree.deciding(place, self.block):
-            if not isinstance(node, (ir.IfThenElse, ir.While, ir.For)):
+            named = isinstance(node, ir.LetStmt) and any(
+                ir.uses_var(e, node.var) for e in (*place.iter_values, place.predicate)
+            )
+            if not named and not isinstance(node, (ir.IfThenElse, ir.While, ir.For)):
                 continue
             branch = next(s for s in child_stmts(node) if s in below)
             if beside is not None and branch in theirs:

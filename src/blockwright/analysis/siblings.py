@@ -16,7 +16,7 @@ boxes can tell, something that it writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from functools import cached_property
 
@@ -137,6 +137,11 @@ class Siblings:
 
     def _find_kind_alone(self, block: ir.Block) -> tuple[BlockKind, str]:
         types = {it.iter_type for it in block.iter_vars}
+        if names := self._named(block):
+            realize = self.tree.realize(block)
+            for bound in (*realize.iter_values, realize.predicate):
+                if ir.uses_var(bound, names.keys()):
+                    return BlockKind.OTHER, "named values decide which of its instances run"
         if types - {ir.IterType.SPATIAL, ir.IterType.REDUCE}:
             return BlockKind.OTHER, "it has iterators that are neither spatial nor reductions"
         other = self._shared_writes(block)
@@ -300,11 +305,37 @@ class Siblings:
                    for f in self.tree.loops_above(block) if f not in fixed}  # fmt: skip
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
         outer = ir.substitute(region, binding)
-        outer = ir.BufferRegion(region.buffer, outer.region)
         loose = not tight or ir.is_const_int(realize.predicate)
         predicate = None if loose else realize.predicate
+        if names := self._named(block, fixed):
+            outer = _without_loads(ir.substitute(outer, names))
+            predicate = None if predicate is None else ir.substitute(predicate, names)
+        outer = ir.BufferRegion(region.buffer, outer.region)
         return relax_region(outer, domains, analyzer, predicate)
+
+    def _named(self, block: ir.Block, fixed: Collection[ir.For] = ()) -> dict[ir.Var, ir.Expr]:
+        """Values that are named around a block, inside the fixed loops, and may be others in each
+        of its instances."""
+        found: list[ir.LetStmt] = []
+        for above in self.tree.ancestors(self.tree.realize(block)):
+            if above is self.block or above in fixed:
+                break
+            if isinstance(above, ir.LetStmt):
+                found.append(above)
+        values: dict[ir.Var, ir.Expr] = {}
+        for let in reversed(found):
+            values[let.var] = ir.substitute(let.value, values)
+        return values
 
     @staticmethod
     def _region(regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> ir.BufferRegion:
         return next(r for r in regions if r.buffer is buffer)
+
+
+def _without_loads(region: ir.BufferRegion) -> ir.BufferRegion:
+    """A region without dimensions that memory decides: they may be anywhere in the buffer."""
+    ranges = [
+        whole if any(isinstance(n, ir.BufferLoad) for n in ir.walk(rng)) else rng
+        for rng, whole in zip(region.region, ir.full_region(region.buffer).region, strict=True)
+    ]
+    return region.replace(region=tuple(ranges))

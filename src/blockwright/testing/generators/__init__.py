@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from blockwright import ir
 from blockwright.script.compute import Tensor
+from blockwright.testing.generators.names import with_second_names
 from blockwright.testing.generators.nests import Nests
 from blockwright.testing.generators.unusual import Unusual
 from blockwright.testing.generators.usual import Usual
@@ -25,6 +26,9 @@ UNUSUAL = ("chosen", "inner", "several", "update", "scatter", "early", "counted"
            "viewed", "places", "nested", "branch", "skipped", "bare")  # fmt: skip
 """Stages with blocks that do more than store one element, see `generators.unusual`, or that stand
 in loops out of the ordinary, see `generators.nests`."""
+
+_NAMED = 0.25
+"""How many programs with unusual stages have second names."""
 
 
 class _Maker(Usual, Unusual, Nests):
@@ -46,11 +50,15 @@ def random_program(
         stages: number of blocks, 1 to 5 when not given.
         symbolic: whether dimensions may be symbols; left to the seed when not given.
         dtype: element type of the float tensors.
-        unusual: whether stages may be of the kinds in `UNUSUAL` too.
+        unusual: whether stages may be of the kinds in `UNUSUAL` too, and buffers and values may
+            have second names.
     """
     chance = random.Random(seed)
     maker = _Maker(chance, chance.random() < 0.4 if symbolic is None else symbolic, dtype, seed)
     kinds = (*STAGES, *UNUSUAL) if unusual else STAGES
     for _ in range(stages or chance.randint(1, 5)):
         maker.stage(chance.choice(kinds))
-    return maker.finish()
+    made = maker.finish()
+    second = random.Random(f"{seed} second names")
+    named = unusual and second.random() < _NAMED
+    return with_second_names(made, second) if named else made
