@@ -33,7 +33,7 @@ def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
 
 def symbol_facts(func: ir.PrimFunc) -> Analyzer:
     """An analyzer that knows the stated bounds of sizes; a shape variable is never negative."""
-    analyzer = Analyzer()
+    analyzer = Analyzer(values=ir.value_variables(func))
     uppers: Mapping[str, Any] = func.attrs.get("tir_var_upper_bound", {})
     lowers: Mapping[str, Any] = func.attrs.get("tir_var_lower_bound", {})
     in_shapes = _in_shapes(func)

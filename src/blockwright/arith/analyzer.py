@@ -13,8 +13,8 @@ from blockwright.arith.condition import (
     disjuncts,
     holds,
     inverse,
+    is_known,
     negated,
-    render_test,
     test_of,
 )
 from blockwright.arith.form import UNKNOWN, Bounds, Poly, is_index
@@ -36,14 +36,26 @@ class Analyzer(Knowledge):
     A bound variable is taken to exist: a range is never empty, so `bind(i, Range(0, n))` also
     tells that `n >= 1`. Results are remembered until something new is learned.
 
+    A variable is taken as an index, a mathematical integer, unless it is declared to hold a value,
+    which wraps around. Loads and calls are values (docs/semantics.md, Integers).
+
     Args:
         ranges: domains of variables; extents may be symbolic.
+        values: variables that hold values; of a function, `ir.value_variables` lists them.
     """
 
-    def __init__(self, ranges: Mapping[Var, Range] | None = None) -> None:
+    def __init__(
+        self, ranges: Mapping[Var, Range] | None = None, values: Iterable[Var] = ()
+    ) -> None:
         super().__init__()
+        for var in values:
+            self.declare_value(var)
         for var, domain in (ranges or {}).items():
             self.bind(var, domain)
+
+    def declare_value(self, var: Var) -> None:
+        """Tell that a variable holds a value, before it is first met."""
+        self._space.declare_value(var)
 
     def copy(self) -> Analyzer:
         """An analyzer that knows the same and learns on its own."""
@@ -129,7 +141,7 @@ class Analyzer(Knowledge):
             else:
                 known = holds(self, test, self._entails)
                 if not known and test.kind != ">=":
-                    known = self.is_true(render_test(self, test))
+                    known = is_known(self, test)
             if not known:
                 return False
         return True

@@ -10,7 +10,8 @@ import msgspec
 
 from blockwright.arith.form import Poly, Rewriter, is_index
 from blockwright.arith.lift import simplified_operands
-from blockwright.arith.render import render_units
+from blockwright.arith.render import Unwritable, render_units
+from blockwright.arith.values import operand
 from blockwright.ir import (
     EQ,
     GE,
@@ -32,12 +33,26 @@ from blockwright.ir.dtype import DType
 _INVERSE: dict[type[CompareOp], type[CompareOp]] = {EQ: NE, NE: EQ, LT: GE, GE: LT, LE: GT, GT: LE}
 
 
+class Sides(msgspec.Struct, frozen=True, eq=False):
+    """`left < right` where `strict`, else `left <= right`, of simplified values."""
+
+    left: Expr
+    right: Expr
+    strict: bool
+
+
 class Test(msgspec.Struct, frozen=True, eq=False):
-    """A comparison of a sum with 0; `kind` is ">=", "==" or "!="."""
+    """A comparison of a sum with 0; `kind` is ">=", "==" or "!=".
+
+    `sum` is the mathematical difference of the operands: good for proofs, but where an operand is a
+    value it may be more than the type holds. Such a comparison has its operands in `sides` and is
+    rendered from them.
+    """
 
     kind: str
     sum: Poly
     dtype: DType
+    sides: Sides | None = None
 
     __test__ = False  # not a test case
 
@@ -47,14 +62,20 @@ def test_of(ctx: Rewriter, expr: Expr) -> Test | None:
     if not isinstance(expr, CompareOp) or not is_index(expr.a.dtype):
         return None
     space = ctx.space
+    x, y = (expr.b, expr.a) if isinstance(expr, (GT, GE)) else (expr.a, expr.b)
+    strict = isinstance(expr, (LT, GT))
+    sides: Sides | None = None
+    if ctx.is_value(x) or ctx.is_value(y):
+        (left, a), (right, b) = operand(ctx, x), operand(ctx, y)
+        sides = Sides(left, right, strict)
+    else:
+        a, b = ctx.lift(x), ctx.lift(y)
     if isinstance(expr, (EQ, NE)):
-        d = space.sub(ctx.exact(expr.a), ctx.exact(expr.b))
-        return Test("==" if isinstance(expr, EQ) else "!=", d, expr.a.dtype)
-    a, b = ctx.exact(expr.a), ctx.exact(expr.b)
-    d = space.sub(a, b) if isinstance(expr, (GT, GE)) else space.sub(b, a)
-    if isinstance(expr, (LT, GT)):
+        return Test("==" if isinstance(expr, EQ) else "!=", space.sub(a, b), x.dtype, sides)
+    d = space.sub(b, a)
+    if strict:
         d = space.add(d, space.const(-1))
-    return Test(">=", without_quotient(ctx, d), expr.a.dtype)
+    return Test(">=", without_quotient(ctx, d), x.dtype, sides)
 
 
 def without_quotient(ctx: Rewriter, d: Poly) -> Poly:
@@ -74,10 +95,12 @@ def without_quotient(ctx: Rewriter, d: Poly) -> Poly:
 
 def negated(ctx: Rewriter, test: Test) -> Test:
     """The opposite comparison."""
+    sides = test.sides
     if test.kind == ">=":
         d = ctx.space.add(ctx.space.scale(test.sum, -1), ctx.space.const(-1))
-        return Test(">=", d, test.dtype)
-    return Test("!=" if test.kind == "==" else "==", test.sum, test.dtype)
+        swapped = None if sides is None else Sides(sides.right, sides.left, not sides.strict)
+        return Test(">=", d, test.dtype, swapped)
+    return Test("!=" if test.kind == "==" else "==", test.sum, test.dtype, sides)
 
 
 def decide(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool | None:
@@ -97,6 +120,9 @@ def decide(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool | 
         equal = False
     elif nonneg(d) and nonneg(minus):
         equal = True
+    elif test.sides is not None:
+        rest = _difference(ctx, test.sides)
+        equal = rest.const == 0 if rest.is_const else None
     return equal if equal is None or test.kind == "==" else not equal
 
 
@@ -181,7 +207,7 @@ def _simplify_compare(ctx: Rewriter, expr: CompareOp) -> Expr:
     if test.kind != ">=":
         if ctx.is_true(simple):
             return ctx.space.bool_node(True)
-        if ctx.is_true(render_test(ctx, negated(ctx, test))):
+        if is_known(ctx, negated(ctx, test)):
             return ctx.space.bool_node(False)
     return simple
 
@@ -204,8 +230,10 @@ def reduced(ctx: Rewriter, test: Test) -> Poly:
 
 
 def render_test(ctx: Rewriter, test: Test) -> Expr:
-    """The comparison with the negative summands moved to the other side."""
+    """The comparison with the negative summands moved to the other side, where it is of indices."""
     node = ctx.space.node
+    if test.sides is not None:
+        return _render_sides(ctx, test, test.sides)
     d = reduced(ctx, test)
     if not d.terms:
         holds = d.const >= 0 if test.kind == ">=" else (d.const == 0) == (test.kind == "==")
@@ -228,6 +256,53 @@ def render_test(ctx: Rewriter, test: Test) -> Expr:
     if positive:
         left, right = right, left  # x == 3 rather than 3 == x
     return node(EQ if test.kind == "==" else NE, left, right)
+
+
+def _difference(ctx: Rewriter, sides: Sides) -> Poly:
+    """The difference of two values modulo 2**n."""
+    difference = ctx.space.sub(ctx.lift(sides.left), ctx.lift(sides.right))
+    return ctx.space.wrapped(difference, sides.left.dtype.bits)
+
+
+def _render_sides(ctx: Rewriter, test: Test, sides: Sides) -> Expr:
+    """A comparison of values."""
+    if test.kind != ">=":
+        return _render_equation(ctx, test, sides)
+    space, dtype = ctx.space, test.dtype
+    left, right, strict = sides.left, sides.right, sides.strict
+    if not strict and isinstance(right, IntImm) and right.value < dtype.max_value:
+        strict, right = True, space.int_node(right.value + 1, dtype)  # x <= 3 is x < 4
+    elif not strict and isinstance(left, IntImm) and left.value > dtype.min_value:
+        strict, left = True, space.int_node(left.value - 1, dtype)  # 3 <= x is 2 < x
+    return space.node(LT if strict else LE, left, right)
+
+
+def _render_equation(ctx: Rewriter, test: Test, sides: Sides) -> Expr:
+    """Values are equal where their difference is 0 modulo 2**n, so summands may change sides.
+
+    Indices among them stay where they are: a sum of indices would be taken not to wrap around.
+    """
+    space, dtype = ctx.space, test.dtype
+    cls = EQ if test.kind == "==" else NE
+    d = _difference(ctx, sides)
+    if d.is_const:
+        return space.bool_node((d.const == 0) == (cls is EQ))
+    if not all(any(space.atoms[a].wraps for a in m) for m, _ in d.terms):
+        left, right = sides.left, sides.right
+        return space.node(cls, *((right, left) if isinstance(left, IntImm) else (left, right)))
+    if d.terms[0][1] < 0:
+        d = space.wrapped(space.scale(d, -1), dtype.bits)
+    positive = space.make({m: c for m, c in d.terms if c > 0}, 0)
+    rest = space.wrapped(space.sub(positive, d), dtype.bits)
+    return space.node(cls, ctx.lower(positive, dtype), ctx.lower(rest, dtype))
+
+
+def is_known(ctx: Rewriter, test: Test) -> bool:
+    """Whether the comparison, as it is rendered, is one of the conditions that hold."""
+    try:
+        return ctx.is_true(render_test(ctx, test))
+    except Unwritable:
+        return False
 
 
 def _simplify_not(ctx: Rewriter, expr: Not) -> Expr:
@@ -309,9 +384,14 @@ def _against(
     return None
 
 
-def room_of(condition: Expr) -> Expr | None:
-    """An integer that is not negative exactly where a comparison of integers holds."""
-    if not isinstance(condition, CompareOp) or not condition.a.dtype.is_int:
+def room_of(ctx: Rewriter, condition: Expr) -> Expr | None:
+    """An integer that is not negative exactly where a comparison of indices holds.
+
+    None for other conditions, and where an operand is a value: the difference may wrap around.
+    """
+    if not isinstance(condition, CompareOp) or not is_index(condition.a.dtype):
+        return None
+    if ctx.is_value(condition.a) or ctx.is_value(condition.b):
         return None
     match condition:
         case LT():

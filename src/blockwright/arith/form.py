@@ -8,6 +8,10 @@ choices keep the forms canonical, so that equality is identity:
 - `max` is no atom, and every minimum is `base + min(0, d1, ...)` with the leading coefficients of
   the differences positive, so `min(a, b) + max(a, b)` is `a + b` by addition alone.
 
+Both hold for mathematical integers, that is for indices. A sum that depends on a value (`wraps`) is
+a number modulo 2**n: only ring identities hold, and divisions, minima and maxima of values are
+opaque atoms (`values`).
+
 `regroup` finds remainders, minima and maxima again where bounds or printing want them.
 A `Space` owns the tables; an analyzer and its copies share one (not those that start `afresh`).
 """
@@ -17,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from blockwright.ir import Expr, IntImm, Node, Var, walk
+from blockwright.ir import Expr, IntImm, Node, Sorts, Var, walk
 from blockwright.ir.dtype import BOOL, DType
+from blockwright.support import IRError
 
 Mono = tuple[int, ...]
 Term = tuple[Mono, int]
@@ -116,6 +121,8 @@ class Space:
         self._nodes: dict[Any, Any] = {}
         self._special: set[int] = set()  # numbers of div and min atoms
         self._loose: set[int] = set()  # numbers of atoms that depend on a value
+        self._values: set[Var] = set()  # variables that hold values
+        self.sorts = Sorts(self._values)
         self.zero = self.const(0)
         self.one = self.const(1)
 
@@ -128,6 +135,8 @@ class Space:
         other._nodes = dict(self._nodes)
         other._special = set(self._special)
         other._loose = set(self._loose)
+        other._values = set(self._values)
+        other.sorts = Sorts(other._values)
         other.zero, other.one = self.zero, self.one
         return other
 
@@ -166,6 +175,18 @@ class Space:
 
     def sub(self, p: Poly, q: Poly) -> Poly:
         return self.zero if p is q else self.add(p, q, -1)
+
+    def wrapped(self, p: Poly, bits: int) -> Poly:
+        """The sum congruent to `p` modulo 2**bits whose numbers are signed ones of that width."""
+        half, span = 1 << (bits - 1), 1 << bits
+        numbers = (p.const, *(c for _, c in p.terms))
+        if all(-half <= c < half for c in numbers):
+            return p
+
+        def signed(c: int) -> int:
+            return (c + half) % span - half
+
+        return self.make({m: signed(c) for m, c in p.terms}, signed(p.const))
 
     def scale(self, p: Poly, factor: int) -> Poly:
         if factor == 1:
@@ -227,8 +248,24 @@ class Space:
                 self._special.add(found.id)
         return found
 
+    def declare_value(self, var: Var) -> None:
+        """Tell that a variable holds a value: sums with it wrap around.
+
+        Must come before the first use of the variable, because sums made earlier took it as an
+        index.
+        """
+        known = self._atom_table.get(var)
+        if known is not None and not known.wraps:
+            raise IRError(f"variable {var.name} was used as an index before it became a value",
+                          help="declare values when the analyzer is made")  # fmt: skip
+        self._values.add(var)
+
+    def is_value(self, var: Var) -> bool:
+        """Whether the variable was declared to hold a value."""
+        return var in self._values
+
     def var_atom(self, var: Var) -> Atom:
-        return self._atom(var, "var", var, (), False)
+        return self._atom(var, "var", var, (), var in self._values)
 
     def var(self, var: Var) -> Poly:
         return self.intern((((self.var_atom(var).id,), 1),), 0)
@@ -295,6 +332,7 @@ class Context(Protocol):
     def limits(self, var: Var) -> tuple[Poly | None, Poly | None]: ...
     def const_limits(self, var: Var) -> tuple[Poly | None, Poly | None]: ...
     def facts(self) -> tuple[Poly, ...]: ...
+    def value_facts(self, atom: Atom) -> list[Poly]: ...
 
 
 class Rewriter(Context, Protocol):
@@ -302,6 +340,7 @@ class Rewriter(Context, Protocol):
 
     def lift(self, expr: Expr) -> Poly: ...
     def exact(self, expr: Expr) -> Poly: ...
+    def is_value(self, expr: Expr) -> bool: ...
     def lower(self, p: Poly, dtype: DType) -> Expr: ...
     def simplify(self, expr: Expr) -> Expr: ...
     def is_true(self, condition: Expr) -> bool: ...

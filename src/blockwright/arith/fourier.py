@@ -201,7 +201,7 @@ def _single_facts(ctx: Context, number: int) -> list[Poly]:
         return facts
     if atom.kind == "min":
         return [space.scale(value, -1), *(space.sub(d, value) for d in atom.operands)]
-    return []
+    return ctx.value_facts(atom) if atom.wraps else []
 
 
 def _divisor_facts(ctx: Context, number: int, mono: Mono) -> list[Poly]:

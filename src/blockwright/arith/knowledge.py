@@ -7,7 +7,7 @@ Learning turns ranges, equalities and conditions into bounds of atoms, limits of
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import cast
 
 from blockwright.arith import bounds as bounds_rules
@@ -18,10 +18,11 @@ from blockwright.arith.lift import exact, lift, opaque_bounds
 from blockwright.arith.prove import entails
 from blockwright.arith.quick import nonneg
 from blockwright.arith.regroup import regroup, unit_value
-from blockwright.arith.render import render
+from blockwright.arith.render import Unwritable, render
 from blockwright.arith.rewrite import rewrite
 from blockwright.arith.state import State, entry_key
 from blockwright.arith.text import expr_text
+from blockwright.arith.values import facts_of
 from blockwright.arith.witness import Witness, witnesses
 from blockwright.ir import CompareOp, Expr, Not, Range, Var
 from blockwright.ir.dtype import INT64, DType
@@ -161,7 +162,8 @@ class Knowledge:
             elif test.kind == "==":
                 again = self._learn_equality(test.sum) or again
             else:
-                self._state.true.add(render_test(self, test))
+                with suppress(Unwritable):
+                    self._state.true.add(render_test(self, test))
                 self._exclude(test.sum)
         return again
 
@@ -229,7 +231,9 @@ class Knowledge:
         state, space = self._state, self._space
         if state.equal.get(var) is value or value is space.var(var):
             return False
-        if divided is None and (var in value.variables(space) or var in state.equal):
+        as_index = space.is_value(var) and not value.wraps  # sums with the variable wrap around
+        again = var in value.variables(space) or var in state.equal
+        if as_index or (divided is None and again):
             difference = space.sub(self.lift(var), value)
             self._fact(difference)
             self._fact(space.scale(difference, -1))
@@ -330,6 +334,10 @@ class Knowledge:
                 found = bounds_rules.tighter(found, bounds_rules.div_bounds(self, *atom.operands))
             elif atom.kind == "min":
                 found = bounds_rules.tighter(found, bounds_rules.min_bounds(self, atom))
+            elif atom.kind == "var" and atom.wraps:
+                assert isinstance(atom.node, Var)
+                dtype = atom.node.type
+                found = bounds_rules.tighter(found, (dtype.min_value, dtype.max_value))
             elif atom.kind == "opaque":
                 found = bounds_rules.tighter(found, opaque_bounds(self, atom))
             self._state.atom_bounds[atom.id] = found
@@ -394,23 +402,36 @@ class Knowledge:
     def facts(self) -> tuple[Poly, ...]:
         return self._state.facts
 
+    def value_facts(self, atom: Atom) -> list[Poly]:
+        node = atom.node
+        return [] if node is None else facts_of(self, node, self._space.monomial((atom.id,)))
+
     def lift(self, expr: Expr) -> Poly:
         found = self._state.lifted.get(expr)
         if found is None:
             if not is_index(expr.dtype):
                 raise IRError(f"{expr_text(expr)} has type {expr.dtype}, not an index type",
                               help="index arithmetic is over int32 and int64")  # fmt: skip
-            found = self._state.lifted[expr] = lift(self, expr)
+            found = lift(self, expr)
+            # Constants are folded as `ir.build` folds them: modulo 2**n.
+            if found.is_const or found.wraps or not self._space.sorts.is_index(expr):
+                found = self._space.wrapped(found, expr.dtype.bits)
+            self._state.lifted[expr] = found
         return found
 
     def exact(self, expr: Expr) -> Poly:
-        return exact(self, self.lift(expr), expr.dtype)
+        return exact(self, expr)
+
+    def is_value(self, expr: Expr) -> bool:
+        """Whether an expression of an index type is a value, whose sums may wrap around."""
+        return self.lift(expr).wraps or not self._space.sorts.is_index(expr)
 
     def lower(self, p: Poly, dtype: DType) -> Expr:
         key = (p, dtype)
         found = self._state.lowered.get(key)
         if found is None:
-            found = self._state.lowered[key] = render(self, p, dtype)
+            whole = self._space.wrapped(p, dtype.bits) if p.wraps else p
+            found = self._state.lowered[key] = render(self, whole, dtype)
         return found
 
     def is_true(self, condition: Expr) -> bool:

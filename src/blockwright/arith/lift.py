@@ -1,9 +1,15 @@
 """Scalar index expressions to canonical sums.
 
-Index expressions are mathematical integers; everything that depends on a load or a call is a value
-and wraps around. Sums and products are canonical for both, because a ring identity survives the
-wrap. Division, minimum and comparison of a value's sum are not: `exact` hides such a sum behind an
-opaque atom, unless its bounds show that it cannot wrap.
+Index expressions are mathematical integers; what depends on a load, a call or a variable declared
+to hold a value is a value and wraps around. Sums and products are canonical for both, because a
+ring identity survives the wrap; the numbers in a value's sum are taken modulo 2**n
+(`Space.wrapped`). All other operators have two sets of rules, those of `divide` for indices and
+those of `values` for values; `_of_indices` chooses.
+
+`exact` gives a sum that is the mathematical value of an expression. A value's sum is one only if
+its bounds show that it cannot wrap; elsewhere it is hidden behind an opaque atom. Exact sums serve
+for proofs. Combined, they may leave the range of the type, so an operand of a value is always
+rendered from `lift`, never from an exact sum.
 """
 
 from __future__ import annotations
@@ -11,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from blockwright.arith import values
 from blockwright.arith.form import Atom, Bounds, Poly, Rewriter, is_index
 from blockwright.ir import (
     Add,
+    BinaryOp,
     Call,
     Cast,
     Div,
@@ -42,14 +50,22 @@ def lift(ctx: Rewriter, expr: Expr) -> Poly:
     return _opaque(ctx, expr) if rule is None else rule(ctx, expr)
 
 
-def exact(ctx: Rewriter, p: Poly, dtype: DType) -> Poly:
-    """`p` where its value as a mathematical integer matters."""
-    if not p.wraps or (p.const == 0 and len(p.terms) == 1 and p.terms[0][1] == 1
-                       and len(p.terms[0][0]) == 1):  # fmt: skip
+def exact(ctx: Rewriter, expr: Expr) -> Poly:
+    """The mathematical value of an expression: its sum, or an opaque atom for a value that may
+    wrap around."""
+    p = ctx.lift(expr)
+    if not ctx.is_value(expr) or _is_atom(p) or _fits(ctx.bounds(p), expr.dtype):
         return p
-    if _fits(ctx.bounds(p), dtype):
-        return p
-    return ctx.space.opaque(ctx.lower(p, dtype))
+    return ctx.space.opaque(ctx.simplify(expr))
+
+
+def _is_atom(p: Poly) -> bool:
+    return p.const == 0 and len(p.terms) == 1 and p.terms[0][1] == 1 and len(p.terms[0][0]) == 1
+
+
+def _rendered(ctx: Rewriter, expr: Expr) -> Expr:
+    """An operand again; simplifying a value never makes an index of it."""
+    return ctx.simplify(expr) if ctx.is_value(expr) else ctx.lower(ctx.lift(expr), expr.dtype)
 
 
 def _fits(bounds: Bounds, dtype: DType) -> bool:
@@ -85,18 +101,29 @@ def _sum(ctx: Rewriter, expr: Expr) -> Poly:
 def _product(ctx: Rewriter, expr: Mul) -> Poly:
     a, b = ctx.lift(expr.a), ctx.lift(expr.b)
     if a.terms and b.terms and (len(a.terms) + 1) * (len(b.terms) + 1) > _MAX_TERMS:
-        node = ctx.space.node(Mul, ctx.lower(a, expr.dtype), ctx.lower(b, expr.dtype))
-        return ctx.space.opaque(node, a.wraps or b.wraps)
+        node = ctx.space.node(Mul, _rendered(ctx, expr.a), _rendered(ctx, expr.b))
+        return ctx.space.opaque(node, ctx.is_value(expr.a) or ctx.is_value(expr.b))
     return ctx.space.mul(a, b)
 
 
+def _of_indices(ctx: Rewriter, expr: BinaryOp) -> tuple[Poly, Poly] | None:
+    """The operands of an operator that has index rules; None where one of them is a value.
+
+    Every operator that is no ring operation asks here, and values go to the rules of `values`.
+    """
+    if ctx.is_value(expr.a) or ctx.is_value(expr.b):
+        return None
+    return ctx.lift(expr.a), ctx.lift(expr.b)
+
+
 def _floordiv(ctx: Rewriter, expr: FloorDiv) -> Poly:
-    return ctx.floordiv(ctx.exact(expr.a), ctx.exact(expr.b))
+    found = _of_indices(ctx, expr)
+    return values.divided(ctx, FloorDiv, expr.a, expr.b) if found is None else ctx.floordiv(*found)
 
 
 def _floormod(ctx: Rewriter, expr: FloorMod) -> Poly:
-    a, b = ctx.exact(expr.a), ctx.exact(expr.b)
-    return _mod(ctx, a, b)
+    found = _of_indices(ctx, expr)
+    return values.divided(ctx, FloorMod, expr.a, expr.b) if found is None else _mod(ctx, *found)
 
 
 def _mod(ctx: Rewriter, a: Poly, b: Poly) -> Poly:
@@ -104,43 +131,43 @@ def _mod(ctx: Rewriter, a: Poly, b: Poly) -> Poly:
 
 
 def _min(ctx: Rewriter, expr: Min) -> Poly:
-    return ctx.minimum([ctx.exact(expr.a), ctx.exact(expr.b)])
+    found = _of_indices(ctx, expr)
+    return values.extremum(ctx, expr) if found is None else ctx.minimum(list(found))
 
 
 def _max(ctx: Rewriter, expr: Max) -> Poly:
-    space = ctx.space
-    operands = [space.scale(ctx.exact(e), -1) for e in (expr.a, expr.b)]
-    return space.scale(ctx.minimum(operands), -1)
+    found = _of_indices(ctx, expr)
+    if found is None:
+        return values.extremum(ctx, expr)
+    operands = [ctx.space.scale(p, -1) for p in found]
+    return ctx.space.scale(ctx.minimum(operands), -1)
 
 
 def _truncating(ctx: Rewriter, expr: Div | Mod) -> Poly:
     """The same as floor division where neither operand is negative."""
-    a, b = ctx.exact(expr.a), ctx.exact(expr.b)
+    found = _of_indices(ctx, expr)
+    if found is None:
+        return values.divided(ctx, type(expr), expr.a, expr.b)
+    a, b = found
     low_a, low_b = ctx.bounds(a)[0], ctx.bounds(b)[0]
-    if low_a is not None and low_a >= 0 and low_b is not None and low_b >= 0:
-        if not b.terms and b.const == 0:
-            return _rebuilt(ctx, expr, a, b)
+    nonnegative = low_a is not None and low_a >= 0 and low_b is not None and low_b >= 0
+    if nonnegative and (b.terms or b.const):
         return ctx.floordiv(a, b) if isinstance(expr, Div) else _mod(ctx, a, b)
-    return _rebuilt(ctx, expr, a, b)
-
-
-def _rebuilt(ctx: Rewriter, expr: Div | Mod, a: Poly, b: Poly) -> Poly:
-    dtype = expr.dtype
-    node = ctx.space.node(type(expr), ctx.lower(a, dtype), ctx.lower(b, dtype))
-    return ctx.space.opaque(node, a.wraps or b.wraps)
+    node = ctx.space.node(type(expr), ctx.lower(a, expr.dtype), ctx.lower(b, expr.dtype))
+    return ctx.space.opaque(node, wraps=False)
 
 
 def _cast(ctx: Rewriter, expr: Cast) -> Poly:
     source = expr.value.dtype
     if not is_index(source):
-        return _opaque(ctx, expr, wraps=not isinstance(expr.value, Var) and not source.is_bool)
-    inner = exact(ctx, ctx.lift(expr.value), source)
+        return _opaque(ctx, expr)
+    inner = ctx.exact(expr.value)
     if expr.type.bits >= source.bits or _fits(ctx.bounds(inner), expr.type):
         return inner
-    if not inner.wraps and is_index_sum(ctx, inner):
+    value = ctx.is_value(expr.value)
+    if not value and is_index_sum(ctx, inner):
         return inner  # an index is the same number at every width
-    node = ctx.space.node(Cast, expr.type, ctx.lower(inner, source))
-    return ctx.space.opaque(node, inner.wraps)
+    return ctx.space.opaque(ctx.space.node(Cast, expr.type, _rendered(ctx, expr.value)), value)
 
 
 def is_index_sum(ctx: Rewriter, p: Poly) -> bool:
@@ -166,12 +193,12 @@ def _choice(ctx: Rewriter, expr: Select | Call) -> Poly:
     p, q = ctx.lift(a), ctx.lift(b)
     if p is q:
         return p
-    x, y = ctx.lower(p, expr.dtype), ctx.lower(q, expr.dtype)
+    x, y = _rendered(ctx, a), _rendered(ctx, b)
     if isinstance(expr, Select):
         node = ctx.space.node(Select, condition, x, y)
     else:
         node = ctx.space.node(Call, expr.op, (condition, x, y), expr.type)
-    return ctx.space.opaque(node, p.wraps or q.wraps)
+    return ctx.space.opaque(node, ctx.is_value(a) or ctx.is_value(b))
 
 
 def _let(ctx: Rewriter, expr: Let) -> Poly:
@@ -179,7 +206,6 @@ def _let(ctx: Rewriter, expr: Let) -> Poly:
 
 
 def _call(ctx: Rewriter, expr: Call) -> Poly:
-    space = ctx.space
     if expr.op == "if_then_else":
         return _choice(ctx, expr)
     if expr.op == "likely":
@@ -187,19 +213,34 @@ def _call(ctx: Rewriter, expr: Call) -> Poly:
     if expr.op == "checked_index":
         return _checked(ctx, expr)
     if expr.op in ("shift_left", "shift_right", "bitwise_and"):
-        a, b = ctx.lift(expr.args[0]), ctx.lift(expr.args[1])
-        amount = b.const
-        if not b.terms and 0 <= amount < expr.dtype.bits - 1 and expr.op != "bitwise_and":
-            if expr.op == "shift_left":
-                return space.scale(a, 1 << amount)
-            return ctx.floordiv(ctx.exact(expr.args[0]), space.const(1 << amount))
-        if not b.terms and expr.op == "bitwise_and" and amount > 0 and not amount & (amount + 1):
-            return _mod(ctx, ctx.exact(expr.args[0]), space.const(amount + 1))
+        found = _power_of_two(ctx, expr)
+        if found is not None:
+            return found
     if expr.op == "abs":
         a = ctx.exact(expr.args[0])
         if ctx.nonneg(a):
             return a
     return _opaque(ctx, expr)
+
+
+def _power_of_two(ctx: Rewriter, expr: Call) -> Poly | None:
+    """A shift or mask by a constant as a product, quotient or remainder; None for others."""
+    space, dtype = ctx.space, expr.dtype
+    amount = ctx.lift(expr.args[1])
+    if amount.terms:
+        return None
+    by = amount.const
+    if expr.op == "bitwise_and":
+        if not 0 < by < dtype.max_value or by & (by + 1):
+            return None
+        cls, number = FloorMod, by + 1
+    elif 0 <= by < dtype.bits - 1:
+        cls, number = FloorDiv, 1 << by
+    else:
+        return None
+    if expr.op == "shift_left":
+        return space.scale(ctx.lift(expr.args[0]), number)
+    return ctx.lift(space.node(cls, expr.args[0], space.int_node(number, dtype)))
 
 
 def _checked(ctx: Rewriter, expr: Call) -> Poly:
@@ -226,7 +267,7 @@ def simplified_operands(ctx: Rewriter, expr: Expr) -> Expr:
 
 
 def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
-    """Bounds of an opaque atom from its type and its branches."""
+    """Bounds of an opaque atom from its type and its operands."""
     node = atom.node
     assert node is not None
     dtype = node.dtype
@@ -234,7 +275,7 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
         branches = (
             (node.true_value, node.false_value) if isinstance(node, Select) else node.args[1:]
         )
-        found = [ctx.bounds(exact(ctx, ctx.lift(b), b.dtype)) for b in branches]
+        found = [ctx.bounds(ctx.exact(b)) for b in branches]
         lows, highs = [b[0] for b in found], [b[1] for b in found]
         return (
             None if None in lows else min(x for x in lows if x is not None),
@@ -247,9 +288,10 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
         source = node.value.dtype
         if source.min_value >= dtype.min_value and source.max_value <= dtype.max_value:
             return (source.min_value, source.max_value)
-    if atom.wraps or isinstance(node, Cast):
-        return (dtype.min_value, dtype.max_value)
-    return (None, None)
+    limits = (dtype.min_value, dtype.max_value)
+    if atom.wraps and isinstance(node, BinaryOp):
+        return values.node_bounds(ctx, node, limits)
+    return limits if atom.wraps or isinstance(node, Cast) else (None, None)
 
 
 _RULES: dict[type[Any], Callable[[Any, Any], Poly]] = {

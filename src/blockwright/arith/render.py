@@ -5,6 +5,11 @@ from __future__ import annotations
 from blockwright.arith.form import Mono, Poly, Rewriter, Unit, without
 from blockwright.ir import Add, Cast, Expr, FloorDiv, FloorMod, Max, Min, Mul, Sub, Var
 from blockwright.ir.dtype import INT64, DType
+from blockwright.support import IRError
+
+
+class Unwritable(IRError):
+    """A canonical sum has a number that no integer type holds."""
 
 
 def render(ctx: Rewriter, p: Poly, dtype: DType) -> Expr:
@@ -17,25 +22,39 @@ def render_units(ctx: Rewriter, units: tuple[Unit, ...], dtype: DType) -> Expr:
     node = ctx.space.node
     const = sum(u.coefficient for u in units if u.kind == "mono" and not u.rest)
     rest = [u for u in units if u.kind != "mono" or u.rest]
-    rest.sort(key=lambda u: (u.coefficient < 0, _order(u)))
+    rest.sort(key=lambda u: (_subtracted(u.coefficient, dtype), _order(u)))
     result: Expr | None = None
     for unit in rest:
+        if not _subtracted(unit.coefficient, dtype):
+            part = _unit(ctx, unit, unit.coefficient, dtype)
+            result = part if result is None else node(Add, result, part)
+            continue
         if result is None:
-            if unit.coefficient < 0:
-                head = ctx.space.int_node(const, dtype)
-                const = 0
-                result = node(Sub, head, _unit(ctx, unit, -unit.coefficient, dtype))
-            else:
-                result = _unit(ctx, unit, unit.coefficient, dtype)
-        elif unit.coefficient < 0:
-            result = node(Sub, result, _unit(ctx, unit, -unit.coefficient, dtype))
-        else:
-            result = node(Add, result, _unit(ctx, unit, unit.coefficient, dtype))
+            result, const = number(ctx, const, dtype), 0
+        result = node(Sub, result, _unit(ctx, unit, -unit.coefficient, dtype))
     if result is None:
-        return ctx.space.int_node(const, dtype)
-    if const > 0:
-        return node(Add, result, ctx.space.int_node(const, dtype))
-    return node(Sub, result, ctx.space.int_node(-const, dtype)) if const < 0 else result
+        return number(ctx, const, dtype)
+    if _subtracted(const, dtype):
+        return node(Sub, result, number(ctx, -const, dtype))
+    return node(Add, result, number(ctx, const, dtype)) if const else result
+
+
+def _subtracted(coefficient: int, dtype: DType) -> bool:
+    """Whether a summand is written with a minus; the type has no opposite of its least number."""
+    return coefficient < 0 and coefficient != dtype.min_value
+
+
+def number(ctx: Rewriter, value: int, dtype: DType) -> Expr:
+    """A constant; one that the type does not have is written in 64 bits and cast.
+
+    Raises:
+        Unwritable: it does not fit 64 bits either.
+    """
+    if dtype.min_value <= value <= dtype.max_value:
+        return ctx.space.int_node(value, dtype)
+    if not INT64.min_value <= value <= INT64.max_value:
+        raise Unwritable(f"{value} is no number of 64 bits")
+    return ctx.space.node(Cast, dtype, ctx.space.int_node(value, INT64))
 
 
 def _order(unit: Unit) -> tuple[int, ...]:
@@ -57,12 +76,12 @@ def _unit(ctx: Rewriter, unit: Unit, coefficient: int, dtype: DType) -> Expr:
             value = _extremum(ctx, Min if unit.kind == "min" else Max, unit.operands, wide)
         factors.append(_typed(ctx, value, dtype))
     if not factors:
-        return ctx.space.int_node(coefficient, dtype)
+        return number(ctx, coefficient, dtype)
     result = factors[0]
     for factor in factors[1:]:
         result = ctx.space.node(Mul, result, factor)
     if coefficient != 1:
-        result = ctx.space.node(Mul, result, ctx.space.int_node(coefficient, dtype))
+        result = ctx.space.node(Mul, result, number(ctx, coefficient, dtype))
     return result
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from blockwright.arith.condition import decide, simplify_condition, test_of
 from blockwright.arith.form import Poly, Rewriter, is_index
 from blockwright.arith.lift import is_index_sum, simplified_operands
+from blockwright.arith.render import Unwritable
 from blockwright.ir import (
     Add,
     And,
@@ -52,6 +53,13 @@ def rewrite(ctx: Rewriter, expr: Expr) -> Expr:
         if isinstance(expr, Var) and expr.type.is_bool:
             return simplify_condition(ctx, expr)
         return ctx.space.adopt(expr)
+    try:
+        return _in_canonical_form(ctx, expr)
+    except Unwritable:
+        return _fold(ctx, simplified_operands(ctx, expr))
+
+
+def _in_canonical_form(ctx: Rewriter, expr: Expr) -> Expr:
     dtype = expr.dtype
     if is_index(dtype):
         return _index(ctx, expr)
@@ -65,8 +73,10 @@ def rewrite(ctx: Rewriter, expr: Expr) -> Expr:
 def _index(ctx: Rewriter, expr: Expr) -> Expr:
     p = ctx.lift(expr)
     dtype = expr.dtype
-    limit = dtype.max_value
-    if abs(p.const) > limit or any(abs(c) > limit for _, c in p.terms):
+    if p.terms and not p.wraps and ctx.is_value(expr):
+        return ctx.space.adopt(expr)  # in index terms it would be taken not to wrap around
+    least, most = dtype.min_value, dtype.max_value
+    if not all(least <= c <= most for c in (p.const, *(c for _, c in p.terms))):
         return _fold(ctx, simplified_operands(ctx, expr))
     simple = ctx.lower(p, dtype)
     if isinstance(expr, Mul) and len(p.terms) > 2 and not isinstance(expr.b, IntImm):

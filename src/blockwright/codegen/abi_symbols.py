@@ -11,7 +11,7 @@ from blockwright.codegen.context import Context, Options
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.expr import ExprCompiler
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Add, Buffer, DType, Expr, IntImm, Mul, Sub, Var, build, collect
+from blockwright.ir import Add, Buffer, DType, Expr, IntImm, Mul, Sorts, Sub, Var, build, collect
 from blockwright.support import BuildError
 
 _INT64 = DType("int", 64)
@@ -22,7 +22,7 @@ class Symbols:
 
     def __init__(self, e: FunctionEmitter, check: Checker) -> None:
         self.e, self.check = e, check
-        self.context = Context(e, Options())
+        self.context = Context(e, Options(), Sorts(frozenset()))  # only sizes here
         self.known = self.context.variables
         self._expressions = ExprCompiler(self.context)
         self._origin: dict[Var, str] = {}

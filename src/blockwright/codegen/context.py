@@ -12,7 +12,7 @@ import msgspec
 from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.integers import multiple_of
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Buffer, BufferStore, Expr, Var
+from blockwright.ir import Buffer, BufferStore, Expr, Sorts, Var
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Context:
 
     Attributes:
         variables, buffers: what is in scope; nonnegative: variables known to be >= 0.
+        sorts: tells indices, whose arithmetic does not overflow, from values.
         cleanups: code that every way out must run, innermost last.
         loop_depths: how many cleanups there were when each open loop began.
         callees: symbol of each function of the program, by name.
@@ -100,6 +101,7 @@ class Context:
 
     e: FunctionEmitter
     options: Options
+    sorts: Sorts
     variables: dict[Var, Value] = dataclasses.field(default_factory=dict[Var, Value])
     nonnegative: set[Var] = dataclasses.field(default_factory=set[Var])
     buffers: dict[Buffer, Memory] = dataclasses.field(default_factory=dict[Buffer, Memory])

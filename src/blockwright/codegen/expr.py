@@ -82,7 +82,7 @@ class ExprCompiler:
         return result
 
     def index(self, expr: Expr) -> Value:
-        """An integer expression as 64-bit position; overflow cannot happen in valid programs."""
+        """An integer expression as 64-bit position; the indices in it do not overflow."""
         outer, self._nsw = self._nsw, True
         found = self.value(expr)
         self._nsw = outer
@@ -127,15 +127,20 @@ class ExprCompiler:
             return self._float_binary(type(expr), a, b, dtype)
         kind = type(expr)
         if kind in _ARITHMETIC:
-            flags = "nsw" if self._nsw and dtype.kind == "int" else ""
+            flags = "nsw" if self._never_overflows(expr) else ""
             return self.e.binary(_ARITHMETIC[kind][0], a, b, flags)
         if kind in (E.Min, E.Max):
             order = ("s" if dtype.kind == "int" else "u") + ("min" if kind is E.Min else "max")
             return self.e.overloaded(order, a, b)
         known = self.context.nonnegative
-        positive = integers.nonnegative(expr.a, known) and integers.nonnegative(expr.b, known)
+        sorts = self.context.sorts
+        positive = all(integers.nonnegative(e, known, sorts) for e in (expr.a, expr.b))
         divisor = integers.constant_of(expr.b)
         return integers.divide(self.e, kind, a, b, dtype, divisor, positive)
+
+    def _never_overflows(self, expr: Expr) -> bool:
+        """Whether an integer takes part in a position as an index; values wrap around there too."""
+        return self._nsw and expr.dtype.kind == "int" and self.context.sorts.is_index(expr)
 
     def float_op(self, op: str, a: Value, b: Value) -> Value:
         """fadd, fsub, fmul or fdiv with the function's contraction rule."""
@@ -173,9 +178,10 @@ class ExprCompiler:
             return modulo.with_sign_of(y).where(modulo.test("oeq", 0.0), modulo).v
         quotient = (x - rest) / y
         quotient = (quotient - 1.0).where(adjust, quotient)
-        near = (quotient + 0.5).unary("floor")
-        exact = near.where(abs(near - quotient).test("ole", 0.25), quotient.unary("floor"))
-        return exact.where(y.test("one", 0.0), x / y).v
+        below = quotient.unary("floor")
+        near = (below + 1.0).where((quotient - below).test("ogt", 0.5), below)
+        signed = near.with_sign_of(x / y).where(quotient.test("oeq", 0.0), near)
+        return signed.where(y.test("one", 0.0), x / y).v
 
     def extremum(self, order: str, a: Value, b: Value) -> Value:
         """Min or max; NaN if either is NaN, in at most three instructions, two with masked lanes.
@@ -216,7 +222,7 @@ class ExprCompiler:
         """base + lane < bound as lane < bound - base: one comparison of small numbers."""
         if not isinstance(bound, E.Broadcast) or integers.constant_of(ramp.stride) != 1:
             return None
-        if ramp.dtype.kind != "int":
+        if ramp.dtype.kind != "int" or not self.context.sorts.is_index(ramp):
             return None
         left = self.e.binary("sub", self.index(bound.value), self.index(ramp.base))
         clamped = self.e.overloaded("smin", left, int_const(ramp.lanes))
@@ -280,7 +286,7 @@ class ExprCompiler:
     def on_Ramp(self, expr: E.Ramp) -> Value:
         base, stride = self.value(expr.base), integers.constant_of(expr.stride)
         element = element_of(base.type)
-        flags = "nsw" if self._nsw else ""
+        flags = "nsw" if self._never_overflows(expr) else ""
         steps = lane_consts([lane * (stride or 1) for lane in range(expr.lanes)], element)
         if stride is None:
             wide = self.e.splat(self.value(expr.stride), expr.lanes)

@@ -26,8 +26,10 @@ from blockwright.ir import (
     DeclBuffer,
     IRModule,
     PrimFunc,
+    Sorts,
     StringImm,
     is_atomic,
+    value_variables,
     walk,
 )
 from blockwright.support import BuildError
@@ -96,7 +98,7 @@ def emit_function(
     params = [(type_, f"a{i}") for i, type_ in enumerate(sign.types)]
     attributes = function_attributes(module, options)
     e = FunctionEmitter(module, symbol, "i32", params, attributes, "", marks)
-    context = Context(e, options, callees=callees or {})
+    context = Context(e, options, Sorts(value_variables(func)), callees=callees or {})
     for (_, buffer), value in zip(sign.buffers, e.params, strict=False):
         context.buffers[buffer] = Memory(value, buffer.dtype.nbytes, buffer)
     variables = e.params[len(sign.buffers) :]

@@ -10,7 +10,7 @@ from collections.abc import Container
 
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import DType, Expr, IntImm, Var
+from blockwright.ir import DType, Expr, IntImm, Sorts, Var
 from blockwright.ir import expr as E
 
 
@@ -21,8 +21,12 @@ def constant_of(expr: Expr) -> int | None:
     return expr.value if isinstance(expr, IntImm) else None
 
 
-def nonnegative(expr: Expr, known: Container[Var]) -> bool:
-    """Whether an integer is surely >= 0, given variables known to be."""
+def nonnegative(expr: Expr, known: Container[Var], sorts: Sorts) -> bool:
+    """Whether an integer is surely >= 0, given variables known to be.
+
+    Sums and products of indices are not negative where their operands are not, because index
+    arithmetic does not overflow; those of values may wrap around, and only ranges tell.
+    """
     stack = [expr]
     while stack:
         node = stack.pop()
@@ -32,25 +36,53 @@ def nonnegative(expr: Expr, known: Container[Var]) -> bool:
         elif isinstance(node, Var):
             if node not in known and node.dtype.kind != "uint":
                 return False
+        elif isinstance(node, (E.Add, E.Mul)) and not sorts.is_index(node):
+            if _range_of(node, known, sorts)[0] < 0:
+                return False
         elif isinstance(node, (E.Add, E.Mul, E.Min, E.FloorDiv, E.Div)):
             stack += (node.a, node.b)
         elif isinstance(node, E.FloorMod):
             if (constant_of(node.b) or 0) <= 0:
                 stack.append(node.b)
         elif isinstance(node, E.Max):
-            if not nonnegative(node.a, known):
+            if not nonnegative(node.a, known, sorts):
                 stack.append(node.b)
         elif isinstance(node, E.Ramp):
-            stack += (node.base, node.stride)
-        elif isinstance(node, E.Broadcast):
-            stack.append(node.value)
-        elif isinstance(node, E.Cast) and (node.dtype.bits >= node.value.dtype.bits):
-            if node.value.dtype.is_float:
+            if not sorts.is_index(node) and node.dtype.kind != "uint":
                 return False
+            stack += (node.base, node.stride)
+        elif isinstance(node, E.Broadcast) or (isinstance(node, E.Cast) and _keeps_number(node)):
             stack.append(node.value)
         elif node.dtype.kind != "uint":
             return False
     return True
+
+
+def _keeps_number(node: E.Cast) -> bool:
+    """Whether a cast between integers gives the same number for those that are not negative."""
+    old, new = node.value.dtype, node.type
+    return (old.is_int or old.is_bool) and new.max_value >= old.max_value
+
+
+def _range_of(expr: Expr, known: Container[Var], sorts: Sorts) -> tuple[int, int]:
+    """Least and greatest number that a value may be, by the types it comes from."""
+    type_ = expr.dtype.element
+    whole = (type_.min_value, type_.max_value)
+    if isinstance(expr, IntImm):
+        return (expr.value, expr.value)
+    if isinstance(expr, E.Broadcast):
+        return _range_of(expr.value, known, sorts)
+    if isinstance(expr, E.Cast) and (expr.value.dtype.is_int or expr.value.dtype.is_bool):
+        low, high = _range_of(expr.value, known, sorts)
+    elif isinstance(expr, (E.Add, E.Mul)):
+        a, b = (_range_of(e, known, sorts) for e in (expr.a, expr.b))
+        corners = [x + y if isinstance(expr, E.Add) else x * y for x in a for y in b]
+        low, high = min(corners), max(corners)
+    else:
+        least = 0 if nonnegative(expr, known, sorts) else whole[0]
+        divisor = constant_of(expr.b) if isinstance(expr, E.FloorMod) else None
+        return (least, divisor - 1 if divisor is not None and divisor > 0 else whole[1])
+    return (low, high) if whole[0] <= low and high <= whole[1] else whole
 
 
 def multiple_of(expr: Expr) -> int:

@@ -64,8 +64,9 @@ def _emit_body(
         [*noalias, *[""] * (len(variables) + 2)],
     )  # fmt: skip
     inner = Context(
-        e, context.options, callees=context.callees, parallel_count=context.parallel_count,
-        nonnegative=set(context.nonnegative), inside_parallel=True, streamed=context.streamed,
+        e, context.options, context.sorts, callees=context.callees,
+        parallel_count=context.parallel_count, nonnegative=set(context.nonnegative),
+        inside_parallel=True, streamed=context.streamed,
     )  # fmt: skip
     for buffer, param in zip(buffers, e.params, strict=False):
         known = context.buffers[buffer]
@@ -73,7 +74,7 @@ def _emit_body(
     for var, param in zip(variables, e.params[len(buffers) :], strict=False):
         inner.variables[var] = param
     compiler = StmtCompiler(inner, emit_parallel)
-    if integers.nonnegative(loop.min, inner.nonnegative):
+    if integers.nonnegative(loop.min, inner.nonnegative, inner.sorts):
         inner.nonnegative.add(loop.loop_var)
 
     if context.streamed:

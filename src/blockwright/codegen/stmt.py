@@ -133,7 +133,8 @@ class StmtCompiler:
 
     def on_LetStmt(self, stmt: LetStmt) -> None:
         self.context.variables[stmt.var] = self.expressions.value(stmt.value)
-        if stmt.var.dtype.is_int and integers.nonnegative(stmt.value, self.context.nonnegative):
+        known, sorts = self.context.nonnegative, self.context.sorts
+        if stmt.var.dtype.is_int and integers.nonnegative(stmt.value, known, sorts):
             self.context.nonnegative.add(stmt.var)
         self.run(stmt.body)
 
@@ -176,7 +177,7 @@ class StmtCompiler:
         if count is not None and count <= 0:
             return
         low = self.expressions.value(stmt.min)
-        if integers.nonnegative(stmt.min, self.context.nonnegative):
+        if integers.nonnegative(stmt.min, self.context.nonnegative, self.context.sorts):
             self.context.nonnegative.add(stmt.loop_var)
         if count == 1 and not _jumps(stmt.body):
             self.context.variables[stmt.loop_var] = low

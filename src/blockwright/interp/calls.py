@@ -95,7 +95,7 @@ class CallCompiler(AtomicCompiler):
                 text = f"index {pick(found, lane)} is out of range"
                 raise site.error(env, "BW708", f"{text}; it must be at least 0 and less than "
                                  f"{pick(size, lane)}", lane)  # fmt: skip
-            return found
+            return found.astype(np.int64) if type(found) is np.ndarray else int(found)
 
         return checked
 

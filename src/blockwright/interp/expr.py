@@ -113,6 +113,8 @@ class ExprCompiler:
                 return self.is_index(expr.args[1]) and self.is_index(expr.args[2])
             case Call(op="likely"):
                 return self.is_index(expr.args[0])
+            case Call(op="checked_index"):
+                return True
             case Let():
                 if not self.is_index(expr.value):
                     self.values.add(expr.var)

@@ -30,6 +30,7 @@ from blockwright.ir import (
     atomic_place,
     collect,
     is_atomic,
+    value_variables,
     walk,
 )
 from blockwright.support import InterpretError
@@ -53,8 +54,9 @@ class Program:
         handles = {var for var, _ in func.buffer_map}
         self.scalars = [p for p in func.params if p not in handles]
         compiler = StmtCompiler(call_global)
+        self.values = value_variables(func)
         for scalar in self.scalars:
-            compiler.define(scalar, not scalar.dtype.is_int)
+            compiler.define(scalar, not scalar.dtype.is_int or scalar in self.values)
         self.symbols = shape_symbols(func, self.scalars)
         for symbol in self.symbols:
             compiler.define(symbol)
@@ -85,7 +87,8 @@ class Program:
         env[1] = state
         for var, value in values.items():
             if var in self.slots:
-                env[self.slots[var]] = value
+                wraps = var in self.values
+                env[self.slots[var]] = numeric.constant(value, var.dtype) if wraps else value
         return env
 
     def run(self, env: Env, pointers: Sequence[Pointer]) -> None:

@@ -118,6 +118,7 @@ from blockwright.ir.graph import (
 from blockwright.ir.node import Node, set_printer, show
 from blockwright.ir.op import OPS, OpRow, op_has_effect, op_row, register_op
 from blockwright.ir.reducer import CommReducer
+from blockwright.ir.sorts import Sorts, value_variables
 from blockwright.ir.specialize import specialize
 from blockwright.ir.stmt import (
     Allocate,
@@ -242,6 +243,7 @@ __all__ = [
     "ShapeExpr",
     "ShapeInfo",
     "Shuffle",
+    "Sorts",
     "Stmt",
     "StringImm",
     "StringValue",
@@ -307,6 +309,7 @@ __all__ = [
     "symbolic_vars",
     "truediv",
     "uses_var",
+    "value_variables",
     "var",
     "walk",
     "widest_type",

@@ -6,7 +6,6 @@ litter programs; everything deeper is the simplifier's job (`arith`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -71,10 +70,26 @@ def cast_to(value: Expr, dtype: DType | str) -> Expr:
     if value.dtype is type_:
         return value
     if isinstance(value, IntImm) and type_.is_scalar and not type_.is_handle:
-        return const(value.value, type_) if not type_.is_int else _wrap(value.value, type_)
+        if type_.is_int:
+            return _wrap(value.value, type_)
+        number = _to_odd(value.value) if type_.is_float and type_.bits < 64 else value.value
+        return const(number, type_)
     if isinstance(value, FloatImm) and type_.is_float and type_.is_scalar:
-        return FloatImm(value.value, type_)
+        number = value.value
+        if value.type.bits < 64:  # the number that the type has, which may be kept with more bits
+            number = float(np.asarray(number).astype(value.type.numpy()))
+        return FloatImm(number, type_)
     return E.Cast(type_, value)
+
+
+def _to_odd(value: int) -> int:
+    """An integer with at most 53 leading bits that rounds to any narrower float as `value` does."""
+    excess = abs(value).bit_length() - 53
+    if excess <= 0:
+        return value
+    kept, rest = divmod(abs(value), 1 << excess)
+    odd = (kept | bool(rest)) << excess
+    return odd if value > 0 else -odd
 
 
 def _wrap(value: int, dtype: DType) -> IntImm:
@@ -174,8 +189,8 @@ def _fold_int(cls: type[E.BinaryOp], x: int, y: int) -> int | None:
         E.Add: lambda: x + y, E.Sub: lambda: x - y, E.Mul: lambda: x * y,
         E.FloorDiv: lambda: x // y, E.FloorMod: lambda: x % y,
         E.Min: lambda: min(x, y), E.Max: lambda: max(x, y),
-        E.Div: lambda: int(math.copysign(abs(x) // abs(y), x * y)) if x else 0,
-        E.Mod: lambda: int(math.copysign(abs(x) % abs(y), x)),
+        E.Div: lambda: abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1),
+        E.Mod: lambda: abs(x) % abs(y) * (-1 if x < 0 else 1),
     }  # fmt: skip
     return table[cls]()
 

@@ -104,6 +104,8 @@ def _upper_bounds(value: Expr) -> list[Expr]:
 def largest(value: Expr, analyzer: Analyzer) -> int | None:
     """A constant that the value never exceeds, through minima and sums where they hide it."""
     bound = analyzer.const_bounds(value)[1]
+    if analyzer.is_value(value):
+        return bound  # sums of its parts may wrap around
     if isinstance(value, (E.Add, E.Sub)) and (above := _upper_bounds(value)):
         # What is added to a minimum may cancel in one of its sides: min(x, n) - x + 6 is 6 at most.
         found = [largest(analyzer.simplify(one), analyzer) for one in above]

@@ -21,11 +21,13 @@ its own checks all lanes first, so that the loop itself can still be vectorized.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
+from blockwright.arith.form import is_index
 from blockwright.arith.text import expr_text
 from blockwright.ir import (
     Buffer,
@@ -37,6 +39,7 @@ from blockwright.ir import (
     ForKind,
     PrimFunc,
     Range,
+    Sorts,
     Stmt,
     Var,
     add,
@@ -49,6 +52,7 @@ from blockwright.ir import (
     sub,
     substitute,
     uses_var,
+    value_variables,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
@@ -64,9 +68,11 @@ from blockwright.lower.rewrite import (
     stable_negation,
     walk_code,
 )
+from blockwright.lower.widen import widen
 from blockwright.support import BuildError
 
 CHECKED = "checked_index"
+Access = TypeVar("Access", BufferLoad, BufferStore)
 
 
 def check_indices(func: PrimFunc, context: LowerContext) -> PrimFunc:
@@ -123,9 +129,9 @@ def _in_front(checks: list[Check], body: Stmt) -> Stmt:
 class _Strip(Scoped):
     """Expressions without `checked_index`; `found` are the checks that must come first."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, sorts: Sorts) -> None:
         super().__init__()
-        self.owner = owner
+        self.owner, self.sorts = owner, sorts
         self.found: list[Check] = []
         self.guards: tuple[Expr, ...] = ()
         self.lets: dict[Var, Expr] = {}
@@ -152,6 +158,9 @@ class _Strip(Scoped):
         self.found.append(Check(inside, self.guards, f"BW708: {self.owner}: {text}"))
         return index
 
+    def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
+        return self.descend(_with_wide_indices(node, self.sorts))
+
     def _under(self, condition: Expr, branch: Expr) -> Expr:
         outer = self.guards
         self.guards = (*outer, substitute(condition, self.lets))
@@ -165,6 +174,23 @@ class _Strip(Scoped):
         return node.replace(value=value, body=self(node.body))
 
 
+def _with_wide_indices(node: Access, sorts: Sorts) -> Access:
+    """The access with sums of checked indices in 64 bits.
+
+    A checked index is an index, and sums with it do not wrap around; without its check it is a
+    value, and they would.
+    """
+
+    def wide(index: Expr) -> Expr:
+        summed = not (isinstance(index, Call) and index.op == CHECKED)
+        checks = summed and any(isinstance(n, Call) and n.op == CHECKED for n in walk_code(index))
+        return widen(index, sorts) if checks and index.dtype.is_int else index
+
+    indices = tuple(map(wide, node.indices))
+    same = all(a is b for a, b in zip(indices, node.indices, strict=True))
+    return node if same else node.replace(indices=indices)
+
+
 class _Expand(Analysed):
     """`pending` are the checks that must run before the statement just rewritten."""
 
@@ -172,6 +198,7 @@ class _Expand(Analysed):
         super().__init__(analyzer)
         operator = str(func.attrs.get("op", func.name))
         self.owner = func.name if "+" in operator else operator  # a fused program has its own name
+        self.sorts = Sorts(value_variables(func))
         self.noalias = func.attrs.get("tir.noalias", True)
         self.pending: list[Check] = []
         self.views: dict[Buffer, Buffer] = {}
@@ -179,7 +206,7 @@ class _Expand(Analysed):
     # ---------------------------------------------------------------------------------- helpers
 
     def _strip(self, expr: Expr) -> Expr:
-        strip = _Strip(self.owner)
+        strip = _Strip(self.owner, self.sorts)
         result = strip(expr)
         self._add(strip.found)
         return result
@@ -219,8 +246,9 @@ class _Expand(Analysed):
     # ------------------------------------------------------------------------------- statements
 
     def _leaf(self, node: S.BufferStore | S.Evaluate | S.AssertStmt) -> Stmt:
-        strip = _Strip(self.owner)
-        result = strip.descend(node)
+        strip = _Strip(self.owner, self.sorts)
+        wide = _with_wide_indices(node, self.sorts) if isinstance(node, S.BufferStore) else node
+        result = strip.descend(wide)
         self._add(strip.found)
         return result
 
@@ -303,7 +331,7 @@ class _Expand(Analysed):
             room = E.Sub(guard.a, guard.b)
         else:
             return None
-        if not room.dtype.is_int or reads_memory(room):
+        if not is_index(room.dtype) or reads_memory(room) or self.analyzer.is_value(room):
             return None
         after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
         step = const_int(self.analyzer.simplify(E.Sub(after, room)))

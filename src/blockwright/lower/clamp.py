@@ -72,7 +72,7 @@ def _towards(position: Expr, condition: Expr, analyzer: Analyzer) -> Expr:
     """What to add to a position where a condition on it fails; 0 where nothing is known."""
     shift: Expr = const(0, position.dtype)
     for part in conjuncts(condition):
-        room = room_of(part)
+        room = room_of(analyzer, part)
         if room is None or reads_memory(room):
             continue
         none = const(0, room.dtype)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from blockwright.arith import Analyzer
-from blockwright.ir import PrimFunc, Var, collect
+from blockwright.ir import PrimFunc, Var, collect, value_variables
 from blockwright.support import OptionError
 from blockwright.target import Target
 
@@ -52,12 +52,12 @@ Pass = Callable[[PrimFunc, LowerContext], PrimFunc]
 
 
 def function_analyzer(func: PrimFunc) -> Analyzer:
-    """An analyzer that knows the bounds of the function's symbolic shape variables.
+    """An analyzer that tells the function's values from its indices and knows bounds of its sizes.
 
     Shapes are never negative; attributes may say more (`tir_var_lower_bound`,
     `tir_var_upper_bound`: name → int).
     """
-    analyzer = Analyzer()
+    analyzer = Analyzer(values=value_variables(func))
     lower: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
     upper: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
     for var in shape_vars(func):

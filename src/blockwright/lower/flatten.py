@@ -38,6 +38,7 @@ from blockwright.ir import (
     Node,
     PrimFunc,
     Range,
+    Sorts,
     Stmt,
     Var,
     add,
@@ -46,6 +47,7 @@ from blockwright.ir import (
     const_int,
     mul,
     sub,
+    value_variables,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
@@ -53,6 +55,7 @@ from blockwright.ir.dtype import HANDLE, INT64
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import fold, mentions, vector_binary, walk_code
+from blockwright.lower.widen import widen
 from blockwright.support import BuildError
 
 _LARGEST = (1 << 31) - 1
@@ -60,7 +63,8 @@ _LARGEST = (1 << 31) - 1
 
 def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function with one-dimensional buffers; parameter buffers get a flat name at the top."""
-    flattener = _Flatten(set(func.buffers), function_analyzer(func))
+    sorts = Sorts(value_variables(func))
+    flattener = _Flatten(set(func.buffers), function_analyzer(func), sorts)
     body = flattener(func.body)
     for buffer in reversed(func.buffers):
         flat = flattener.flat.get(buffer)
@@ -76,9 +80,9 @@ def address_of(buffer: Buffer) -> Expr:
 
 
 class _Flatten(Mutator):
-    def __init__(self, params: set[Buffer], analyzer: Analyzer) -> None:
+    def __init__(self, params: set[Buffer], analyzer: Analyzer, sorts: Sorts) -> None:
         super().__init__()
-        self.params, self.analyzer = params, analyzer
+        self.params, self.analyzer, self.sorts = params, analyzer, sorts
         self.flat: dict[Buffer, Buffer] = {}
         self.strides: dict[Buffer, tuple[Expr, ...]] = {}
         self.wide: set[Buffer] = set()
@@ -94,8 +98,8 @@ class _Flatten(Mutator):
         shaped = buffer.replace(shape=shape, strides=tuple(self(s) for s in buffer.strides))
         if not _surely_small(buffer, align):
             self.wide.add(buffer)
-            shaped = shaped.replace(shape=tuple(widen(n) for n in shaped.shape),
-                                    strides=tuple(widen(s) for s in shaped.strides))  # fmt: skip
+            shaped = shaped.replace(shape=tuple(map(self._wide, shaped.shape)),
+                                    strides=tuple(map(self._wide, shaped.strides)))  # fmt: skip
         strides = buffer_strides(shaped, align)
         one: Expr = const(1, shaped.shape[-1].dtype if shaped.shape else INT64)
         if shaped.strides:
@@ -116,9 +120,11 @@ class _Flatten(Mutator):
         offset: Expr | None = None
         for index, stride in zip(indices, self.strides[buffer], strict=True):
             if buffer in self.wide:
-                index, stride = widen(index), widen(stride)
-            term = vector_binary(E.Mul, *_same_type(index, stride))
-            offset = term if offset is None else vector_binary(E.Add, *_same_type(offset, term))
+                index, stride = self._wide(index), self._wide(stride)
+            term = vector_binary(E.Mul, *self._same_type(index, stride))
+            offset = (
+                term if offset is None else vector_binary(E.Add, *self._same_type(offset, term))
+            )
         lanes = buffer.dtype.lanes
         if offset is None:
             offset = const(0, INT64)
@@ -126,6 +132,16 @@ class _Flatten(Mutator):
             base = fold(E.Mul, offset, const(lanes, offset.dtype))
             return E.Ramp(base, const(1, base.dtype), lanes)
         return offset
+
+    def _wide(self, index: Expr) -> Expr:
+        return widen(index, self.sorts)
+
+    def _same_type(self, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+        if a.dtype.bits < b.dtype.bits:
+            a = self._wide(a)
+        elif b.dtype.bits < a.dtype.bits:
+            b = self._wide(b)
+        return a, b
 
     # -------------------------------------------------------------------------------- accesses
 
@@ -204,30 +220,3 @@ def _surely_small(buffer: Buffer, align: tuple[tuple[int, int, int], ...]) -> bo
     else:
         size = math.prod(n + sum(factor for _, factor, _ in align) for n in known)
     return size * buffer.dtype.lanes <= _LARGEST
-
-
-def _same_type(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    if a.dtype.bits < b.dtype.bits:
-        a = widen(a)
-    elif b.dtype.bits < a.dtype.bits:
-        b = widen(b)
-    return a, b
-
-
-def widen(index: Expr) -> Expr:
-    """An index expression in 64 bits, converted at its leaves so that it stays affine.
-
-    Index arithmetic does not overflow (docs/semantics.md), so the conversion may move inwards.
-    """
-    if index.dtype.bits == 64:
-        return index
-    match index:
-        case E.Add() | E.Sub() | E.Mul() | E.FloorDiv() | E.FloorMod() | E.Min() | E.Max():
-            a, b = widen(index.a), widen(index.b)
-            return type(index)(a, b) if a.dtype.lanes > 1 else fold(type(index), a, b)
-        case E.Ramp():
-            return E.Ramp(widen(index.base), widen(index.stride), index.lanes)
-        case E.Broadcast():
-            return E.Broadcast(widen(index.value), index.lanes)
-        case _:
-            return cast_to(index, INT64.with_lanes(index.dtype.lanes))

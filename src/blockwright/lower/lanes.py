@@ -9,6 +9,7 @@ would not have run touch no memory and divide by no zero.
 from __future__ import annotations
 
 from blockwright.arith import Analyzer
+from blockwright.arith.form import is_index
 from blockwright.ir import (
     OPS,
     Buffer,
@@ -142,10 +143,16 @@ class Lanes(Mutator):
             return node
         self._scalar_source(node)
         widened = node.type.is_int and node.type.bits > value.dtype.bits
-        if isinstance(value, E.Ramp) and (widened or node.type is INT32):  # int32 of int64 steps
+        # int32 of int64 steps holds modulo 2**32; the other way round no lane may wrap around.
+        steps = isinstance(value, E.Ramp) and (node.type is INT32 or self._is_index(value))
+        if isinstance(value, E.Ramp) and steps and (widened or node.type is INT32):
             base, stride = (cast_to(part, node.type) for part in (value.base, value.stride))
             return E.Ramp(base, stride, value.lanes)
         return E.Cast(node.type.with_lanes(self.count), value)
+
+    def _is_index(self, ramp: E.Ramp) -> bool:
+        parts = (ramp.base, ramp.stride)
+        return all(is_index(p.dtype) and not self.analyzer.is_value(p) for p in parts)
 
     def rewrite_Select(self, node: E.Select) -> Expr:
         condition, yes, no = self(node.condition), self(node.true_value), self(node.false_value)

@@ -193,7 +193,7 @@ class _Partition(Analysed, Statements):
             if isinstance(inner, (E.Min, E.Max)):
                 continue  # either side may be the rare one
             for condition, whole, value in _conditions(inner):
-                room = room_of(condition)
+                room = room_of(self.analyzer, condition)
                 if room is None or whole in known or not uses_var(room, node.loop_var):
                     continue
                 if any(isinstance(part, BufferLoad) for part in walk_code(room)):
@@ -214,7 +214,7 @@ class _Partition(Analysed, Statements):
     ) -> tuple[Expr, bool] | None:
         """The least value of `var` at which `condition` may fail, when it holds below; or, with
         True, the least one from which on it holds."""
-        room = room_of(condition)
+        room = room_of(self.analyzer, condition)
         if room is None or not uses_var(room, var):
             return None
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):
@@ -241,7 +241,7 @@ class _Partition(Analysed, Statements):
         That is so where it moves the other way: of `j <= i` few iterations of `i` satisfy all of
         `j`, but each of them has a `j` up to which it holds.
         """
-        room = room_of(condition)
+        room = room_of(self.analyzer, condition)
         assert room is not None
         step = self._step(room, var)
         return any(step * self._step(room, inner) < 0 for inner in inside if uses_var(room, inner))
@@ -273,7 +273,7 @@ class _Partition(Analysed, Statements):
         self, condition: Expr, var: Var, domains: dict[Var, Range]
     ) -> Expr | None:  # fmt: skip
         """The value of `var` from which on `condition` fails whatever the inner loops do."""
-        room = room_of(condition)
+        room = room_of(self.analyzer, condition)
         if room is None or not uses_var(room, var):
             return None
         if any(isinstance(part, BufferLoad) for part in walk_code(room)):

@@ -199,7 +199,7 @@ class Instantiate(Mutator):
 def fold(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr:
     """`cls(a, b)` on integers, folded; constants gather on the right of sums."""
     if cls is E.Sub and isinstance(b, IntImm):
-        cls, b = E.Add, IntImm(-b.value, b.type)
+        cls, b = E.Add, build.sub(IntImm(0, b.type), b)
     if cls is E.Add:
         if isinstance(a, IntImm) and not isinstance(b, IntImm):
             a, b = b, a

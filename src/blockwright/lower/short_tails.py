@@ -78,8 +78,8 @@ class _ShortTails(Statements):
         """
         first: Expr | None = None
         ahead: dict[int, list[Expr]] = {}
-        for test in _tests(node):
-            room = room_of(test)
+        for test in _tests(node, self.analyzer):
+            room = room_of(self.analyzer, test)
             assert room is not None
             first = room if first is None else first
             distance = const_int(self.analyzer.simplify(sub(room, first)))
@@ -91,13 +91,13 @@ class _ShortTails(Statements):
         return ahead[last[-1]][0], [test for distance in last for test in ahead[distance]]
 
 
-def _tests(node: For) -> list[Expr]:
+def _tests(node: For, analyzer: Analyzer) -> list[Expr]:
     """Comparisons with the loop variable that decide on statements and that these do not change."""
     found = dict[Expr, None]()
     for inner in walk_code(node.body):
         if isinstance(inner, S.IfThenElse):
             for test in conjuncts(inner.condition):
-                if room_of(test) is not None and uses_var(test, node.loop_var):
+                if room_of(analyzer, test) is not None and uses_var(test, node.loop_var):
                     found[test] = None
     own = {n.loop_var for n in walk_code(node.body) if isinstance(n, For)}
     own |= {n.var for n in walk_code(node.body) if isinstance(n, S.LetStmt)}

@@ -1,0 +1,130 @@
+"""Rules for values: arithmetic modulo 2**n, where what holds for mathematical integers may not.
+
+Operands are simplified each on its own, which keeps every bit and makes no index of a value.
+Questions about them are answered from their mathematical values (`exact`), so a rule applies where
+its condition is proved for every bit pattern that the operands can have:
+
+- a quotient that is the same at both ends of the dividend's range is a constant;
+- `x % c` is `x` where `0 <= x < c`; division by 1 changes nothing;
+- truncating division is floor division where neither operand is negative;
+- of nested minima (maxima) each operand stands once, and those never chosen are dropped;
+- integers are equal where their sums are, modulo 2**n (`condition`).
+
+No rule moves a summand across a comparison, a minimum or a division.
+"""
+
+from __future__ import annotations
+
+from blockwright.arith.form import Poly, Rewriter
+from blockwright.ir import BinaryOp, Div, Expr, FloorDiv, FloorMod, Max, Min, Mod
+
+Ends = tuple[int, int]
+"""Least and greatest number that a value may be."""
+
+
+def operand(ctx: Rewriter, expr: Expr) -> tuple[Expr, Poly]:
+    """An operand of a value, simplified, and its mathematical value.
+
+    An index becomes a value of its type here; a constant one may have been larger.
+    """
+    p = ctx.lift(expr)
+    if p.is_const:
+        p = ctx.space.wrapped(p, expr.dtype.bits)
+        return ctx.space.int_node(p.const, expr.dtype), p
+    return ctx.simplify(expr), ctx.exact(expr)
+
+
+def divided(ctx: Rewriter, cls: type[BinaryOp], a: Expr, b: Expr) -> Poly:
+    """Quotient or remainder of which an operand is a value."""
+    space, p = ctx.space, ctx.lift(a)
+    (dividend, x), (divisor, y) = operand(ctx, a), operand(ctx, b)
+    quotient = cls in (FloorDiv, Div)
+    low, high = ctx.bounds(x)
+    least = ctx.bounds(y)[0]
+    if low is not None and low >= 0 and least is not None and least >= 1:
+        cls = FloorDiv if quotient else FloorMod
+    if not y.terms:
+        c = y.const
+        if c == 1:
+            return p if quotient else space.zero
+        same = low is not None and high is not None and c > 0 and low // c == high // c
+        if same and low is not None and (cls is FloorDiv or low // c == 0):
+            return space.const(low // c) if quotient else p
+        if same and low is not None and cls is FloorMod:
+            return space.sub(p, space.const(low // c * c))
+    elif cls is FloorMod and ctx.known_nonneg(x):
+        below = space.add(space.sub(y, x), space.const(-1))
+        if ctx.known_nonneg(below):
+            return p
+    return space.opaque(space.node(cls, dividend, divisor))
+
+
+def extremum(ctx: Rewriter, expr: Min | Max) -> Poly:
+    """Minimum or maximum of which an operand is a value."""
+    space, cls = ctx.space, type(expr)
+    kept: list[tuple[Expr, Poly]] = []
+    for e, x in dict(_operands(ctx, cls, expr)).items():
+        if any(_before(ctx, cls, y, x) for _, y in kept):
+            continue
+        kept = [(f, y) for f, y in kept if not _before(ctx, cls, x, y)]
+        kept.append((e, x))
+    if len(kept) == 1:
+        return ctx.lift(kept[0][0])
+    kept.sort(key=lambda k: (k[1].is_const, k[1].number))
+    result = kept[0][0]
+    for e, _ in kept[1:]:
+        result = space.node(cls, result, e)
+    return space.opaque(result)
+
+
+def _operands(ctx: Rewriter, cls: type[Min | Max], expr: Expr) -> list[tuple[Expr, Poly]]:
+    """What `expr` is the minimum (maximum) of, each as `operand` gives it."""
+    if not isinstance(expr, cls):
+        simple, x = operand(ctx, expr)
+        if not isinstance(simple, cls):
+            return [(simple, x)]
+        expr = simple
+    return [*_operands(ctx, cls, expr.a), *_operands(ctx, cls, expr.b)]
+
+
+def _before(ctx: Rewriter, cls: type[Min | Max], x: Poly, y: Poly) -> bool:
+    """Whether `x` is chosen wherever the choice is between `x` and `y`."""
+    difference = ctx.space.sub(y, x) if cls is Min else ctx.space.sub(x, y)
+    return ctx.known_nonneg(difference)
+
+
+def node_bounds(ctx: Rewriter, node: BinaryOp, limits: Ends) -> Ends:
+    """Bounds of a quotient, remainder, minimum or maximum of values; `limits` are its type's."""
+    a, b = (_known(ctx, e, limits) for e in (node.a, node.b))
+    if isinstance(node, Min):
+        return (min(a[0], b[0]), min(a[1], b[1]))
+    if isinstance(node, Max):
+        return (max(a[0], b[0]), max(a[1], b[1]))
+    if b[0] < 1:
+        return limits
+    if isinstance(node, FloorDiv):
+        return (min(a[0] // b[0], a[0] // b[1]), max(a[1] // b[0], a[1] // b[1]))
+    if isinstance(node, FloorMod):
+        return (0, min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1)
+    if isinstance(node, Mod):
+        return (max(a[0], 1 - b[1]) if a[0] < 0 else 0, min(a[1], b[1] - 1) if a[1] > 0 else 0)
+    if isinstance(node, Div):
+        return (-(-a[0] // b[0]) if a[0] < 0 else 0, a[1] // b[0] if a[1] > 0 else 0)
+    return limits
+
+
+def _known(ctx: Rewriter, expr: Expr, limits: Ends) -> Ends:
+    """Bounds of an operand; those of the type where none are known."""
+    low, high = ctx.bounds(ctx.exact(expr))
+    return (limits[0] if low is None else low, limits[1] if high is None else high)
+
+
+def facts_of(ctx: Rewriter, node: Expr, value: Poly) -> list[Poly]:
+    """Sums that are not negative, from the meaning of an opaque node whose value is `value`."""
+    if not isinstance(node, (Min, Max)):
+        return []
+    space = ctx.space
+    operands = [ctx.exact(e) for e in (node.a, node.b)]
+    if isinstance(node, Min):
+        return [space.sub(p, value) for p in operands]
+    return [space.sub(value, p) for p in operands]

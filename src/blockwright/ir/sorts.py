@@ -1,0 +1,118 @@
+"""Which integer expressions are indices and which are values (docs/semantics.md, Integers).
+
+An index is a mathematical integer: a loop variable, a block iterator, a size, a constant, or built
+from those by operators. A value is a number modulo 2**n: an element of a buffer, the result of a
+call, a scalar parameter that is no size, a name for a value, and what is built with one of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+
+from blockwright.ir import expr as E
+from blockwright.ir.buffer import Buffer, IterVar
+from blockwright.ir.expr import Expr, IntImm, Var
+from blockwright.ir.function import PrimFunc
+from blockwright.ir.node import Node
+from blockwright.ir.stmt import For, LetStmt
+from blockwright.ir.visit import collect
+
+_INDEX_CALLS = frozenset({"shift_left", "shift_right", "bitwise_and"})
+
+
+class Sorts:
+    """Tells indices from values, given the variables that hold values."""
+
+    def __init__(self, values: AbstractSet[Var]) -> None:
+        self.values = values
+        self._known: dict[Expr, bool] = {}
+
+    def is_index(self, expr: Expr) -> bool:
+        """Whether an integer expression is an index."""
+        found = self._known.get(expr)
+        if found is None:
+            found = self._known[expr] = self._decide(expr)
+        return found
+
+    def _decide(self, expr: Expr) -> bool:
+        if isinstance(expr, E.BinaryOp):  # a loop: sums may be thousands of operators long
+            node: Expr = expr
+            while isinstance(node, E.BinaryOp):
+                if not self.is_index(node.b):
+                    return False
+                node = node.a
+            return self.is_index(node)
+        match expr:
+            case IntImm():
+                return expr.dtype.is_int
+            case Var():
+                return expr.dtype.is_int and expr not in self.values
+            case E.Cast():
+                wide = expr.type.is_int and min(expr.type.bits, expr.value.dtype.bits) >= 32
+                return wide and self.is_index(expr.value)
+            case E.Ramp():
+                return self.is_index(expr.base) and self.is_index(expr.stride)
+            case E.Broadcast():
+                return self.is_index(expr.value)
+            case E.Select():
+                return self.is_index(expr.true_value) and self.is_index(expr.false_value)
+            case E.Let():
+                return self.is_index(expr.body)
+            case E.Call(op="if_then_else"):
+                return self.is_index(expr.args[1]) and self.is_index(expr.args[2])
+            case E.Call(op="likely"):
+                return self.is_index(expr.args[0])
+            case E.Call(op="checked_index"):
+                return True
+            case E.Call():
+                return expr.op in _INDEX_CALLS and all(self.is_index(a) for a in expr.args)
+            case _:
+                return False
+
+
+@lru_cache(maxsize=64)
+def value_variables(func: PrimFunc) -> frozenset[Var]:
+    """The integer variables of a function that hold values.
+
+    A scalar parameter is a size where the domain of a loop or a block iterator, or the shape,
+    strides or offset of a buffer names it. A name is a value where what it stands for is one.
+    """
+    handles = {handle for handle, _ in func.buffer_map}
+    scalars = [p for p in func.params if p not in handles and p.dtype.is_int]
+    sizes: set[Var] = set()
+    buffers: set[Buffer] = set(func.buffers)
+    lets: list[LetStmt | E.Let] = []
+    stack: list[Node] = [func.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Buffer):
+            buffers.add(node)
+            continue
+        if isinstance(node, (LetStmt, E.Let)):
+            lets.append(node)
+        elif scalars and isinstance(node, (For, IterVar)):
+            sizes.update(collect(node.dom, Var))
+        stack.extend(c for c in node.children() if not isinstance(c, (Var, IntImm)))
+    if scalars:
+        sizes.update(v for b in buffers for v in _named(b))
+    return frozenset(_with_names({p for p in scalars if p not in sizes}, lets))
+
+
+def _named(buffer: Buffer) -> list[Var]:
+    """Variables in the layout of a buffer."""
+    layout = (*buffer.shape, *buffer.strides, buffer.elem_offset)
+    return [v for e in layout if e is not None for v in collect(e, Var)]
+
+
+def _with_names(values: set[Var], lets: list[LetStmt | E.Let]) -> set[Var]:
+    """The variables and the names for values, of which one may stand for another."""
+    left = [let for let in lets if let.var.dtype.is_int]
+    while left:
+        sorts = Sorts(values)
+        found = {let.var for let in left if not sorts.is_index(let.value)}
+        if not found:
+            break
+        values = values | found
+        left = [let for let in left if let.var not in found]
+    return values

@@ -1,0 +1,102 @@
+"""Random integer expressions that reach the ends of their types, where arithmetic wraps around."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.ir.dtype import DType
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_COMPARE = (ir.LT, ir.LE, ir.GT, ir.GE, ir.EQ, ir.NE)
+_DIVIDE = (ir.FloorDiv, ir.FloorMod, ir.Div, ir.Mod)
+
+
+def ends(dtype: DType) -> list[int]:
+    """Numbers at the ends of a type and around 0."""
+    low, high = dtype.min_value, dtype.max_value
+    near = (low, low + 1, low + 2, high - 2, high - 1, high, -3, -2, -1, 0, 1, 2, 3, 7)
+    return sorted({n for n in near if low <= n <= high})
+
+
+class Integers:
+    """Expressions over some leaves.
+
+    Every divisor is a number other than 0 or is made odd; every shift is by less than the width.
+
+    Args:
+        chance: decides everything.
+        leaves: integer expressions; operands are cast to the type that is asked for.
+    """
+
+    def __init__(self, chance: random.Random, leaves: Sequence[ir.Expr]) -> None:
+        self.chance, self.leaves = chance, leaves
+        self.types = sorted({e.dtype for e in leaves}, key=str)
+
+    def value(self, dtype: DType, depth: int) -> ir.Expr:
+        """An expression of a type, with at most `depth` operators above each leaf."""
+        if depth == 0:
+            return self._leaf(dtype)
+        makers = [self._ring, self._ring, self._ring, self._quotient, self._extremum,
+                  self._extremum, self._choice, self._bits, self._cast]  # fmt: skip
+        return self.chance.choice(makers)(dtype, depth - 1)
+
+    def condition(self, depth: int) -> ir.Expr:
+        """A comparison, or two of them joined."""
+        chance = self.chance
+        if depth and chance.random() < 0.3:
+            a, b = self.condition(depth - 1), self.condition(depth - 1)
+            joined = (ir.logical_and(a, b), ir.logical_or(a, b), ir.logical_not(a))
+            return chance.choice(joined)
+        dtype = chance.choice(self.types)
+        a, b = self.value(dtype, depth), self.value(dtype, min(depth, 1))
+        return ir.compare(chance.choice(_COMPARE), a, b)
+
+    def number(self, dtype: DType) -> ir.Expr:
+        return ir.const(self.chance.choice(ends(dtype)), dtype)
+
+    def _leaf(self, dtype: DType) -> ir.Expr:
+        if self.chance.random() < 0.3:
+            return self.number(dtype)
+        return ir.cast_to(self.chance.choice(self.leaves), dtype)
+
+    def _pair(self, dtype: DType, depth: int) -> tuple[ir.Expr, ir.Expr]:
+        """Two operands; one is often small, and sometimes stands in the other one too."""
+        a = self.value(dtype, depth)
+        if self.chance.random() < 0.3:
+            inside = [n for n in ir.walk(a) if isinstance(n, ir.Expr) and n.dtype is dtype]
+            return a, self.chance.choice(inside)
+        return a, self.value(dtype, self.chance.randint(0, depth))
+
+    def _ring(self, dtype: DType, depth: int) -> ir.Expr:
+        a, b = self._pair(dtype, depth)
+        if self.chance.random() < 0.2:
+            a, b = b, a
+        return ir.binary(self.chance.choice((ir.Add, ir.Sub, ir.Sub, ir.Mul)), a, b)
+
+    def _quotient(self, dtype: DType, depth: int) -> ir.Expr:
+        divisor = self.number(dtype)
+        if ir.is_const_int(divisor, 0):
+            divisor = ir.call("bitwise_or", self.value(dtype, 0), ir.const(1, dtype))
+        return ir.binary(self.chance.choice(_DIVIDE), self.value(dtype, depth), divisor)
+
+    def _extremum(self, dtype: DType, depth: int) -> ir.Expr:
+        return ir.binary(self.chance.choice((ir.Min, ir.Max)), *self._pair(dtype, depth))
+
+    def _choice(self, dtype: DType, depth: int) -> ir.Expr:
+        make = self.chance.choice((ir.select, ir.if_then_else))
+        return make(self.condition(min(depth, 1)), *self._pair(dtype, depth))
+
+    def _bits(self, dtype: DType, depth: int) -> ir.Expr:
+        a = self.value(dtype, depth)
+        op = self.chance.choice(("shift_left", "shift_right", "bitwise_and", "bitwise_not", "abs"))
+        if op.startswith("shift"):
+            amount = self.chance.choice((0, 1, 2, dtype.bits - 2, dtype.bits - 1))
+            return ir.call(op, a, ir.const(amount, dtype))
+        if op == "bitwise_and":
+            return ir.call(op, a, self.number(dtype))
+        return a if op == "abs" and dtype.kind == "uint" else ir.call(op, a)
+
+    def _cast(self, dtype: DType, depth: int) -> ir.Expr:
+        return ir.cast_to(self.value(self.chance.choice(self.types), depth), dtype)
