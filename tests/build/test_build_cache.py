@@ -96,6 +96,16 @@ def test_directories_from_the_environment(tmp_path: Path, monkeypatch: pytest.Mo
     assert cache_directory() == tmp_path / "blockwright" / "objects"
 
 
+def test_a_user_without_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("BLOCKWRIGHT_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache_directory() is None
+
+
 def test_no_directory_and_unwritable_places_only_mean_no_cache(tmp_path: Path) -> None:
     nothing = ObjectCache(None)
     nothing.put("ab" * 20, b"x")

@@ -63,6 +63,13 @@ def test_the_sample_is_shown(blockwright: Run) -> None:
     assert indent(SAMPLES["BW317"].repair, "    ") in done.out
 
 
+def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    for code, sample in SAMPLES.items():
+        explain(code)
+        out = capsys.readouterr().out
+        assert out.count("[") >= sample.text().count("["), code
+
+
 def test_the_package_is_a_command_too() -> None:
     done = subprocess.run([sys.executable, "-m", "blockwright", "explain", "BW318"],
                           capture_output=True, text=True, check=True)  # fmt: skip

@@ -99,6 +99,22 @@ def test_an_unknown_effort_is_refused() -> None:
     assert caught.value.code == "BW901"
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"disabled_rule": ["gemm"]}, "'disabled_rules'"),
+        ({"disabled_rules": ["elementwize"]}, "'elementwise'"),
+        ({"disabled_rules": "gemm"}, "list"),
+        ({"sanitise": ("bounds",)}, "'sanitize'"),
+    ],
+)
+def test_options_and_rules_that_there_are_not_are_refused(options: Any, says: str) -> None:
+    with pytest.raises(bw.OptionError) as caught:
+        bw.compile(Spectral(), (torch.randn(3),), options=options)
+    assert caught.value.code == "BW928"
+    assert says in str(caught.value)
+
+
 def test_an_unknown_target_is_refused() -> None:
     with pytest.raises(bw.TargetError):
         bw.compile(NestedOutput(), (torch.randn(3),), target="x86-65")

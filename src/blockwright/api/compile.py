@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.remembered import Remembered
 from blockwright.build.steps import get_ready
 from blockwright.passes import STAGES, PassContext, run_pipeline
-from blockwright.rules import apply_rules
+from blockwright.rules import RULES, apply_rules
 from blockwright.runtime import constants
 from blockwright.support import ImporterError, OptionError
 from blockwright.support.garbage import few_collections
@@ -27,6 +28,7 @@ from blockwright.verify import require_solvers
 Progress = Callable[[str, int, int], None]
 EFFORTS = ("none",)
 _LARGE = 50  # modules from which a model surely has kernels for several processes
+OPTIONS = ("disabled_rules", "instruments", "log_queries", "sanitize", "stages", "winograd")
 KINDS = "pass a torch module, an exported program or an IR module"
 
 
@@ -66,7 +68,8 @@ def compile(
     Raises:
         ImporterError: operators that are not covered, all at once.
         OptionError: BW901 unknown effort, BW902 a model of another kind, BW908 a torch module
-            without a sequence of example inputs, BW926 no solvers, BW927 no such `verify`.
+            without a sequence of example inputs, BW926 no solvers, BW927 no such `verify`, BW928
+            no such option or rule.
         BuildError: BW643 a schedule is refuted, BW644 not proved; and as for `bw.build`.
     """
     if effort not in EFFORTS:
@@ -78,12 +81,32 @@ def compile(
     if verify:
         require_solvers()
     settings = dict(options or {})
+    _check_options(settings)
     machine = Target(target)
     context = PassContext(machine, settings, settings.get("instruments", ()), progress)
     if not settings.get("log_queries"):  # which are asked while schedules are made
         context.remembered = Remembered()
     with constants.reserved(_weight_bytes(model)):
         return _compile(model, example_inputs, dynamic_shapes, context, verify)
+
+
+def _check_options(settings: dict[str, Any]) -> None:
+    """Options and rules that there are not are refused, not passed over."""
+    _check_names("option", settings, OPTIONS)
+    rules = settings.get("disabled_rules", ())
+    if isinstance(rules, str):
+        raise OptionError("disabled_rules is a list of names", code="BW928",
+                          help=f'write ["{rules}"]')  # fmt: skip
+    _check_names("schedule rule", rules, [rule.name for rule in RULES])
+
+
+def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            close = get_close_matches(str(name), known, 1)
+            remedy = f"did you mean {close[0]!r}? " if close else ""
+            raise OptionError(f"there is no {what} {name!r}", code="BW928",
+                              help=f"{remedy}there are: {', '.join(known)}")  # fmt: skip
 
 
 def _compile(

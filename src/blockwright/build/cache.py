@@ -22,12 +22,16 @@ _FOLDERS = 256
 
 
 def cache_directory() -> Path | None:
-    """Where objects are kept; None when BLOCKWRIGHT_CACHE_DIR is set to nothing."""
+    """Where objects are kept; None when BLOCKWRIGHT_CACHE_DIR is set to nothing, or where the user
+    has no home directory."""
     chosen = os.environ.get("BLOCKWRIGHT_CACHE_DIR")
     if chosen is not None:
         return Path(chosen) if chosen else None
     base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(base) if base else Path.home() / ".cache"
+    try:
+        root = Path(base) if base else Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return root / "blockwright" / "objects"
 
 

@@ -37,4 +37,4 @@ def explain(code: str) -> None:
         text += indent(SAMPLES[wanted].text(), "    ") + "\n"
     if digit in _READ_ON:
         text += f"\n  see: {_READ_ON[digit]}"
-    output().print(text)
+    output().print(text, markup=False)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from blockwright.codegen import ffi_ir
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Buffer, DType, IntImm, Node, Var
+from blockwright.ir import Buffer, DType, Expr, IntImm, Node, Var
 from blockwright.ir.node import show
+from blockwright.ir.printer.graph import ScriptPrinter
 
 _MESSAGE_SIZE = 768
 OVERLAPS = "it is written and overlaps"
@@ -230,7 +231,7 @@ def extent_text(extent: Node) -> str:
         return str(extent.value)
     if isinstance(extent, Var):
         return extent.name
-    return show(extent)
+    return ScriptPrinter().dim(extent) if isinstance(extent, Expr) else show(extent)
 
 
 def plain(text: str) -> str:

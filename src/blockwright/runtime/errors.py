@@ -40,6 +40,7 @@ FFI_ERRORS = (
 """What the FFI makes of an error's kind; unknown kinds become RuntimeError."""
 
 _MESSAGE = re.compile(r"\A\s*(BW\d{3}): (.*?)(?:\nhelp: (.*))?\s*\Z", re.DOTALL)
+_DLPACK_TYPE = re.compile(r"\b(\w+) \((\d+) bits, (\d+) lanes\)")
 _FAMILIES: dict[str, type[BlockwrightError]] = {
     "BW6": BuildError,
     "BW7": ArgumentError,
@@ -56,11 +57,20 @@ def error_code(error: BaseException) -> str | None:
     return found[1] if found else None
 
 
+def _type_name(found: re.Match[str]) -> str:
+    """An element type as it is written elsewhere: compiled code has its kind, bits and lanes."""
+    kind, bits, lanes = found.groups()
+    whole = kind == "bool" or any(letter.isdigit() for letter in kind)
+    name = kind if whole else f"{kind}{bits}"
+    return name if lanes == "1" else f"{name}x{lanes}"
+
+
 def translate(error: BaseException) -> BaseException:
     """The Blockwright error a coded message stands for; other errors come back unchanged."""
     found = None if isinstance(error, BlockwrightError) else _MESSAGE.match(str(error))
     if found is None:
         return error
     code, message, remedy = found.groups()
+    message = _DLPACK_TYPE.sub(_type_name, message)
     family = _FAMILIES.get(code[:4]) or _FAMILIES.get(code[:3], BlockwrightError)
     return family(message, code=code, help=remedy)

@@ -305,5 +305,6 @@ CODES: dict[str, str] = {
     "BW925": "There is no such error code.",
     "BW926": "Proofs need a solver that is not installed.",
     "BW927": "There is no such way to verify a compilation.",
+    "BW928": "There is no such option of a compilation, or no schedule rule of that name.",
 }
 """The rule that each code stands for, in the order of the codes."""

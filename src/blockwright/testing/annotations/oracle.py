@@ -88,7 +88,10 @@ def bind(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
             bind(field, part, sizes)
     if parts is not None:
         return
-    for dim, size in zip(dims(info) or (), shape_of(value), strict=False):
+    wanted = dims(info)
+    if wanted is None or isinstance(value, ir.GraphFunction):
+        return
+    for dim, size in zip(wanted, shape_of(value), strict=False):
         if isinstance(dim, ir.Var):
             sizes.setdefault(dim, size)
 
