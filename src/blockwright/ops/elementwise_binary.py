@@ -306,6 +306,15 @@ ROWS: tuple[OpRow, ...] = (
         doc="Angle of the point (b, a).",
     ),
     binary(
+        "hypot",
+        lambda a, b: ir.call("hypot", a, b),
+        rounded(np.hypot),
+        kind="float",
+        torch=("aten.hypot.default",),
+        samples=_BASIC[:2],
+        doc="Length of the vector (a, b).",
+    ),
+    binary(
         "minimum",
         _extreme(ir.minimum, ir.logical_and),
         np.minimum,

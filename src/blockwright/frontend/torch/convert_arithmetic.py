@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
 from blockwright.frontend.torch.calls import apply
 from blockwright.frontend.torch.operands import (
-    Converter,
     Registry,
+    axis_of,
     cast_to,
+    dims_of,
     is_tensor,
+    reshape,
     result_type,
     scalar_of,
-    size_of,
 )
 from blockwright.frontend.torch.promotion import common_type
+from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
 TABLE = Registry()
-_INT32 = ir.dtype_of("int32")
+_INT32, _FLOAT32 = ir.dtype_of("int32"), ir.dtype_of("float32")
 
 
 @TABLE.row("add", "subtract")
@@ -108,32 +108,50 @@ def _cast(imp: Importer, node: Any, x: Any, *ignored: Any, **also_ignored: Any) 
     return cast_to(imp, x, result_type(node))
 
 
-def _size_arithmetic(fn: Callable[[Any, Any], Any]) -> Converter:
-    def convert(imp: Importer, node: Any, a: Any, b: Any) -> Any:
-        if isinstance(a, ir.Expr) or isinstance(b, ir.Expr):
-            return fn(size_of(imp, a), size_of(imp, b))
-        return fn(a, b)
+@TABLE.overload("aten.var.correction", "aten.std.correction", "aten.var_mean.correction",
+                "aten.std_mean.correction")  # fmt: skip
+def _variance(
+    imp: Importer, node: Any, x: Any, dim: Any = None, *, correction: Any = None,
+    keepdim: bool = False,
+) -> Any:  # fmt: skip
+    """The mean squared distance to the mean, of which `correction` elements do not count."""
+    kind = str(node.target).split(".")[1]
+    dtype, shape = x.tensor_info.dtype, dims_of(x)
+    rank = len(shape)
+    axes = tuple(axis_of(a, rank) for a in dim) if dim and rank else tuple(range(rank))
+    wide = cast_to(imp, x, _FLOAT32) if dtype.bits < 32 else x
+    mean = imp.builder.op("mean", wide, axes=axes, keepdims=True)
+    away = imp.builder.op("subtract", wide, mean)
+    total = imp.builder.op("sum", imp.builder.op("multiply", away, away), axes=axes,
+                           keepdims=bool(keepdim))  # fmt: skip
+    count: ir.Expr = ir.const(1, "int64")
+    for axis in axes:
+        count = ir.mul(count, shape[axis])
+    out = imp.builder.op("divide", total, scalar=_degrees(count, correction), scalar_side="right")
+    out = cast_to(imp, imp.builder.op("sqrt", out) if kind.startswith("std") else out, dtype)
+    if not kind.endswith("mean"):
+        return out
+    kept = mean if keepdim else reshape(imp, mean, dims_of(out))
+    return [out, cast_to(imp, kept, dtype)]
 
-    return convert
+
+def _degrees(count: ir.Expr, correction: Any) -> Any:
+    """The number of elements less the correction, not below 0."""
+    less = 1 if correction is None else correction
+    known = ir.const_int(count)
+    if known is not None:
+        return float(max(known - less, 0))
+    if not isinstance(less, int):
+        raise ImporterError("a fractional correction of a symbolic count", code="BW507")
+    return ir.maximum(ir.sub(count, ir.const(less, "int64")), ir.const(0, "int64"))
 
 
-@TABLE.overload("operator.neg")
-def _negated_size(imp: Importer, node: Any, a: Any) -> Any:
-    return ir.sub(ir.const(0, "int64"), a) if isinstance(a, ir.Expr) else -a
-
-
-@TABLE.overload(*(f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "and")))
-def _size_condition(imp: Importer, node: Any, *sizes: Any) -> Any:
-    """A condition on sizes that the exporter asserts; ranges of symbols state it already."""
-    return None
-
-
-_SIZES: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "floordiv": lambda a, b: a // b,
-    "mod": operator.mod,
-}
-for _name, _fn in _SIZES.items():
-    TABLE.overload(f"operator.{_name}")(_size_arithmetic(_fn))
+@TABLE.overload("aten.round.decimals")
+def _round_decimals(imp: Importer, node: Any, x: Any, *, decimals: int = 0) -> Any:
+    """Rounded to multiples of a power of ten."""
+    scale, dtype = 10.0 ** abs(decimals), x.tensor_info.dtype
+    if not dtype.is_float:
+        raise ImporterError("integers rounded to decimals", code="BW507")
+    into, back = ("multiply", "divide") if decimals >= 0 else ("divide", "multiply")
+    whole = imp.builder.op("round", apply(imp, into, x, scale))
+    return apply(imp, back, whole, scale)

@@ -261,9 +261,39 @@ def _index_put(
     return imp.builder.op("where", mask, number, x)
 
 
-@TABLE.overload("aten.sym_size.int")
-def _sym_size(imp: Importer, node: Any, x: Any, dim: int) -> Any:
-    return dims_of(x)[axis_of(dim, len(dims_of(x)))]
+@TABLE.overload("aten.unfold.default")
+def _unfold(imp: Importer, node: Any, x: Any, dim: int, size: int, step: int) -> Any:
+    """Windows along an axis, whose elements are a last axis."""
+    rank = len(dims_of(x))
+    if not rank:
+        return reshape(imp, x, node_shape(imp, node))
+    axis = axis_of(dim, rank)
+    count = node_shape(imp, node)[axis]
+    begins = imp.builder.op("arange", end=ir.mul(count, ir.const(step, "int64")), step=step)
+    taps = imp.builder.op("arange", end=size)
+    places = imp.builder.op("add", reshape(imp, begins, (count, ir.const(1, "int64"))), taps)
+    taken = imp.builder.op("take", x, places, axis=axis)
+    order = [a for a in range(rank + 1) if a != axis + 1]
+    return imp.builder.op("permute_dims", taken, axes=(*order, axis + 1))
+
+
+@TABLE.overload("aten.diagonal.default")
+def _diagonal(
+    imp: Importer, node: Any, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Any:
+    """The diagonal of two axes, as a last axis."""
+    rank = len(dims_of(x))
+    first, second = axis_of(dim1, rank), axis_of(dim2, rank)
+    others = [a for a in range(rank) if a not in (first, second)]
+    moved = imp.builder.op("permute_dims", x, axes=(first, second, *others))
+    length = node_shape(imp, node)[-1]
+
+    def places(begin: int) -> Any:
+        end = ir.add(length, ir.const(begin, "int64"))
+        return imp.builder.op("arange", begin=begin, end=end)
+
+    taken = imp.builder.op("index", moved, places(max(0, -offset)), places(max(0, offset)))
+    return imp.builder.op("permute_dims", taken, axes=(*range(1, rank - 1), 0))
 
 
 @TABLE.overload("operator.getitem")

@@ -3,7 +3,7 @@
 Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars. Which
 overloads are an operator row, the row says (`OpRow.torch`), and most are called as `calls` reads
 from their schema. What a row cannot say is written here and in the other files of converters:
-`convert_arithmetic`, `convert_layers`, `convert_shapes`.
+`convert_arithmetic`, `convert_layers`, `convert_shapes`, `convert_sizes`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from blockwright import ir
-from blockwright.frontend.torch import convert_arithmetic, convert_layers, convert_shapes
+from blockwright.frontend.torch import (
+    convert_arithmetic,
+    convert_layers,
+    convert_shapes,
+    convert_sizes,
+)
 from blockwright.frontend.torch.calls import row_converter
 from blockwright.frontend.torch.operands import (
     Converter,
@@ -228,7 +233,8 @@ TABLE.overload("aten.new_zeros.default", "aten.empty.memory_format", "aten.empty
 
 def _all_converters() -> dict[str, Converter]:
     """Overload → converter: each row says which overloads it is; compositions come beside them."""
-    families = (TABLE, convert_arithmetic.TABLE, convert_layers.TABLE, convert_shapes.TABLE)
+    families = (TABLE, convert_arithmetic.TABLE, convert_layers.TABLE, convert_shapes.TABLE,
+                convert_sizes.TABLE)  # fmt: skip
     own = {name: fn for family in families for name, fn in family.rows.items()}
     found = {name: own.get(row.name) or row_converter(row)
              for row in OPERATORS.values() for name in row.torch}  # fmt: skip

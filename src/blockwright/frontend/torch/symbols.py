@@ -10,6 +10,8 @@ from blockwright import ir
 from blockwright.support import ImporterError
 
 _UNBOUNDED = 1 << 40
+_FINEST = 1 << 10  # the largest denominator of a number that sizes are multiplied by
+_WHOLE = frozenset({"TruncToInt", "FloorToInt"})
 _ALLOWED = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 
 
@@ -36,13 +38,39 @@ class SymbolTable:
             return ir.const(int(expression), "int64")
         if getattr(expression, "is_Symbol", False):
             return self.symbol(str(expression))
+        if kind in _WHOLE:
+            return self._scaled(expression.args[0])
         args = [self._convert(a) for a in expression.args]
         if kind == "Pow" and isinstance(args[1], ir.IntImm) and args[1].value > 0:
             return _fold(ir.mul, [args[0]] * args[1].value)
         if kind in _FOLDS and args:
             return _fold(_FOLDS[kind], args)
-        raise ImporterError(f"size expression {expression} is not supported", code="BW503",
-                            help="declare the dimension with a Dim of its own")  # fmt: skip
+        raise self._unknown(expression)
+
+    def _scaled(self, expression: Any) -> ir.Expr:
+        """A size times a number with few binary digits, without its fraction: `int(1.5 * n)`.
+
+        The exporter computes it in floating point, which is exact for such numbers.
+        """
+        factors = list(expression.args) if type(expression).__name__ == "Mul" else [expression]
+        above: list[ir.Expr] = [ir.const(1, "int64")]
+        below = 1
+        for factor in factors:
+            if getattr(factor, "is_Float", False) and factor > 0:
+                numerator, denominator = float(factor).as_integer_ratio()
+                above.append(ir.const(numerator, "int64"))
+                below *= denominator
+            elif type(factor).__name__ == "ToFloat":
+                above.append(self._convert(factor.args[0]))
+            else:
+                raise self._unknown(expression)
+        if below > _FINEST:
+            raise self._unknown(expression)
+        return ir.floordiv(_fold(ir.mul, above), ir.const(below, "int64"))
+
+    def _unknown(self, expression: Any) -> ImporterError:
+        return ImporterError(f"size expression {expression} is not supported", code="BW503",
+                             help="declare the dimension with a Dim of its own")  # fmt: skip
 
     def symbol(self, name: str) -> ir.Var:
         """The variable of an exporter symbol such as ``s43``."""

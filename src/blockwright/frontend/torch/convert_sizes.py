@@ -1,0 +1,94 @@
+"""Converters of arithmetic on sizes: integers, and the floats that models make of them.
+
+Values are Python numbers, or expressions of int64 and float64 where a size is symbolic.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from blockwright import ir
+from blockwright.frontend.torch.operands import Converter, Registry, axis_of, dims_of
+
+if TYPE_CHECKING:
+    from blockwright.frontend.torch.importer import Importer
+
+TABLE = Registry()
+_INT64, _FLOAT64 = ir.dtype_of("int64"), ir.dtype_of("float64")
+
+
+@TABLE.overload("aten.sym_size.int")
+def _sym_size(imp: Importer, node: Any, x: Any, dim: int) -> Any:
+    return dims_of(x)[axis_of(dim, len(dims_of(x)))]
+
+
+@TABLE.overload(*(f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "and")))
+def _condition(imp: Importer, node: Any, *sizes: Any) -> Any:
+    """A condition on sizes that the exporter asserts; ranges of symbols state it already."""
+    return None
+
+
+def _is_float(value: Any) -> bool:
+    return value.dtype.is_float if isinstance(value, ir.Expr) else isinstance(value, float)
+
+
+def _arithmetic(fn: Callable[[Any, Any], Any], *, divides: bool = False) -> Converter:
+    """`fn` of numbers, or of expressions, which are floats where one of the two is."""
+
+    def convert(imp: Importer, node: Any, a: Any, b: Any) -> Any:
+        if not isinstance(a, ir.Expr) and not isinstance(b, ir.Expr):
+            return fn(a, b)
+        dtype = _FLOAT64 if divides or _is_float(a) or _is_float(b) else _INT64
+        return fn(*(ir.cast_to(ir.as_expr(v, None if isinstance(v, ir.Expr) else dtype), dtype)
+                    for v in (a, b)))  # fmt: skip
+
+    return convert
+
+
+def _power(a: Any, b: Any) -> Any:
+    if not isinstance(a, ir.Expr) and not isinstance(b, ir.Expr):
+        return a**b
+    return ir.call("pow", a, b)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    return ir.truediv(a, b) if isinstance(a, ir.Expr) else a / b
+
+
+@TABLE.overload("operator.neg")
+def _negated(imp: Importer, node: Any, a: Any) -> Any:
+    return ir.sub(ir.const(0, a.dtype), a) if isinstance(a, ir.Expr) else -a
+
+
+@TABLE.overload("torch.sym_float")
+def _float(imp: Importer, node: Any, a: Any) -> Any:
+    return ir.cast_to(a, _FLOAT64) if isinstance(a, ir.Expr) else float(a)
+
+
+def _whole(name: str) -> Converter:
+    """A float without its fraction: the integer expression that the exporter has for it."""
+
+    def convert(imp: Importer, node: Any, a: Any) -> Any:
+        return (
+            imp.symbols.dim(node.meta["val"]) if isinstance(a, ir.Expr) else getattr(math, name)(a)
+        )
+
+    return convert
+
+
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": lambda a, b: a // b,
+    "mod": operator.mod,
+}
+for _name, _fn in _FUNCTIONS.items():
+    TABLE.overload(f"operator.{_name}")(_arithmetic(_fn))
+TABLE.overload("operator.truediv")(_arithmetic(_quotient, divides=True))
+TABLE.overload("operator.pow")(_arithmetic(_power, divides=True))
+for _name in ("trunc", "floor", "ceil"):
+    TABLE.overload(f"math.{_name}")(_whole(_name))

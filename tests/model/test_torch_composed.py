@@ -1,0 +1,83 @@
+"""Operators that are composed of rows, by converters or by PyTorch's own decompositions."""
+
+# Lambdas take tensors; what reads them does not say so.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim
+from torch.nn import functional as F
+
+import blockwright as bw
+
+N, H, W = Dim("n", min=2, max=50), Dim("h", min=2, max=40), Dim("w", min=2, max=40)
+
+FAMILIES: dict[str, Any] = {
+    "running": lambda x: (x.cumsum(0), x.long().cumsum(1), x.cumprod(1), (x > 0).cumsum(1),
+                          x.half().cumsum(0)),
+    "spread": lambda x: (x.std(0), x.var(1, unbiased=False), *torch.var_mean(x, 1), x.std(),
+                         x.half().var(0), x[:, :1].var(1, unbiased=False),
+                         x.double().std(1, keepdim=True)),
+    "windows": lambda x: (x.unfold(1, 3, 2), x.t().unfold(0, 2, 1), x[:2, :2].trace(),
+                          x.diagonal(), x[:2].diagonal(1), x[:2].diagonal(-1),
+                          x[None].diagonal(0, 2, 0)),
+    "sizes": lambda x: (x * x.shape[0] ** -0.5, x / (x.shape[0] / 2), x.sum(0) / x.shape[0]),
+    "repeats": lambda x: (x.repeat(2, 1, 3), x.tile(3), x.repeat_interleave(2, 0),
+                          x[:1].expand_as(x),
+                          torch.roll(x, 2, 0), torch.roll(x, (1, -3), (0, 1)), x.rot90(),
+                          *torch.meshgrid(x[:, 0], x[0], indexing="xy"), x.diff(dim=1)),
+    "extremes": lambda x: (x.max(0).values, x.min(1, keepdim=True).indices, torch.max(x, x.flip(1)),
+                           torch.min(x, x.flip(1)), x.clamp(max=x.abs() / 2), x.argmin(),
+                           torch.max(x > 0, 1).indices, x.amax((0, 1)), x.nan_to_num()),
+    "products": lambda x: (torch.einsum("ij,kj->ik", x, x), torch.tensordot(x, x.t(), dims=1),
+                           torch.addmm(x[0, 0], x, x.t(), beta=0.5, alpha=2),
+                           torch.outer(x[:, 0], x[0])),
+    "pointwise": lambda x: (torch.lerp(x, x.flip(1), 0.7), torch.addcdiv(x, x, x.abs() + 1),
+                            torch.addcmul(x, x, x, value=2), torch.hypot(x, x.flip(1)),
+                            x.round(decimals=2), F.threshold(x, 0.1, 5.0), F.hardshrink(x),
+                            torch.heaviside(x, x.abs()), x.logsumexp(0), x.frac()),
+    "made": lambda x: (torch.linspace(-1, 1, 8) * x, torch.arange(1, x.shape[0] + 1)[:, None] + x,
+                       torch.arange(2.5), x.new_full((2,), 3), torch.full_like(x, 2),
+                       torch.ones(8, 8).tril(), x.triu(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_of_operators(name: str, agrees: Any) -> None:
+    agrees(lambda x: [*FAMILIES[name](x)], torch.randn(5, 8), shapes=[{0: N}],
+           others=[(torch.randn(9, 8),)])  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+def test_upsampling_of_images(mode: str, agrees: Any) -> None:
+    corners = [{}] if "nearest" in mode else [{"align_corners": False}, {"align_corners": True}]
+
+    sizes: list[dict[str, Any]] = [{"scale_factor": 2.0}, {"scale_factor": 1.5}, {"size": (4, 11)}]
+
+    def scaled(x: torch.Tensor) -> Any:
+        return [F.interpolate(x, mode=mode, **how, **size) for how in corners for size in sizes]
+
+    agrees(scaled, torch.randn(2, 3, 6, 5), shapes=[{2: H, 3: W}],
+           others=[(torch.randn(2, 3, 9, 7),)])  # fmt: skip
+
+
+def test_upsampling_of_lines_and_volumes(agrees: Any) -> None:
+    agrees(lambda x: (F.interpolate(x[0], scale_factor=2, mode="linear"),
+                      F.interpolate(x[0], size=7), F.interpolate(x[None], scale_factor=2),
+                      F.interpolate(x[None], size=(3, 4, 9), mode="trilinear")),
+           torch.randn(2, 3, 6, 5))  # fmt: skip
+
+
+def test_antialiasing_is_refused() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(x, size=(2, 2), mode="bilinear", antialias=True)
+
+    with pytest.raises(bw.ImporterError) as caught:
+        bw.compile(Model(), (torch.randn(1, 1, 4, 4),))
+    assert caught.value.code == "BW501"
