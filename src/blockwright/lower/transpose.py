@@ -24,12 +24,14 @@ one. A tile of n Ã— n takes n loads and n log2 n shuffles, where gathers take nÂ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from blockwright.analysis.memory import memory_roots
 from blockwright.analysis.reducer_step import under_lets
 from blockwright.arith import Analyzer
 from blockwright.ir import (
+    Allocate,
     Buffer,
     BufferLoad,
     BufferStore,
@@ -58,6 +60,10 @@ from blockwright.lower.rewrite import Analysed, Instantiate, Statements, sequenc
 
 LARGEST = 16
 """Rows of a tile: more of them leave no registers to turn them over in."""
+
+_MOST_NAMED = 160
+"""Named vectors of a loop, which nest: two tiles of 16 rows fill the registers of any processor.
+Further tiles wait in memory."""
 
 NEAR = 4
 """Elements apart up to which loads and shuffles of one vector alone cost as little."""
@@ -108,16 +114,44 @@ def _moves_by_one(index: Expr, var: Var, analyzer: Analyzer) -> bool:
 
 def _turned(loop: For, loads: Sequence[BufferLoad], analyzer: Analyzer) -> Stmt:
     lets: list[tuple[Var, Expr]] = []
-    columns: dict[BufferLoad, Sequence[Var]] = {}
+    columns: dict[BufferLoad, Sequence[Expr]] = {}
+    waiting: list[tuple[Buffer, Stmt]] = []
     for load in loads:
         same = next((one for one in columns if _same(one, load)), None)
-        columns[load] = columns[same] if same is not None else _columns(load, loop, lets, analyzer)
+        if same is not None:
+            columns[load] = columns[same]
+        elif len(lets) < _MOST_NAMED:
+            columns[load] = _columns(load, loop, lets, analyzer)
+        else:
+            buffer, filled = _in_memory(load, loop, analyzer)
+            waiting.append((buffer, filled))
+            columns[load] = [_row(buffer, row) for row in range(load.dtype.lanes)]
     stores: list[Stmt] = []
     for step in range(const_int(loop.extent) or 0):
         place = add(loop.min, const(step, loop.min.dtype))
         values = {load: vectors[step] for load, vectors in columns.items()}
         stores.append(Instantiate({loop.loop_var: place, **values}, renew=step > 0)(loop.body))
-    return under_lets(lets, sequence(stores))
+    result = sequence([*(fill for _, fill in waiting), under_lets(lets, sequence(stores))])
+    for buffer, _ in waiting:
+        result = Allocate(buffer, result)
+    return result
+
+
+def _in_memory(load: BufferLoad, loop: For, analyzer: Analyzer) -> tuple[Buffer, Stmt]:
+    """A local buffer for a turned tile, and the statement that fills it."""
+    size = load.dtype.lanes
+    shape = (const(size * size, "int64"),)
+    buffer = Buffer(f"{load.buffer.name}_turned", load.buffer.dtype, shape, scope="local")
+    lets: list[tuple[Var, Expr]] = []
+    vectors = _columns(load, loop, lets, analyzer)
+    stores = [BufferStore(buffer, vector, _row(buffer, row).indices)
+              for row, vector in enumerate(vectors)]  # fmt: skip
+    return buffer, under_lets(lets, sequence([*stores]))
+
+
+def _row(buffer: Buffer, row: int) -> BufferLoad:
+    size = math.isqrt(const_int(buffer.shape[0]) or 0)
+    return BufferLoad(buffer, (Ramp(const(row * size, "int64"), const(1, "int64"), size),))
 
 
 def _same(a: BufferLoad, b: BufferLoad) -> bool:

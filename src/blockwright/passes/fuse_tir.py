@@ -51,6 +51,18 @@ class _Renew(ir.Mutator):
         self._memo[node.var] = ir.Var(node.var.name, node.var.type)
         return self.descend(node)
 
+    def rewrite_Let(self, node: ir.Let) -> ir.Let:
+        self._memo[node.var] = ir.Var(node.var.name, node.var.type)
+        return self.descend(node)
+
+    def rewrite_Allocate(self, node: ir.Allocate) -> ir.Allocate:
+        self.own(node.buffer)
+        return self.descend(node)
+
+    def rewrite_DeclBuffer(self, node: ir.DeclBuffer) -> ir.DeclBuffer:
+        self.own(node.buffer)
+        return self.descend(node)
+
     def rewrite_IterVar(self, node: ir.IterVar) -> ir.IterVar:
         self._memo[node.var] = ir.Var(node.var.name, node.var.type)
         return self.descend(node)
@@ -60,6 +72,8 @@ class _Renew(ir.Mutator):
             self(iter_var)
         for buffer in node.alloc_buffers:
             self.own(buffer)
+        for match in node.match_buffers:
+            self.own(match.buffer)
         return self.descend(node).replace(name=unique_name(node.name, self._names))
 
 

@@ -22,7 +22,7 @@ from blockwright.codegen.signature import signature
 from blockwright.graph import function_analyzer
 from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import BOUND_ATTRS, with_scalar_symbols
-from blockwright.passes.plan_memory import MemoryPlan, is_view, plan_memory
+from blockwright.passes.plan_memory import ALIGNMENT, MemoryPlan, is_view, plan_memory
 from blockwright.passes.rewrite import (
     graph_functions,
     symbol_values,
@@ -57,7 +57,9 @@ class _Host:
         self.constants: dict[str, Any] = {}
         self.extra: dict[str, ir.PrimFunc] = {}
         arena_type = ir.dtype_of("uint8")
-        self.arena = ir.Buffer("arena", arena_type, (self.plan.total,), data_alignment=64)
+        empty = ir.is_const_int(self.plan.total, 0)  # values without elements still have an address
+        size = ir.const(ALIGNMENT, "int64") if empty else self.plan.total
+        self.arena = ir.Buffer("arena", arena_type, (size,), data_alignment=ALIGNMENT)
 
     def build(self) -> ir.PrimFunc:
         inputs = [self._parameter(p, p.name) for p in self.function.params]
@@ -70,7 +72,7 @@ class _Host:
         body = ir.seq(self.steps) if self.steps else ir.Evaluate(ir.const(0, "int32"))
         for buffer, source in reversed(self.declared):
             body = ir.DeclBuffer(buffer, source, body)
-        if not ir.is_const_int(self.plan.total, 0):
+        if self.plan.storages:
             body = ir.Allocate(self.arena, body)
         return self._function([*inputs, *(b for _, b in outputs)], len(outputs), body)
 

@@ -65,7 +65,7 @@ def inline_where(sch: Schedule, handles: list[BlockRV], copies_only: bool = Fals
     remaining: list[BlockRV] = []
     for handle in handles:
         block = block_of(sch, handle)
-        wanted = is_copy(block) if copies_only else is_spatial(block)
+        wanted = is_copy(block) if copies_only else is_spatial(block) and not _grows(sch, handle)
         try:
             if wanted:
                 sch.compute_inline(handle)
@@ -74,6 +74,41 @@ def inline_where(sch: Schedule, handles: list[BlockRV], copies_only: bool = Fals
             pass  # an output, or indices that are no iterators: the block stays where it is
         remaining.append(handle)
     return remaining
+
+
+_LARGEST = 1024  # nodes of an expression, up to which a value is computed at each use
+
+
+def _grows(sch: Schedule, handle: BlockRV) -> bool:
+    """Whether a value is used several times in expressions that inlining would make too large.
+
+    Each of a chain of such values would double the expression.
+    """
+    made = block_of(sch, handle).body
+    if not isinstance(made, ir.BufferStore):
+        return False
+    own, _ = _counted(made.value, made.buffer)
+    for consumer in sch.get_consumers(handle):
+        size, uses = _counted(block_of(sch, consumer).body, made.buffer)
+        if uses > 1 and size + uses * own > _LARGEST:
+            return True
+    return False
+
+
+def _counted(root: ir.Node, buffer: ir.Buffer) -> tuple[int, int]:
+    """Nodes of a tree and loads of a buffer in it, each as often as it occurs."""
+    known: dict[ir.Node, tuple[int, int]] = {}
+
+    def count(node: ir.Node) -> tuple[int, int]:
+        if node not in known:
+            size, uses = 1, int(isinstance(node, ir.BufferLoad) and node.buffer is buffer)
+            for child in node.children():
+                more = count(child)
+                size, uses = size + more[0], uses + more[1]
+            known[node] = (size, uses)
+        return known[node]
+
+    return count(root)
 
 
 def push_into_parts(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:

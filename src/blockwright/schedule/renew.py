@@ -81,3 +81,41 @@ class _RenewEach(_Renew):
 def copied_expr(expr: ir.Expr) -> ir.Expr:
     """An expression that may stand in a second place: variables bound by lets in it are new."""
     return _Renew()(expr) if ir.collect(expr, ir.Let) else expr
+
+
+def with_own_lets(expr: ir.Expr) -> ir.Expr:
+    """The expression with a variable of its own for each occurrence of a let in it.
+
+    Rewrites remember what became of a node and share the result, so that a let whose expression is
+    used twice would bind one variable in two places.
+    """
+    return _OwnLets()(expr) if ir.collect(expr, ir.Let) else expr
+
+
+class _OwnLets(ir.Mutator):
+    """Rewrites each occurrence on its own; expressions without lets stay shared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken: set[ir.Var] = set()
+        self._plain: dict[ir.Node, bool] = {}
+
+    def __call__(self, node: Any) -> Any:
+        if self._is_plain(node):
+            return node
+        return self.rewrite_Let(node) if isinstance(node, ir.Let) else self.descend(node)
+
+    def _is_plain(self, node: ir.Node) -> bool:
+        found = self._plain.get(node)
+        if found is None:
+            found = not isinstance(node, ir.Let) and all(map(self._is_plain, node.children()))
+            self._plain[node] = found
+        return found
+
+    def rewrite_Let(self, node: ir.Let) -> ir.Expr:
+        value, var, body = self(node.value), node.var, node.body
+        if var in self._taken:
+            var = ir.Var(var.name, var.type)
+            body = ir.substitute(body, {node.var: var})
+        self._taken.add(var)
+        return ir.Let(var, value, self(body))

@@ -22,7 +22,7 @@ from blockwright.schedule.order import (
     require_straight,
 )
 from blockwright.schedule.record import Primitive
-from blockwright.schedule.renew import copied_expr
+from blockwright.schedule.renew import copied_expr, with_own_lets
 from blockwright.schedule.state import State, Step
 
 
@@ -250,3 +250,11 @@ class _Inline(AccessRewrite):
             return new
         mapping = {v: ir.cast_to(i, v.type) for v, i in zip(self.at, new.indices, strict=True)}
         return ir.substitute(copied_expr(self.template), mapping)
+
+    def rewrite_BufferStore(self, node: ir.BufferStore) -> Any:
+        new = self.descend(node)  # a load may stand in several places of the value
+        return new if new is node else new.map_children(_own_lets)
+
+
+def _own_lets(node: Any) -> Any:
+    return with_own_lets(node) if isinstance(node, ir.Expr) else node

@@ -28,7 +28,7 @@ from blockwright.schedule.primitive.compute_inline import (
     single_store,
 )
 from blockwright.schedule.record import Primitive
-from blockwright.schedule.renew import copied_expr
+from blockwright.schedule.renew import copied_expr, with_own_lets
 from blockwright.schedule.state import State, Step
 
 
@@ -124,8 +124,8 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         made: ir.BufferStore, mapping: dict[ir.Var, ir.Expr], read: Sequence[ir.Expr],
     ) -> None:  # fmt: skip
         """Let one producer store the consumer's value, where there is an instance of it."""
-        value = _Replace(made.buffer, copied_expr(made.value))(
-            ir.substitute(copied_expr(store.value), mapping))  # fmt: skip
+        consumer = ir.substitute(copied_expr(store.value), mapping)
+        value = with_own_lets(_Replace(made.buffer, copied_expr(made.value))(consumer))
         index = tuple(ir.substitute(i, mapping) for i in store.indices)
         body = ir.BufferStore(store.buffer, value, index)
         old = state.tree.realize(producer)
