@@ -124,6 +124,53 @@ def test_sanitizers_stop_the_call() -> None:
         bw.build(partly, sanitize=("luck",))
 
 
+@T.prim_func
+def divided(A: T.Buffer((8,), "int32"), D: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
+    for i in T.vectorized(8):
+        B[i] = A[i] // D[i] + T.truncmod(A[i], D[i])
+
+
+@T.prim_func
+def divided_where(
+    A: T.Buffer((8,), "int32"), D: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")
+):
+    for i in T.vectorized(8):
+        B[i] = T.if_then_else(D[i] != 0, A[i] // D[i], 0)
+
+
+@T.prim_func
+def divided_surely(
+    A: T.Buffer((8,), "int32"), D: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")
+):
+    for i in T.vectorized(8):
+        B[i] = A[i] // T.checked_divisor(D[i])
+
+
+def test_division_by_zero_is_reported_and_never_traps() -> None:
+    a = np.array([-(2**31), -7, 7, 0, 1, 2, 3, 9], "int32")
+    d = np.array([-1, 2, -2, 5, 1, 3, 3, -9], "int32")
+    none, out = np.where(np.arange(8) == 3, 0, d).astype("int32"), np.zeros(8, "int32")
+    with np.errstate(over="ignore"):
+        quotient = np.floor_divide(a, d)
+        right = quotient + np.fmod(a, d)
+    for options in ({}, {"sanitize": ("bounds",)}):
+        bw.build(divided, **options)(a, d, out)
+        assert np.array_equal(out, right)
+    bw.build(divided)(a, none, out)  # undefined, but no trap ends the process
+    assert "division by zero" in fails("BW716", bw.build(divided, sanitize=("bounds",)), a, none,
+                                       out)  # fmt: skip
+    bw.build(divided_where, sanitize=("bounds",))(a, none, out)
+    assert np.array_equal(out, np.where(none == 0, 0, quotient))
+    checked = bw.build(divided_surely)
+    checked(a, d, out)
+    assert np.array_equal(out, quotient)
+    assert "division by zero" in fails("BW716", checked, a, none, out)
+    for func, code in ((divided, "BW754"), (divided_surely, "BW716")):
+        with pytest.raises(bw.BlockwrightError) as caught:
+            bw.interpret(func, a, none, out)
+        assert caught.value.code == code
+
+
 def test_guarded_accesses_are_checked_under_their_guard() -> None:
     @T.prim_func
     def window(A: T.Buffer((8,)), k: T.Buffer((8,), "int32"), B: T.Buffer((16,))):

@@ -80,7 +80,7 @@ def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
 def test_rows_are_parallel_and_their_work_is_in_vectors(checks: Any) -> None:
     func = checks.taken_by("rows", softmax(N, S)).func
     kinds = checks.loop_kinds(func)
-    assert kinds.count("parallel") == 1
+    assert kinds.count("parallel") == 2  # in one schedule for short sums and one for long ones
     assert kinds.index("parallel") == 0
     assert kinds.count("vectorized") >= 4
 
@@ -140,7 +140,7 @@ def test_an_empty_reduction_gives_the_initial_value(checks: Any) -> None:
 
 def test_threads_share_a_long_sum(checks: Any) -> None:
     kinds = checks.loop_kinds(apply_rules(shared_sum(), MACHINE).func)
-    assert kinds.count("parallel") == 1
+    assert kinds.count("parallel") == 2  # in one schedule for short sums and one for long ones
     run = checks.native(shared_sum())
     for rows in (0, 1, 5, 17):
         x, out = checks.normal(rows, 1 << 16), np.full((), np.nan, "float32")

@@ -84,6 +84,9 @@ def _parts(form: Form, by: float) -> tuple[Form, Form]:
     return Form(base, whole), Form(form.base - base, rest)
 
 
+_PASSED_ON = ("if_then_else", "likely", "checked_index", "checked_divisor")
+
+
 def form_of(expr: ir.Expr, known: Mapping[ir.Var, Form]) -> Form:
     """The form of an integer expression.
 
@@ -101,7 +104,7 @@ def form_of(expr: ir.Expr, known: Mapping[ir.Var, Form]) -> Form:
         return form_of(expr.base, known)
     if isinstance(expr, ir.Select):
         return _fuller(form_of(expr.true_value, known), form_of(expr.false_value, known))
-    if isinstance(expr, ir.Call) and expr.op in ("if_then_else", "likely", "checked_index"):
+    if isinstance(expr, ir.Call) and expr.op in _PASSED_ON:
         return form_of(expr.args[1 if expr.op == "if_then_else" else 0], known)
     if isinstance(expr, ir.BinaryOp):
         return _binary(expr, form_of(expr.a, known), form_of(expr.b, known))

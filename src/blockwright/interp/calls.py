@@ -61,7 +61,8 @@ class CallCompiler(AtomicCompiler):
             "call_global": self._call_global, "call_packed": self._call_packed,
             "print": self._print, "address_of": self.pointer,
             "constant_data": self._constant, "tensor": self._tensor,
-            "checked_index": self._checked, "assume": self._assume,
+            "checked_index": self._checked, "checked_divisor": self._divisor,
+            "assume": self._assume,
         }  # fmt: skip
         method = self.atomic if is_atomic(expr) else methods.get(expr.op)
         if method is not None:
@@ -96,6 +97,18 @@ class CallCompiler(AtomicCompiler):
                 raise site.error(env, "BW708", f"{text}; it must be at least 0 and less than "
                                  f"{pick(size, lane)}", lane)  # fmt: skip
             return found.astype(np.int64) if type(found) is np.ndarray else int(found)
+
+        return checked
+
+    def _divisor(self, expr: Call) -> Fn:
+        value, site = self.value(expr.args[0]), self.site(expr)
+
+        def checked(env: Env) -> Any:
+            found = value(env)
+            fine = found != 0
+            if not (fine.all() if type(fine) is np.ndarray else fine):
+                raise site.error(env, "BW716", "integer division by zero", int(np.argmin(fine)))
+            return found
 
         return checked
 

@@ -47,6 +47,7 @@ def _rows() -> dict[str, OpRow]:
         OpRow("if_then_else", "pure", 3),  # lazy: only the taken side is evaluated
         OpRow("likely", "pure", 1, elementwise=True),
         OpRow("checked_index", "pure", 2),  # argument 0; the call fails unless 0 <= it < argument 1
+        OpRow("checked_divisor", "pure", 1),  # its argument; the call fails where that is 0
         OpRow("reinterpret", "pure", 1, elementwise=True, result="given"),
         OpRow("vector_reduce_add", "pure", 1, result="given"),
         OpRow("vector_reduce_min", "pure", 1, result="given"),

@@ -1,4 +1,4 @@
-"""Checked indices become assertions in front of what uses them.
+"""Checked indices and divisors become assertions in front of what uses them.
 
 Before::
 
@@ -73,14 +73,15 @@ from blockwright.support import BuildError
 
 CHECKED = "checked_index"
 Access = TypeVar("Access", BufferLoad, BufferStore)
+DIVISOR = "checked_divisor"
 
 
 def check_indices(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with `checked_index` expanded.
+    """The function with `checked_index` and `checked_divisor` expanded.
 
     Raises: BuildError BW634 for vectors of indices.
     """
-    if not any(isinstance(n, Call) and n.op == CHECKED for n in walk_code(func.body)):
+    if not any(isinstance(n, Call) and n.op in (CHECKED, DIVISOR) for n in walk_code(func.body)):
         return func
     expand = _Expand(func, function_analyzer(func))
     body = expand(func.body)
@@ -142,6 +143,8 @@ class _Strip(Scoped):
             yes = self._under(condition, node.args[1])
             no = self._under(logical_not(condition), node.args[2])
             return node.replace(args=(condition, yes, no))
+        if node.op == DIVISOR:
+            return self._divisor(self(node.args[0]))
         if node.op != CHECKED:
             return self.descend(node)
         index, extent = self(node.args[0]), self(node.args[1])
@@ -160,6 +163,16 @@ class _Strip(Scoped):
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
         return self.descend(_with_wide_indices(node, self.sorts))
+
+    def _divisor(self, value: Expr) -> Expr:
+        if value.dtype.lanes > 1:
+            raise BuildError(f"{DIVISOR} of a vector of {value.dtype.lanes} numbers", code="BW634",
+                             help="check each divisor before it becomes a lane")  # fmt: skip
+        fine = substitute(compare(E.NE, value, const(0, value.dtype)), self.lets)
+        if const_int(fine) != 1:
+            text = f"BW716: {self.owner}: integer division by zero"
+            self.found.append(Check(fine, self.guards, text))
+        return value
 
     def _under(self, condition: Expr, branch: Expr) -> Expr:
         outer = self.guards

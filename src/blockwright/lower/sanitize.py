@@ -37,10 +37,12 @@ from blockwright.ir import (
     add,
     all_of,
     call,
+    collect,
     compare,
     const,
     logical_not,
     mul,
+    uses_var,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
@@ -137,6 +139,8 @@ class _Checks(Analysed):
     def _of_reads(self, roots: list[Expr]) -> list[Stmt]:
         checks: list[Stmt] = []
         for root in roots:
+            if "bounds" in self.wanted:
+                checks += self._divisors(root)
             for load, guards in _loads(root, ()):
                 if "bounds" in self.wanted and load.predicate is None:
                     checks += self._bounds(load.buffer, load.indices, guards)
@@ -145,6 +149,23 @@ class _Checks(Analysed):
                     known = BufferLoad(shadow, load.indices)
                     text = f"BW715: {load.buffer.name}: read before it is written"
                     checks.append(statement(Check(known, guards, text)))
+        return checks
+
+    def _divisors(self, root: Expr) -> list[Stmt]:
+        """No integer is divided by zero."""
+        checks: list[Stmt] = []
+        lets = {let.var for let in collect(root, E.Let)}
+        for node, guards in _guarded(root, ()):
+            if not isinstance(node, (E.FloorDiv, E.FloorMod, E.Div, E.Mod)):
+                continue
+            divisor = node.b
+            if not divisor.dtype.is_int or divisor.dtype.lanes > 1 or uses_var(divisor, lets):
+                continue
+            fine = compare(E.NE, divisor, const(0, divisor.dtype))
+            with self.analyzer.assume(all_of(guards)):
+                known = self.analyzer.prove(fine)
+            if not known:
+                checks.append(statement(Check(fine, guards, "BW716: integer division by zero")))
         return checks
 
     def _bounds(
@@ -188,19 +209,26 @@ def _ends(index: Expr) -> list[Expr]:
 
 def _loads(node: Node, guards: tuple[Expr, ...]) -> Iterator[tuple[BufferLoad, tuple[Expr, ...]]]:
     """Loads of an expression with the conditions under which they happen."""
+    for found, around in _guarded(node, guards):
+        if isinstance(found, BufferLoad):
+            yield found, around
+
+
+def _guarded(node: Node, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
+    """Parts of an expression with the conditions under which they are evaluated."""
     if isinstance(node, Call) and node.op in ("address_of", "tensor"):
         return
     if isinstance(node, Call) and node.op == "if_then_else":
         condition, yes, no = node.args
-        yield from _loads(condition, guards)
-        yield from _loads(yes, (*guards, *conjuncts(condition)))
-        yield from _loads(no, (*guards, logical_not(condition)))
+        yield from _guarded(condition, guards)
+        yield from _guarded(yes, (*guards, *conjuncts(condition)))
+        yield from _guarded(no, (*guards, logical_not(condition)))
         return
     if isinstance(node, Buffer):
         return
     for child in node.children():
-        yield from _loads(child, guards)
-    if isinstance(node, BufferLoad):
+        yield from _guarded(child, guards)
+    if isinstance(node, Expr):
         yield node, guards
 
 

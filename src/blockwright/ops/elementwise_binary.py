@@ -119,10 +119,15 @@ def _floats_differ_in_sign(a: Any, b: Any) -> Any:
     return ir.compare(ir.NE, ir.cast_to(a < zero, "int32"), ir.cast_to(b < zero, "int32"))
 
 
+def _divisor(b: Any) -> Any:
+    """An integer that is divided by: the call fails where it is 0."""
+    return b if ir.const_int(b) else ir.call("checked_divisor", b)
+
+
 def _remainder(a: Any, b: Any) -> Any:
     """Sign of the divisor; exact for floats because `fmod` is."""
     if not a.dtype.is_float:
-        return ir.floormod(a, b)
+        return ir.floormod(a, _divisor(b))
     rest = ir.var("rest", a.dtype)
     wrong = ir.logical_and(ir.NE(rest, ir.const(0, a.dtype)), _floats_differ_in_sign(rest, b))
     return ir.Let(rest, ir.call("fmod", a, b), ir.select(wrong, rest + b, rest))
@@ -131,7 +136,7 @@ def _remainder(a: Any, b: Any) -> Any:
 def _floor_divide(a: Any, b: Any) -> Any:
     """Floor of the exact quotient: without the remainder, (a - rest) / b is nearly whole."""
     if not a.dtype.is_float:
-        return ir.floordiv(a, b)
+        return ir.floordiv(a, _divisor(b))
     rest = ir.var("rest", a.dtype)
     zero, one = ir.const(0, a.dtype), ir.const(1, a.dtype)
     wrong = ir.logical_and(ir.NE(rest, zero), _floats_differ_in_sign(rest, b))
@@ -146,7 +151,7 @@ def _floor_divide_oracle(a: Array, b: Array) -> Array:
 
 
 def _fmod(a: Any, b: Any) -> Any:
-    return ir.call("fmod", a, b) if a.dtype.is_float else ir.binary(ir.Mod, a, b)
+    return ir.call("fmod", a, b) if a.dtype.is_float else ir.binary(ir.Mod, a, _divisor(b))
 
 
 def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:

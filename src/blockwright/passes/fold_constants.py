@@ -9,6 +9,7 @@ cannot disagree.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from blockwright.passes.rewrite import (
     tir_symbols,
 )
 from blockwright.runtime import constants
+from blockwright.support import BlockwrightError
 
 _MAX_BYTES = 1 << 28  # a folded value larger than this stays a computation (a big `full`, say),
 _MOST_TIMES = 2  # unless it is made of constants that are not much smaller, as packed weights are
@@ -94,10 +96,12 @@ def _fold(function: ir.GraphFunction, library: Any) -> ir.GraphFunction:
             name = tir_callee(binding.value)
             args = [values.get(a, a) for a in tir_args(binding.value)]
             key = (name, *args)
-            if key not in cache:
-                cache[key] = _evaluate(binding, args, library[str(name)])
-            values[binding.var] = cache[key]
-            continue
+            if key not in cache and all(isinstance(a, ir.Constant) for a in args):
+                with suppress(BlockwrightError):  # a call will fail, and say why
+                    cache[key] = _evaluate(binding, args, library[str(name)])
+            if key in cache:
+                values[binding.var] = cache[key]
+                continue
         bindings.append(binding.map_children(replace))
     result = replace(function.body.body)
     return flat_function(function, bindings, result)

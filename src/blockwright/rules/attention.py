@@ -47,9 +47,10 @@ from blockwright.rules.facts import (
     position_of,
 )
 from blockwright.rules.inline import extent, inline_where, is_copy, longest
-from blockwright.rules.rows import has_tail, inner_loops, schedule_inner, vectorize_last
+from blockwright.rules.rows import schedule_inner
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import least_width, whole_row
+from blockwright.rules.vectors import has_tail, inner_loops, vectorize_last
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target

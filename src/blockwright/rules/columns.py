@@ -8,16 +8,19 @@ pieces of a few rows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, find_reduction
 from blockwright.arith import IndexMap
+from blockwright.rules.accumulate import accumulate
+from blockwright.rules.blocked import LONGEST, long_sums
 from blockwright.rules.facts import extent_of, fusing_map, is_spatial, leaf_blocks, windowed
 from blockwright.rules.inline import block_of, extent, inline_where
-from blockwright.rules.rows import accumulate, inner_loops, vectorize_last
-from blockwright.rules.rule import Rule
+from blockwright.rules.rule import Rule, Variant
 from blockwright.rules.tiles import column_stretch
+from blockwright.rules.vectors import inner_loops, vectorize_last
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.target import Target
 
@@ -82,7 +85,8 @@ def _kept(found: list[ir.Block]) -> list[int]:
     return [p for p, it in enumerate(last.iter_vars) if it.var in used]
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, long: bool = False) -> None:
+    """Schedule a program; `long`: sums of unknown length are taken in blocks."""
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
     blocks = [block_of(sch, handle) for handle in handles]
     last = handles[-1]
@@ -106,7 +110,7 @@ def apply(sch: Schedule, target: Target) -> None:
     ragged = size is None or size % width > 0  # the last task may have few of its vectors
     for handle in handles:
         if not is_spatial(block_of(sch, handle)):
-            accumulate(sch, handle, task, target, ragged)
+            accumulate(sch, handle, task, target, ragged, long)
             continue
         vectorize_last(sch, handle, inner_loops(sch, handle, task)[-1], target)
         chunks = inner_loops(sch, handle, task)[-2:-1]
@@ -185,4 +189,10 @@ def _size(block: ir.Block, kind: ir.IterType) -> int | None:
     return extent_of(block, [p for p, it in enumerate(block.iter_vars) if it.iter_type is kind])
 
 
-RULE = Rule("columns", refuses, apply)
+def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+    """Long sums in blocks, where calls decide how long they are."""
+    long = long_sums(func, 2 * LONGEST)
+    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
+
+
+RULE = Rule("columns", refuses, apply, variants=variants)

@@ -21,10 +21,11 @@ from blockwright.rules.axes import Axis, axes_of, neighbours
 from blockwright.rules.contraction import fuse_copy, regroup
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import address_of, is_spatial, leaf_blocks, stride
-from blockwright.rules.inline import block_of, extent
-from blockwright.rules.rows import inner_loops, reduce_lanes, reduces, vectorize_last
+from blockwright.rules.inline import block_of, extent, reduces
+from blockwright.rules.rows import reduce_lanes
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import RegisterTile, dot_tile
+from blockwright.rules.vectors import inner_loops, vectorize_last
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target

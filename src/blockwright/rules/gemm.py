@@ -45,9 +45,9 @@ from blockwright.rules.facts import (
 )
 from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile, unknown_rows
 from blockwright.rules.inline import extent, inline_where, is_copy
-from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule, Variant
 from blockwright.rules.tiles import RegisterTile, RowTile, steps_written_out
+from blockwright.rules.vectors import inner_loops, vectorize_last
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target

@@ -36,7 +36,6 @@ from blockwright.rules.facts import (
     windowed,
 )
 from blockwright.rules.inline import extent, is_copy
-from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import (
     dot_tile,
@@ -45,6 +44,7 @@ from blockwright.rules.tiles import (
     task_steps,
     update_stretch,
 )
+from blockwright.rules.vectors import inner_loops, vectorize_last
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target

@@ -45,6 +45,18 @@ def longest(sch: Schedule, loop: LoopRV) -> int | None:
     return symbol_facts(sch.func).const_bounds(found.extent)[1]
 
 
+def reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
+    """Whether a loop drives reduction iterators of the block."""
+    found = sch.get(loop)
+    assert isinstance(found, ir.For)
+    for realize in ir.collect(found, ir.BlockRealize):
+        if realize.block is block:
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+                if ir.uses_var(value, found.loop_var):
+                    return it.iter_type is ir.IterType.REDUCE
+    return False
+
+
 def is_copy(block: ir.Block) -> bool:
     """Whether a spatial block only moves elements: reading through it costs nothing."""
     store = block.body

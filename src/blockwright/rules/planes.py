@@ -43,9 +43,9 @@ from blockwright.rules.facts import (
     windowed,
 )
 from blockwright.rules.inline import extent
-from blockwright.rules.rows import inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import RegisterTile, choose_register_tile, predicted_share
+from blockwright.rules.vectors import inner_loops, vectorize_last
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target

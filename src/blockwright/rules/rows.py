@@ -8,12 +8,15 @@ first-level cache.
 
 from __future__ import annotations
 
+import functools
 import math
 from itertools import pairwise
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.arith import IndexMap
+from blockwright.rules.accumulate import accumulate
+from blockwright.rules.blocked import LONGEST, Level, long_sums, next_level
 from blockwright.rules.facts import (
     address_of,
     extent_of,
@@ -24,11 +27,11 @@ from blockwright.rules.facts import (
     stride,
     windowed,
 )
-from blockwright.rules.inline import block_of, extent, inline_where, longest
+from blockwright.rules.inline import block_of, extent, inline_where, longest, reduces
 from blockwright.rules.overlap import overlap_rows, passes_caches
-from blockwright.rules.rule import Rule
+from blockwright.rules.rule import Rule, Variant
 from blockwright.rules.streaming import read_next_row, stream
-from blockwright.rules.tiles import steps_at_once
+from blockwright.rules.vectors import cut_tail, inner_loops, lanes_for, vectorize_last
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
@@ -64,7 +67,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, long: bool = False) -> None:
+    """Schedule a program; `long`: sums of unknown length are taken in blocks."""
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
     reducing = [h for h in handles if not is_spatial(block_of(sch, h))]
     rank = min(_spatial_rank(block_of(sch, h)) for h in reducing)
@@ -75,8 +79,8 @@ def apply(sch: Schedule, target: Target) -> None:
     loops = sch.get_loops(last)
     if rank == 0:
         for handle in reducing:
-            _share(sch, handle, target)
-            reduce_lanes(sch, handle, None, target)
+            _share(sch, handle, target, long)
+            reduce_lanes(sch, handle, None, target, long=long)
         return
     lengths, inner = [extent(sch, loop) for loop in loops[rank:]], extent(sch, loops[rank - 1])
     row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
@@ -98,7 +102,7 @@ def apply(sch: Schedule, target: Target) -> None:
             inside = below[0] if together > 1 and below else row
             if fed and maker is not None and together > 1:
                 inside = sch.merge(inner_loops(sch, maker, row)[0], inside)
-            schedule_inner(sch, handle, inside, target, maker if fed else None, several)
+            schedule_inner(sch, handle, inside, target, maker if fed else None, several, long)
     if extent(sch, row) != 1 and not overlap_rows(sch, row, target):
         sch.parallel(row)
         stream(sch, row, last, target)
@@ -194,7 +198,7 @@ def _rows_together(
     return max(1, min(_TOGETHER, most)) if near and elements <= _SHORT else 1
 
 
-def _share(sch: Schedule, handle: BlockRV, target: Target) -> None:
+def _share(sch: Schedule, handle: BlockRV, target: Target, long: bool) -> None:
     """A long reduction to one number becomes pieces for all threads, whose results are combined."""
     found = find_reduction(block_of(sch, handle))
     assert isinstance(found, Reduction)
@@ -206,23 +210,13 @@ def _share(sch: Schedule, handle: BlockRV, target: Target) -> None:
     outer = sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
     piece, _ = sch.split(outer, [_PIECES * target.num_threads, None])
     partial = sch.rfactor(piece, 0)
-    reduce_lanes(sch, partial, sch.get_loops(partial)[0], target)
+    reduce_lanes(sch, partial, sch.get_loops(partial)[0], target, long=long)
     sch.parallel(sch.get_loops(partial)[0])
-
-
-def inner_loops(sch: Schedule, handle: BlockRV, row: LoopRV | None) -> list[LoopRV]:
-    """Loops of a block below the row loop."""
-    loops = sch.get_loops(handle)
-    if row is None:
-        return loops
-    outer = sch.get(row)
-    position = next(k for k, loop in enumerate(loops) if sch.get(loop) is outer)
-    return loops[position + 1 :]
 
 
 def schedule_inner(
     sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target,
-    maker: BlockRV | None = None, several: bool = False,
+    maker: BlockRV | None = None, several: bool = False, long: bool = False,
 ) -> None:  # fmt: skip
     """Vectorise a block inside a row: spatial ones along their last loop, reductions by lanes.
 
@@ -230,7 +224,7 @@ def schedule_inner(
     where nothing is reduced, as many as reductions take.
     """
     if not is_spatial(block_of(sch, handle)):
-        if not reduce_lanes(sch, handle, row, target, maker) and maker is not None:
+        if not reduce_lanes(sch, handle, row, target, maker, long) and maker is not None:
             schedule_inner(sch, maker, row, target)
         return
     loops = inner_loops(sch, handle, row)
@@ -239,39 +233,6 @@ def schedule_inner(
         many = _vectors_at_once(size, lanes_for(block_of(sch, handle), target)) if several else 1
         lanes = vectorize_last(sch, handle, loops[-1], target, many)
         cut_tail(sch, inner_loops(sch, handle, row)[len(loops) - 1], size, lanes)
-
-
-def cut_tail(sch: Schedule, chunks: LoopRV, size: int | None, lanes: int) -> None:
-    """Masks in the last vector alone, where the vectors do not fit."""
-    if has_tail(size, lanes):
-        sch.annotate(chunks, "loop_partition", True)
-
-
-def has_tail(size: int | None, lanes: int) -> bool:
-    """Whether there is a last vector, behind others, that is not full."""
-    return size is None or (size > lanes and size % lanes > 0)
-
-
-def lanes_for(block: ir.Block, target: Target) -> int:
-    """Vector lanes of the widest element a block touches."""
-    bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes))
-    return max(1, target.vector_bits // max(bits, 8))
-
-
-def vectorize_last(
-    sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target, many: int = 1
-) -> int:
-    """Cut a loop into vectors, or so many at once, and return their lanes; an extent below two
-    lanes stays scalar."""
-    size = extent(sch, loop)
-    lanes = lanes_for(block_of(sch, handle), target) * many
-    if size is not None and size < 2:
-        return size
-    if size is not None:
-        lanes = min(lanes, size)
-    _, lane = sch.split(loop, [None, lanes])
-    sch.vectorize(lane)
-    return lanes
 
 
 def _feeds(sch: Schedule, maker: BlockRV, handle: BlockRV) -> bool:
@@ -321,23 +282,27 @@ def _partial_results(
 
 
 def _one_pass(
-    sch: Schedule, maker: BlockRV, chunk: LoopRV, lanes: int, row: LoopRV | None
-) -> LoopRV:
-    """Make what a reduction takes vector by vector, just before it is taken."""
+    sch: Schedule, maker: BlockRV, chunk: LoopRV, lanes: int, row: LoopRV | None,
+    vectors: bool = True,
+) -> LoopRV:  # fmt: skip
+    """Make what a reduction takes vector by vector, or block by block, just before it is taken."""
     made, lane = sch.split(inner_loops(sch, maker, row)[-1], [None, lanes])
-    sch.vectorize(lane)
+    if vectors:
+        sch.vectorize(lane)
     return sch.merge(made, chunk)
 
 
 def reduce_lanes(
-    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target, maker: BlockRV | None = None
-) -> bool:
+    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target,
+    maker: BlockRV | None = None, long: bool = False,
+) -> bool:  # fmt: skip
     """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
 
     A spatial loop below the row (column sums) is the vector axis as it stands, unless neighbours
     in memory are reduced (dot products). Otherwise the last reduction loop, or several short ones
     as one, is cut into vectors; `rfactor` gives each lane a partial result. At the end the lanes
-    are combined, as one vector operation or by halves. Whether what `maker` makes is taken in the
+    are combined, as one vector operation or by halves. A long sum is taken in blocks; `long`: also
+    one whose length is not known. Returns whether what `maker` makes is taken in the
     pass that makes it.
     """
     block = block_of(sch, handle)
@@ -353,7 +318,7 @@ def reduce_lanes(
     assert isinstance(found, Reduction)
     along = not spatial or extent(sch, spatial[-1]) == 1 or _neighbours_are_reduced(block)
     if not along and len(found.elements) == 1:
-        accumulate(sch, handle, row, target)
+        accumulate(sch, handle, row, target, long=long)
         return False
     if not along:
         others = [loop for loop in loops if loop != spatial[-1]]
@@ -366,6 +331,9 @@ def reduce_lanes(
     outer, fused, lanes = _partial_results(sch, reducing, lanes_for(block, target), wide)
     if lanes < 2:
         return False
+    level = next_level(sch, handle, [*outer, fused], step=lanes, lanes=lanes, long=long)
+    if level is not None:
+        return _reduce_level(sch, level, row, target, maker, long)
     size = extent(sch, fused)
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
@@ -388,6 +356,23 @@ def reduce_lanes(
     return maker is not None
 
 
+def _reduce_level(
+    sch: Schedule, level: Level, row: LoopRV | None, target: Target, maker: BlockRV | None,
+    long: bool,
+) -> bool:  # fmt: skip
+    """Blocks of a long row are summed lane by lane, one after another, and added to the total."""
+    sch.compute_at(level.partial, level.loop)
+    sch.set_scope(level.partial, 0, "local")
+    loop = level.loop
+    if maker is not None:
+        length = math.prod(extent(sch, k) or 1 for k in inner_loops(sch, level.partial, loop))
+        loop = _one_pass(sch, maker, loop, length, row, vectors=False)
+    fed = reduce_lanes(sch, level.partial, loop, target, maker, long)
+    sch.decompose_reduction(level.total, loop)
+    sch.annotate(loop, "loop_partition", True)
+    return fed
+
+
 def _neighbours_are_reduced(block: ir.Block) -> bool:
     """Whether elements that lie together in memory belong to one result, as in dot products."""
     near: set[ir.IterType] = set()
@@ -399,35 +384,6 @@ def _neighbours_are_reduced(block: ir.Block) -> bool:
     return near == {ir.IterType.REDUCE}
 
 
-def accumulate(
-    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target, ragged: bool = False
-) -> None:
-    """A reduction with vectors along a spatial loop: some steps at a time go into all results.
-
-    Results stay in cache between steps; each is loaded and stored once for several of them. Of a
-    `ragged` loop some vectors may not exist.
-    """
-    block = block_of(sch, handle)
-    loops = inner_loops(sch, handle, row)
-    rows = [loop for loop in loops if reduces(sch, block, loop)]
-    *others, columns = [loop for loop in loops if all(loop != r for r in rows)]
-    if not rows:  # of one term each
-        vectorize_last(sch, handle, columns, target)
-        return
-    lanes = min(lanes_for(block, target), extent(sch, columns) or target.vector_bits)
-    vectors, lane = sch.split(columns, [None, lanes])
-    k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])
-    sch.reorder(*others, *rows[:-1], k0, vectors, k1, lane)
-    init = sch.decompose_reduction(handle, rows[0] if len(rows) > 1 else k0)
-    sch.vectorize(lane)
-    sch.unroll(k1)
-    sch.vectorize(sch.get_loops(init)[-1])
-    sch.annotate(k0, "loop_partition", True)
-    if ragged:
-        sch.annotate(vectors, "loop_partition", True)
-        sch.annotate(sch.get_loops(init)[-2], "loop_partition", True)
-
-
 def _vectors_at_once(most: int | None, lanes: int) -> int:
     """How many vectors of partial results hide the latency of a combination.
 
@@ -437,16 +393,11 @@ def _vectors_at_once(most: int | None, lanes: int) -> int:
     return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
 
 
-def reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
-    """Whether a loop drives reduction iterators of the block."""
-    found = sch.get(loop)
-    assert isinstance(found, ir.For)
-    for realize in ir.collect(found, ir.BlockRealize):
-        if realize.block is block:
-            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-                if ir.uses_var(value, found.loop_var):
-                    return it.iter_type is ir.IterType.REDUCE
-    return False
+def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+    """Long sums in blocks, where calls decide how long they are."""
+    bits = max(b.dtype.bits for b in func.buffers)
+    long = long_sums(func, LONGEST * 4 * max(1, target.vector_bits // bits))
+    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
 
 
-RULE = Rule("rows", refuses, apply)
+RULE = Rule("rows", refuses, apply, variants=variants)

@@ -18,7 +18,7 @@ from blockwright import ir
 from blockwright.lower.transpose import LARGEST, NEAR
 from blockwright.rules.facts import address_of, extent_of, linear_groups, stride
 from blockwright.rules.inline import block_of, bound_iterators
-from blockwright.rules.rows import lanes_for
+from blockwright.rules.vectors import lanes_for
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 

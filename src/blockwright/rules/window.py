@@ -37,9 +37,9 @@ from blockwright.rules.facts import (
     stride,
 )
 from blockwright.rules.inline import block_of, extent, inline_where, is_copy
-from blockwright.rules.rows import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
 from blockwright.rules.sliding import NEAR, Sliding, shape_of, sliding_of
+from blockwright.rules.vectors import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.window_tiles import WRITTEN_OUT, WindowBlocks, WindowTile, window_plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError

@@ -20,8 +20,8 @@ from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_cold, leaf_blocks
 from blockwright.rules.gemm import contract, pack
 from blockwright.rules.inline import block_of, extent, inline_where
-from blockwright.rules.rows import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.rule import Rule
+from blockwright.rules.vectors import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.winograd_model import Convolution, plan
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError

@@ -252,6 +252,7 @@ CODES: dict[str, str] = {
     "BW713": "A sanitizer found an index outside of its buffer.",
     "BW714": "A sanitizer found that a NaN is written.",
     "BW715": "A sanitizer found a read of an element before it is written.",
+    "BW716": "An integer is divided by zero.",
     "BW720": "There is no memory for temporary buffers or results.",
     "BW750": "The interpreter stopped, for a reason that no other code names.",
     "BW751": "The interpreter found an access outside of its buffer.",
