@@ -166,6 +166,17 @@ def test_other_processors_get_objects() -> None:
     assert int.from_bytes(data[18:20], "little") == 183  # the machine number of 64-bit ARM
 
 
+def test_code_for_other_processors_can_be_read(cache: ObjectCache) -> None:
+    module = ir.IRModule({"f": flat_scale("f", 2.0)})
+    result = Module(module, compile_lowered(module, Target("aarch64"), cache=cache))
+    assert "\tret\n" in result.source("asm", "f")
+    with pytest.raises(BuildError, match="for aarch64") as caught:
+        _ = result.library_bytes
+    assert caught.value.code == "BW666"
+    with pytest.raises(BuildError, match="BW604"):
+        result["f"]
+
+
 def test_recursion_and_bad_names_are_refused(cache: ObjectCache) -> None:
     with pytest.raises(BuildError, match="in a circle"):
         compiled([host(["main"])], cache)

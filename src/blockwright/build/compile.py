@@ -15,6 +15,8 @@ from blockwright.build.workers import POOL, WorkerPool
 from blockwright.codegen import llvm
 from blockwright.codegen.calls import constant_symbol
 from blockwright.codegen.elf import DataSegment, Image, LinkOptions, link
+from blockwright.codegen.elf_arch import ARCHITECTURES
+from blockwright.codegen.elf_object import machine_of
 from blockwright.codegen.ffi_ir import runtime_ir
 from blockwright.codegen.function import (
     Unit,
@@ -39,7 +41,8 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
         units: one per distinct function; duplicates share code.
         objects: (name, object file) in link order; options: how they are linked.
         constants: arrays of the program, by symbol.
-        image: the linked library, constants included.
+        image: the linked library, constants included; None for a processor that the linker does not
+            know.
     """
 
     target: Target
@@ -47,7 +50,18 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
     objects: tuple[tuple[str, bytes], ...]
     options: LinkOptions
     constants: dict[str, NDArray[Any]]
-    image: Image
+    image: Image | None
+
+    @property
+    def library(self) -> Image:
+        """The linked library. Raises: BuildError BW666 where there is none."""
+        if self.image is None:
+            raise BuildError(
+                f"no library can be linked for {self.target.name}",
+                code="BW666",
+                help="read its code with source(), or link compiled.objects elsewhere",
+            )
+        return self.image
 
     @property
     def segments(self) -> tuple[DataSegment, ...]:
@@ -78,7 +92,8 @@ def compile_lowered(
         constant_symbol(name): np.ascontiguousarray(array)
         for name, array in module.attrs.get("constants", {}).items()
     }
-    image = link(objects, options, _segments(constants))
+    known = all(machine_of(data) in ARCHITECTURES for _, data in objects)
+    image = link(objects, options, _segments(constants)) if known else None
     return Compiled(target, tuple(units), tuple(objects), options, constants, image)
 
 

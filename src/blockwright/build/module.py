@@ -55,7 +55,7 @@ class Module:
     @property
     def library_bytes(self) -> bytes:
         """The shared library, loadable by plain `tvm_ffi.load_module`."""
-        return b"".join(bytes(chunk) for chunk in self.compiled.image.chunks())
+        return b"".join(bytes(chunk) for chunk in self.compiled.library.chunks())
 
     def names(self) -> tuple[str, ...]:
         """Functions that can be called."""
@@ -92,6 +92,7 @@ class Module:
         Raises: ArtefactError (BW805) when the file cannot be written; nothing is left behind.
         """
         compiled = self.compiled
+        _ = compiled.library  # there must be one
         return write_artefact(path, compiled.objects, compiled.options, metadata, compiled.segments)
 
     def __call__(self, *args: Any) -> Any:
@@ -115,7 +116,7 @@ class Module:
         """Constants stay where they are: the library that is loaded knows their addresses."""
         compiled = self.compiled
         if not compiled.constants:
-            return load_image(compiled.image.tobytes())
+            return load_image(compiled.library.tobytes())
         constants = Constants(compiled.constants)
         image = link(compiled.objects, compiled.options, numbers=constants.addresses)
         return load_image(image.tobytes(), constants=constants)

@@ -83,6 +83,11 @@ def _text(table: memoryview, offset: int) -> str:
     return bytes(table[offset:end]).decode()
 
 
+def machine_of(image: bytes | bytearray | memoryview) -> int:
+    """The machine number of the processor that an object is for."""
+    return int(EHDR.unpack_from(memoryview(image).cast("B"))[2])
+
+
 def read_object(image: bytes | bytearray | memoryview, name: str) -> ObjectFile:
     """Reads one relocatable object.
 
