@@ -97,6 +97,12 @@ def test_a_coarser_annotation_costs_nothing(annotation: str) -> None:
     np.testing.assert_array_equal(bw.compile(built)(X), X * 3)
 
 
+@pytest.mark.parametrize("annotation", ["", ': R.Tensor((4,), "float32")', ": R.Tensor(ndim=1)"])
+def test_an_alias_is_the_same_value(annotation: str) -> None:
+    built = module(f"a = R.add(x, x)\nb{annotation} = a\nc = R.exp(b)\nreturn R.subtract(c, a)")
+    np.testing.assert_allclose(bw.compile(built)(X), np.exp(X * 2) - X * 2, rtol=1e-6)
+
+
 def test_the_message_shows_both_annotations() -> None:
     built = module('y: R.Tensor((5,), "float16") = R.add(x, x)\nreturn y')
     with pytest.raises(bw.ValidationError) as caught:

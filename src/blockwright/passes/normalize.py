@@ -72,8 +72,8 @@ class _Normalizer(ir.Mutator):
     ) -> ir.GraphVar:
         known = None if old is None else self.deduced.get(old.var)
         info = self._annotated(value).info if known is None else known
-        if value.info is not info:
-            value = value.replace(info=info)
+        if value.info is not info and not isinstance(value, ir.GraphVar):
+            value = value.replace(info=info)  # a variable is itself, whatever an alias states
         if old is not None and info is var.info and value is old.value:
             self.bindings.append(old)
             return var

@@ -88,7 +88,8 @@ def tried(module: ir.IRModule, seed: int) -> Verdict:
         library = build(run_pipeline(module, context), remembered=context.remembered)
         codes = [_called(module, library["main"], rng, alike) for alike in (True, False)]
     except BlockwrightError as error:
-        return Verdict("refused", error.code)
+        # A value without memory is a fault of the passes, not of the module.
+        return Verdict("internal" if error.code == "BW414" else "refused", error.code)
     except _Wrong as wrong:
         return Verdict("wrong", str(wrong))
     except Exception:  # noqa: BLE001
