@@ -186,9 +186,13 @@ def _whole_power(x: Any, exponent: int) -> Any:
 def _pow(a: Any, b: Any) -> Any:
     if a.dtype.is_float:
         return ir.call("pow", a, b)
-    raise OpContext("power").error(
-        "integers are raised to whole numbers from 0 on only", "convert with astype first"
-    )
+    zero, one = ir.const(0, a.dtype), ir.const(1, a.dtype)
+    if a.dtype.kind == "uint":
+        return ir.call("pow", a, b)
+    odd = ir.NE(ir.call("bitwise_and", b, one), zero)
+    sign = ir.select(ir.logical_and(ir.EQ(a, -one), odd), -one, one)
+    below = ir.select(ir.logical_or(ir.EQ(a, one), ir.EQ(a, -one)), sign, zero)
+    return ir.select(b < zero, below, ir.call("pow", a, ir.maximum(b, zero)))
 
 
 def _bits(call: str, logical: Callable[[Any, Any], Any]) -> Body:

@@ -14,6 +14,7 @@ from blockwright.frontend.torch.operands import (
     axis_of,
     dims_of,
     node_shape,
+    norm,
     reshape,
 )
 from blockwright.graph import constant
@@ -206,9 +207,9 @@ def _batch_norm(
         raise ImporterError("batch norm with the batch's statistics is training only", code="BW507",
                             help="call model.eval() before export")  # fmt: skip
     one = _ones(x, dims_of(x)[1]) if weight is None else weight
-    return imp.builder.op("nn.batch_norm", x, one, one if bias is None else bias, mean, variance,
-                          epsilon=float(eps), scale=weight is not None,
-                          center=bias is not None)  # fmt: skip
+    operands = x, one, one if bias is None else bias, mean, variance
+    return norm(imp, node, "nn.batch_norm", operands, epsilon=float(eps), scale=weight is not None,
+                center=bias is not None)  # fmt: skip
 
 
 @TABLE.overload("aten._native_batch_norm_legit_no_training.default")
@@ -233,8 +234,8 @@ def _group_norm(
     imp: Importer, node: Any, x: Any, groups: int, weight: Any = None, bias: Any = None,
     eps: float = 1e-5, cudnn: bool = False,
 ) -> Any:  # fmt: skip
-    return imp.builder.op("nn.group_norm", x, *_vectors(x, weight, bias), num_groups=groups,
-                          epsilon=float(eps))  # fmt: skip
+    operands = x, *_vectors(x, weight, bias)
+    return norm(imp, node, "nn.group_norm", operands, num_groups=groups, epsilon=float(eps))
 
 
 @TABLE.row("nn.instance_norm")
@@ -244,7 +245,8 @@ def _instance_norm(
 ) -> Any:  # fmt: skip
     if not own_statistics:
         return _batch_norm(imp, node, x, weight, bias, mean, variance, False, momentum, eps)
-    return imp.builder.op("nn.instance_norm", x, *_vectors(x, weight, bias), epsilon=float(eps))
+    operands = x, *_vectors(x, weight, bias)
+    return norm(imp, node, "nn.instance_norm", operands, epsilon=float(eps))
 
 
 # ------------------------------------------------------------------------------------- activations

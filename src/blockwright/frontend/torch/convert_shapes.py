@@ -226,6 +226,8 @@ def _gather(
 
 @TABLE.row("take")
 def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
+    if not dims_of(index):
+        index = reshape(imp, index, (ir.const(1, "int64"),))  # one position keeps the axis
     return imp.builder.op("take", x, index, axis=dim)
 
 

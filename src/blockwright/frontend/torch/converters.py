@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.torch import (
@@ -27,6 +28,7 @@ from blockwright.frontend.torch.operands import (
     cast_to,
     dims_of,
     node_shape,
+    norm,
     reshape,
     result_type,
 )
@@ -124,7 +126,7 @@ def _layer_norm(
     if weight is None and bias is not None:
         raise ImporterError("layer_norm with bias but no weight", code="BW507")
     axes = tuple(range(-len(shape), 0))
-    return imp.builder.op("layer_norm", *operands, axes=axes, eps=float(eps))
+    return norm(imp, node, "layer_norm", operands, axes=axes, eps=float(eps))
 
 
 @TABLE.row("softmax")
@@ -154,11 +156,10 @@ def _rms_norm(
     imp: Importer, node: Any, x: Any, shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
     if eps is None:
-        import torch
-
-        eps = float(torch.finfo(node.meta["val"].dtype).eps)
+        # PyTorch computes half types in float32, and takes that type's eps.
+        eps = float(np.finfo("float64" if x.tensor_info.dtype.bits == 64 else "float32").eps)
     operands = (x,) if weight is None else (x, weight)
-    return imp.builder.op("rms_norm", *operands, axes=tuple(range(-len(shape), 0)), eps=float(eps))
+    return norm(imp, node, "rms_norm", operands, axes=tuple(range(-len(shape), 0)), eps=float(eps))
 
 
 @TABLE.row("embedding")

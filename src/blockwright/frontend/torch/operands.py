@@ -97,3 +97,13 @@ def reshape(imp: Importer, value: ir.GraphExpr, shape: tuple[ir.Expr, ...]) -> i
 
 def scalar_of(value: Any, dtype: ir.DType) -> Any:
     return np.asarray(value, dtype.numpy())
+
+
+def norm(imp: Importer, node: Any, op: str, operands: tuple[Any, ...], **attrs: Any) -> Any:
+    """A norm whose parameters may be float32 beside a half input: computed in float32."""
+    found = {value.tensor_info.dtype for value in operands}
+    if len(found) == 1:
+        return imp.builder.op(op, *operands, **attrs)
+    widest = max(found, key=lambda dtype: dtype.bits)
+    made = imp.builder.op(op, *(cast_to(imp, value, widest) for value in operands), **attrs)
+    return cast_to(imp, made, operands[0].tensor_info.dtype)
