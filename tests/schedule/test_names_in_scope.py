@@ -81,3 +81,69 @@ def test_a_copy_outside_of_the_value_that_feeds_it_is_refused(step: str) -> None
         STEPS[step](schedule)
     assert caught.value.code in ("BW314", "BW323", "BW367")
     assert schedule.func is before
+
+
+def test_a_named_index_is_an_index() -> None:
+    func = program(NAMED)
+    schedule = bw.Schedule(func)
+    schedule.cache_write("P", 0, "global")
+    schedule.parallel(schedule.get_loops("P")[0])
+    bw.validate(schedule.func)
+    np.testing.assert_array_equal(results(func), results(schedule.func))
+
+
+def test_a_name_that_a_block_uses_inside_is_kept() -> None:
+    text = NAMED.replace("A[vi] + T.float32(1)", "A[vi] + T.Cast('float32', x)")
+    func = program(text)
+    schedule = bw.Schedule(func)
+    schedule.split(schedule.get_loops("P")[0], [None, 4])
+    np.testing.assert_array_equal(results(func), results(schedule.func))
+
+
+def test_a_named_value_that_wraps_is_no_index() -> None:
+    text = NAMED.replace("x: T.int32 = 7 - i", "x: T.int32 = i * 1073741824 // 536870912 % 8")
+    assert "x" in bw.Schedule(program(text)).func.script()
+
+
+HALF = """
+@T.prim_func
+def f(A: T.Buffer((8,), "float32"), I: T.Buffer((8,), "int32"), C: T.Buffer((8,), "float32")):
+    B = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = T.float32(0)
+    for i in range(4):
+        x: T.int32 = {value}
+        with T.block("P"):
+            vi = T.axis.spatial(8, x)
+            B[vi] = A[vi] + T.float32(1)
+    for i in range(8):
+        with T.block("Q"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = B[vi]
+"""
+MOVES: dict[str, Callable[[bw.Schedule], Any]] = {
+    "inline": lambda s: s.compute_inline("P"),
+    "inline before": lambda s: s.compute_inline("B"),
+    "compute_at": lambda s: s.compute_at("P", s.get_loops("Q")[0]),
+    "compute_at before": lambda s: s.compute_at("B", s.get_loops("Q")[0]),
+    "reverse_compute_at": lambda s: s.reverse_compute_at("Q", s.get_loops("P")[0]),
+    "merge": lambda s: s.merge(s.get_loops("B")[0], s.get_loops("Q")[0]),
+    "cache_read": lambda s: s.cache_read("Q", 0, "global"),
+    "cache_write": lambda s: s.cache_write("P", 0, "global"),
+    "parallel": lambda s: s.parallel(s.get_loops("P")[0]),
+    "decompose": lambda s: s.loop_partition(s.get_loops("P")[0], [1, 3]),
+}
+
+
+@pytest.mark.parametrize("step", MOVES)
+@pytest.mark.parametrize("value", ["i * 2", "I[i]", "I[i] // 2 * 2"])
+def test_what_named_places_leave_out_stays_as_it_was(value: str, step: str) -> None:
+    func = program(HALF.format(value=value))
+    schedule = bw.Schedule(func)
+    try:
+        MOVES[step](schedule)
+    except bw.ScheduleError:
+        return
+    np.testing.assert_array_equal(results(func), results(schedule.func))

@@ -12,7 +12,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.fold_names import fold_names
-from blockwright.analysis.fold_views import fold_views, has_views
+from blockwright.analysis.fold_views import fold_views
 from blockwright.analysis.tree import child_stmts
 
 
@@ -68,7 +68,7 @@ def _statements(root: ir.Stmt) -> Iterator[ir.Stmt]:
 
 def state_memory(func: ir.PrimFunc) -> ir.PrimFunc:
     """The function with the memory behind views in the signatures of blocks that use these."""
-    roots = memory_roots(func) if has_views(func) else {}
+    roots = memory_roots(func)
     return _State(roots).of(func) if roots else func
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.fold_views import has_views
 from blockwright.analysis.memory import memory_roots, stating
 from blockwright.analysis.well_formed import find_problems
 from blockwright.arith import Analyzer
@@ -64,6 +63,7 @@ class Edit:
         self._allocs: dict[ir.Block, tuple[list[ir.Buffer], set[ir.Buffer]]] = {}
         self._touched: set[ir.Stmt] = set()
         self._refresh = False
+        self._params = state.func.buffer_map
         self._before: dict[ir.Stmt, list[ir.Stmt]] = {}
         self._after: dict[ir.Stmt, list[ir.Stmt]] = {}
 
@@ -110,6 +110,10 @@ class Edit:
         self._allocs.setdefault(block, ([], set()))[1].update(buffers)
         self._touch(block)
 
+    def replace_parameter(self, old: ir.Buffer, new: ir.Buffer) -> None:
+        """Bind another buffer to the parameter that `old` is bound to."""
+        self._params = tuple((v, new if b is old else b) for v, b in self._params)
+
     def refresh_signatures(self) -> None:
         """Recompute the regions of enclosing blocks, because accesses inside them change."""
         self._refresh = True
@@ -126,7 +130,8 @@ class Edit:
         """The new function with handles for `results` (blocks given before or after the edit)."""
         body = self._build(self.state.func.body)
         assert body is not None
-        func = self._with_memory(self.state.func.replace(body=body))
+        func = self.state.func.replace(body=body, buffer_map=self._params)
+        func = self._with_memory(func)
         self._require_defined(func)
         final = tuple(self.latest(r) if isinstance(r, ir.Block) else r for r in results)
         return Step(func, self.forward, final)
@@ -134,15 +139,14 @@ class Edit:
     def _with_memory(self, func: ir.PrimFunc) -> ir.PrimFunc:
         """The function with the memory behind views stated by all who use it, also by blocks whose
         signatures the step has found anew."""
-        if not has_views(func):
-            return func
-        states = _States(memory_roots(func), self.forward)
-        return func.replace(body=states(func.body))
+        roots = memory_roots(func)
+        return func.replace(body=_States(roots, self.forward)(func.body)) if roots else func
 
     def _require_defined(self, func: ir.PrimFunc) -> None:
         """What statements name is defined where they stand now. Of loops and blocks the primitives
         see to that themselves; values, views and allocations may stand anywhere between them."""
-        if not any(isinstance(n, _NAMING) for n in self.tree.parent):
+        around = (n for b in self.tree.blocks for n in self.tree.ancestors(self.tree.realize(b)))
+        if not any(isinstance(n, _NAMING) for n in around):
             return
         known = {p.message for p in find_problems(self.state.func)}
         for problem in find_problems(func):

@@ -13,7 +13,6 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import FlowMemo, Scope, Tree
-from blockwright.analysis.fold_views import has_views
 from blockwright.analysis.memory import memory_roots
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
@@ -151,7 +150,7 @@ class State:
     @cached_property
     def roots(self) -> dict[ir.Buffer, ir.Buffer]:
         """View → the buffer whose memory it names, of the views that could not be folded."""
-        return memory_roots(self.func) if has_views(self.func) else {}
+        return memory_roots(self.func)
 
     def require_one_name(self, buffer: ir.Buffer, guilty: Sequence[ir.Node] = ()) -> None:
         """No other buffer names the memory of this one: a step that puts another buffer in its

@@ -81,8 +81,6 @@ class SetAxisSeparator(Primitive, frozen=True, eq=False):
         owner = home(state, buffer)
         top = state.func.root if owner is None else owner
         edit.replace_block(top, edit.substitute(top, {buffer: fresh}))
-        step = edit.finish()
-        if owner is not None:
-            return step
-        params = tuple((v, fresh if b is buffer else b) for v, b in state.func.buffer_map)
-        return Step(step.func.replace(buffer_map=params), step.forward, step.results)
+        if owner is None:
+            edit.replace_parameter(buffer, fresh)
+        return edit.finish()

@@ -33,7 +33,7 @@ def with_second_names(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     root = func.root
     assert isinstance(func.body, ir.BlockRealize)
     taken = [b for b in (*func.buffers, *root.alloc_buffers)
-             if b.ndim and not b.strides and b.dtype.is_scalar]  # fmt: skip
+             if b.ndim and not b.strides and b.dtype.is_float and b.dtype.is_scalar]  # fmt: skip
     chosen = chance.sample(taken, min(len(taken), chance.randint(1, 3)))
     views = {b: _view(b, chance.choice(KINDS), k) for k, b in enumerate(chosen)}
     body = _Rename(views, chance)(root.body)
@@ -140,4 +140,7 @@ class _Rename(ir.Mutator):
 
 
 def _scalar(node: ir.BufferLoad | ir.BufferStore) -> bool:
-    return node.predicate is None and all(i.dtype.is_scalar for i in node.indices)
+    """Whether an access is of one element at a place that is no data: of data, arguments know only
+    which buffer's axis it indexes."""
+    plain = node.predicate is None and all(i.dtype.is_scalar for i in node.indices)
+    return plain and not any(ir.collect(i, ir.BufferLoad) for i in node.indices)
