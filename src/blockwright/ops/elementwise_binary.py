@@ -134,14 +134,7 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _floor_divide(a: Any, b: Any) -> Any:
-    """Floor of the exact quotient: without the remainder, (a - rest) / b is nearly whole."""
-    if not a.dtype.is_float:
-        return ir.floordiv(a, _divisor(b))
-    rest = ir.var("rest", a.dtype)
-    zero, one = ir.const(0, a.dtype), ir.const(1, a.dtype)
-    wrong = ir.logical_and(ir.NE(rest, zero), _floats_differ_in_sign(rest, b))
-    whole = ir.sub(ir.call("round", (a - rest) / b), ir.select(wrong, one, zero))
-    return ir.Let(rest, ir.call("fmod", a, b), ir.select(ir.EQ(b, zero), a / b, whole))
+    return ir.floordiv(a, b if a.dtype.is_float else _divisor(b))
 
 
 def _floor_divide_oracle(a: Array, b: Array) -> Array:

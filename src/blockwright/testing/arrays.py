@@ -14,6 +14,8 @@ from blockwright.interp.sizes import evaluate, index_limits
 Array = np.ndarray[Any, Any]
 MOST = 9
 """The largest value drawn for a symbolic size."""
+_AT_ENDS = 0.25
+"""Share of integers that are at the ends of their type."""
 
 
 def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
@@ -30,7 +32,8 @@ def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
 def make_arrays(
     func: ir.PrimFunc, seed: int, sizes: Mapping[str, int] | None = None
 ) -> list[Array]:
-    """Arguments: floats of order one, small integers, row numbers within range for gathers.
+    """Arguments: floats of order one, row numbers within range for gathers, and other integers
+    that are small or at the ends of their types.
 
     Outputs get random values too, so that a program that forgets to write them is found out.
     """
@@ -52,5 +55,10 @@ def _fill(
     if dtype.is_int:
         low = 0 if limit is not None or dtype.kind == "uint" else max(-8, dtype.min_value)
         high = min(7, dtype.max_value) + 1 if limit is None else max(limit, 1)
-        return rng.integers(low, high, shape).astype(dtype.numpy())
+        small = rng.integers(low, high, shape).astype(dtype.numpy())
+        if limit is not None or dtype.bits < 8:
+            return small
+        ends = np.array([n for d in range(3) for n in (dtype.min_value + d, dtype.max_value - d)],
+                        dtype.numpy())  # fmt: skip
+        return np.where(rng.random(shape) < _AT_ENDS, rng.choice(ends, shape), small)
     return rng.standard_normal(shape).astype(np.float32).astype(dtype.numpy())

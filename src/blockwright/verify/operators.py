@@ -179,6 +179,8 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
     context = where.context
     if text is not None:
         made = both.apply_range(isl.Map(f"{{ [x, y] -> [{text}] }}", context))
+        if not _fits(made, ir.dtype_of(operator[1])):
+            return None  # it may wrap around
         return [Alternative(where, INTEGER, (Leaf(made),))]
     if name in _COMPARED:
         held = both.intersect_range(isl.Set(f"{{ [x, y] : {_COMPARED[name]} }}", context))
@@ -187,6 +189,17 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
         inside = isl.Set("{ [x, y] : 0 <= x < y }", context)
         return [Alternative(where, INTEGER, (first,))] if both.range().is_subset(inside) else None
     return None
+
+
+def _fits(made: isl.Map, dtype: ir.DType) -> bool:
+    """Whether integers lie in their type; those that only sizes limit do, as indices do."""
+    low, high = dtype.min_value, dtype.max_value
+    range_ = made.range()
+    if dtype.bits < 32:
+        return range_.is_subset(isl.Set(f"{{ [x] : {low} <= x <= {high} }}", made.context))
+    numbers = isl.Set(f"{{ [x] : {4 * low} <= x <= {4 * high} }}", made.context)
+    inside = isl.Set(f"{{ [x] : {low} <= x <= {high} }}", made.context)
+    return range_.is_subset(inside) or not range_.is_subset(numbers)
 
 
 def _is_wide(dtype: str) -> bool:

@@ -167,10 +167,11 @@ class Claim:
             second.setdefault(other, first[mine])
 
         handles = {v for v, _ in before.buffer_map}
+        values = ir.value_variables(before)  # sums with them wrap around, which isl does not know
         for mine, other in zip(before.params, after.params, strict=True):
             if mine.dtype is not other.dtype:
                 raise Unknown(f"argument {mine.name} has another type afterwards")
-            if mine not in handles and mine.dtype.is_int:
+            if mine not in handles and mine not in values and mine.dtype.is_int:
                 bind(mine, other, size=False)
         pairs = list(zip(before.buffers, after.buffers, strict=True))
         for a, b in pairs:

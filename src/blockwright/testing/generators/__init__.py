@@ -20,7 +20,7 @@ from blockwright.testing.generators.usual import Usual
 STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
           "matmul", "where", "conv", "centre", "extreme",
           "moments", "epilogue", "mirror", "windows", "concat",
-          "border")  # fmt: skip
+          "border", "integers")  # fmt: skip
 UNUSUAL = ("chosen", "inner", "several", "update", "scatter", "early", "counted", "guarded",
            "tally", "recur", "running", "triangle", "corner", "interior", "parallel", "diagonal",
            "viewed", "places", "nested", "branch", "skipped", "bare")  # fmt: skip

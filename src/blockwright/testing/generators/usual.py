@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
 from blockwright import ir
 from blockwright.script.compute import Tensor, comm_reducer
+from blockwright.testing.generators.integers import INTEGERS, Integers
 from blockwright.testing.generators.maker import INT64, Maker
 
 
@@ -157,6 +159,29 @@ class Usual(Maker):
         self.use(bias)
         fn = self.chance.choice((ir.add, ir.maximum, ir.minimum))
         return self.compute(total.shape, lambda *i: fn(total[i], bias[i]))
+
+    def _integers(self) -> Tensor:
+        """Integer arithmetic that reaches the ends of its types and wraps around; of its results
+        a few bits are added to what was there."""
+        x = self.pick(rank=1)
+        types = [self.chance.choice(INTEGERS) for _ in range(2)]
+        given = [self.param(list(x.shape), name) for name in types]
+        dtype = ir.dtype_of(self.chance.choice(types))
+        state, depth = self.chance.getrandbits(32), self.chance.randint(1, 3)
+
+        def body(*i: ir.Expr) -> ir.Expr:
+            leaves = [t[i] for t in given]
+            leaves.append(ir.add(leaves[0], ir.cast_to(i[-1], leaves[0].dtype)))
+            return Integers(random.Random(state), leaves).value(dtype, depth)
+
+        made = self.compute(x.shape, body)
+        self.unused.append(made)
+
+        def joined(*i: ir.Expr) -> ir.Expr:
+            bits = ir.call("bitwise_and", made[i], ir.const(3, dtype))
+            return ir.add(ir.mul(x[i], 0.5), ir.cast_to(bits, x.dtype))
+
+        return self.compute(x.shape, joined)
 
     def _where(self) -> Tensor:
         x = self.pick(rank=1)
