@@ -54,7 +54,8 @@ def test_operators_on_mixed_operands(agrees: Any) -> None:
            i, u, b, x)  # fmt: skip
     agrees(lambda u, half: (u < -1, u >= -1, u == 300, u + 300, u - 1, half == 0.1, half * 0.1,
                             half + u, half.add(1, alpha=2), torch.where(half > 0, half, 1.5),
-                            torch.atan2(half, u)), u, half)  # fmt: skip
+                            torch.atan2(half, u), u.clamp(min=2.5), u.clamp(3, 9),
+                            u.cumsum(0), half[0, 0].cumsum(0)), u, half)  # fmt: skip
     agrees(lambda x, i, half: (torch.stack([x, i, half]), torch.cat([i, half]), torch.rsub(i, 2),
                                torch.maximum(i, x), torch.div(i, 2, rounding_mode="trunc"),
                                torch.div(x, 0.3, rounding_mode="floor")), x, i, half)  # fmt: skip

@@ -41,7 +41,8 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     require_kind(ctx, x.dtype, "number")
     if x.shape is None:
         return unknown(found, x.dtype, x.rank)
-    normalize_axis(ctx, attrs["axis"], x.rank)
+    if x.shape:  # a single number is its own sum, whatever the axis
+        normalize_axis(ctx, attrs["axis"], x.rank)
     return result(found, x.shape, x.dtype)
 
 
@@ -54,6 +55,8 @@ def _cumulative(
         dtype = known_dtype(ctx, infos[0], 0)
         program = Program(ctx.name)
         (x,) = inputs(ctx, program, infos)
+        if not x.shape:
+            return program.finish([program.compute("out", (), lambda: x[()])])
         axis = normalize_axis(ctx, attrs["axis"], len(x.shape))
         inner = accumulator(dtype)
         out = program.alloc("out", x.shape, dtype)
@@ -72,8 +75,12 @@ def _cumulative(
         program.block("line", around, line, allocated=[total])
         return program.finish([out])
 
-    def oracle(x: Array, axis: int) -> Array:
-        return np.asarray(fn(wide(x), axis=axis, dtype=wide(x).dtype)).astype(x.dtype)
+    def oracle(x: Array, axis: int | None) -> Array:
+        return (
+            x
+            if x.ndim == 0
+            else np.asarray(fn(wide(x), axis=axis, dtype=wide(x).dtype)).astype(x.dtype)
+        )
 
     return OpRow(
         name,
@@ -90,6 +97,7 @@ def _cumulative(
             Sample((floats(1, 4, 1),), {"axis": -2}, 8.0, 1e-5, _WHY),
             Sample((floats(9, dtype="float16"),), {"axis": 0}, 4.0, 2e-2, _WHY),
             Sample((floats(3, 0),), {"axis": 1}),
+            Sample((floats(),), {"axis": None}),
             Sample((ints(4, 5),), {"axis": 1}),
             Sample((ints(40, dtype="int64"),), {"axis": 0}),
             Sample((values(1.0, float("inf"), 2.0, float("nan"), 3.0),), {"axis": 0}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,6 +45,7 @@ def unary(
     samples: tuple[Sample, ...] = (),
     doc: str = "",
     torch_attrs: dict[str, str] | None = None,
+    torch_types: Literal["promoted", "result"] = "promoted",
 ) -> OpRow:
     """A row for `out[i…] = body(x[i…], **attrs)`; integers pass through rounding-like operators."""
 
@@ -73,7 +74,7 @@ def unary(
         doc,
         TorchCall(
             torch_attrs or {},
-            "float" if kind == "float" else "promoted",
+            "float" if kind == "float" else torch_types,
             bools=kind in ("any", "bits"),
         ),
     )
@@ -362,6 +363,7 @@ ROWS: tuple[OpRow, ...] = (
             "aten.hardtanh.default",
         ),
         torch_attrs={"min_val": "min", "max_val": "max"},
+        torch_types="result",
         onnx=("Clip",),
         samples=(
             Sample((floats(7, 3),), {"min": -1.0, "max": 0.5}, 0.0),
