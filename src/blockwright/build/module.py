@@ -195,7 +195,8 @@ def build(
         program: scheduled or not; with or without blocks.
         target: a `Target` or its name.
         sanitize: checks that stop a call with an error: "bounds" (BW713, an access outside its
-            buffer), "nan" (BW714, a NaN written), "uninit" (BW715, a read of what nobody wrote).
+            buffer; BW717, a buffer with a negative extent), "nan" (BW714, a NaN written),
+            "uninit" (BW715, a read of what nobody wrote).
         on_pass: called as `on_pass(name, before, after)` after every lowering pass. With
             BLOCKWRIGHT_DUMP_DIR set, the programs are written there too (see `dump`).
         remembered: what earlier builds have validated and lowered; nothing is asked of it where

@@ -57,9 +57,13 @@ class BlockCompiler(HardwareCompiler):
         slot = self.slot(buffer)
         dtype, size = buffer.dtype, buffer.dtype.numpy().itemsize
         place_copies = self._copies(buffer)
+        here = self.here
 
         def allocate(env: Env) -> None:
-            sizes = tuple(max(0, fn(env)) for fn in shape)
+            sizes = tuple(fn(env) for fn in shape)
+            if any(n < 0 for n in sizes):
+                raise InterpretError(f"buffer {buffer.name} has a negative extent: its shape is "
+                                     f"{sizes}", code="BW766", span=here)  # fmt: skip
             steps = tuple(fn(env) for fn in strides) if strides else aligned_strides(sizes, align)
             reach = dtype.lanes
             reach *= (

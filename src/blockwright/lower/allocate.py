@@ -22,6 +22,7 @@ remainder out of serial loops again, where allocating once is enough.
 
 from __future__ import annotations
 
+from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer
 from blockwright.ir import (
     Allocate,
@@ -50,14 +51,15 @@ from blockwright.lower.carried import private_to
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
+    Renamed,
     Scoped,
     Statements,
     mentions,
     reads_memory,
+    sequence,
     stable,
     vector_binary,
 )
-from blockwright.target import Target
 
 # ---------------------------------------------------------------------------------------- placing
 
@@ -136,13 +138,13 @@ _MOST_PADDED = 1 << 14
 
 def compact_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Each allocated buffer with the extents its accesses need where it is allocated."""
-    return func.replace(body=_Compact(function_analyzer(func), context.target)(func.body))
+    return func.replace(body=_Compact(function_analyzer(func), context)(func.body))
 
 
 class _Compact(Analysed):
-    def __init__(self, analyzer: Analyzer, target: Target) -> None:
+    def __init__(self, analyzer: Analyzer, context: LowerContext) -> None:
         super().__init__(analyzer)
-        self.target = target
+        self.context = context
 
     def rewrite_For(self, node: For) -> Stmt:
         with self.inside(node.loop_var, node.dom):
@@ -155,8 +157,22 @@ class _Compact(Analysed):
         return node.replace(then_case=then_case, else_case=else_case)
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        buffer = node.buffer
+        shape = tuple(nonnegative(extent, self.analyzer) for extent in buffer.shape)
+        unsure = [n for n, kept in zip(buffer.shape, shape, strict=True) if n is not kept]
+        if unsure:
+            sized = buffer.replace(shape=shape)
+            node = node.replace(buffer=sized, body=Renamed(buffer, sized)(node.body))
         node = self._compacted(node)
-        return node.replace(body=self(node.body))
+        checks = self._size_checks(buffer, unsure)
+        return sequence([*checks, node.replace(body=self(node.body))])
+
+    def _size_checks(self, buffer: Buffer, unsure: list[Expr]) -> list[Stmt]:
+        """What a sanitizer build asserts of extents that the program declares."""
+        if "bounds" not in self.context.options.sanitize:
+            return []
+        text = f"BW717: {buffer.name}: negative extent"
+        return [S.AssertStmt(E.GE(n, const(0, n.dtype)), text) for n in unsure]
 
     def _compacted(self, node: Allocate) -> Allocate:
         buffer = node.buffer
@@ -169,12 +185,13 @@ class _Compact(Analysed):
         ranges = [_useful(rng, extent, self.analyzer, local, most)
                   for rng, extent in zip(box, buffer.shape, strict=True)]  # fmt: skip
         if ranges and buffer.scope == "local":
-            ranges[-1] = _whole_vectors(ranges[-1], self.target.lanes(buffer.dtype))
+            ranges[-1] = _whole_vectors(ranges[-1], self.context.target.lanes(buffer.dtype))
         same = (is_const_int(r.min, 0) and r.extent is n
                 for r, n in zip(ranges, buffer.shape, strict=True))  # fmt: skip
         if all(same):
             return node
-        new = buffer.replace(shape=tuple(rng.extent for rng in ranges))
+        shape = tuple(nonnegative(rng.extent, self.analyzer) for rng in ranges)
+        new = buffer.replace(shape=shape)
         starts = tuple(rng.min for rng in ranges)
         body = _Rebase(buffer, new, starts)(node.body)
         return node.replace(buffer=new, body=body)

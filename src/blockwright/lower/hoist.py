@@ -33,7 +33,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext
-from blockwright.lower.rewrite import Scoped, Statements, mentions
+from blockwright.lower.rewrite import Renamed, Statements, mentions
 
 
 def hoist_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
@@ -60,7 +60,7 @@ class _Hoist(Statements):
             return body  # one block realized twice: the two lifetimes share the memory
         buffer = self._scope(node.buffer, body)
         if buffer is not node.buffer:
-            body = _Rename(node.buffer, buffer)(body)
+            body = Renamed(node.buffer, buffer)(body)
         self.pending.append(node.replace(buffer=buffer, body=S.Evaluate(const(0, "int32"))))
         return body
 
@@ -109,12 +109,3 @@ class _Hoist(Statements):
 
 def _size_vars(allocation: Allocate) -> set[Var]:
     return {v for extent in allocation.buffer.shape for v in free_vars(extent)}
-
-
-class _Rename(Scoped):
-    def __init__(self, old: Buffer, new: Buffer) -> None:
-        super().__init__()
-        self.old, self.new = old, new
-
-    def rewrite_Buffer(self, node: Buffer) -> Buffer:
-        return self.new if node is self.old else node

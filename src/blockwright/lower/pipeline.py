@@ -26,6 +26,7 @@ from blockwright.lower.pipelines import make_pipelines
 from blockwright.lower.sanitize import insert_checks
 from blockwright.lower.short_tails import cut_short_tails
 from blockwright.lower.simplify import simplify
+from blockwright.lower.sizes import clamp_sizes
 from blockwright.lower.split_vectors import split_vectors
 from blockwright.lower.tails import pass_on_tails
 from blockwright.lower.transpose import transpose_tiles
@@ -56,6 +57,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("cut_short_tails", cut_short_tails),
     ("clamp_masked_reads", clamp_masked_reads),
     ("pass_on_tails", pass_on_tails),
+    ("clamp_sizes", clamp_sizes),
     ("finalize", finalize),
 ]
 """Names and passes in order; `on_pass` reports under these names."""

@@ -49,6 +49,17 @@ class Statements(Scoped):
         return node if isinstance(node, Expr) else super().__call__(node)
 
 
+class Renamed(Scoped):
+    """A `Scoped` rewrite that puts one buffer in the place of another."""
+
+    def __init__(self, old: Buffer, new: Buffer) -> None:
+        super().__init__()
+        self.old, self.new = old, new
+
+    def rewrite_Buffer(self, node: Buffer) -> Buffer:
+        return self.new if node is self.old else node
+
+
 class Analysed(Scoped):
     """A `Scoped` rewrite with an analyzer that knows the loops around the current statement."""
 

@@ -12,7 +12,7 @@ Compiled code can raise only a kind and a message through the FFI. Its messages 
 - BW710 thread-pool settings, BW712 a failed assertion, BW720 out of memory
 - memory for results that the caller passes is an argument that is written, called "result 1 `out`"
 - of sanitizer builds: BW713 an index outside its buffer, BW714 NaN written, BW715 an element read
-  before it is written
+  before it is written, BW717 a buffer with a negative extent
 """
 
 from __future__ import annotations

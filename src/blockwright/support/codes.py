@@ -253,6 +253,7 @@ CODES: dict[str, str] = {
     "BW714": "A sanitizer found that a NaN is written.",
     "BW715": "A sanitizer found a read of an element before it is written.",
     "BW716": "An integer is divided by zero.",
+    "BW717": "A sanitizer found a buffer with a negative extent.",
     "BW720": "There is no memory for temporary buffers or results.",
     "BW750": "The interpreter stopped, for a reason that no other code names.",
     "BW751": "The interpreter found an access outside of its buffer.",
@@ -270,6 +271,7 @@ CODES: dict[str, str] = {
     "BW763": "The interpreter found an access of what an asynchronous copy still works on.",
     "BW764": "The interpreter found a warp operation without all of its lanes.",
     "BW765": "The interpreter found a wait that nothing ends.",
+    "BW766": "The interpreter found a buffer with a negative extent.",
     "BW790": "The package through which compiled code is called cannot be imported.",
     # ---------------------------------------------------------------------------------- artefacts
     "BW800": "A file is not an artefact.",

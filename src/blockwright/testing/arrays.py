@@ -29,6 +29,17 @@ def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
             for n in names}  # fmt: skip
 
 
+def small_sizes(func: ir.PrimFunc, seed: int) -> list[dict[str, int]]:
+    """Sizes at which tiles are empty or cut off: the least of each, and 0 to 2 more of each."""
+    usual = random_sizes(func, seed)
+    low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
+    if not usual:
+        return []
+    chance = random.Random(f"{seed} small")
+    least = {n: min(size, low.get(n, 1)) for n, size in usual.items()}
+    return [least, {n: min(usual[n], size + chance.randint(0, 2)) for n, size in least.items()}]
+
+
 def make_arrays(
     func: ir.PrimFunc, seed: int, sizes: Mapping[str, int] | None = None
 ) -> list[Array]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.analysis.sizes import nonnegative
 from blockwright.schedule.buffers import (
     copy_nest,
     fresh_name,
@@ -147,8 +148,9 @@ class CacheIndex(Primitive, frozen=True, eq=False):
                            code="BW350", guilty=[it, block],
                            help="transform_block_layout first, to iterators from 0")  # fmt: skip
         name = fresh_name(state, f"index_var_{number}")
-        buffer = ir.Buffer(name, expr.dtype, tuple(it.dom.extent for it in used),
-                           scope=self.storage_scope)  # fmt: skip
+        around = state.analyzer(state.scope(block).body)
+        shape = tuple(nonnegative(it.dom.extent, around) for it in used)
+        buffer = ir.Buffer(name, expr.dtype, shape, scope=self.storage_scope)
         variables = [it.var for it in used]
         nest, made = copy_nest(
             fresh_name(state, f"index_{number}"), buffer, lambda v: v,

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import relax_region
+from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import IndexMap, covers
 from blockwright.arith import clip_region as clip_box
 from blockwright.schedule.buffers import (
@@ -143,6 +144,8 @@ def reindexed(
     if index_map is not None:
         places = _mapped(state, block, buffer, used, index_map)
         shape = _extents(state, block, used, places)
+    around = state.analyzer(scope.body)
+    shape = tuple(nonnegative(extent, around) for extent in shape)
     name = fresh_name(state, f"{buffer.name}_reindex" if name is None else name)
     copy = ir.Buffer(name, buffer.dtype, shape, scope=storage_scope)
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Reduction, step, stores
+from blockwright.analysis.sizes import nonnegative
 from blockwright.schedule.buffers import fresh_name, with_regions
 from blockwright.schedule.checks import require_once, require_zero_start
 from blockwright.schedule.edit import Edit
@@ -162,7 +163,8 @@ class _Rfactor:
 
     def _partial_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         shape = list(buffer.shape)
-        shape.insert(self.axis, self.loop.extent)
+        around = self.state.analyzer(self.state.scope(self.block).body)
+        shape.insert(self.axis, nonnegative(self.loop.extent, around))
         name = fresh_name(self.state, f"{buffer.name}_rf")
         return ir.Buffer(name, buffer.dtype, tuple(shape), scope=buffer.scope)
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
 from blockwright.analysis.kernels import shares
+from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import fresh_name
 from blockwright.schedule.checks import require_known_kind
@@ -119,7 +120,9 @@ class StoreAt(Primitive, frozen=True, eq=False):
         box = [_useful(rng, dim, fixed, analyzer) for rng, dim in
                zip(touched_box(state, flow, buffer, fixed, analyzer), buffer.shape,
                    strict=True)]  # fmt: skip
-        fresh: ir.Buffer = buffer.replace(shape=tuple(rng.extent for rng in box))
+        fresh: ir.Buffer = buffer.replace(
+            shape=tuple(nonnegative(rng.extent, analyzer) for rng in box)
+        )
         edit = Edit(state)
 
         def from_start(dim: int, index: ir.Expr) -> ir.Expr:

@@ -79,7 +79,27 @@ def check_lowering(program: ir.PrimFunc, after: ir.PrimFunc, seed: int) -> str |
                 words = f"{error}\n--- before {stage.name} ---\n{stage.before!r}"
                 raise Finding(f"{symptom(error)} after {stage.name}", words) from error
     check_flat(stages[-1].after)
+    if symbolic:
+        _check_sizes(references, stages[-1].after)
     return None
+
+
+def _check_sizes(references: Sequence[Reference], func: ir.PrimFunc) -> None:
+    """No loop of the flat program has a negative extent; buffers the interpreter checks itself."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if not isinstance(node, ir.For) or ir.is_const_int(node.extent):
+            return None
+        sized = ir.GE(node.extent, ir.const(0, node.extent.dtype))
+        text = f"negative extent of loop {node.loop_var.name}"
+        return ir.seq([ir.AssertStmt(sized, text), node])
+
+    checked = _poisoned(func.replace(body=ir.rewrite_bottom_up(func.body, change)))
+    for reference in references:
+        try:
+            reference.assert_met(checked)
+        except InterpretError as error:
+            raise Finding(f"{symptom(error)} after lowering", f"{error}\n{func!r}") from error
 
 
 def _reference(program: ir.PrimFunc, func: ir.PrimFunc, seed: int) -> Reference:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.build import build
 from blockwright.runtime import ffi
+from blockwright.testing.arrays import small_sizes
 from blockwright.testing.check import Reference
 from blockwright.testing.generators import random_program
 from blockwright.testing.moves.checks import unbound
 
 
 def check_native(reference: Reference, after: ir.PrimFunc) -> None:
-    """The program, compiled for this machine, leaves in every parameter what it should.
+    """The program, compiled for this machine, leaves in every parameter what it should: for the
+    sizes of the reference, and for small ones where sizes are symbols.
 
     There are no threads here: loops over thread axes run one iteration after another, and what
     they share is memory like any other.
@@ -19,9 +21,16 @@ def check_native(reference: Reference, after: ir.PrimFunc) -> None:
     func = _in_plain_memory(unbound(after))
     attrs = {key: value for key, value in func.attrs.items() if key != "num_outputs"}
     module = build(func.replace(attrs=attrs))  # every parameter is passed, outputs too
-    actual = [a.copy() for a in reference.given]
-    module(*actual)
-    reference.assert_results(actual, after, note=" in compiled code")
+    for each in [reference, *_small(reference)]:
+        actual = [a.copy() for a in each.given]
+        module(*actual)
+        each.assert_results(actual, after, note=" in compiled code")
+
+
+def _small(reference: Reference) -> list[Reference]:
+    """The same program at the ends of what its symbolic sizes may be."""
+    program, seed = reference.func, reference.seed
+    return [Reference(program, seed=seed, sizes=sizes) for sizes in small_sizes(program, seed)]
 
 
 def _in_plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:

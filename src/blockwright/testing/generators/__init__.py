@@ -11,7 +11,10 @@ import random
 from collections.abc import Callable
 
 from blockwright import ir
+from blockwright.interp import interpret
 from blockwright.script.compute import Tensor
+from blockwright.support import InterpretError
+from blockwright.testing.arrays import make_arrays
 from blockwright.testing.generators.names import with_second_names
 from blockwright.testing.generators.nests import Nests
 from blockwright.testing.generators.unusual import Unusual
@@ -59,6 +62,22 @@ def random_program(
     for _ in range(stages or chance.randint(1, 5)):
         maker.stage(chance.choice(kinds))
     made = maker.finish()
+    if maker.symbols and chance.random() < 0.5:
+        made = _from_zero(made, seed)
     second = random.Random(f"{seed} second names")
     named = unusual and second.random() < _NAMED
     return with_second_names(made, second) if named else made
+
+
+def _from_zero(program: ir.PrimFunc, seed: int) -> ir.PrimFunc:
+    """The program with symbolic sizes that may be 0 too, if it means something there; a gather from
+    an axis without elements does not."""
+    names: dict[str, int] = program.attrs["tir_var_lower_bound"]
+    for zeros in ([n] for n in names) if len(names) == 1 else ([*names], *([n] for n in names)):
+        sizes = {n: 0 if n in zeros else 3 for n in names}
+        try:
+            interpret(program, *make_arrays(program, seed, sizes))
+        except InterpretError:
+            return program
+    attrs = {**program.attrs, "tir_var_lower_bound": dict.fromkeys(names, 0)}
+    return program.replace(attrs=attrs)

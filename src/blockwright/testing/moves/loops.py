@@ -9,7 +9,10 @@ from blockwright.testing.moves.player import Move, NothingToTry, Player
 def _split(p: Player) -> None:
     inner = p.chance.choice([[2], [3], [4], [2, 2], [3, 2]])
     keep = p.chance.random() < 0.7
-    p.kept(*p.sch.split(p.loop(), [None, *inner], preserve_unit_iters=keep))
+    factors: list[int | None] = [None, *inner]
+    if p.chance.random() < 0.25:  # tiles whose number is fixed: late ones begin beyond the end
+        factors = [p.chance.choice([2, 3, 4, 32]), None, *inner[1:]]
+    p.kept(*p.sch.split(p.loop(), factors, preserve_unit_iters=keep))
 
 
 def _fuse(p: Player) -> None:
