@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence, Set
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.regions import clip_region
 from blockwright.analysis.tree import jumps
 from blockwright.arith import (
     Analyzer,
     bound_region,
+    clip_region,
     detect_iter_map,
     jointly_cover,
     leaves_no_gap,
@@ -24,7 +24,7 @@ from blockwright.arith import (
 from blockwright.arith.condition import conjuncts
 from blockwright.arith.itermap import extent_of
 
-_Box = tuple[ir.Range, ...]
+Box = tuple[ir.Range, ...]
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -60,7 +60,18 @@ def stores_fill(
     boxes = _boxes(block.body, region.buffer, place, analyzer)
     if block.init is not None:
         boxes += _boxes(block.init, region.buffer, place, analyzer)
-    return jointly_cover(boxes, clip_region(region, analyzer).region, analyzer)
+    return jointly_cover(boxes, clip_region(region.region, region.buffer.shape, analyzer), analyzer)
+
+
+def filled_boxes(
+    stmt: ir.Stmt, buffer: ir.Buffer, analyzer: Analyzer, sizes: Set[ir.Var] = frozenset()
+) -> list[Box]:
+    """Boxes of a buffer of which a statement, with the blocks in it, surely writes every element.
+
+    A block that writes the buffer otherwise than by stores of elements is taken to write what it
+    states.
+    """
+    return _boxes(stmt, buffer, _Place(sizes=sizes), analyzer)
 
 
 def _is_one_store(body: ir.Stmt, region: ir.BufferRegion) -> bool:
@@ -163,7 +174,7 @@ def _span(index: ir.Expr, domains: Mapping[ir.Var, ir.Range]) -> ir.Expr:
     return ir.sub(ir.substitute(index, last), ir.substitute(index, first)) + 1
 
 
-def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) -> list[_Box]:
+def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) -> list[Box]:
     """Boxes of a buffer of which a statement surely writes every element."""
     if isinstance(stmt, ir.BufferStore):
         return _box(stmt, place, analyzer) if stmt.buffer is buffer else []
@@ -171,6 +182,8 @@ def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) 
         return []
     if isinstance(stmt, ir.IfThenElse):
         return _chosen(stmt, buffer, place, analyzer)
+    if isinstance(stmt, ir.BlockRealize):
+        return _inside(stmt, buffer, place, analyzer)
     if isinstance(stmt, ir.For):
         if jumps(stmt.body):
             return []  # what follows the jump may not happen
@@ -179,9 +192,38 @@ def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) 
             for box in _boxes(child, buffer, place, analyzer)]  # fmt: skip
 
 
-def _chosen(
-    stmt: ir.IfThenElse, buffer: ir.Buffer, place: _Place, analyzer: Analyzer
-) -> list[_Box]:
+def _inside(
+    realize: ir.BlockRealize, buffer: ir.Buffer, place: _Place, analyzer: Analyzer
+) -> list[Box]:
+    """What the body of a block surely writes where its predicate holds."""
+    block = realize.block
+    binding = dict(zip((it.var for it in block.iter_vars), realize.iter_values, strict=True))
+    if not ir.is_const_int(realize.predicate, 1):
+        place = place.when(realize.predicate)
+    views = {view.buffer for view in block.match_buffers if view.source.buffer is buffer}
+    stores = ir.collect(block.body, ir.BufferStore)
+    if not views and any(store.buffer is buffer for store in stores):
+        return _boxes(ir.substitute(block.body, binding), buffer, place, analyzer)
+    return [box for region in block.writes if region.buffer is buffer
+            for box in _stated(ir.substitute(region, binding), place, analyzer)]  # fmt: skip
+
+
+def _stated(region: ir.BufferRegion, place: _Place, analyzer: Analyzer) -> list[Box]:
+    """The box of a region that is written as a whole wherever a block runs."""
+    loops = dict(place.loops)
+    indices: list[ir.Expr] = []
+    for rng in region.region:
+        index = rng.min
+        if not ir.is_const_int(rng.extent, 1):
+            along = ir.Var("r", rng.min.dtype)
+            loops[along] = ir.Range(ir.const(0, along.dtype), ir.cast_to(rng.extent, along.dtype))
+            index = ir.add(index, along)
+        indices.append(index)
+    store = ir.BufferStore(region.buffer, ir.const(0, region.buffer.dtype), tuple(indices))
+    return _box(store, msgspec.structs.replace(place, loops=loops), analyzer)
+
+
+def _chosen(stmt: ir.IfThenElse, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) -> list[Box]:
     """What is written under a condition that is known to hold, and what both branches write."""
     boxes = _boxes(stmt.then_case, buffer, place.when(stmt.condition), analyzer)
     if stmt.else_case is not None:
@@ -192,7 +234,7 @@ def _chosen(
     return boxes
 
 
-def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[_Box]:
+def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
     """The box that a store fills; none where it may leave a part out."""
     moving = [i for i in store.indices if ir.uses_var(i, set(place.loops))]
     moved = {v: d for v, d in place.loops.items() if any(ir.uses_var(i, v) for i in moving)}
@@ -211,5 +253,5 @@ def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[_Box]
     return [bound_region(_points(store.indices), moved, analyzer, predicate)]
 
 
-def _points(indices: Sequence[ir.Expr]) -> _Box:
+def _points(indices: Sequence[ir.Expr]) -> Box:
     return tuple(ir.point(i) for i in indices)

@@ -2,8 +2,9 @@
 
 Loops, inner blocks and lets inside the block are eliminated by interval evaluation, so that the
 result mentions only what is visible outside: the block's iterators and symbolic sizes. Buffers
-that live inside the block are left out. What a block gives an initial value is not among its
-reads (the update belongs to the block, not to a producer).
+that live inside the block are left out. Reads of elements to which the block gives an initial
+value are not among its reads (the update belongs to the block, not to a producer). All others are:
+what the initial value itself reads, and other elements of a buffer that the block updates.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from blockwright import ir
-from blockwright.arith import Analyzer, bound_region, covers, hull
+from blockwright.analysis.filled import filled_boxes
+from blockwright.arith import Analyzer, bound_region, covers, hull, jointly_cover
 from blockwright.arith import clip_region as clip_box
 from blockwright.arith.condition import conjuncts
 
@@ -39,11 +41,35 @@ def block_access_regions(block: ir.Block, analyzer: Analyzer | None = None) -> R
             walker.visit(rng)
     if block.init is not None:
         walker.visit(block.init)
-    begun = set(walker.writes)
+        walker.begin(block.init)
     walker.visit(block.body)
-    writes = walker.result(walker.writes)
-    reads = walker.result({b: r for b, r in walker.reads.items() if b not in begun})
-    return reads, writes
+    walker.leave_begun(block.init)
+    return walker.result(walker.reads), walker.result(walker.writes)
+
+
+def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion]:
+    """What an instance of a block reads of the buffers it writes, outside of what it writes.
+
+    One region per access, in terms of the block's iterators. Where addresses are taken, only the
+    signature says what is touched.
+    """
+    known = analyzer.copy()
+    for it in block.iter_vars:
+        known.bind(it.var, it.dom)
+    own = {r.buffer: r for r in block.writes}
+    read = [r for r in block.reads if r.buffer in own]
+    if not any(c.op in ("address_of", "tensor") for c in ir.collect(block.body, ir.Call)):
+        walker = _Walker(known, block)
+        walker.visit(block.body)
+        read = [ir.BufferRegion(buffer, _known_box(box, buffer)) for buffer, boxes in
+                walker.reads.items() if buffer in own for box, _ in boxes]  # fmt: skip
+    return [r for r in read if not covers(own[r.buffer].region, r.region, known)]
+
+
+def _known_box(box: Sequence[ir.Range | None], buffer: ir.Buffer) -> tuple[ir.Range, ...]:
+    """A box with whole dimensions where nothing is known."""
+    whole = ir.full_region(buffer).region
+    return tuple(w if rng is None else rng for rng, w in zip(box, whole, strict=True))
 
 
 def relax_region(
@@ -75,6 +101,8 @@ class _Walker:
         outside: what is known where the block runs.
         analyzer: what is known where the walk stands: the loops around it have iterations.
         busiest: what is known where all loops have iterations and all blocks run.
+        begun: the stores that give single elements an initial value, whatever happens.
+        first: what is read before all elements have their initial values.
     """
 
     def __init__(self, analyzer: Analyzer, block: ir.Block) -> None:
@@ -86,6 +114,8 @@ class _Walker:
         self.views: dict[ir.Buffer, ir.BufferRegion] = {}
         self.reads: _Boxes = {}
         self.writes: _Boxes = {}
+        self.begun: list[ir.BufferStore] = []
+        self.first: _Boxes = {}
         for match in block.match_buffers:
             self.views[match.buffer] = match.source
 
@@ -103,6 +133,34 @@ class _Walker:
         self.visit(node.body)
         self.analyzer = around
 
+    def begin(self, init: ir.Stmt) -> None:
+        """From here on all elements have the initial values that `init` gives them."""
+        parts = init.seq if isinstance(init, ir.SeqStmt) else (init,)
+        self.begun = [p for p in parts if isinstance(p, ir.BufferStore) and p.predicate is None]
+        self.first, self.reads = self.reads, {}
+
+    def leave_begun(self, init: ir.Stmt | None) -> None:
+        """Drop reads of elements that have been given an initial value."""
+        if init is None:
+            return
+        begun = set(self.writes) & {s.buffer for s in ir.collect(init, ir.BufferStore)}
+        begun |= {r.buffer for b in ir.collect(init, ir.Block) for r in b.writes}
+        for buffer in begun & set(self.reads):
+            made = filled_boxes(init, buffer, self.outside)
+            left = [(box, known) for box, known in self.reads.pop(buffer)
+                    if not _made(box, made, known)]  # fmt: skip
+            if left:
+                self.reads[buffer] = left
+        later, self.reads = self.reads, self.first
+        for buffer, boxes in later.items():
+            self.reads.setdefault(buffer, []).extend(boxes)
+
+    def _is_begun(self, node: ir.BufferLoad) -> bool:
+        """Whether a load is of an element that has just been given its initial value."""
+        return any(store.buffer is node.buffer
+                   and ir.structural_equal(store.indices, node.indices)
+                   for store in self.begun)  # fmt: skip
+
     def visit(self, node: ir.Node) -> None:
         if isinstance(node, ir.BufferStore):
             self._touch(self.writes, node.buffer, node.indices)
@@ -111,7 +169,8 @@ class _Walker:
             if node.predicate is not None:
                 self.visit(node.predicate)
         elif isinstance(node, ir.BufferLoad):
-            self._touch(self.reads, node.buffer, node.indices)
+            if not self._is_begun(node):
+                self._touch(self.reads, node.buffer, node.indices)
             for child in node.indices:
                 self.visit(child)
         elif isinstance(node, ir.For):
@@ -254,6 +313,12 @@ class _Walker:
         if all(covers([simple], [rng], known) for rng, known in parts if rng is not None):
             return simple
         return reduce(lambda a, b: hull(a, b, self.outside), ranges)
+
+
+def _made(box: _Box, made: Sequence[Sequence[ir.Range]], analyzer: Analyzer) -> bool:
+    """Whether other boxes cover one of which each dimension is known."""
+    ranges = [rng for rng in box if rng is not None]
+    return len(ranges) == len(box) and jointly_cover([tuple(m) for m in made], ranges, analyzer)
 
 
 def behind_view(source: ir.BufferRegion, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:

@@ -25,7 +25,7 @@ from blockwright.analysis.cover import apart, interleaved
 from blockwright.analysis.facts import symbols_of
 from blockwright.analysis.instances import drives_sums, shared_writes
 from blockwright.analysis.memo import FlowMemo
-from blockwright.analysis.regions import relax_region
+from blockwright.analysis.regions import reads_elsewhere, relax_region
 from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, is_bijective
 from blockwright.arith.condition import conjuncts
@@ -175,7 +175,8 @@ class Siblings:
                 return BlockKind.OTHER, f"it reads {missing[0]}, which it gives no initial value"
             return BlockKind.REDUCTION, ""
         if all(any(r.buffer is b for r in block.reads) for b in written):
-            return BlockKind.UPDATE, ""
+            elsewhere = self._reads_elsewhere(block)
+            return (BlockKind.OTHER, elsewhere) if elsewhere else (BlockKind.UPDATE, "")
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
 
     def _starts_late(self, block: ir.Block) -> str:
@@ -191,6 +192,20 @@ class Siblings:
             if not analyzer.prove(ir.GE(*ir.match_types(value, start))):
                 return it.var.name
         return ""
+
+    def _reads_elsewhere(self, block: ir.Block) -> str:
+        """Why an instance may read elements that other instances of the block update, in words."""
+
+        def find() -> str:
+            analyzer = self.memo.facts(self.tree, self.block.body)
+            for read in reads_elsewhere(block, analyzer):
+                own = self._region(block.writes, read.buffer)
+                a, b = (self.region_under((), block, each, analyzer) for each in (read, own))
+                if not apart(a, b, analyzer):
+                    return f"it reads other elements of {read.buffer.name} than those it updates"
+            return ""
+
+        return self.memo.answer("elsewhere", [*self._place(block), self.block], find)
 
     def _shared_writes(self, block: ir.Block) -> str:
         """Why instances that differ in a spatial iterator may write one element, in words."""

@@ -16,6 +16,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis import symbols_of
 from blockwright.analysis.memory import plain_memory
+from blockwright.analysis.own_reads import without_own_reads
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 from blockwright.schedule.complete import completed
 from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV, handle_kind, handle_name
@@ -72,7 +73,8 @@ class Core:
         self, functions: dict[str, ir.PrimFunc], verify: Verify = "check", seed: int | None = 0
     ) -> None:
         self.functions = {
-            name: plain_memory(renewed(function)) for name, function in functions.items()
+            name: without_own_reads(plain_memory(renewed(function)))
+            for name, function in functions.items()
         }
         for function in self.functions.values() if verify != "check" else ():
             check_well_formed(function)

@@ -73,11 +73,12 @@ def _from_zero(program: ir.PrimFunc, seed: int) -> ir.PrimFunc:
     """The program with symbolic sizes that may be 0 too, if it means something there; a gather from
     an axis without elements does not."""
     names: dict[str, int] = program.attrs["tir_var_lower_bound"]
-    for zeros in ([n] for n in names) if len(names) == 1 else ([*names], *([n] for n in names)):
+    attrs = {**program.attrs, "tir_var_lower_bound": dict.fromkeys(names, 0)}
+    changed = program.replace(attrs=attrs)
+    for zeros in ([*names], *([n] for n in names)):
         sizes = {n: 0 if n in zeros else 3 for n in names}
         try:
-            interpret(program, *make_arrays(program, seed, sizes))
+            interpret(changed, *make_arrays(changed, seed, sizes))
         except InterpretError:
             return program
-    attrs = {**program.attrs, "tir_var_lower_bound": dict.fromkeys(names, 0)}
-    return program.replace(attrs=attrs)
+    return changed
