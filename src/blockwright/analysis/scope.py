@@ -31,10 +31,13 @@ class Scope(Siblings):
         tree: the function.
         block: whose children are looked at.
         memo: answers to reuse; give the same one for functions that state the same sizes.
+        initial: whether to look at the blocks of its initial value.
     """
 
-    def __init__(self, tree: Tree, block: ir.Block, memo: FlowMemo | None = None) -> None:
-        super().__init__(tree, block, memo)
+    def __init__(
+        self, tree: Tree, block: ir.Block, memo: FlowMemo | None = None, *, initial: bool = False
+    ) -> None:
+        super().__init__(tree, block, memo, initial=initial)
         self._found: dict[tuple[ir.Block, ir.BufferRegion], str] = {}
 
     def uncovered(self, block: ir.Block, among: Collection[ir.Buffer] | None = None) -> str:

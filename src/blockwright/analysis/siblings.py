@@ -47,13 +47,18 @@ class Siblings:
         tree: the function.
         block: whose children are looked at.
         memo: answers to reuse; give the same one for functions that state the same sizes.
+        initial: whether to look at the blocks of its initial value, which are no siblings of those
+            of its body: they do not run at every visit.
     """
 
-    def __init__(self, tree: Tree, block: ir.Block, memo: FlowMemo | None = None) -> None:
+    def __init__(
+        self, tree: Tree, block: ir.Block, memo: FlowMemo | None = None, *, initial: bool = False
+    ) -> None:
         self.tree = tree
         self.memo = FlowMemo() if memo is None else memo
         self.block = block
-        self.blocks = tree.child_blocks(block)
+        self.part = block.init if initial and block.init is not None else block.body
+        self.blocks = tree.child_blocks(self.part if initial else block)
         self.position = {b: i for i, b in enumerate(self.blocks)}
         self.writers: dict[ir.Buffer, list[ir.Block]] = {}
         self.readers: dict[ir.Buffer, list[ir.Block]] = {}

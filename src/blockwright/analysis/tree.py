@@ -98,6 +98,22 @@ class Tree:
                 return above
         return None
 
+    def in_initial(self, node: ir.Stmt, scope: ir.Block) -> bool:
+        """Whether a statement below a block stands in its initial value, not in its body."""
+        part: ir.Stmt | None = node
+        while part is not None and self.parent.get(part) is not scope:
+            part = self.parent.get(part)
+        return part is not None and part is scope.init
+
+    def initial_of(self, node: ir.Stmt) -> ir.Block | None:
+        """The block in whose initial value a statement stands, the innermost of several."""
+        part = node
+        for above in self.ancestors(node):
+            if isinstance(above, ir.Block) and part is above.init:
+                return above
+            part = above
+        return None
+
     def loops_above(self, node: ir.Stmt) -> list[ir.For]:
         """Loops between a statement and its scope, outermost first."""
         start: ir.Stmt = self.realize(node) if isinstance(node, ir.Block) else node

@@ -274,7 +274,7 @@ def reached(state: State, block: ir.Block) -> bool:
     one = [ir.point(it.var) for it in iters]
     each = ir.BufferRegion(points, tuple(one))
     scope = state.scope(block)
-    flow, analyzer = state.data_flow(scope), state.analyzer(scope.body)
+    flow, analyzer = state.flow_at(block), state.analyzer(scope.body)
     if state.tree.child_blocks(block) or not flow.always(block, analyzer):
         return False  # what inner blocks do is not followed
     have = flow.region_under((), block, each, analyzer)

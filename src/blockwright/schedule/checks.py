@@ -138,7 +138,7 @@ def earlier_writers(
     """The writers of a buffer before a block in its scope, or, where there are none, before the
     block around it, and so on; and the block that they stand before."""
     while block is not state.func.root and buffer not in block.alloc_buffers:
-        flow = state.data_flow(state.scope(block))
+        flow = state.flow_at(block)
         before = [
             w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[block]
         ]
@@ -158,7 +158,7 @@ def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
         filled = jointly_cover(flow.filled(writers, buffer, analyzer), whole.region, analyzer)
     else:
         inner, writers = earlier_writers(state, scope, buffer)
-        filled = not writers or state.data_flow(state.scope(inner)).covers(writers, inner, whole)
+        filled = not writers or state.flow_at(inner).covers(writers, inner, whole)
     if writers and not filled:
         names = " and ".join(w.name for w in writers)
         state.fail(f"block {names} does not write every element of {buffer.name} that the copy "
@@ -176,7 +176,7 @@ def require_compact_flow(
     Of the buffers that `own` gives each iteration has a slice, in which anything may happen.
     """
     blocks = require_only_blocks(state, loop)
-    flow = state.data_flow(state.scope(loop))
+    flow = state.flow_at(loop)
     inside = set(blocks)
     for block in blocks:
         other = flow.kind(block) is BlockKind.OTHER
@@ -234,7 +234,7 @@ def require_concurrent(
         return  # a single iteration meets no other
     own = cache(lambda: own_slices(state, loop, require_only_blocks(state, loop)))
     blocks = require_compact_flow(state, loop, own)
-    flow = state.data_flow(state.scope(loop))
+    flow = state.flow_at(loop)
     inside = set(blocks)
     for block in blocks:
         realize = state.tree.realize(block)
@@ -267,7 +267,7 @@ def _require_nothing_kept(
     state: State, loop: ir.For, word: str, private: Callable[[ir.Buffer], bool]
 ) -> None:
     """What every iteration is given anew holds nothing that an earlier visit of the loop left."""
-    flow = state.data_flow(state.scope(loop))
+    flow = state.flow_at(loop)
     inside = set(state.tree.child_blocks(loop))
     for block in sorted(inside, key=lambda b: flow.position[b]):
         for region in block.reads:

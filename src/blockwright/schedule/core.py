@@ -73,7 +73,7 @@ class Core:
         self, functions: dict[str, ir.PrimFunc], verify: Verify = "check", seed: int | None = 0
     ) -> None:
         self.functions = {
-            name: without_own_reads(plain_memory(renewed(function)))
+            name: plain_memory(without_own_reads(renewed(function)))
             for name, function in functions.items()
         }
         for function in self.functions.values() if verify != "check" else ():

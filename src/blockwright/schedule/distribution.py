@@ -43,7 +43,7 @@ def require_distributable(state: State, path: Sequence[ir.For]) -> None:
             require_plain_loop(state, loop)
         groups = [[b for stmt in side for b in require_only_blocks(state, stmt)]
                   for side in (before, [inner], after)]  # fmt: skip
-        flow = state.data_flow(state.scope(outer))
+        flow = state.flow_at(outer)
         for block in (b for group in groups for b in group):
             require_known_kind(state, flow, block)
         require_turns(

@@ -132,7 +132,7 @@ class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
 def explain_compute_at(state: State, block: ir.Block, loop: ir.For) -> ComputeAtExplanation:
     """What a compute_at would line up, need, generate and recompute, and whether it is legal."""
     scope = state.scope(block)
-    flow = state.data_flow(scope)
+    flow = state.flow_at(block)
     consumers = [] if state.scope(loop) is not scope else [
         c for c in flow.consumers(block) if state.tree.is_below(state.tree.realize(c), loop)
     ]  # fmt: skip
@@ -194,7 +194,7 @@ def _kept(
 def _axes(
     state: State, block: ir.Block, loop: ir.For, consumers: list[ir.Block], analyzer: Analyzer
 ) -> tuple[AxisNeed, ...]:
-    flow = state.data_flow(state.scope(block))
+    flow = state.flow_at(block)
     domains = needed_domains(state, flow, block, loop, consumers)
     above = [*state.tree.loops_above(loop), loop]
     found: list[AxisNeed] = []

@@ -48,7 +48,7 @@ def grouped(
                    help=f"give it too: blockize([{quoted(inside)}]), "
                    f"or move {others[0].name} out first with compute_at or "
                    "reverse_compute_at")  # fmt: skip
-    flow = state.data_flow(state.scope(blocks[0]))
+    flow = state.flow_at(blocks[0])
     for block in inside:
         require_known_kind(state, flow, block)
     common = _common_conditions(state, inside, parts)

@@ -43,7 +43,7 @@ def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
                    guilty=[realize, loop],
                    help="choose a loop of another block; split and reorder change the "
                         "block's own loops")  # fmt: skip
-    flow = state.data_flow(scope)
+    flow = state.flow_at(block)
     near = [block, *flow.producers(block), *flow.consumers(block)]
     require_straight(state, scope, [*map(state.tree.realize, near), loop])
     require_alone(state, scope, block)
@@ -208,7 +208,7 @@ def run_domains(state: State, block: ir.Block) -> Domains:
     analyzer = state.analyzer(state.scope(block).body)
     found = detect_iter_map(realize.iter_values, domains,
                             None if implied else realize.predicate, analyzer)  # fmt: skip
-    flow = state.data_flow(state.scope(block))
+    flow = state.flow_at(block)
     always = flow.always(block, state.analyzer(realize))
     if not implied and not (found.ok and always):
         _fail_predicate(state, block)
@@ -293,7 +293,7 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
     than once."""
     realize = state.tree.realize(block)
     scope = state.scope(block)
-    flow, analyzer = state.data_flow(scope), state.facts(scope.body)
+    flow, analyzer = state.flow_at(block), state.facts(scope.body)
     if flow.decided(block):
         return False
     domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
@@ -339,11 +339,11 @@ def require_sound(
         marks.append(loop)
     if moved is guilty:
         require_kept_order(state, moved, after)
-    flow = after.data_flow(after.scope(moved))
+    flow = after.flow_at(moved)
     for reader in (moved, *consumers):
         problem = flow.uncovered(reader, among)
         if problem:
-            before = state.data_flow(state.scope(guilty))
+            before = state.flow_at(guilty)
             near = before.producers(guilty) if reader is moved else before.consumers(guilty)
             marks += map(state.tree.realize, near)
             state.fail(problem + " after the move", code="BW316", guilty=marks,

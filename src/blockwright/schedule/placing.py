@@ -3,11 +3,14 @@ with iterators that stay independent."""
 
 from __future__ import annotations
 
+from blockwright import ir
+from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.independence import with_independent_iterators
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import Place, State, Step
+from blockwright.schedule.substitute import used_handles
 
 
 def applied(record: Primitive, state: State) -> Step:
@@ -18,4 +21,23 @@ def applied(record: Primitive, state: State) -> Step:
             return Step(state.func)
         if place is Place.INLINE:
             return ComputeInline(record.block).apply(state)
+    if record.siblings:
+        _require_in_bodies(state, record)
     return with_independent_iterators(state, record.apply(state))
+
+
+def _require_in_bodies(state: State, record: Primitive) -> None:
+    """What a step names stands in the bodies of blocks. Blocks of an initial value run at the first
+    visits alone, so they are neither producers nor consumers of those in the body."""
+    for handle in used_handles(record):
+        if not isinstance(handle, (BlockRV, LoopRV)):
+            continue
+        node = state.stmt(handle)
+        owner = state.tree.initial_of(node)
+        if owner is not None:
+            name = node.name if isinstance(node, ir.Block) else node.loop_var.name
+            word = "block" if isinstance(node, ir.Block) else "loop"
+            state.fail(f"{word} {name} stands in the initial value of block {owner.name}, which "
+                       "does not run at every visit", code="BW310", guilty=[node],
+                       help=f'decompose_reduction("{owner.name}", loop) first, which makes the '
+                       "initial value a block of its own")  # fmt: skip

@@ -20,7 +20,7 @@ from blockwright.schedule.state import State, Target
 def prefetch_plan(state: State, block: ir.Block, buffer: ir.Buffer) -> Plan:
     """The pipeline in which `buffer` is filled by `block` one iteration ahead of its use."""
     state.realize(block)
-    flow = state.data_flow(state.scope(block))
+    flow = state.flow_at(block)
     users = [*flow.writers.get(buffer, ()), *flow.readers.get(buffer, ())]
     for loop in reversed(state.tree.loops_above(block)):
         parts = body_parts(loop)

@@ -34,7 +34,8 @@ class Primitive(msgspec.Struct, frozen=True, eq=False):
     """Base of all schedule instructions.
 
     `namespace` is the attribute of the schedule under which the method stands; empty for none.
-    A `pure` step only looks or draws; without a use of its results it is dead.
+    A `pure` step only looks or draws; without a use of its results it is dead. A step that works on
+    `siblings` moves or copies values among the blocks of one body.
     """
 
     namespace: ClassVar[str] = ""
@@ -42,6 +43,7 @@ class Primitive(msgspec.Struct, frozen=True, eq=False):
     pure: ClassVar[bool] = False
     returns: ClassVar[Returns] = "none"
     variadic: ClassVar[str] = ""
+    siblings: ClassVar[bool] = False
 
     @classmethod
     def path(cls) -> str:

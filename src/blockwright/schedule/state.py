@@ -68,7 +68,7 @@ class State:
         self._resolve = resolve
         self.step_name = step_name
         self.memo = FlowMemo() if memo is None else memo
-        self._scopes: dict[ir.Block, Scope] = {}
+        self._scopes: dict[tuple[ir.Block, bool], Scope] = {}
         self._next: State | None = None
 
     def following(self, func: ir.PrimFunc) -> State:
@@ -139,12 +139,18 @@ class State:
         """The same for questions alone, which share what earlier ones have worked out."""
         return self.memo.facts(self.tree, at)
 
-    def data_flow(self, scope: ir.Block) -> Scope:
-        """Producers and consumers among the blocks of a scope."""
-        found = self._scopes.get(scope)
+    def data_flow(self, scope: ir.Block, *, initial: bool = False) -> Scope:
+        """Producers and consumers among the blocks of a scope, or of its initial value."""
+        found = self._scopes.get((scope, initial))
         if found is None:
-            found = self._scopes[scope] = Scope(self.tree, scope, self.memo)
+            found = Scope(self.tree, scope, self.memo, initial=initial)
+            self._scopes[scope, initial] = found
         return found
+
+    def flow_at(self, node: ir.Stmt) -> Scope:
+        """Producers and consumers among the blocks that stand beside a block or loop."""
+        scope = self.scope(node)
+        return self.data_flow(scope, initial=self.tree.in_initial(node, scope))
 
     # ------------------------------------------------------------------ memory
     @cached_property

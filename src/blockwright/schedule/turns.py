@@ -80,7 +80,7 @@ def _merge_less(conflict: _Conflict) -> str:
 def meet(state: State, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
     """Whether two blocks of a scope may touch an element that one of them writes, within one
     iteration of the loops around the statement `at`."""
-    flow, outer = state.data_flow(state.scope(at)), state.tree.loops_above(at)
+    flow, outer = state.flow_at(at), state.tree.loops_above(at)
     analyzer = state.analyzer(at)
     return any(not _elsewhere(flow, outer, c, analyzer) for c in _conflicts(a, b))
 
@@ -90,7 +90,7 @@ class _Order:
 
     def __init__(self, shared: State, loops: list[ir.For]) -> None:
         self.shared, self.loops = shared, loops
-        self.flow = shared.data_flow(shared.scope(loops[0]))
+        self.flow = shared.flow_at(loops[0])
         self.outer = shared.tree.loops_above(loops[0])
         self.analyzer = shared.analyzer(loops[0])
 

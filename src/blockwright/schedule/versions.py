@@ -75,7 +75,7 @@ def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | 
 
 def _touched(state: State, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | None]:
     """Per dimension the extent that one iteration touches, whichever iteration it is."""
-    flow = state.data_flow(state.scope(loop))
+    flow = state.flow_at(loop)
     around = [*state.tree.loops_above(loop), loop]
     analyzer = state.analyzer(loop.body)
     domains = {f.loop_var: f.dom for f in around}

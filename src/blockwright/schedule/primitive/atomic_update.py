@@ -135,7 +135,7 @@ def _otherwise(state: State, block: ir.Block) -> str:
     for loop in loops:
         factored = f"rfactor({called(state, loop)}, 0)"
         back = [f'merge_reduction("{b.name}", "{block.name}")' for b in
-                state.data_flow(state.scope(block)).blocks if block.init is None]  # fmt: skip
+                state.flow_at(block).blocks if block.init is None]  # fmt: skip
         way = first_legal(state, [*(f"{first}{THEN}{factored}" for first in back), factored])
         if way:
             return f"{way}: {instead}; or write {form}, where elements do not depend on one another"

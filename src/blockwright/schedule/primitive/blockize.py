@@ -104,7 +104,7 @@ def blockized(
                    code="BW310", guilty=[loop, *map(state.tree.realize, below)],
                    help="choose a loop around one block")  # fmt: skip
     block = below[0]
-    flow = state.data_flow(state.scope(block))
+    flow = state.flow_at(block)
     require_known_kind(state, flow, block)
     loops = state.tree.loops_above(block)
     require_once(state, block, loops[loops.index(loop) :], "of the new block")

@@ -74,6 +74,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "cache_index"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "blocks"
 
     block: BlockRV

@@ -79,6 +79,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "cache_inplace"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "blocks"
 
     block: BlockRV

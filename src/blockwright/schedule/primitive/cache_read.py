@@ -75,6 +75,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "cache_read"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     block: BlockRV

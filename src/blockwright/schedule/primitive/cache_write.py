@@ -78,6 +78,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "cache_write"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     block: BlockRV

@@ -95,6 +95,7 @@ class ComputeAt(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "compute_at"
+    siblings: ClassVar[bool] = True
 
     block: BlockRV
     loop: LoopRV

@@ -72,6 +72,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "compute_inline"
+    siblings: ClassVar[bool] = True
 
     block: BlockRV
 

@@ -71,6 +71,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "decompose_padding"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     block: BlockRV
@@ -85,7 +86,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
                        guilty=[loop, block],
                        help=_border_at(state, block))  # fmt: skip
         store, condition, value, constant = _choice(state, block)
-        flow = state.data_flow(state.scope(block))
+        flow = state.flow_at(block)
         if flow.kind(block) is not BlockKind.COMPLETE:
             why = flow.why_other(block) or "it is a reduction"
             state.fail(f"block {block.name} is not complete: {why}", code="BW314",

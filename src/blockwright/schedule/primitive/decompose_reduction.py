@@ -180,7 +180,7 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
 
 def require_reduction(state: State, block: ir.Block) -> None:
     """The block is a reduction to its scope: one writer, results apart from reduction iterators."""
-    flow = state.data_flow(state.scope(block))
+    flow = state.flow_at(block)
     if flow.kind(block) is not BlockKind.REDUCTION:
         why = flow.why_other(block) or "it has no reduction iterator and initial value"
         state.fail(f"block {block.name} is no reduction: {why}", code="BW331",

@@ -79,6 +79,7 @@ class DoubleBuffer(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "double_buffer"
+    siblings: ClassVar[bool] = True
 
     block: BlockRV
     buffer_index: int | str

@@ -84,6 +84,7 @@ class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "fuse_reduction_epilogue"
+    siblings: ClassVar[bool] = True
 
     reduction_block: BlockRV
     epilogue_block: BlockRV

@@ -24,5 +24,5 @@ class GetProducers(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
-        flow = state.data_flow(state.scope(block))
+        flow = state.flow_at(block)
         return Step(state.func, results=tuple(flow.producers(block)))

@@ -154,7 +154,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
 
 def _independent(state: State, loops: list[ir.For], between: list[ir.Stmt]) -> None:
     """No two of the loops, and no loop and a statement that it passes, share what one writes."""
-    flow = state.data_flow(state.scope(loops[0]))
+    flow = state.flow_at(loops[0])
     groups = [state.tree.child_blocks(f) for f in loops]
     groups.append([b for s in between for b in state.tree.child_blocks(s)])
     outer = state.tree.loops_above(loops[0])

@@ -85,7 +85,7 @@ class Merge(Primitive, frozen=True, eq=False):
         nests = _nests(state, loops)
         _same_bounds(state, nests)
         blocks = [require_only_blocks(state, nest[0]) for nest in nests]
-        flow = state.data_flow(state.scope(loops[0]))
+        flow = state.flow_at(loops[0])
         place = _place(state, flow, nests)
         fresh = [ir.Var(f"{f.loop_var.name}_m", f.loop_var.type) for f in nests[0]]
         edit = Edit(state)

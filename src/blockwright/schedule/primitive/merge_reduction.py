@@ -68,6 +68,7 @@ class MergeReduction(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "merge_reduction"
+    siblings: ClassVar[bool] = True
 
     init: BlockRV
     update: BlockRV

@@ -100,6 +100,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "pad_einsum"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "blocks"
 
     block: BlockRV

@@ -77,6 +77,7 @@ class ReadAt(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "read_at"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     loop: LoopRV

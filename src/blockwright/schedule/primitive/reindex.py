@@ -90,6 +90,7 @@ class Reindex(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "reindex"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     block: BlockRV
@@ -289,7 +290,7 @@ def _check_written(
     require_no_readback(state, block, buffer)
     require_reached(state, block)
     region = region_of(block.writes, buffer)
-    if not state.data_flow(state.scope(block)).writes_all(block, region):
+    if not state.flow_at(block).writes_all(block, region):
         fail_unwritten(state, state.scope(block), buffer, [(block, region)])
     spatial = {it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL}
     others = {it.var for it in block.iter_vars} - spatial.keys()

@@ -64,6 +64,7 @@ class ReindexCacheRead(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "reindex_cache_read"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     block: BlockRV

@@ -66,6 +66,7 @@ class ReindexCacheWrite(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "reindex_cache_write"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     block: BlockRV

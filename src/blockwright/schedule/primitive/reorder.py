@@ -94,7 +94,7 @@ class Reorder(Primitive, frozen=True, eq=False):
                            help="keep that loop outside of this one")  # fmt: skip
             seen.add(loop.loop_var)
         blocks = require_compact_flow(state, path[-1])
-        flow = state.data_flow(state.scope(path[-1]))
+        flow = state.flow_at(path[-1])
         for block in blocks:
             require_affine(state, flow, block)
             inside = [f for f in state.tree.loops_above(block)

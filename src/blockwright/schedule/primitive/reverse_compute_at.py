@@ -93,6 +93,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "reverse_compute_at"
+    siblings: ClassVar[bool] = True
 
     block: BlockRV
     loop: LoopRV

@@ -78,6 +78,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "reverse_compute_inline"
+    siblings: ClassVar[bool] = True
 
     block: BlockRV
 

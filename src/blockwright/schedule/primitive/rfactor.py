@@ -82,6 +82,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "rfactor"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     loop: LoopRV

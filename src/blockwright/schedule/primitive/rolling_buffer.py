@@ -101,6 +101,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "rolling_buffer"
+    siblings: ClassVar[bool] = True
 
     block: BlockRV
     buffer_index: int | str

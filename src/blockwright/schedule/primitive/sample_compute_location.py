@@ -69,7 +69,7 @@ class SampleComputeLocation(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
         realize = state.realize(block)
-        consumers = state.data_flow(state.scope(block)).consumers(block)
+        consumers = state.flow_at(block).consumers(block)
         if not consumers:
             state.fail(f"nothing reads what block {block.name} writes", code="BW322",
                        guilty=[realize], help="only a producer has places to choose "

@@ -111,7 +111,7 @@ class SetScope(Primitive, frozen=True, eq=False):
         way = first_legal(
             state, [*(f"{copy}{THEN}compute_at(copy, {called(state, f)})" for f in loops), copy]
         )
-        readers = [b.name for b in state.data_flow(state.scope(block)).blocks
+        readers = [b.name for b in state.flow_at(block).blocks
                    if any(r.buffer.name == name for r in b.reads)]  # fmt: skip
         all_of = f"; all readers of {name} ({', '.join(readers)}) then read the copy" \
                  if len(readers) > 1 else ""  # fmt: skip

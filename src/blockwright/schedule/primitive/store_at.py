@@ -93,6 +93,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "store_at"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     block: BlockRV

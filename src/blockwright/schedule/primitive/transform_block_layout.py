@@ -74,7 +74,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
         loops = trivial_loops(state, block, self.method, _mere_order(state, block, self.index_map))
-        require_known_kind(state, state.data_flow(state.scope(block)), block)
+        require_known_kind(state, state.flow_at(block), block)
         analyzer = state.analyzer(block)
         extents = [it.dom.extent for it in block.iter_vars]
         dtype = ir.widest_type(extents)

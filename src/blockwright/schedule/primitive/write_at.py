@@ -87,6 +87,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "write_at"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "block"
 
     loop: LoopRV
