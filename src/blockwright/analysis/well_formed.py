@@ -13,10 +13,12 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.analysis.atomics import atomic_problem
 from blockwright.analysis.facts import symbol_facts, symbols_of
+from blockwright.analysis.lane_counts import lane_problem
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.arith import Analyzer, covers
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic, ValidationError
+from blockwright.target.scopes import SCOPES_HELP, is_known_scope
 
 
 def check_well_formed(program: ir.PrimFunc | ir.IRModule) -> None:
@@ -56,6 +58,9 @@ class _Checker:
         self.problems.append(Diagnostic(code, f"{self.func.name}: {message}", node.span, help, ()))
 
     def define(self, node: ir.Var | ir.Buffer) -> None:
+        if isinstance(node, ir.Buffer) and not is_known_scope(node.scope):
+            self.report("BW230", f"buffer {node.name} lives in {node.scope!r}, which is no storage "
+                        "scope", node, SCOPES_HELP)  # fmt: skip
         if node in self.defined:
             kind = "buffer" if isinstance(node, ir.Buffer) else "variable"
             self.report("BW211", f"{kind} {node.name} is defined twice", node)
@@ -248,6 +253,11 @@ class _Checker:
         if len(node.indices) != node.buffer.ndim:
             self.report("BW209", f"buffer {node.buffer.name} has {node.buffer.ndim} dimensions, "
                         f"an access has {len(node.indices)} indices", node)  # fmt: skip
+            return
+        problem = lane_problem(node)
+        if problem is not None:
+            self.report("BW254", problem, node, "give the last index as many lanes as the value; "
+                        "T.Broadcast repeats a scalar")  # fmt: skip
 
 
 def _covered(have: ir.BufferRegion, need: ir.BufferRegion, analyzer: Analyzer) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.analysis.kernels import shares
+from blockwright.analysis.lane_counts import lane_problem
 from blockwright.interp.expr import ExprCompiler
 from blockwright.interp.lanes import DID, Env, Fn, Site, compress, pick, same, with_first
 from blockwright.interp.memory import Pointer, Touch, View, coordinates, record
@@ -228,6 +229,9 @@ class AccessCompiler(ExprCompiler):
     def store(self, node: BufferStore) -> Fn:
         buffer = node.buffer
         slot, site, name = self._known(buffer), self.site(node), buffer.name
+        problem = lane_problem(node)
+        if problem is not None and node.value.dtype.lanes > 1:
+            raise InterpretError(problem, code="BW757", span=node.span)
         element = node.value.dtype.element
         if element is not buffer.dtype.element:
             raise InterpretError(f"a {element} is stored into {name}, which holds "

@@ -13,6 +13,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.support import IRError
+from blockwright.target.scopes import declare_scopes
 
 Family = Callable[[str], "TensorIntrin | None"]
 
@@ -47,6 +48,7 @@ class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
                           help="choose another name or pass override=True")  # fmt: skip
         intrin = TensorIntrin(name, meaning, implementation)
         _check(intrin)
+        declare_scopes(b.scope for f in (meaning, implementation) for b in ir.collect(f, ir.Buffer))
         TensorIntrin._known[name] = intrin
         return intrin
 

@@ -13,6 +13,7 @@ from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import first_legal
+from blockwright.target.scopes import SCOPES_HELP, is_known_scope
 
 
 def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
@@ -226,10 +227,9 @@ def _outside_blocks(
 
 
 def require_scope_name(state: State, name: str) -> None:
-    """A storage scope is a word, or words with dots between them."""
-    if not all(part.isidentifier() for part in name.split(".")):
-        state.fail(f"{name!r} is no name of a storage scope", code="BW304",
-                   help='such as "global", "local", "shared"')  # fmt: skip
+    """There is a storage scope of that name."""
+    if not is_known_scope(name):
+        state.fail(f"{name!r} is no storage scope", code="BW304", help=f"there are {SCOPES_HELP}")
 
 
 def require_seen(state: State, users: Iterable[ir.Block], buffer: ir.Buffer, scope: str) -> None:

@@ -71,7 +71,7 @@ CODES: dict[str, str] = {
     "BW227": "A builtin operation of that name is defined already.",
     "BW228": "A combination is no commutative reducer of the types of its terms.",
     "BW229": "The number of operands or components differs from what the operation takes.",
-    "BW230": "A buffer lives in a storage scope that the target does not have.",
+    "BW230": "A buffer lives in no storage scope, or in one that the target does not have.",
     "BW231": "A loop or block is for threads, an axis or an execution scope that there is not.",
     "BW232": "A block iterator leaves its domain.",
     "BW233": "Iterators of a block do not vary independently of one another.",
@@ -93,6 +93,7 @@ CODES: dict[str, str] = {
     "BW249": "Index expressions are no iterator map of the kind that is needed.",
     "BW250": "Sizes of an annotation are negative, too large, no integers, or not as many as ndim.",
     "BW251": "The element type of a tensor annotation is a vector or a handle.",
+    "BW254": "The lanes of an access do not agree: of its indices, its mask and the value stored.",
     # ----------------------------------------------------------------------------------- schedule
     "BW300": "A schedule step is illegal, in a way that no other code names.",
     "BW301": "A handle stands for no block or loop of this schedule, or no longer.",

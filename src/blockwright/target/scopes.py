@@ -5,6 +5,8 @@ Lowering asks where a buffer of a scope may live, the validator asks which scope
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -94,6 +96,29 @@ def gpu_memory(shared_bytes: int) -> tuple[MemoryScope, ...]:
         MemoryScope("local", "gpu_thread", constant_size=True, max_bytes=512 * 1024),
         *(MemoryScope(name, "gpu_warp", constant_size=True, fragment=True) for name in _FRAGMENTS),
     )
+
+
+_declared: set[str] = set()
+_ROOTS = ("global", "shared", "local", "warp")
+SCOPES_HELP = (
+    '"global", "shared", "local" and "warp", these with a suffix of your own such as '
+    '"global.mine", and scopes that the target or a registered tensor intrinsic names'
+)
+
+
+def declare_scopes(names: Iterable[str]) -> None:
+    """Make storage scopes known beside those of the targets here, as tensor intrinsics do."""
+    _declared.update(names)
+
+
+def is_known_scope(name: str) -> bool:
+    """Whether there is a storage scope of that name.
+
+    A suffix behind a dot makes a scope of one's own: "shared.mine" is shared like "shared".
+    """
+    root, *suffix = name.split(".")
+    own = root in _ROOTS and all(part.isidentifier() for part in suffix)
+    return own or name in _FRAGMENTS or name in _declared
 
 
 GPU_EXECUTION: tuple[ExecutionScope, ...] = (
