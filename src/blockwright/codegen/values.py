@@ -84,6 +84,8 @@ def _splat(type_: str, text: str) -> str:
 
 
 def lane_consts(values: Sequence[int], element: str) -> Value:
-    """A constant vector of different integers."""
+    """A constant vector of different integers; of one, a scalar."""
+    if len(values) == 1:
+        return Value(element, str(values[0]))
     items = ", ".join(f"{element} {v}" for v in values)
     return Value(f"<{len(values)} x {element}>", f"<{items}>")

@@ -125,7 +125,10 @@ class ExprCompiler:
     def value(self, expr: Expr) -> Fn:
         """A closure that gives a NumPy value of the expression's type."""
         if not (expr.dtype.is_int and self.is_index(expr)):
-            return self._compile(expr)
+            fn = self._compile(expr)
+            if not expr.dtype.is_bool or not _may_be_python(expr):
+                return fn
+            return lambda env: np.bool_(x) if isinstance(x := fn(env), bool) else x
         dtype = expr.dtype.element
         if isinstance(expr, IntImm):
             fixed = numeric.from_index(expr.value, dtype)
@@ -407,3 +410,8 @@ class ExprCompiler:
     def condition(self, expr: Expr) -> Fn:
         """A closure that gives a bool, or a bool array over the lanes."""
         return self.kept(expr, self._compile(expr))
+
+
+def _may_be_python(expr: Expr) -> bool:
+    """Whether a truth value may be one of Python: a comparison of index expressions is."""
+    return not isinstance(expr, (BufferLoad, Cast, Var))

@@ -94,6 +94,8 @@ class _Loops(Analysed):
             raise BuildError(f"loop {node.loop_var.name} cannot be vectorized: its extent "
                              f"{node.extent!r} is not a constant", code="BW630",
                              help="split the loop by the vector length first")  # fmt: skip
+        if count == 1:  # what a cut leaves over; there are no vectors of one lane
+            return self(substitute(node.body, {node.loop_var: node.min}))
         fewer = self._narrowed(node, count)
         if fewer is not node:
             return self(fewer)
