@@ -271,7 +271,7 @@ CASES: dict[str, Case] = {
     "merge_reduction: what was there before": (
         begun(start="C[vi] * 0.5"), merged, "BW314", "it reads and writes C"),
     "merge_reduction: a neighbour": (
-        begun(term="A[vi, vk] * C[31 - vi]"), merged, "BW336", "touches several elements of C"),
+        begun(term="A[vi, vk] * C[31 - vi]"), merged, "BW336", "reads other elements of C than"),
     "merge_reduction: no step at all": (
         begun(steps="0"), merged, "BW336", "may not run although no reduction iterator"),
     "merge_reduction: used between blocks": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -227,3 +228,27 @@ def test_index_maps_may_be_given_ready_made(sch: Schedule) -> None:
 def test_the_stub_of_the_methods_is_current() -> None:
     path = Path(schedule.__file__).with_name("facade.pyi")
     assert path.read_text() == stub_text(), "run python -m blockwright.schedule.stub"
+
+
+def test_equal_numbers_do_not_make_equal_handles(sch: Schedule) -> None:
+    """Handles of another schedule of the same program are refused, though their numbers agree."""
+    other = Schedule(sch.func)
+    mine, theirs = sch.get_loops("C"), other.get_loops("C")
+    assert [repr(h) for h in mine] == [repr(h) for h in theirs]
+    assert mine != theirs
+    with pytest.raises(ScheduleError, match="belongs to another schedule") as found:
+        other.parallel(mine[0])
+    assert found.value.code == "BW301"
+    other.parallel(theirs[0])
+
+
+def test_handles_of_copies(sch: Schedule) -> None:
+    """Handles made before a copy work in both, later ones only where they were made."""
+    before = sch.get_block("C")
+    for other in (sch.copy(), copy.deepcopy(sch)):
+        mine, theirs = sch.get_loops(before), other.get_loops(before)
+        other.parallel(theirs[0])
+        with pytest.raises(ScheduleError, match="belongs to another schedule"):
+            other.unroll(mine[0])
+        with pytest.raises(ScheduleError, match="belongs to another schedule"):
+            sch.unroll(theirs[0])

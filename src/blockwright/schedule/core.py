@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,7 +19,15 @@ from blockwright.analysis.memory import plain_memory
 from blockwright.analysis.own_reads import without_own_reads
 from blockwright.analysis.well_formed import check_well_formed, find_problems
 from blockwright.schedule.complete import completed
-from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV, handle_kind, handle_name
+from blockwright.schedule.handle import (
+    BlockRV,
+    ExprRV,
+    Handle,
+    LoopRV,
+    handle_kind,
+    handle_name,
+    new_origin,
+)
 from blockwright.schedule.instruction import Call, Instruction
 from blockwright.schedule.placing import applied
 from blockwright.schedule.record import Primitive
@@ -79,6 +87,7 @@ class Core:
         for function in self.functions.values() if verify != "check" else ():
             check_well_formed(function)
         self.verify = verify
+        self.origin = new_origin()
         self.work_on = next(iter(functions))
         self.random = random.Random(seed)
         self.steps: list[Instruction] = []
@@ -90,9 +99,11 @@ class Core:
         self._step_name = ""
 
     def copy(self) -> Core:
-        """An independent engine at the same point, with draws of its own."""
+        """An independent engine at the same point, with draws of its own. Handles made so far work
+        in both; those made from here on, in the one that made them."""
         other = Core.__new__(Core)
         other.__dict__.update(self.__dict__)
+        other.origin = new_origin()
         other.functions = dict(self.functions)
         other.steps = list(self.steps)
         other.changes = list(self.changes)
@@ -101,6 +112,11 @@ class Core:
         other._states = {}
         other._standing = {}
         return other
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What a worker unpickles is a copy."""
+        self.__dict__.update(state)
+        self.origin = new_origin()
 
     # ------------------------------------------------------------------ steps
     def take(self, record: Primitive) -> tuple[Handle, ...]:
@@ -260,9 +276,9 @@ class Core:
     def _new_handle(self, target: Target, func: ir.PrimFunc) -> Handle:
         number = len(self.entries)
         if isinstance(target, ir.Block):
-            return BlockRV(number)
+            return BlockRV(number, self.origin)
         if not isinstance(target, int):
-            return LoopRV(number)
+            return LoopRV(number, self.origin)
         name = f"v{number}"
         taken = {v.name for v in symbols_of(func)}
         while name in taken:

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
 
 from blockwright import ir
 
 
 class BlockRV(msgspec.Struct, frozen=True):
-    """A block of a program under schedule."""
+    """A block of a program under schedule.
+
+    `origin` tells the handles of schedules apart. A copy of a schedule knows those made before it
+    was copied and makes its own from then on. Traces write the number alone.
+    """
 
     id: int
+    origin: int = 0
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     def __repr__(self) -> str:
         return f"b{self.id}"
 
 
 class LoopRV(msgspec.Struct, frozen=True):
-    """A loop of a program under schedule."""
+    """A loop of a program under schedule; `origin` as of blocks."""
 
     id: int
+    origin: int = 0
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     def __repr__(self) -> str:
         return f"l{self.id}"
+
+
+def new_origin() -> int:
+    """A number that no other schedule has, in this process or another."""
+    return secrets.randbits(62) + 1
 
 
 ExprRV = ir.Var
