@@ -35,7 +35,7 @@ class Primitive(msgspec.Struct, frozen=True, eq=False):
 
     `namespace` is the attribute of the schedule under which the method stands; empty for none.
     A `pure` step only looks or draws; without a use of its results it is dead. A step that works on
-    `siblings` moves or copies values among the blocks of one body.
+    `siblings` moves, copies or divides blocks of a body, and takes none of an initial value.
     """
 
     namespace: ClassVar[str] = ""

@@ -65,6 +65,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
     """
 
     method: ClassVar[str] = "loop_partition"
+    siblings: ClassVar[bool] = True
     returns: ClassVar[Returns] = "loops"
 
     loop: LoopRV
