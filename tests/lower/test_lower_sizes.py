@@ -162,7 +162,7 @@ def test_declared_extents() -> None:
             continue
         with pytest.raises(BlockwrightError, match="negative extent") as found:
             checked["main"](x, out)
-        assert found.value.code == "BW716"
+        assert found.value.code == "BW717"
         with pytest.raises(InterpretError, match="negative extent") as told:
             bw.interpret(func, x, out)
         assert told.value.code == "BW766"

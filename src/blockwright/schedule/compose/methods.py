@@ -15,6 +15,7 @@ from blockwright.schedule.frames import ends_at_call
 from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import Place, underlined
+from blockwright.support import ScheduleError
 
 
 class Compose(Facade):
@@ -31,6 +32,9 @@ class Compose(Facade):
     def get(self, handle: ExprRV) -> int: ...
     def get(self, handle: Handle) -> ir.Block | ir.For | int:
         """The node that a handle stands for now, or the number that was drawn."""
+        if not isinstance(handle, (BlockRV, LoopRV, ExprRV)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ScheduleError(f"get: expected a handle, got {handle!r}", code="BW304",
+                                help="give it one handle of this schedule")  # fmt: skip
         entry = self._core.entry(handle, "get")
         state = self._core.state(entry.function, "get")
         if isinstance(entry.target, int):
