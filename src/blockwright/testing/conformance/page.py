@@ -28,6 +28,7 @@ compared, nor integers made of floats that do not fit, for which PyTorch defines
 | operator | types | passed | refused | wrong | internal |
 |---|---|---|---|---|---|
 """
+_ABSENT = "\n## Not covered\n"
 
 
 def page(records: Sequence[Record], most: int) -> str:
@@ -41,8 +42,14 @@ def page(records: Sequence[Record], most: int) -> str:
     if findings:
         text += "\n## Findings\n" + "\n".join(findings) + "\n"
     if absent:
-        text += "\n## Not covered\n`" + "`, `".join(absent) + "`\n"
+        text += f"{_ABSENT}`" + "`, `".join(absent) + "`\n"
     return text
+
+
+def not_covered(text: str) -> set[str]:
+    """The operators that a page lists as not covered."""
+    _, _, names = text.partition(_ABSENT)
+    return {name.strip("`") for name in names.strip().split(", ") if name}
 
 
 def totals(records: Sequence[Record]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +27,9 @@ UNSPECIFIED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_em
 _TAKES_POSITIONS = ("index", "gather", "scatter", "take", "embedding", "one_hot", "bincount",
                     "shift", "narrow", "select", "pow", "ldexp", "repeat_interleave")  # fmt: skip
 """Words in names of operators whose integers cannot be just any."""
+
+_DRAWN = 300
+"""Samples of an operator that are looked at; some have thousands."""
 
 
 class Sample(msgspec.Struct, frozen=True, eq=False):
@@ -85,16 +89,23 @@ def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
 
 def dynamic_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
     """Samples whose sizes are made symbols: some that have sizes above 1."""
-    base = [s for s in _given(op, dtype) if any(n > 1 for t in s.tensors for n in t.shape)]
+    given = _given(op, dtype)
+    base = [s for s in given if any(n > 1 for t in s.tensors for n in t.shape)]
     return [s.replaced("dynamic", s.tensors) for s in _spread(base, max(1, most // 4))]
 
 
-def _given(op: Any, dtype: torch.dtype) -> list[Sample]:
+def few_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
+    """The first samples of PyTorch, without variants."""
+    return _given(op, dtype, most)
+
+
+def _given(op: Any, dtype: torch.dtype, most: int = _DRAWN) -> list[Sample]:
     """The samples of OpInfo, the same ones in every run."""
     torch.default_generator.manual_seed(zlib.crc32(f"{op.full_name} {dtype}".encode()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+        drawn: Any = op.sample_inputs("cpu", dtype, requires_grad=False)
+        given: list[Any] = list(islice(drawn, most))
     return [Sample("sample", op.op, (s.input, *s.args), dict(s.kwargs)) for s in given]
 
 
