@@ -218,3 +218,16 @@ def test_blocks_write_parts_of_one_tensor() -> None:
     first, second, out = (np.arange(n, dtype="float32") for n in (3, 4, 7))
     interpret(func, first, second, out)
     np.testing.assert_array_equal(out, np.concatenate([first, second * 2]))
+
+
+def test_a_reducer_as_the_subject_of_an_attribute() -> None:
+    """The node of `T.attr` may be a reducer; it prints as the declaration that it was."""
+    func = from_source("""
+@T.prim_func
+def f(A: T.Buffer((8,), "float32")):
+    with T.attr(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), "reduce_scope", 1):
+        A[0] = T.float32(1)
+""")
+    (attribute,) = ir.collect(func.body, ir.AttrStmt)
+    assert isinstance(attribute.node, ir.CommReducer)
+    ir.assert_structural_equal(func, from_source(func.script()))

@@ -155,6 +155,9 @@ class AccessCompiler(ExprCompiler):
     def _load(self, expr: BufferLoad) -> Fn:
         buffer = expr.buffer
         slot, site = self._known(buffer), self.site(expr)
+        problem = lane_problem(expr)
+        if problem is not None:
+            raise InterpretError(problem, code="BW757", span=expr.span)
         if expr.predicate is not None:
             return self._masked_load(expr, slot, site)
         at = self.position(buffer, expr.indices, site)

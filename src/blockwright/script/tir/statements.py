@@ -34,6 +34,7 @@ from blockwright.script.tir.classic import first_element
 from blockwright.script.tir.values import (
     BufferSpec,
     DTypeFactory,
+    NodeValue,
     to_expr,
     to_region,
     vector_indices,
@@ -295,6 +296,8 @@ def Assert(condition: Any, message: str) -> nullcontext[None]:
 
 
 def attr(node: Any, key: str, value: Any) -> ScopeFrame:
+    if isinstance(node, NodeValue):
+        node = node.node
     expr = to_expr(value)
     return ScopeFrame(lambda _: (None, lambda body: ir.AttrStmt(node, key, expr, body)), "")
 
