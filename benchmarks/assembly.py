@@ -79,7 +79,7 @@ def record(family: str, name: str, target: str, path: str) -> None:
         kernels[unit.name] = {
             "rule": "" if func is None else str(func.attrs.get("schedule_rule")),
             "trace": "" if trace is None else trace.as_python(),
-            "assembly": exe.library.source("asm", unit.name),
+            "assembly": exe.library.source("asm", unit.name, complete=True),
         }
     part = Path(path).with_suffix(".part")
     part.write_text(json.dumps(kernels, indent=0), encoding="utf-8")

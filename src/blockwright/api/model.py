@@ -86,7 +86,8 @@ class CompiledModel(Executable):
         "layout" gives the graph with its layout changes, after what was decided for each region;
         "programs" the fused programs, after the methods chosen for convolutions.
         "schedule" gives, per kernel, the rule and why none before it applied, its trace as Python
-        and the scheduled program.
+        and the scheduled program. "asm" shows the code of the kernels themselves;
+        `library.source("asm", kernel, complete=True)` also the entries that check arguments.
         """
         if stage in ("llvm", "asm", "lowered"):
             return self.library.source(stage, kernel)

@@ -18,6 +18,8 @@ from blockwright.build.steps import each
 from blockwright.codegen import llvm
 from blockwright.codegen.artefact import write_artefact
 from blockwright.codegen.elf import link
+from blockwright.codegen.function import Unit
+from blockwright.codegen.listing import own_code
 from blockwright.graph import check_graph
 from blockwright.ir import GraphFunction, IRModule, PrimFunc
 from blockwright.lower import LowerOptions, OnPass, lower
@@ -121,8 +123,12 @@ class Module:
         image = link(compiled.objects, compiled.options, numbers=constants.addresses)
         return load_image(image.tobytes(), constants=constants)
 
-    def source(self, kind: str = "llvm", name: str | None = None) -> str:
-        """Text of one function or all: "llvm", "asm", "tir" as given, "lowered" to flat loops."""
+    def source(self, kind: str = "llvm", name: str | None = None, *, complete: bool = False) -> str:
+        """Text of one function or all: "llvm", "asm", "tir" as given, "lowered" to flat loops.
+
+        "asm" shows the code of the functions themselves; with `complete` also the exported entries
+        that check the arguments of a call, and their error messages.
+        """
         units = [u for u in self.compiled.units if name is None or u.name == name]
         if not units:
             raise BuildError(f"the module has no function {name!r}", code="BW603")
@@ -134,14 +140,21 @@ class Module:
         if kind == "llvm":
             return "\n".join(u.text for u in units)
         if kind == "asm":
-            target = self.target
-            return "\n".join(
-                llvm.compile_assembly(u.text, target.triple, llvm.cpu_name(target),
-                                      target.features, u.pipeline, u.name)
-                for u in units
-            )  # fmt: skip
+            texts = (self._assembly(u) for u in units)
+            shown = (
+                text if complete else own_code(text, u.symbol)
+                for u, text in zip(units, texts, strict=True)
+            )
+            return "\n".join(shown)
         raise BuildError(f"no source of kind {kind!r}", code="BW605",
                          help='choose "llvm", "asm", "lowered" or "tir"')  # fmt: skip
+
+    def _assembly(self, unit: Unit) -> str:
+        target = self.target
+        cpu = llvm.cpu_name(target)
+        return llvm.compile_assembly(
+            unit.text, target.triple, cpu, target.features, unit.pipeline, unit.name
+        )
 
     def benchmark(self, name: str, *args: Any, repeat: int = 15, min_time: float = 0.005) -> Timing:
         """Times calls: `repeat` samples, each of enough calls to last `min_time` seconds."""
