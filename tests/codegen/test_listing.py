@@ -47,5 +47,5 @@ def test_instructions_are_those_of_the_complete_text() -> None:
 
 
 def test_text_without_that_function_is_shown_as_it_is() -> None:
-    text = '\t.text\n\t.globl\tmain\n\t.type\tmain,@function\nmain:\n\tretq\n\t.size\tmain, 1\n'
+    text = "\t.text\n\t.globl\tmain\n\t.type\tmain,@function\nmain:\n\tretq\n\t.size\tmain, 1\n"
     assert own_code(text, "bw.other") == text

@@ -274,3 +274,38 @@ class TestScheduleArguments:
         with pytest.raises(ScheduleError, match="one parameter per index") as caught:
             sch.transform_layout("B", "B", lambda **i: (i["i"], i["j"]))
         assert caught.value.code == "BW304"
+
+
+def _element_of(buffer: ir.Buffer, row: ir.Expr, column: int) -> ir.Expr:
+    """As the index functions of published matrix intrinsics compute with the offset."""
+    return buffer.elem_offset // 8 + row * 8 + column + buffer.elem_offset % 8
+
+
+def _copy_row(target: ir.Buffer, source: ir.Buffer, row: ir.Expr) -> None:
+    target.vstore([row * 8], source.vload([row * 8], "float32") + 1.0)
+    T.evaluate(T.call_extern("f", target.data, source.access_ptr("r", offset=row), dtype="int32"))
+
+
+def test_plain_python_helpers_compute_with_buffers() -> None:
+    @T.prim_func
+    def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")) -> None:
+        for i in range(8):
+            B[_element_of(B, i, 1)] = A[_element_of(A, i, 0)]
+            _copy_row(B, A, i)
+
+    @T.prim_func
+    def want(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")) -> None:
+        for i in range(8):
+            B[i * 8 + 1] = A[i * 8]
+            B[i * 8] = A[i * 8] + T.float32(1)
+            T.evaluate(T.call_extern("f", B.data, A.access_ptr("r", offset=i), dtype="int32"))
+
+    assert ir.structural_equal(main.with_attrs(global_symbol="want"), want)
+
+
+def test_the_offset_of_a_buffer_is_an_expression() -> None:
+    plain = ir.Buffer("A", ir.dtype_of("float32"), (ir.const(8, "int32"),))
+    assert plain.offset is None
+    assert repr(plain.elem_offset) == "0"
+    start = ir.Var("start", ir.dtype_of("int64"))
+    assert plain.replace(offset=start).elem_offset is start

@@ -198,7 +198,7 @@ def _translates(use: ir.Node, view: ir.Buffer, place: Placement) -> bool:
         case ir.AttrStmt():
             return use.node is not view
         case ir.MatchBufferRegion() if use.source.buffer is view:
-            return place.keeps_rows() and use.buffer.elem_offset is None
+            return place.keeps_rows() and use.buffer.offset is None
         case ir.Block() if any(key in use.annotations for key in _NAMED_BY_POSITION):
             written = {r.buffer for r in use.writes}
             return not (view in written and place.root in written)
@@ -240,5 +240,5 @@ def _replaceable(match: ir.MatchBufferRegion, place: Placement, inside: Sequence
 def _bound(match: ir.MatchBufferRegion) -> list[ir.Var]:
     """Variables that the layout of a view binds."""
     view = match.buffer
-    offset = () if view.elem_offset is None else (view.elem_offset,)
+    offset = () if view.offset is None else (view.offset,)
     return [e for e in (*view.shape, *view.strides, *offset) if isinstance(e, ir.Var)]

@@ -84,7 +84,7 @@ def unmet_demands(
     for rng, stride in zip(source.region, strides, strict=True):
         start = ir.add(start, ir.mul(ir.cast_to(rng.min, "int64"), ir.cast_to(stride, "int64")))
     shown = f"the part of {buffer.name} starts at element {expr_text(analyzer.simplify(start))}"
-    offset = view.elem_offset
+    offset = view.offset
     if offset is not None and not isinstance(offset, ir.Var) and not surely(offset, start):
         yield (
             f"element offset {expr_text(offset)}",

@@ -73,7 +73,7 @@ def placement(node: ir.DeclBuffer, analyzer: Analyzer) -> Placement | None:
     root = first.buffer
     if root.dtype is not view.dtype or not plain_scope(root.scope) or root.axis_separators:
         return None
-    offset = ir.const(0, "int32") if view.elem_offset is None else view.elem_offset
+    offset = ir.const(0, "int32") if view.offset is None else view.offset
     if any(isinstance(n, ir.BufferLoad) for e in (*first.indices, offset) for n in ir.walk(e)):
         return None
     if any(i.dtype.lanes > 1 for i in first.indices):

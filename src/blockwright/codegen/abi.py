@@ -116,9 +116,9 @@ class _Entry:
         else:
             self.check.contiguous(tensor)
         self.data[param] = self.check.data(tensor, extents, buffer)
-        if isinstance(buffer.elem_offset, Var):
+        if isinstance(buffer.offset, Var):
             self.symbols.known.setdefault(
-                buffer.elem_offset, int_const(0, types.value_type(buffer.elem_offset.dtype))
+                buffer.offset, int_const(0, types.value_type(buffer.offset.dtype))
             )
 
     def _scalar(self, slot: Value, param: Var) -> Value:

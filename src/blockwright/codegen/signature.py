@@ -40,8 +40,8 @@ def signature(func: PrimFunc) -> Signature:
     alone = [d for _, b in buffers for d in b.shape if isinstance(d, Var)]
     inside = [v for _, b in buffers for d in b.shape for v in collect(d, Var)]
     strides = [v for _, b in buffers for d in b.strides for v in collect(d, Var)]
-    offsets = [v for _, b in buffers if b.elem_offset is not None
-               for v in collect(b.elem_offset, Var)]  # fmt: skip
+    offsets = [v for _, b in buffers if b.offset is not None
+               for v in collect(b.offset, Var)]  # fmt: skip
     known = set(scalars)
     symbols = tuple(
         v for v in dict.fromkeys([*alone, *inside, *strides, *offsets]) if v not in known

@@ -227,7 +227,7 @@ def _info(buffer: ir.Buffer) -> ir.TensorInfo:
 
 
 def _is_compact(buffer: ir.Buffer) -> bool:
-    if buffer.elem_offset is not None and not ir.is_const_int(buffer.elem_offset, 0):
+    if buffer.offset is not None and not ir.is_const_int(buffer.offset, 0):
         return False
     stride: ir.Expr = ir.const(1, "int64")
     analyzer = Analyzer()

@@ -53,7 +53,7 @@ class BlockCompiler(HardwareCompiler):
         """
         align = rows or self.alignment.get(buffer, ())
         shape, strides = self._layout(buffer)
-        self.defined |= {v for v in (buffer.elem_offset,) if isinstance(v, Var)}
+        self.defined |= {v for v in (buffer.offset,) if isinstance(v, Var)}
         slot = self.slot(buffer)
         dtype, size = buffer.dtype, buffer.dtype.numpy().itemsize
         place_copies = self._copies(buffer)
@@ -188,7 +188,7 @@ class BlockCompiler(HardwareCompiler):
 
     def _offset_of(self, buffer: Buffer) -> Fn:
         """Elements between a pointer and element 0; a variable that nothing binds is 0."""
-        offset = buffer.elem_offset
+        offset = buffer.offset
         if offset is None:
             return lambda env: 0
         if isinstance(offset, Var) and offset not in self.defined:
@@ -310,7 +310,7 @@ class BlockCompiler(HardwareCompiler):
             )
         bind_shape = [self._bind_or_check(n) for n in view.shape]
         bind_strides = [self._bind_or_check(s) for s in view.strides]
-        bind_offset = None if view.elem_offset is None else self._bind_or_check(view.elem_offset)
+        bind_offset = None if view.offset is None else self._bind_or_check(view.offset)
         slot, name, factor = self.slot(view), view.name, view.offset_factor
 
         def run(env: Env) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from blockwright.ir.dtype import DType
-from blockwright.ir.expr import Expr, ExprLike, Var
+from blockwright.ir.dtype import INT32, DType
+from blockwright.ir.expr import Expr, ExprLike, IntImm, Var
 from blockwright.ir.node import Node
 
 
@@ -16,10 +16,11 @@ class Buffer(Node, frozen=True, eq=False):
     Attributes:
         shape: extents, symbolic allowed; empty for a scalar.
         strides: element strides per dimension; empty means compact row-major.
-        elem_offset: elements between the pointer and element 0; None means 0.
+        offset: elements between the pointer and element 0; None means 0. `elem_offset` is the
+            same as an expression.
         scope: storage scope ("global", "shared", "local", "wmma.accumulator", …).
         data_alignment: bytes the start address is a multiple of; 0 means the element's own size.
-        offset_factor: `elem_offset` is a multiple of this; 0 means nothing is known.
+        offset_factor: `offset` is a multiple of this; 0 means nothing is known.
         axis_separators: dimensions at which the flattened buffer starts a new physical axis.
     """
 
@@ -27,7 +28,7 @@ class Buffer(Node, frozen=True, eq=False):
     dtype: DType
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...] = ()
-    elem_offset: Expr | None = None
+    offset: Expr | None = None
     scope: str = "global"
     data_alignment: int = 0
     offset_factor: int = 0
@@ -37,9 +38,27 @@ class Buffer(Node, frozen=True, eq=False):
     def ndim(self) -> int:
         return len(self.shape)
 
+    @property
+    def elem_offset(self) -> Expr:
+        """Elements between the pointer and element 0, to compute with: a constant where none is."""
+        return _NO_OFFSET if self.offset is None else self.offset
+
     if TYPE_CHECKING:  # installed by `ir.build`, as the operators of expressions are
 
         def __getitem__(self, index: ExprLike | tuple[ExprLike, ...]) -> Expr: ...
+
+        # Installed by `script.tir`, for scripts and the Python functions that they call.
+        @property
+        def data(self) -> Expr: ...
+
+        def access_ptr(self, access_mask: Any = ..., *args: Any, **options: Any) -> Expr: ...
+
+        def vload(self, indices: Any, dtype: Any = ..., predicate: Any = ...) -> Expr: ...
+
+        def vstore(self, indices: Any, value: Any, predicate: Any = ...) -> None: ...
+
+
+_NO_OFFSET = IntImm(0, INT32)
 
 
 class Range(Node, frozen=True, eq=False):

@@ -101,7 +101,7 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
 
 def _named(buffer: Buffer) -> list[Var]:
     """Variables in the layout of a buffer."""
-    layout = (*buffer.shape, *buffer.strides, buffer.elem_offset)
+    layout = (*buffer.shape, *buffer.strides, buffer.offset)
     return [v for e in layout if e is not None for v in collect(e, Var)]
 
 

@@ -104,7 +104,7 @@ def _bind(values: dict[Var, Expr], variable: Var, value: Any) -> None:
 
 
 def _parts(buffer: Buffer) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[Expr, ...]]:
-    offset = () if buffer.elem_offset is None else (buffer.elem_offset,)
+    offset = () if buffer.offset is None else (buffer.offset,)
     return buffer.shape, buffer.strides, offset
 
 
@@ -157,7 +157,7 @@ class _Specialize(Mutator):
         given = self._layouts.get(node)
         if given is None:
             return made
-        return made.replace(strides=given.strides, elem_offset=given.elem_offset,
+        return made.replace(strides=given.strides, offset=given.offset,
                             data_alignment=given.data_alignment or node.data_alignment,
                             offset_factor=given.offset_factor or node.offset_factor)  # fmt: skip
 

@@ -191,8 +191,8 @@ def _bounds(function: Node, symbol: Var) -> list[Any]:
 
 def _shape_vars(p: Buffer, q: Buffer) -> list[tuple[Var, Var]]:
     """Variables that a parameter or view buffer binds by its shape, strides and offset."""
-    left = (*p.shape, *p.strides, *((p.elem_offset,) if p.elem_offset is not None else ()))
-    right = (*q.shape, *q.strides, *((q.elem_offset,) if q.elem_offset is not None else ()))
+    left = (*p.shape, *p.strides, *((p.offset,) if p.offset is not None else ()))
+    right = (*q.shape, *q.strides, *((q.offset,) if q.offset is not None else ()))
     return [
         (a, b)
         for a, b in zip(left, right, strict=False)

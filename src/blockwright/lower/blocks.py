@@ -145,7 +145,7 @@ class _Blocks(Mutator):
                     help="give the view the shape of the region")  # fmt: skip
         self.views[view] = source
         self._memo[view] = view
-        demands = view.strides or view.elem_offset is not None or view.offset_factor > 1
+        demands = view.strides or view.offset is not None or view.offset_factor > 1
         if demands or view.data_alignment > view.dtype.nbytes:
             return MatchBufferRegion(view, source)
         return None

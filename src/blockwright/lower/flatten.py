@@ -196,10 +196,10 @@ class _Flatten(Mutator):
         for variable, stride in zip(view.strides, strides[extra:], strict=False):
             if isinstance(variable, Var):
                 self._memo.setdefault(variable, cast_to(stride, variable.dtype))
-        if isinstance(view.elem_offset, Var):
+        if isinstance(view.offset, Var):
             start = tuple(self(rng.min) for rng in source.region)
             offset = self._offset(source.buffer, start)
-            self._memo.setdefault(view.elem_offset, cast_to(offset, view.elem_offset.dtype))
+            self._memo.setdefault(view.offset, cast_to(offset, view.offset.dtype))
         region = tuple(Range(self(r.min), self(r.extent)) for r in source.region)
         unmet = unmet_demands(view, BufferRegion(source.buffer, region), strides,
                               source.buffer not in self.params, self.analyzer)  # fmt: skip

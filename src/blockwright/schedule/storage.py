@@ -35,7 +35,7 @@ def require_owned(
                    help=f'cache_write("{block.name}", "{buffer.name}", "global") first, and '
                    f"{state.step_name} on block {block.name} again, which then writes a buffer of "
                    "the function's own")  # fmt: skip
-    if buffer.strides or buffer.elem_offset is not None or buffer.axis_separators:
+    if buffer.strides or buffer.offset is not None or buffer.axis_separators:
         state.fail(f"{buffer.name} has a layout of its own", code="BW328",
                    guilty=[state.realize(block)],
                    help="take the step before the buffer gets strides, an offset or "

@@ -60,7 +60,7 @@ def _version(state: State, loop: ir.For, buffer: ir.Buffer, count: int) -> Versi
 def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | None, ...]:
     """Per dimension how much of it an iteration touches; None where that is all of it or where
     some access cannot be expressed modulo the extent."""
-    if buffer.strides or buffer.elem_offset is not None:
+    if buffer.strides or buffer.offset is not None:
         return (None,) * buffer.ndim
     found: list[ir.Expr | None] = []
     around = state.analyzer(loop)

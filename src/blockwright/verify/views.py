@@ -46,7 +46,7 @@ class _OneName(ir.Mutator):
         first = source.args[0] if isinstance(source, ir.Call) and source.args else None
         if not isinstance(first, ir.BufferLoad) or getattr(source, "op", "") != "address_of":
             raise Unknown(f"the view {node.buffer.name} is on an unknown memory")
-        for part in (*first.indices, node.buffer.elem_offset):
+        for part in (*first.indices, node.buffer.offset):
             if part is not None and ir.collect(part, ir.BufferLoad):
                 raise Unknown(f"where the view {node.buffer.name} lies is read from memory")
         self._require_plain(node.buffer, first.buffer)
@@ -138,13 +138,13 @@ def _names_in(block: ir.Block) -> Counter[ir.Buffer]:
 def _declared(view: ir.Buffer, first: ir.BufferLoad) -> At:
     root = first.buffer
     origin = all(ir.is_const_int(i, 0) for i in first.indices)
-    begins = view.elem_offset is None or ir.is_const_int(view.elem_offset, 0)
+    begins = view.offset is None or ir.is_const_int(view.offset, 0)
     same = _alike(view.shape, root.shape) and _alike(_steps(view), _steps(root))
     if origin and begins and same:
         return tuple
     if root.strides and not _alike(root.strides, _compact(root)):
         raise Unknown(f"the view {view.name} is on {root.name}, whose rows lie apart")
-    start = ir.const(0, "int64") if view.elem_offset is None else view.elem_offset
+    start = ir.const(0, "int64") if view.offset is None else view.offset
     start = _moved(start, first.indices, _compact(root))
 
     def at(indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:

@@ -233,8 +233,8 @@ class ExprPrinter:
         parts = [self.tuple_of(node.shape), f'"{node.dtype}"']
         if node.strides:
             parts.append(f"strides={self.tuple_of(node.strides)}")
-        if node.elem_offset is not None:
-            parts.append(f"elem_offset={self.expr(node.elem_offset)}")
+        if node.offset is not None:
+            parts.append(f"elem_offset={self.expr(node.offset)}")
         if node.scope != "global":
             parts.append(f"scope={quote(node.scope)}")
         if node.data_alignment:

@@ -16,7 +16,7 @@ from blockwright.ir.visit import collect, walk
 
 def buffer_exprs(buffer: Buffer) -> tuple[Expr, ...]:
     """The expressions in the definition of a buffer."""
-    offset = () if buffer.elem_offset is None else (buffer.elem_offset,)
+    offset = () if buffer.offset is None else (buffer.offset,)
     return (*buffer.shape, *buffer.strides, *offset)
 
 

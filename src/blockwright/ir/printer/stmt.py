@@ -137,7 +137,7 @@ class StmtPrinter(ExprPrinter):
 
     def declare_free(self, buffer: Buffer) -> None:
         """Declare the symbols that the definition of a buffer mentions for the first time."""
-        offset = () if buffer.elem_offset is None else (buffer.elem_offset,)
+        offset = () if buffer.offset is None else (buffer.offset,)
         for item in (*buffer.shape, *buffer.strides, *offset):
             for var in collect(item, Var):
                 if not self.names.known(var):

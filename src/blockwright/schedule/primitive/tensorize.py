@@ -191,7 +191,7 @@ def _demanding(meaning: ir.Buffer, implementation: ir.Buffer) -> ir.Buffer:
     a, b = meaning, implementation
     return b.replace(
         strides=b.strides or a.strides,
-        elem_offset=a.elem_offset if b.elem_offset is None else b.elem_offset,
+        offset=a.offset if b.offset is None else b.offset,
         scope=a.scope if b.scope == "global" else b.scope,
         data_alignment=math.lcm(max(a.data_alignment, 1), max(b.data_alignment, 1)),
         offset_factor=math.lcm(max(a.offset_factor, 1), max(b.offset_factor, 1)),
@@ -207,7 +207,7 @@ def _placed(
     mapping: dict[Any, ir.Node] = {}
     for mine, formal in zip(meaning.buffers, implementation.buffers, strict=True):
         region, demanding = match.regions[mine], _demanding(mine, formal)
-        symbols = {v: ir.Var(v.name, v.type) for e in (*demanding.strides, demanding.elem_offset)
+        symbols = {v: ir.Var(v.name, v.type) for e in (*demanding.strides, demanding.offset)
                    if e is not None for v in ir.free_vars(e)}  # fmt: skip
         name = f"{region.buffer.name}_tile"
         view = ir.substitute(demanding, symbols).replace(name=name)

@@ -145,11 +145,11 @@ def first_element(buffer: Buffer) -> Expr:
 def origin(buffer: Buffer) -> Expr:
     """`A.data`: the address that `A.elem_offset` is counted from; the last stride is 1."""
     first = first_element(buffer)
-    if not isinstance(buffer.elem_offset, Var) or not buffer.shape:
+    if not isinstance(buffer.offset, Var) or not buffer.shape:
         return first
     place = first.args[0] if isinstance(first, ir.Call) else None
     assert isinstance(place, ir.BufferLoad)
-    back = ir.sub(ir.const(0, buffer.elem_offset.dtype), buffer.elem_offset)
+    back = ir.sub(ir.const(0, buffer.offset.dtype), buffer.offset)
     moved = place.replace(indices=(*place.indices[:-1], back))
     return ir.call("address_of", moved, dtype="handle")
 
@@ -206,11 +206,8 @@ def target(config: Any, host: Any = None) -> Any:
 
 # What a script reads off a buffer where the classic object differs from ours.
 FACTS: dict[str, Callable[[Buffer], Any]] = {
-    "data": origin,
     "scope": lambda buffer: lambda: buffer.scope,
-    "elem_offset": lambda buffer: ir.const(0, "int32") if buffer.elem_offset is None
-    else buffer.elem_offset,
-}  # fmt: skip
+}
 
 # ---------------------------------------------------------------------------------------- aliases
 fabs = builtin("abs")

@@ -20,13 +20,25 @@ from blockwright.script.tir.values import (
     vector_indices,
 )
 
-_METHODS: dict[str, Callable[..., Any]] = {
-    "vload": expressions.vload, "vstore": statements.vstore, "access_ptr": classic.access_ptr,
-}  # fmt: skip
 _SPLICED: dict[Any, Callable[..., Any]] = {
     builtins.min: expressions.min, builtins.max: expressions.max,
     builtins.abs: expressions.builtin("abs"),
 }  # fmt: skip
+
+
+def _install_methods() -> None:
+    """What scripts ask of a buffer, also in the plain Python functions that they call."""
+    methods: dict[str, Any] = {
+        "data": property(classic.origin),
+        "access_ptr": classic.access_ptr,
+        "vload": expressions.vload,
+        "vstore": statements.vstore,
+    }
+    for name, method in methods.items():
+        setattr(Buffer, name, method)
+
+
+_install_methods()
 
 
 class FunctionRef:
@@ -60,9 +72,6 @@ class TirEvaluator(Evaluator):
         return value
 
     def attribute(self, value: Any, name: str, node: ast.Attribute) -> Any:
-        if isinstance(value, Buffer) and name in _METHODS:
-            method = _METHODS[name]
-            return partial(method, value)
         if isinstance(value, Buffer) and name in classic.FACTS:
             return classic.FACTS[name](value)
         if isinstance(value, Expr) and name == "astype":
