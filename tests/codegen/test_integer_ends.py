@@ -225,3 +225,28 @@ def main(X: T.Buffer(({n},), "{dtype}"), Y: T.Buffer(({n},), "{dtype}"),
             np.testing.assert_array_equal(found, right)
             signs = np.signbit(found) == np.signbit(right)
             assert (signs | np.isnan(right)).all(), (x[~signs], y[~signs], found[~signs])
+
+
+CHOICES = {
+    "select": "T.Select(x > 0, 2147483647, 0)",
+    "if_then_else": "T.if_then_else(x > 0, 2147483647, 0)",
+    "joined": "T.Select(x > 0 and y > x, 2147483647, 0)",
+    "negated": "T.Select(not (x > 0), 0, 2147483647)",
+    "within an extremum": "T.max(T.Select(x > 0, 2147483647, 0), 5)",
+    "cast condition": "T.Cast('int32', x > 0) + 2147483646",
+    "nested": "T.Select(T.Select(x > 0, 1, 0) == 1, 2147483647, 0)",
+    "equal branches": "T.Select(x > 0, 2147483647, 2147483647)",
+    "a difference": "x - x + 2147483647",
+}
+
+
+@pytest.mark.parametrize("text", CHOICES.values(), ids=CHOICES.keys())
+def test_a_choice_that_depends_on_a_value_wraps(text: str) -> None:
+    _, _, chosen = run("int32", text)
+    with np.errstate(all="ignore"):
+        expected = chosen + np.int32(1) > chosen
+    assert not expected.all()
+    _, _, z = run("int32", f"({text}) + 1 > ({text})", result="bool")
+    np.testing.assert_array_equal(z, expected)
+    _, _, z = run("int32", f"({text}) + 1 > 0", result="bool")
+    np.testing.assert_array_equal(z, chosen + np.int32(1) > 0)

@@ -198,7 +198,8 @@ def _choice(ctx: Rewriter, expr: Select | Call) -> Poly:
         node = ctx.space.node(Select, condition, x, y)
     else:
         node = ctx.space.node(Call, expr.op, (condition, x, y), expr.type)
-    return ctx.space.opaque(node, ctx.is_value(a) or ctx.is_value(b))
+    value = ctx.is_value(a) or ctx.is_value(b) or not ctx.space.sorts.is_index(expr)
+    return ctx.space.opaque(node, value)
 
 
 def _let(ctx: Rewriter, expr: Let) -> Poly:

@@ -108,17 +108,40 @@ class ExprCompiler:
             case Broadcast():
                 return self.is_index(expr.value)
             case Select():
-                return self.is_index(expr.true_value) and self.is_index(expr.false_value)
+                parts = (expr.condition, expr.true_value, expr.false_value)
+                return self._is_index_choice(*parts)
             case Call(op="if_then_else"):
-                return self.is_index(expr.args[1]) and self.is_index(expr.args[2])
+                return self._is_index_choice(*expr.args)
             case Call(op="likely"):
                 return self.is_index(expr.args[0])
             case Call(op="checked_index"):
                 return True
             case Let():
-                if not self.is_index(expr.value):
+                named = expr.value.dtype.is_int and self.is_index(expr.value)
+                if not named:
                     self.values.add(expr.var)
-                return expr.dtype.is_int and self.is_index(expr.body)
+                return named and expr.dtype.is_int and self.is_index(expr.body)
+            case _:
+                return False
+
+    def _is_index_choice(self, condition: Expr, a: Expr, b: Expr) -> bool:
+        """Whether both branches are indices and the condition depends on no value."""
+        return self.is_index(a) and self.is_index(b) and self._depends_on_indices(condition)
+
+    def _depends_on_indices(self, condition: Expr) -> bool:
+        match condition:
+            case IntImm():
+                return True
+            case E.And() | Or():
+                return all(map(self._depends_on_indices, (condition.a, condition.b)))
+            case Not():
+                return self._depends_on_indices(condition.a)
+            case Broadcast():
+                return self._depends_on_indices(condition.value)
+            case Call(op="likely"):
+                return self._depends_on_indices(condition.args[0])
+            case CompareOp():
+                return self.is_index(condition.a) and self.is_index(condition.b)
             case _:
                 return False
 

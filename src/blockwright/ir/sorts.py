@@ -2,7 +2,8 @@
 
 An index is a mathematical integer: a loop variable, a block iterator, a size, a constant, or built
 from those by operators. A value is a number modulo 2**n: an element of a buffer, the result of a
-call, a scalar parameter that is no size, a name for a value, and what is built with one of those.
+call, a scalar parameter that is no size, a name for a value, and what is built with one of those,
+also a choice whose condition depends on one.
 """
 
 from __future__ import annotations
@@ -56,11 +57,14 @@ class Sorts:
             case E.Broadcast():
                 return self.is_index(expr.value)
             case E.Select():
-                return self.is_index(expr.true_value) and self.is_index(expr.false_value)
+                branches = self.is_index(expr.true_value) and self.is_index(expr.false_value)
+                return branches and self._compares_indices(expr.condition)
             case E.Let():
-                return self.is_index(expr.body)
+                named = not expr.var.dtype.is_int or self.is_index(expr.value)
+                return named and self.is_index(expr.body)
             case E.Call(op="if_then_else"):
-                return self.is_index(expr.args[1]) and self.is_index(expr.args[2])
+                branches = self.is_index(expr.args[1]) and self.is_index(expr.args[2])
+                return branches and self._compares_indices(expr.args[0])
             case E.Call(op="likely"):
                 return self.is_index(expr.args[0])
             case E.Call(op="checked_index"):
@@ -69,6 +73,29 @@ class Sorts:
                 return expr.op in _INDEX_CALLS and all(self.is_index(a) for a in expr.args)
             case _:
                 return False
+
+    def _compares_indices(self, condition: Expr) -> bool:
+        """Whether a condition is made of comparisons of indices alone."""
+        stack: list[Expr] = [condition]
+        while stack:
+            node = stack.pop()
+            match node:
+                case IntImm():
+                    pass
+                case E.And() | E.Or():
+                    stack += (node.a, node.b)
+                case E.Not():
+                    stack.append(node.a)
+                case E.Broadcast():
+                    stack.append(node.value)
+                case E.Call(op="likely"):
+                    stack.append(node.args[0])
+                case E.CompareOp():
+                    if not (self.is_index(node.a) and self.is_index(node.b)):
+                        return False
+                case _:
+                    return False
+        return True
 
 
 @lru_cache(maxsize=64)

@@ -86,9 +86,8 @@ class Integers:
 
     def _choice(self, dtype: DType, depth: int) -> ir.Expr:
         make = self.chance.choice((ir.select, ir.if_then_else))
-        a, b = self._pair(dtype, depth)
-        if not any(isinstance(n, (ir.BufferLoad, ir.Var)) for e in (a, b) for n in ir.walk(e)):
-            a = ir.cast_to(self.chance.choice(self.leaves), dtype)  # of constants it is an index
+        a, b = (self.number(dtype) for _ in range(2)) if self.chance.random() < 0.2 else (
+            self._pair(dtype, depth))  # fmt: skip
         return make(self.condition(min(depth, 1)), a, b)
 
     def _bits(self, dtype: DType, depth: int) -> ir.Expr:
