@@ -9,7 +9,7 @@ from typing import Never
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, updated_atomically
 from blockwright.analysis.kernels import axis_of, shares
-from blockwright.arith import is_bijective, jointly_cover
+from blockwright.arith import detect_iter_map, is_bijective, jointly_cover
 from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
 from blockwright.schedule.slices import own_slices
 from blockwright.schedule.state import State, Step
@@ -114,6 +114,18 @@ def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
                    + "; ".join(problems), code="BW315", guilty=[state.tree.realize(block)],
                    help="write T.axis values as splits and fusions of the loops: i, i // 4, i % 4, "
                    "i * 4 + j with j < 4")  # fmt: skip
+
+
+def affine_within(state: State, block: ir.Block, loops: Sequence[ir.For]) -> bool:
+    """Whether the block's iterators are bound by an iterator map of the given loops, the innermost
+    ones, in each iteration of the loops outside of them."""
+    realize = state.tree.realize(block)
+    first = min(loops, key=lambda f: state.tree.order[f])
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    domains = {f.loop_var: f.dom for f in loops}
+    return detect_iter_map(
+        realize.iter_values, domains, predicate, state.facts(first), "surjective"
+    ).ok
 
 
 def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import symbols_of
+from blockwright.analysis.fold_allocations import fold_allocations
 from blockwright.analysis.memory import plain_memory
 from blockwright.analysis.own_reads import without_own_reads
 from blockwright.analysis.well_formed import check_well_formed, find_problems
@@ -81,7 +82,7 @@ class Core:
         self, functions: dict[str, ir.PrimFunc], verify: Verify = "check", seed: int | None = 0
     ) -> None:
         self.functions = {
-            name: plain_memory(without_own_reads(renewed(function)))
+            name: fold_allocations(plain_memory(without_own_reads(renewed(function))))
             for name, function in functions.items()
         }
         for function in self.functions.values() if verify != "check" else ():

@@ -29,7 +29,9 @@ class Bind(Primitive, frozen=True, eq=False):
         thread_axis: blockIdx.x, .y or .z, threadIdx.x, .y or .z, or vthread.x, .y or .z.
 
     Requires:
-    - the axis exists (BW304); the loop is serial, without annotations, from 0 (BW312);
+    - the axis exists (BW304); the loop is serial, without annotations, from 0 (BW312); or it is
+      bound already and is given another axis, where no loop inside or around it is on the same axis
+      (BW381), and no buffer that each member of that axis has a copy of lives outside it (BW312);
     - no loop inside is parallel: a kernel has no threads but those of its axes (BW312);
     - other loops of the same kernel on this axis have the same extent (BW380);
     - everything below the loop happens in blocks that are complete, reductions or updates (BW314);
@@ -73,6 +75,9 @@ class Bind(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         loop, tag = state.loop(self.loop), self.thread_axis
+        changed: dict[ir.Block, ir.Block] = {}
+        if loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None and tag in AXES:
+            state, loop, changed = _unbound(state, loop, loop.thread.thread_tag)
         if tag not in AXES:
             close = difflib.get_close_matches(tag, AXES, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
@@ -94,10 +99,48 @@ class Bind(Primitive, frozen=True, eq=False):
         thread = ir.IterVar(ir.Var(tag, loop.loop_var.type), domain, thread_tag=tag)
         bound = loop.replace(kind=ir.ForKind.THREAD_BINDING, thread=thread)
         edit = Edit(state)
+        edit.forward.update(changed)
         edit.replace(loop, bound)
         step = edit.finish()
         _require_one_extent(state, step.func, loop, tag)
         return step
+
+
+def _unbound(
+    state: State, loop: ir.For, tag: str
+) -> tuple[State, ir.For, dict[ir.Block, ir.Block]]:
+    """The program with a bound loop run serially instead, that loop in it, and what has become of
+    the blocks around the loop."""
+    others = _same_axis_below(loop, tag)
+    above = _same_axis_above(state, loop, tag)
+    if others or above is not None:
+        state.fail(f"loop {loop.loop_var.name} is bound to {tag}, as a loop inside or around it is "
+                   "too: members of the axis share that work, and would not on another axis",
+                   code="BW381", guilty=[loop, *others, *([] if above is None else [above])],
+                   help="bind it to the axis wanted in the first place")  # fmt: skip
+    for block in state.tree.child_blocks(loop):
+        for region in (*block.reads, *block.writes):
+            buffer = region.buffer
+            if not shares(buffer.scope, tag) and _outlives(state, buffer, loop):
+                state.fail(f"each member of {tag} has a copy of {buffer.name} of its own, in "
+                           f"{buffer.scope!r}, which lives outside of loop {loop.loop_var.name}: "
+                           "on another axis the copies would be others", code="BW312",
+                           guilty=[loop, state.tree.realize(block)],
+                           help="bind the loop before set_scope gives each member a copy of "
+                           f"{buffer.name}")  # fmt: skip
+    serial = loop.replace(kind=ir.ForKind.SERIAL, thread=None)
+    edit = Edit(state)
+    edit.replace(loop, serial)
+    step = edit.finish()
+    after = state.following(step.func)
+    return after, after.tree.loops[loop.loop_var], step.forward
+
+
+def _outlives(state: State, buffer: ir.Buffer, loop: ir.For) -> bool:
+    """Whether a buffer that blocks in a loop use is allocated outside of the loop."""
+    inside = {b for block in ir.blocks(loop.body) for b in block.alloc_buffers}
+    inside |= {node.buffer for node in ir.collect(loop.body, ir.Allocate)}
+    return buffer not in inside
 
 
 def _same_axis_above(state: State, loop: ir.For, tag: str) -> ir.For | None:

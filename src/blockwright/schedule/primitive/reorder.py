@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.schedule.checks import (
+    affine_within,
     refuse_in_kernel,
     require_affine,
     require_compact_flow,
@@ -36,8 +37,10 @@ class Reorder(Primitive, frozen=True, eq=False):
       of them writes only within one iteration of these loops (BW316);
     - no bound of a loop uses a loop that would come inside it;
     - no parallel loop would come inside one that is bound to a thread axis (BW312);
-    - every block inside is complete, a reduction or an update, its iterators bound by an iterator
-      map, and reads in an iteration only what is written in the same one or before the nest;
+    - every block inside is complete, a reduction or an update, and reads in an iteration only what
+      is written in the same one or before the nest; its iterators are bound by an iterator map of
+      all loops, or of the nest alone for each iteration of the loops around it, as those of a tile
+      that `compute_at` computes again for each of its readers;
     - the loops run each instance of a reduction with initial value once; those that number its
       elements and its terms together, as parts of a fused loop do, keep their order (BW316);
     - where loops that reduce change places among each other, the block combines by a builtin
@@ -96,9 +99,10 @@ class Reorder(Primitive, frozen=True, eq=False):
         blocks = require_compact_flow(state, path[-1])
         flow = state.flow_at(path[-1])
         for block in blocks:
-            require_affine(state, flow, block)
             inside = [f for f in state.tree.loops_above(block)
                       if f is path[0] or state.tree.is_below(f, path[0])]  # fmt: skip
+            if not affine_within(state, block, inside):
+                require_affine(state, flow, block)
             require_once(state, block, inside, "that change places")
             require_any_order(state, block, path, order)
             require_first_terms(state, block, path, order)
