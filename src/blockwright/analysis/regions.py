@@ -21,6 +21,7 @@ from blockwright.arith.condition import conjuncts
 Regions = tuple[tuple[ir.BufferRegion, ...], tuple[ir.BufferRegion, ...]]
 _Box = list["ir.Range | None"]
 """One range per dimension; None is a dimension of which nothing is known."""
+Boxes = dict[ir.Buffer, list[_Box]]
 _Boxes = dict[ir.Buffer, list[tuple[_Box, Analyzer]]]
 """Boxes in order of first access, each with what is known where it is touched."""
 
@@ -45,6 +46,21 @@ def block_access_regions(block: ir.Block, analyzer: Analyzer | None = None) -> R
     walker.visit(block.body)
     walker.leave_begun(block.init)
     return walker.result(walker.reads), walker.result(walker.writes)
+
+
+def access_boxes(block: ir.Block) -> tuple[Boxes, Boxes]:
+    """Per buffer, the boxes of all reads and of all writes of a block, one per access; a dimension
+    of which nothing is known is None. Other than in a signature, no read is left out."""
+    known = Analyzer()
+    for it in block.iter_vars:
+        known.bind(it.var, it.dom)
+    walker = _Walker(known, block)
+    for part in (block.init, block.body):
+        if part is not None:
+            walker.visit(part)
+    reads, writes = ({b: [box for box, _ in boxes] for b, boxes in found.items()}
+                     for found in (walker.reads, walker.writes))  # fmt: skip
+    return reads, writes
 
 
 def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion]:

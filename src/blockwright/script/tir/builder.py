@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, cast
 
 from blockwright import ir
 from blockwright.analysis import block_access_regions
+from blockwright.analysis.gathers import with_whole_gathers
 from blockwright.arith import Analyzer, eval_set
 from blockwright.ir import (
     Block,
@@ -300,6 +301,7 @@ class BlockFrame(StorageFrame):
                 reads=reads if self.reads is None else self.reads,
                 writes=writes if self.writes is None else self.writes,
             )
+        block = with_whole_gathers(block)
         builder.emit(self._realize(block))
 
     def _with_loops_bound(self, block: Block, builder: Builder) -> Block:
