@@ -30,7 +30,7 @@ def row_converter(row: OpRow) -> Converter:
     """The converter of all overloads of a row that its `torch_call` describes."""
 
     def convert(imp: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
-        operands, attrs = _sorted_arguments(row, node, args, kwargs)
+        operands, attrs = sorted_arguments(row, node, args, kwargs)
         dtype = result_type(node) if row.torch_call.types == "result" else None
         return cast_to(imp, apply(imp, row.name, *operands, dtype=dtype, **attrs),
                        result_type(node))  # fmt: skip
@@ -63,7 +63,7 @@ def apply(
     return imp.builder.op(name, *tensors, scalar=scalar, scalar_side=side, **attrs)
 
 
-def _sorted_arguments(
+def sorted_arguments(
     row: OpRow, node: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """The operands, in order, and the attributes that an overload's arguments stand for."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
-from blockwright.frontend.torch.calls import apply
+from blockwright.frontend.torch.calls import apply, sorted_arguments
 from blockwright.frontend.torch.operands import (
     Registry,
     axis_of,
     cast_to,
     dims_of,
+    element_of,
     is_tensor,
     reshape,
     result_type,
-    scalar_of,
 )
-from blockwright.frontend.torch.promotion import common_type
+from blockwright.frontend.torch.promotion import common_type, stored_number
+from blockwright.ops.table import OPERATORS
 from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
@@ -90,17 +91,23 @@ def _extreme_along(imp: Importer, node: Any, x: Any, dim: int, keepdim: bool = F
 @TABLE.row("where")
 def _where(imp: Importer, node: Any, condition: Any, a: Any, b: Any) -> Any:
     dtype = result_type(node)
-    return imp.builder.op("where", condition, _operand(imp, a, dtype), _operand(imp, b, dtype))
+    return imp.builder.op("where", condition, element_of(imp, a, dtype),
+                          element_of(imp, b, dtype))  # fmt: skip
 
 
-def _operand(imp: Importer, value: Any, dtype: ir.DType) -> Any:
-    return cast_to(imp, value, dtype) if is_tensor(value) else scalar_of(value, dtype)
+@TABLE.row("clip")
+def _clip(imp: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
+    """A tensor limited from below and above by numbers."""
+    dtype = result_type(node)
+    (x,), given = sorted_arguments(OPERATORS["clip"], node, args, kwargs)
+    ends = {name: stored_number(end, dtype) for name, end in given.items() if end is not None}
+    return imp.builder.op("clip", cast_to(imp, x, dtype), **ends)
 
 
 @TABLE.overload("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def _masked_fill(imp: Importer, node: Any, x: Any, mask: Any, value: Any) -> Any:
     dtype = x.tensor_info.dtype
-    return imp.builder.op("where", mask, _operand(imp, value, dtype), x)
+    return imp.builder.op("where", mask, element_of(imp, value, dtype), x)
 
 
 @TABLE.row("astype")

@@ -32,6 +32,7 @@ from blockwright.frontend.torch.operands import (
     reshape,
     result_type,
 )
+from blockwright.frontend.torch.promotion import stored_number
 from blockwright.graph import shape_value
 from blockwright.ops.table import OPERATORS
 from blockwright.support import ImporterError
@@ -208,10 +209,10 @@ def _filled(value: float) -> Converter:
 @TABLE.overload("aten.new_full.default", "aten.fill.Scalar")
 def _full(imp: Importer, node: Any, first: Any, *rest: Any, **ignored: Any) -> Any:
     value = rest[-1] if rest else first
-    if not isinstance(value, (int, float, bool)):
+    if not isinstance(value, (int, float, bool, ir.Expr)):
         raise ImporterError("full with a value that is not a number", code="BW507")
-    shape = shape_value(node_shape(imp, node))
-    return imp.builder.op("full", shape, fill_value=value, dtype=result_type(node))
+    shape, dtype = shape_value(node_shape(imp, node)), result_type(node)
+    return imp.builder.op("full", shape, fill_value=stored_number(value, dtype), dtype=dtype)
 
 
 @TABLE.overload("aten.fill.Tensor")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blockwright import ir
+from blockwright.frontend.torch.promotion import stored_number
 from blockwright.graph import shape_value
 from blockwright.support import ImporterError
 
@@ -95,8 +96,14 @@ def reshape(imp: Importer, value: ir.GraphExpr, shape: tuple[ir.Expr, ...]) -> i
     return imp.builder.op("reshape", value, shape_value(shape))
 
 
-def scalar_of(value: Any, dtype: ir.DType) -> Any:
-    return np.asarray(value, dtype.numpy())
+def element_of(imp: Importer, value: Any, dtype: ir.DType) -> Any:
+    """A tensor, number or size as an operand of elements of type `dtype`."""
+    if is_tensor(value):
+        return cast_to(imp, value, dtype)
+    number = stored_number(value, dtype)
+    if isinstance(number, ir.Expr):
+        return imp.builder.op("full", shape_value(()), fill_value=number, dtype=dtype)
+    return np.asarray(number, dtype.numpy())
 
 
 def norm(imp: Importer, node: Any, op: str, operands: tuple[Any, ...], **attrs: Any) -> Any:

@@ -7,6 +7,7 @@ annotations instead of tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -99,3 +100,28 @@ def number_in(value: Any, dtype: ir.DType, *, exact: bool = False) -> Any:
         return bits - (1 << dtype.bits) if bits > dtype.max_value else bits
     number = float(value)
     return float(np.asarray(number).astype(dtype.numpy())) if exact else number
+
+
+def stored_number(value: Any, dtype: ir.DType) -> Any:
+    """A number as an element of type `dtype`: integers lose a fraction, unsigned ones wrap below 0.
+
+    Raises: ImporterError: BW507 a number that the type does not hold, which PyTorch refuses too.
+    """
+    if isinstance(value, ir.Expr) or dtype.is_bool:
+        return number_in(value, dtype)
+    if dtype.is_int:
+        fits = math.isfinite(value) and _lowest(dtype) <= int(value) <= dtype.max_value
+    else:
+        with np.errstate(over="ignore"):
+            fits = not math.isfinite(value) or bool(
+                np.isfinite(np.asarray(value).astype(dtype.numpy()))
+            )
+    if not fits:
+        raise ImporterError(f"{value!r} is no element of type {dtype}", code="BW507",
+                            help="use a number in the range of the type")  # fmt: skip
+    return number_in(value, dtype)
+
+
+def _lowest(dtype: ir.DType) -> int:
+    """The smallest number that PyTorch converts to an integer type."""
+    return dtype.min_value or -dtype.max_value
