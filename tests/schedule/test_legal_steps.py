@@ -304,3 +304,81 @@ def main(A: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")):
 """
     check(source, lambda s: (s.reverse_compute_at("D", s.get_loops("B")[0]),
                              s.reverse_compute_at("C", s.get_loops("B")[0])))  # fmt: skip
+
+
+# ------------------------------------------------------------------ atomic updates in spatial loops
+BINS = """
+@T.prim_func
+def main(A: T.Buffer((64,), "int32"), C: T.Buffer((4,), "int32")):
+    for i in range(64):
+        with T.block("C"):
+            vi = T.axis.spatial(64, i)
+            {update}
+"""
+ADDED = BINS.format(update="T.atomic_add(C[A[vi] % 4], A[vi] + 1)")
+FREE: dict[str, Step] = {
+    "parallel": lambda s: s.parallel(s.get_loops("C")[0]),
+    "parallel outer": lambda s: s.parallel(s.split(s.get_loops("C")[0], [None, 10])[0]),
+    "bind": lambda s: s.bind(s.get_loops("C")[0], "threadIdx.x"),
+    "reorder": lambda s: s.reorder(*s.split(s.get_loops("C")[0], [8, 8])[::-1]),
+    "split, bind": lambda s: [
+        s.bind(loop, axis)
+        for loop, axis in zip(
+            s.split(s.get_loops("C")[0], [4, 16]), ("blockIdx.x", "threadIdx.x"), strict=True
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("step", FREE)
+def test_atomic_updates_meet(step: str) -> None:
+    check(ADDED, FREE[step], native="bind" not in step)
+
+
+@pytest.mark.parametrize("step", ["parallel", "reorder"])
+def test_two_blocks_that_update_alike(step: str) -> None:
+    second = """
+        with T.block("D"):
+            vi = T.axis.spatial(64, i)
+            T.atomic_add(C[vi % 4], 1)
+"""
+    source = ADDED.rstrip() + second
+    check(source, FREE[step])
+    with pytest.raises(ScheduleError):
+        scheduled(source.replace("C[vi % 4], 1", "C[0], C[1]"), FREE[step])
+    refused("BW314", source.replace("atomic_add(C[vi % 4]", "atomic_max(C[vi % 4]"), FREE[step])
+
+
+@pytest.mark.parametrize("step", ["parallel", "bind", "reorder"])
+@pytest.mark.parametrize(
+    "update",
+    [
+        "C[A[vi] % 4] = C[A[vi] % 4] + A[vi]",  # not atomic
+        "T.atomic_add(C[A[vi] % 4], C[0])",  # the order decides what is added
+        "T.atomic_add(C[T.atomic_add(C[0], 1) % 4], 1)",  # the result is used
+        "T.atomic_add(C[A[vi] % 4], 1); T.atomic_max(C[0], 9)",  # two that do not commute
+    ],
+)
+def test_other_updates_do_not(update: str, step: str) -> None:
+    source = BINS.format(update=update.replace("; ", "\n            "))
+    refused("BW314", source, FREE[step])
+
+
+def test_atomic_updates_are_no_lanes() -> None:
+    refused("BW314", ADDED, lambda s: s.vectorize(s.get_loops("C")[0]))
+
+
+def test_who_reads_an_atomic_sum_waits_for_it() -> None:
+    source = """
+@T.prim_func
+def main(A: T.Buffer((64,), "int32"), C: T.Buffer((4,), "int32"), D: T.Buffer((64,), "int32")):
+    for i in range(64):
+        with T.block("C"):
+            vi = T.axis.spatial(64, i)
+            T.atomic_add(C[vi % 4], A[vi])
+        with T.block("D"):
+            vi = T.axis.spatial(64, i)
+            D[vi] = C[vi % 4]
+"""
+    for step in ("parallel", "bind", "reorder"):
+        refused("BW314", source, FREE[step])

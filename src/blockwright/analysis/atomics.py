@@ -83,3 +83,29 @@ def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:
         elif isinstance(node, ir.BufferLoad) and node.buffer is buffer and node not in inside:
             return False
     return found
+
+
+def free_updates(block: ir.Block) -> dict[ir.Buffer, str] | None:
+    """Buffer → the operation by which a block updates it, where atomic updates of which nobody uses
+    the results are all that the block does: its instances may then run in any order.
+
+    None for a block that does anything else, or updates a buffer by two operations.
+    """
+    if block.init is not None:
+        return None
+    found: dict[ir.Buffer, str] = {}
+    unused = {node.value for node in ir.collect(block.body, ir.Evaluate)}
+    for call in ir.collect(block, ir.Call):
+        if not ir.is_atomic(call):
+            if ir.op_has_effect(call.op):
+                return None
+            continue
+        place = ir.atomic_place(call)
+        if place is None or call not in unused:
+            return None
+        if found.setdefault(place.buffer, call.op) != call.op:
+            return None
+    written = [r.buffer for r in block.writes]
+    if not found or any(b not in found or not updated_atomically(block, b) for b in written):
+        return None
+    return found

@@ -9,8 +9,9 @@ from typing import Never
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, updated_atomically
 from blockwright.analysis.kernels import axis_of, shares
-from blockwright.arith import detect_iter_map, is_bijective, jointly_cover
+from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
+from blockwright.schedule.any_order import freely_updated
 from blockwright.schedule.slices import own_slices
 from blockwright.schedule.state import State, Step
 from blockwright.schedule.trial import calls, first_legal
@@ -116,18 +117,6 @@ def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
                    "i * 4 + j with j < 4")  # fmt: skip
 
 
-def affine_within(state: State, block: ir.Block, loops: Sequence[ir.For]) -> bool:
-    """Whether the block's iterators are bound by an iterator map of the given loops, the innermost
-    ones, in each iteration of the loops outside of them."""
-    realize = state.tree.realize(block)
-    first = min(loops, key=lambda f: state.tree.order[f])
-    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-    domains = {f.loop_var: f.dom for f in loops}
-    return detect_iter_map(
-        realize.iter_values, domains, predicate, state.facts(first), "surjective"
-    ).ok
-
-
 def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:
     """The given loops reach each instance of a reduction once, so that no term counts twice when
     the initial value is set elsewhere or the order changes."""
@@ -180,23 +169,29 @@ def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
 
 
 def require_compact_flow(
-    state: State, loop: ir.For, own: Callable[[], Set[ir.Buffer]] = frozenset
+    state: State,
+    loop: ir.For,
+    own: Callable[[], Set[ir.Buffer]] = frozenset,
+    atomic: bool = False,
 ) -> list[ir.Block]:
     """Each iteration of the loop stands on its own: what its blocks read from one another they
     have written in the same iteration, and none reads what a later one writes.
 
-    Of the buffers that `own` gives each iteration has a slice, in which anything may happen.
+    Of the buffers that `own` gives each iteration has a slice, in which anything may happen. With
+    `atomic`, iterations may meet in atomic updates.
     """
     blocks = require_only_blocks(state, loop)
     flow = state.flow_at(loop)
     inside = set(blocks)
     for block in blocks:
         other = flow.kind(block) is BlockKind.OTHER
-        if not other or not all(region.buffer in own() for region in block.writes):
+        updated = freely_updated(block, blocks) if other and atomic else frozenset[ir.Buffer]()
+        known = not other or not all(r.buffer in updated or r.buffer in own() for r in block.writes)
+        if known:
             require_known_kind(state, flow, block)
         for region in block.reads:
             writers = [w for w in flow.writers.get(region.buffer, ()) if w in inside]
-            if not writers or region.buffer in own():
+            if not writers or region.buffer in own() or region.buffer in updated:
                 continue
             before = [w for w in flow.writers_before(block, region) if w in inside]
             later = [w for w in writers if flow.position[w] > flow.position[block]]
@@ -245,7 +240,7 @@ def require_concurrent(
     if ir.is_const_int(loop.extent, 1):
         return  # a single iteration meets no other
     own = cache(lambda: own_slices(state, loop, require_only_blocks(state, loop)))
-    blocks = require_compact_flow(state, loop, own)
+    blocks = require_compact_flow(state, loop, own, atomic)
     flow = state.flow_at(loop)
     inside = set(blocks)
     for block in blocks:

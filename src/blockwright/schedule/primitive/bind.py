@@ -34,7 +34,8 @@ class Bind(Primitive, frozen=True, eq=False):
       (BW381), and no buffer that each member of that axis has a copy of lives outside it (BW312);
     - no loop inside is parallel: a kernel has no threads but those of its axes (BW312);
     - other loops of the same kernel on this axis have the same extent (BW380);
-    - everything below the loop happens in blocks that are complete, reductions or updates (BW314);
+    - everything below the loop happens in blocks that are complete, reductions, updates, or nothing
+      but atomic updates by one operation per buffer, whose results nobody uses (BW314);
     - the loop drives no reduction iterator, unless the update is atomic (BW317);
     - iterations write different elements (BW317), or buffers in a scope of which each member of the
       axis has its own copy ("local" for threads, "shared" for blocks), or meet in atomic updates;

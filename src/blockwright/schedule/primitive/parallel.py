@@ -20,7 +20,8 @@ class Parallel(Primitive, frozen=True, eq=False):
 
     Requires:
     - the loop is neither bound to a thread axis nor inside of such a loop (BW312);
-    - everything below the loop happens in blocks that are complete, reductions or updates;
+    - everything below the loop happens in blocks that are complete, reductions, updates, or nothing
+      but atomic updates by one operation per buffer, whose results nobody uses;
     - the loop drives no reduction iterator, unless the update is atomic (`atomic_update`);
     - iterations write different elements, or buffers that live inside the loop, or meet in atomic
       updates only;

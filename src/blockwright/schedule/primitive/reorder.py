@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
+from blockwright.schedule.any_order import affine_within
 from blockwright.schedule.checks import (
-    affine_within,
     refuse_in_kernel,
     require_affine,
     require_compact_flow,
@@ -37,10 +37,10 @@ class Reorder(Primitive, frozen=True, eq=False):
       of them writes only within one iteration of these loops (BW316);
     - no bound of a loop uses a loop that would come inside it;
     - no parallel loop would come inside one that is bound to a thread axis (BW312);
-    - every block inside is complete, a reduction or an update, and reads in an iteration only what
-      is written in the same one or before the nest; its iterators are bound by an iterator map of
-      all loops, or of the nest alone for each iteration of the loops around it, as those of a tile
-      that `compute_at` computes again for each of its readers;
+    - every block inside is complete, a reduction, an update or nothing but atomic updates, and
+      reads in an iteration only what is written in the same one or before the nest; its iterators
+      are bound by an iterator map of all loops, or of the nest alone for each iteration of the
+      loops around it, as those of a tile that `compute_at` computes again for each of its readers;
     - the loops run each instance of a reduction with initial value once; those that number its
       elements and its terms together, as parts of a fused loop do, keep their order (BW316);
     - where loops that reduce change places among each other, the block combines by a builtin
@@ -96,7 +96,7 @@ class Reorder(Primitive, frozen=True, eq=False):
                            "inside it", code="BW350", guilty=[loop],
                            help="keep that loop outside of this one")  # fmt: skip
             seen.add(loop.loop_var)
-        blocks = require_compact_flow(state, path[-1])
+        blocks = require_compact_flow(state, path[-1], atomic=True)
         flow = state.flow_at(path[-1])
         for block in blocks:
             inside = [f for f in state.tree.loops_above(block)
