@@ -113,7 +113,8 @@ def test_the_profile_counts_and_times_every_kernel(encoder_exe: Any, make_tokens
     assert second - first <= 9  # kernels of one layer
     assert profile.kernel_calls == len(profile.calls) == sum(k.calls for k in profile.kernels())
     assert all(c.duration >= 0 for c in profile.calls)
-    assert sum(k.share for k in profile.kernels()) == pytest.approx(1)
+    overhead = profile.overhead_seconds / profile.timed_seconds
+    assert sum(k.share for k in profile.kernels()) + overhead == pytest.approx(1)
     operators = {op for c in profile.calls for op in c.operators}
     assert {"linear", "attention", "layer_norm", "gelu", "embedding"} <= operators
     assert encoder_exe.profile(*make_tokens(2, 3)).kernel_calls == profile.kernel_calls
@@ -154,7 +155,7 @@ def test_the_profile_leaves_nothing_of_a_call_out(encoder_exe: Any, make_tokens:
         assert part.start + part.duration == pytest.approx(later.start, abs=1e-3)
     assert {part.name for part in profile.overhead} == {*BEFORE, AFTER}
     assert profile.latency > 0
-    assert "of a call's" in str(profile)
+    assert "of a timed call's" in str(profile)
     # Calls without clocks are no longer than timed ones, unless something else delayed them.
     assert any(encoder_exe.profile(*make_tokens(4, 20)).cover >= 0.95 for _ in range(10))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,21 @@ def test_kernels_and_overhead_are_held_against_the_latency() -> None:
     assert found.seconds == pytest.approx(59e-6)
     assert found.overhead_seconds == pytest.approx(0.87e-6)
     assert found.cover == pytest.approx((59 + 0.87) / 60)
-    assert "kernels 98.3% and overhead 1.5% of a call's 0.060 ms" in str(found)
+    assert "kernels 98.5% and overhead 1.5% of a timed call's 0.060 ms" in str(found)
+    assert "a call without clocks takes 0.060 ms" in str(found)
+
+
+def test_shares_are_of_one_whole_also_where_reading_clocks_costs_much() -> None:
+    """The latency is measured apart: a call may be shorter than its parts between clocks."""
+    found = profile(latency=20e-6)
+    shares = [row.share for row in found.kernels()]
+    assert sum(shares) + found.overhead_seconds / found.timed_seconds == pytest.approx(1)
+    printed = [float(text) for text in re.findall(r"([\d.]+)% │ ", str(found))]
+    assert len(printed) == len(shares) + len(found.overhead)
+    assert sum(printed) == pytest.approx(100, abs=0.5)
+    told = re.search(r"kernels ([\d.]+)% and overhead ([\d.]+)%", str(found))
+    assert told is not None
+    assert float(told[1]) + float(told[2]) == pytest.approx(100, abs=0.11)
 
 
 def test_kernels_are_held_against_the_roofline() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from blockwright import ir
@@ -40,6 +43,38 @@ def test_every_stage_of_a_schedule_round_trips(seed: int) -> None:
         player.play(1)
         if player.sch.func is not before:
             round_trips(player.sch.func)
+
+
+class Widened(ir.Mutator):
+    """Replaces int32 by another type, as indices of programs of the graph level have it."""
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__()
+        self.dtype = ir.dtype_of(dtype)
+
+    def descend(self, node: Any) -> Any:
+        made = super().descend(node)
+        changes = {
+            name: self.dtype
+            for name in ("type", "dtype")
+            if name in type(node).__struct_fields__ and str(getattr(node, name)) == "int32"
+        }
+        return made.replace(**changes) if changes else made
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int16"])
+@pytest.mark.parametrize("seed", range(40))
+def test_programs_of_other_index_types_round_trip(seed: int, dtype: str) -> None:
+    func = random_program(seed)
+    player = Player(func, MOVES, seed)
+    player.play(4)
+    for item in (func, player.sch.func):
+        wide = Widened(dtype)(item)
+        text = repr(wide)
+        ir.assert_structural_equal(from_source(text), wide)
+        for line in text.splitlines():  # only shapes and extents of loops state the type
+            if not any(word in line for word in ("Buffer(", "buffer(", "for ", "T.axis", "T.cast")):
+                assert not re.search(rf"T\.{dtype}\([-\d]", line), line
 
 
 @pytest.mark.parametrize("seed", range(40))

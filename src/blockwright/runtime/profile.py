@@ -52,7 +52,7 @@ class KernelCall(msgspec.Struct, frozen=True):
 
 
 class KernelSummary(msgspec.Struct, frozen=True):
-    """All calls of one kernel: seconds together, share of the kernels' time, operations and bytes.
+    """All calls of one kernel: seconds together, share of the timed call, operations and bytes.
 
     `limit` is the least time that the machine allows for them; None where it was not asked for.
     `predicted` is the time that the cost model expects of their schedule, on the machine that the
@@ -116,16 +116,21 @@ class Profile(msgspec.Struct, frozen=True):
         return sum(part.duration for part in self.overhead) * 1e-9
 
     @property
+    def timed_seconds(self) -> float:
+        """Length of a timed call: kernels and overhead, which all shares are of."""
+        return self.seconds + self.overhead_seconds
+
+    @property
     def cover(self) -> float:
         """Kernels and overhead over the latency. More than 1 is what reading clocks costs."""
-        return (self.seconds + self.overhead_seconds) / self.latency if self.latency else 0.0
+        return self.timed_seconds / self.latency if self.latency else 0.0
 
     def kernels(self) -> list[KernelSummary]:
         """One row per kernel, the most expensive first."""
         groups: dict[str, list[KernelCall]] = {}
         for call in self.calls:
             groups.setdefault(call.kernel, []).append(call)
-        whole = max(self.seconds, 1e-12)
+        whole = max(self.timed_seconds, 1e-12)
         rows: list[KernelSummary] = []
         for name, calls in groups.items():
             spent = sum(c.duration for c in calls) * 1e-9
@@ -167,16 +172,23 @@ class Profile(msgspec.Struct, frozen=True):
             cells = (cell(row) for cell in _COLUMNS.values())
             table.add_row(row.kernel, " ".join(row.operators), *cells)
         table.add_section()
+        whole = max(self.timed_seconds, 1e-12)
         for part in self.overhead:
-            table.add_row(part.name, "overhead", "", f"{part.duration * 1e-6:.3f}")
+            share = part.duration * 1e-9 / whole
+            table.add_row(
+                part.name, "overhead", "", f"{part.duration * 1e-6:.3f}", "", f"{share:.1%}"
+            )
         return table
 
     def _notes(self) -> list[str]:
         notes: list[str] = []
+        whole = max(self.timed_seconds, 1e-12)
+        notes.append(
+            f"kernels {self.seconds / whole:.1%} and overhead {self.overhead_seconds / whole:.1%} "
+            f"of a timed call's {whole * 1e3:.3f} ms"
+        )
         if self.latency:
-            notes.append(f"kernels {self.seconds / self.latency:.1%} and overhead "
-                         f"{self.overhead_seconds / self.latency:.1%} of a call's "
-                         f"{self.latency * 1e3:.3f} ms")  # fmt: skip
+            notes.append(f"a call without clocks takes {self.latency * 1e3:.3f} ms")
         line = self.roofline
         if line is not None:
             notes.append(f"roofline: {line.flops * 1e-9:.0f} GFLOP/s, "

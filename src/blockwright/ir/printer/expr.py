@@ -1,7 +1,8 @@
 """Expressions, buffers and attribute values in the `T` dialect.
 
-Each expression is printed so that the parser builds the very same node: literals other than int32
-name their type, and two plain literals never meet in one operation (Python would fold them).
+Each expression is printed so that the parser builds the very same node: an integer literal names
+its type unless that is int32 or the type of the other operand, which a number takes when it is
+parsed. Two plain literals never meet in one operation (Python would fold them).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeGuard, cast
 
 import numpy as np
 
@@ -58,6 +59,15 @@ def implied_type(op: str, args: Sequence[Expr]) -> DType | None:
     return dtype_of(_STATED_TYPES.get(op, "int32"))
 
 
+def is_literal(node: Any) -> TypeGuard[IntImm]:
+    """Whether a node is an integer that its type can hold, so that a number may stand for it."""
+    return (
+        isinstance(node, IntImm)
+        and node.type.is_int
+        and node.type.min_value <= node.value <= node.type.max_value
+    )
+
+
 def _has_function(call: E.Call) -> bool:
     """Whether `T.<op>(…)` builds this very call: it would match the types of its operands."""
     mixed = OPS[call.op].elementwise and len({arg.dtype for arg in call.args}) > 1
@@ -88,11 +98,7 @@ class ExprPrinter:
 
     def is_plain_int(self, node: Any) -> bool:
         """Whether a literal is printed as a bare Python integer."""
-        return (
-            isinstance(node, IntImm)
-            and node.type is self._plain_type
-            and node.type.min_value <= node.value <= node.type.max_value
-        )
+        return is_literal(node) and node.type is self._plain_type
 
     def marked(self, node: Node, text: str) -> str:
         return mark(text) if self.marks and id(node) in self.marks else text
@@ -108,11 +114,28 @@ class ExprPrinter:
 
     def typed(self, node: Expr) -> str:
         """Text that stands for an expression even where a Python number would be kept as such."""
-        if isinstance(node, IntImm) and self.is_plain_int(node):
-            return f"T.{node.type}({node.value})"
+        if is_literal(node):
+            return self.marked(node, f"T.{node.type}({node.value})")
         if isinstance(node, StringImm):
             return f"T.StringImm({quote(node.value)})"
         return self.expr(node)
+
+    def like(self, node: Expr, partner: Expr, level: int = 0) -> str:
+        """Text of an expression where a number takes the type of `partner`, no number itself."""
+        if not is_literal(node):
+            return self.expr(node, level)
+        return (
+            self.marked(node, str(node.value)) if node.type is partner.dtype else self.typed(node)
+        )
+
+    def matched(self, *nodes: Expr) -> list[str]:
+        """Texts of operands of one type, of which the numbers take the type of the first other."""
+        partner = next((node for node in nodes if not is_literal(node)), None)
+        if partner is not None:
+            return [self.like(node, partner) for node in nodes]
+        if all(map(self.is_plain_int, nodes)):
+            return [self.expr(node) for node in nodes]
+        return [self.typed(nodes[0]), *(self.like(node, nodes[0]) for node in nodes[1:])]
 
     def tuple_of(self, nodes: Iterable[Expr]) -> str:
         items = [self.expr(node) for node in nodes]
@@ -141,10 +164,11 @@ class ExprPrinter:
         for op in reversed(spine):
             symbol, level = _INFIX[type(op)]
             left_level = level + 1 if isinstance(op, E.CompareOp) else level
-            if self.is_plain_int(op.a) and self.is_plain_int(op.b):
-                text, strength = self.typed(op.a), _ATOM
+            if is_literal(op.a):
+                fixed = is_literal(op.b) and op.a.dtype is op.b.dtype
+                text, strength = self.typed(op.a) if fixed else self.like(op.a, op.b), _ATOM
             left = f"({text})" if strength < left_level else text
-            text = self.marked(op, f"{left} {symbol} {self.expr(op.b, level + 1)}")
+            text = self.marked(op, f"{left} {symbol} {self.like(op.b, op.a, level + 1)}")
             strength = level
         return text, strength
 
@@ -178,8 +202,11 @@ class ExprPrinter:
 
     def _function(self, name: str, *args: Expr) -> tuple[str, int]:
         """A call of two or more same-typed operands; one literal states its type if all are."""
-        first = self.typed(args[0]) if all(map(self.is_plain_int, args)) else self.expr(args[0])
-        return f"T.{name}({', '.join([first, *(self.expr(a) for a in args[1:])])})", _ATOM
+        if all(map(is_literal, args)):
+            texts = [self.typed(args[0]), *(self.like(a, args[0]) for a in args[1:])]
+        else:
+            texts = self.matched(*args)
+        return f"T.{name}({', '.join(texts)})", _ATOM
 
     def _binary_call(self, node: E.BinaryOp) -> tuple[str, int]:
         names: dict[type[E.BinaryOp], str] = {
@@ -188,8 +215,8 @@ class ExprPrinter:
         return self._function(names[type(node)], node.a, node.b)
 
     def _select(self, node: E.Select) -> tuple[str, int]:
-        args = self.exprs((node.condition, node.true_value, node.false_value))
-        return f"T.Select({args})", _ATOM
+        sides = self.matched(node.true_value, node.false_value)
+        return f"T.Select({', '.join([self.expr(node.condition), *sides])})", _ATOM
 
     def _let(self, node: E.Let) -> tuple[str, int]:
         value = self.expr(node.value)
@@ -201,11 +228,12 @@ class ExprPrinter:
         name = self.buffer(node.buffer)
         if node.predicate is not None:
             where = self.expr(node.predicate)
-            return f"{name}.vload([{self.exprs(node.indices)}], predicate={where})", _ATOM
-        return f"{name}[{self.exprs(node.indices) or '()'}]", _ATOM
+            return f"{name}.vload([{self.places(node)}], predicate={where})", _ATOM
+        return f"{name}[{self.places(node) or '()'}]", _ATOM
 
     def _ramp(self, node: E.Ramp) -> tuple[str, int]:
-        return f"T.ramp({self.expr(node.base)}, {self.expr(node.stride)}, {node.lanes})", _ATOM
+        base, stride = self.matched(node.base, node.stride)
+        return f"T.ramp({base}, {stride}, {node.lanes})", _ATOM
 
     def _broadcast(self, node: E.Broadcast) -> tuple[str, int]:
         return f"T.broadcast({self.expr(node.value)}, {node.lanes})", _ATOM
@@ -215,11 +243,16 @@ class ExprPrinter:
         return f"T.shuffle([{self.exprs(node.vectors)}], [{picks}])", _ATOM
 
     def _call(self, node: E.Call) -> tuple[str, int]:
-        args = self.exprs(node.args)
         default = implied_type(node.op, node.args)
         if default is None or node.op in SPECIAL_CALLS or not _has_function(node):
-            rest = f", {args}" if args else ""
+            rest = f", {self.exprs(node.args)}" if node.args else ""
             return f'T.call_intrin("{node.type}", {quote(node.op)}{rest})', _ATOM
+        if node.op == "if_then_else":
+            args = ", ".join([self.expr(node.args[0]), *self.matched(*node.args[1:])])
+        elif OPS[node.op].elementwise and node.args:
+            args = ", ".join(self.matched(*node.args))
+        else:
+            args = self.exprs(node.args)
         if node.type is not default:
             args += f'{", " if args else ""}dtype="{node.type}"'
         return f"T.{node.op}({args})", _ATOM
@@ -227,6 +260,14 @@ class ExprPrinter:
     # ------------------------------------------------------------------------ buffers and regions
     def buffer(self, node: Buffer) -> str:
         return self.names.of(node, node.name)
+
+    def places(self, access: Any) -> str:
+        """The indices of a load or store; numbers take the type of the extent."""
+        shape = access.buffer.shape
+        if len(shape) != len(access.indices):  # not valid, but must be readable
+            return self.exprs(access.indices)
+        pairs = zip(access.indices, shape, strict=True)
+        return ", ".join(self.like(index, extent) for index, extent in pairs)
 
     def buffer_args(self, node: Buffer) -> str:
         """Shape, type and whatever differs from the defaults."""
@@ -245,38 +286,51 @@ class ExprPrinter:
             parts.append(f"axis_separators={list(node.axis_separators)}")
         return ", ".join(parts)
 
-    def stop(self, start: Expr, extent: Expr) -> str:
-        """The end of [start, start + extent), from which the parser finds `extent` again."""
+    def ends(self, start: Expr, extent: Expr) -> list[str]:
+        """Start and end of [start, start + extent), from which the parser finds `extent` again."""
+        return self.matched(start, self._stop(start, extent))
+
+    def _stop(self, start: Expr, extent: Expr) -> Expr:
         if isinstance(start, IntImm):
             if start.value == 0 and extent.dtype is start.type:
-                return self.expr(extent)
+                return extent
             if isinstance(extent, IntImm):
-                return self.expr(IntImm(start.value + extent.value, start.type))
+                return IntImm(start.value + extent.value, start.type)
         if (
             isinstance(extent, E.Sub)
             and structural_equal(extent.b, start)
             and not (isinstance(extent.a, E.Add) and structural_equal(extent.a.a, start))
         ):
-            return self.expr(extent.a)
-        return self.expr(E.Add(start, extent))
+            return extent.a
+        return E.Add(start, extent)
 
-    def range_(self, node: Range) -> str:
+    def range_(self, node: Range, axis: Expr) -> str:
+        """A range of an axis of that extent; numbers among numbers take the type of the extent."""
         one = isinstance(node.extent, IntImm) and node.extent.value == 1
         if one and node.extent.dtype is node.min.dtype:
-            return self.expr(node.min)
-        return f"{self.expr(node.min)}:{self.stop(node.min, node.extent)}"
+            return self.like(node.min, axis)
+        stop = self._stop(node.min, node.extent)
+        if is_literal(node.min) and is_literal(stop):
+            return f"{self.like(node.min, axis)}:{self.like(stop, node.min)}"
+        return ":".join(self.matched(node.min, stop))
 
     def region(self, node: BufferRegion) -> str:
-        ranges = ", ".join(self.range_(r) for r in node.region)
+        shape = node.buffer.shape if len(node.buffer.shape) == len(node.region) else ()
+        axes = shape or tuple(r.min for r in node.region)
+        ranges = ", ".join(map(self.range_, node.region, axes))
         return self.marked(node, f"{self.buffer(node.buffer)}[{ranges or '()'}]")
 
     def match_region(self, node: MatchBufferRegion) -> str:
         return f"T.match_buffer({self.region(node.source)}, {self.buffer_args(node.buffer)})"
 
-    def domain(self, node: Range) -> str:
-        if isinstance(node.min, IntImm) and node.min.value == 0:
-            return self.expr(node.extent)
-        return f"({self.expr(node.min)}, {self.stop(node.min, node.extent)})"
+    def axis_args(self, node: Range, value: Expr | None) -> str:
+        """Domain and value of a block iterator; numbers take the type of what is no number."""
+        low, stop = node.min, self._stop(node.min, node.extent)
+        ends = [stop] if isinstance(low, IntImm) and low.value == 0 else [low, stop]
+        given = [] if value is None else [value]
+        texts = self.matched(*ends, *given)
+        domain = texts[0] if len(ends) == 1 else f"({texts[0]}, {texts[1]})"
+        return ", ".join([domain, *texts[len(ends) :]])
 
     # ------------------------------------------------------------------------------ plain values
     def value(self, item: Any) -> str:

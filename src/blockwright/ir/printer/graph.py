@@ -66,10 +66,10 @@ class ScriptPrinter(InfoPrinter):
         if isinstance(node, MatchBufferRegion):
             return f"{self.buffer(node.buffer)} = {self.match_region(node)}"
         if isinstance(node, Range):
-            return f"{self.expr(node.min)}:{self.stop(node.min, node.extent)}"
+            return ":".join(self.ends(node.min, node.extent))
         if isinstance(node, IterVar):
             kind = node.thread_tag or node.iter_type.name.lower()
-            return f"{self.var(node.var)}: {kind}({self.domain(node.dom)})"
+            return f"{self.var(node.var)}: {kind}({self.axis_args(node.dom, None)})"
         return f"<{type(node).__name__}>"
 
     # ------------------------------------------------------------------------------------- modules

@@ -15,7 +15,7 @@ from blockwright.ir import stmt as S
 from blockwright.ir.buffer import Buffer, IterType, IterVar
 from blockwright.ir.expr import Expr, IntImm, Var
 from blockwright.ir.op import OPS
-from blockwright.ir.printer.expr import SPECIAL_CALLS, ExprPrinter, quote
+from blockwright.ir.printer.expr import SPECIAL_CALLS, ExprPrinter, is_literal, quote
 from blockwright.ir.stmt import Block, BlockRealize, For, ForKind, Stmt
 from blockwright.ir.structural import structural_equal
 from blockwright.ir.visit import collect, uses_var
@@ -132,8 +132,8 @@ class StmtPrinter(ExprPrinter):
             self.out.line(f"{name} = T.{axis.var.type}()")
         tag = f", {quote(axis.thread_tag)}" if axis.thread_tag else ""
         kind = quote(_ITER_KINDS[axis.iter_type])
-        domain = f"({self.expr(axis.dom.min)}, {self.stop(axis.dom.min, axis.dom.extent)})"
-        return f"T.iter_var({self.expr(axis.var)}, {domain}, {kind}{tag})"
+        domain = ", ".join(self.ends(axis.dom.min, axis.dom.extent))
+        return f"T.iter_var({self.expr(axis.var)}, ({domain}), {kind}{tag})"
 
     def declare_free(self, buffer: Buffer) -> None:
         """Declare the symbols that the definition of a buffer mentions for the first time."""
@@ -147,11 +147,14 @@ class StmtPrinter(ExprPrinter):
     # --------------------------------------------------------------------------- simple statements
     def _store(self, stmt: S.BufferStore) -> None:
         name, value = self.buffer(stmt.buffer), self.expr(stmt.value)
+        scalar = all(index.dtype.lanes == 1 for index in stmt.indices)
+        if scalar and is_literal(stmt.value) and stmt.value.type is stmt.buffer.dtype:
+            value = self.marked(stmt.value, str(stmt.value.value))
         if stmt.predicate is not None:
             where = self.expr(stmt.predicate)
-            text = f"{name}.vstore([{self.exprs(stmt.indices)}], {value}, predicate={where})"
+            text = f"{name}.vstore([{self.places(stmt)}], {value}, predicate={where})"
         else:
-            text = f"{name}[{self.exprs(stmt.indices) or '()'}] = {value}"
+            text = f"{name}[{self.places(stmt) or '()'}] = {value}"
         self.out.line(self.marked(stmt, text))
 
     def _evaluate(self, stmt: S.Evaluate) -> None:
@@ -213,7 +216,7 @@ class StmtPrinter(ExprPrinter):
         if is_zero(stmt.min):
             bounds = self.expr(stmt.extent)
         else:
-            bounds = f"{self.expr(stmt.min)}, {self.stop(stmt.min, stmt.extent)}"
+            bounds = ", ".join(self.ends(stmt.min, stmt.extent))
         if stmt.kind is ForKind.SERIAL and not stmt.annotations:
             return f"range({bounds})" if is_zero(stmt.min) else f"T.serial({bounds})"
         extra = f", annotations={self.value(stmt.annotations)}" if stmt.annotations else ""
@@ -288,8 +291,8 @@ class StmtPrinter(ExprPrinter):
                 position = end
             else:
                 axis, value = axes[position], values[position]
-                text = f", {self.expr(value)}" if value is not None else ""
-                call = f"T.axis.{_AXIS_NAMES[axis.iter_type]}({self.domain(axis.dom)}{text})"
+                args = self.axis_args(axis.dom, value)
+                call = f"T.axis.{_AXIS_NAMES[axis.iter_type]}({args})"
                 self.out.line(f"{self._axis_name(axis)} = {call}")
                 position += 1
 

@@ -29,14 +29,15 @@ class BufferSlice:
     def _range(self, position: int) -> Range:
         item = self.items[position]
         if not isinstance(item, slice):
-            return point(_placed(self.buffer, position, to_expr(item)))
+            return point(_placed(self.buffer, position, index_of(self.buffer, position, item)))
         start, stop, step = slice_parts(item)
         if step not in (None, 1):
             raise ScriptError("a region has no step", code="BW107",
                               help="regions are boxes; leave the step out")  # fmt: skip
         stop = self.buffer.shape[position] if stop is None else stop
-        if start is None:
-            start = ir.const(0, stop.dtype if isinstance(stop, Expr) else "int32")
+        start = 0 if start is None else start
+        if isinstance(start, int) and isinstance(stop, int):
+            start = index_of(self.buffer, position, start)
         return span_of(start, stop)
 
     def load(self) -> Expr:
@@ -160,15 +161,20 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
     out: list[Expr] = []
     for position, item in enumerate(items):
         if not isinstance(item, slice):
-            index = to_expr(item)
+            index = index_of(buffer, position, item)
             if not index.dtype.is_int:
                 raise ScriptError(f"index {position} of {buffer.name!r} is {index.dtype}, "
                                   "not an integer", code="BW107")  # fmt: skip
             out.append(_placed(buffer, position, index))
             continue
         start, stop, by = slice_parts(item)
-        ends = (0 if start is None else start, buffer.shape[position] if stop is None else stop)
-        low, high = number_types(ends)
+        first, stop = (
+            0 if start is None else start,
+            buffer.shape[position] if stop is None else stop,
+        )
+        if isinstance(first, int) and isinstance(stop, int):
+            first = index_of(buffer, position, first)
+        low, high = number_types((first, stop))
         step = to_expr(1 if by is None else by, low.dtype)
         length, stride = extent_of(low, high), ir.const_int(step)
         if not isinstance(length, IntImm) or stride is None or stride <= 0 or length.value < 1:
@@ -178,6 +184,15 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
         index = ir.Ramp(low, step, lanes) if lanes > 1 else low
         out.append(_placed(buffer, position, index))
     return tuple(out)
+
+
+def index_of(buffer: Buffer, position: int, item: Any) -> Expr:
+    """An index; a number has the type of the extent of its dimension."""
+    kind = buffer.shape[position].dtype if position < buffer.ndim else None
+    plain = isinstance(item, int) and not isinstance(item, bool)
+    if plain and kind is not None and kind.min_value <= item <= kind.max_value:
+        return ir.const(item, kind)
+    return to_expr(item)
 
 
 def _placed(buffer: Buffer, position: int, index: Expr) -> Expr:
