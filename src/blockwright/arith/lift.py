@@ -264,7 +264,11 @@ def simplified_operands(ctx: Rewriter, expr: Expr) -> Expr:
     def simplify(child: Any) -> Any:
         return ctx.simplify(child) if isinstance(child, Expr) else child
 
-    return ctx.space.adopt(expr.map_children(simplify))
+    new = ctx.space.adopt(expr.map_children(simplify))
+    sorts = ctx.space.sorts
+    if expr.dtype.is_int and sorts.is_index(new) and not sorts.is_index(expr):
+        return new if isinstance(new, IntImm) else ctx.space.adopt(expr)  # a value stays one
+    return new
 
 
 def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:

@@ -25,7 +25,11 @@ _FLOATS: tuple[type, ...] = (float, np.floating)
 
 
 def const(value: int | float | bool, dtype: DType | str) -> Expr:
-    """A constant of the given type; vector types give a broadcast."""
+    """A constant of the given type; vector types give a broadcast.
+
+    Raises:
+        IRError: BW207 for an integer that the type does not have (`cast_to` takes it modulo 2**n).
+    """
     type_ = dtype_of(dtype)
     if type_.lanes > 1:
         return E.Broadcast(const(value, type_.element), type_.lanes)
@@ -33,7 +37,13 @@ def const(value: int | float | bool, dtype: DType | str) -> Expr:
         return FloatImm(float(value), type_)
     if type_.is_bool:
         return IntImm(int(bool(value)), type_)
-    return IntImm(int(value), type_)
+    number = int(value)
+    if type_.is_int and not type_.min_value <= number <= type_.max_value:
+        raise IRError(f"{number} does not fit {type_}, which holds {type_.min_value} to "
+                      f"{type_.max_value}", code="BW207",
+                      help="use a wider type, or cast the number, which takes it modulo 2**n"
+                      )  # fmt: skip
+    return IntImm(number, type_)
 
 
 def as_expr(value: Any, dtype: DType | None = None) -> Expr:
@@ -127,8 +137,15 @@ def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
         ta, tb = a.dtype, b.dtype
     if ta is tb:
         return a, b
-    target = _common(ta, tb, isinstance(a, (IntImm, FloatImm)), isinstance(b, (IntImm, FloatImm)))
+    target = _common(ta, tb, _adapts(a, tb), _adapts(b, ta))
     return cast_to(a, target), cast_to(b, target)
+
+
+def _adapts(value: Expr, dtype: DType) -> bool:
+    """Whether an operand is a constant that the other operand's type has."""
+    if isinstance(value, IntImm) and dtype.is_int:
+        return dtype.min_value <= value.value <= dtype.max_value
+    return isinstance(value, (IntImm, FloatImm))
 
 
 def _adapt(value: Any, dtype: DType) -> Expr:

@@ -26,6 +26,7 @@ from typing import Any, TypeGuard
 
 from blockwright.analysis.tree import jumps
 from blockwright.arith.condition import conjuncts
+from blockwright.arith.form import is_index
 from blockwright.ir import (
     BufferLoad,
     Call,
@@ -74,9 +75,18 @@ class _Simplify(Analysed):
         type_ = node.dtype
         if type_.lanes == 1 and (type_.is_int or type_.is_bool):
             if any(isinstance(n, (BufferLoad, Call, E.Let)) for n in walk_code(node)):
-                node = super().__call__(node)
+                node = self._kept_value(node, super().__call__(node))
             return node if has_effect(node) else self.analyzer.simplify(node)
         return super().__call__(node)
+
+    def _kept_value(self, old: Expr, new: Any) -> Any:
+        """`new`, unless a value became an index, whose arithmetic does not wrap around."""
+        return old if not isinstance(new, IntImm) and self._lost_value(old, new) else new
+
+    def _lost_value(self, old: Expr, new: Expr) -> bool:
+        if not is_index(old.dtype) or has_effect(old):
+            return False
+        return self.analyzer.is_value(old) and not self.analyzer.is_value(new)
 
     # ------------------------------------------------------------------------------- statements
 
@@ -197,6 +207,8 @@ class _Simplify(Analysed):
 
     def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
         value = self(node.value)
+        if self._lost_value(node.value, value):
+            value = node.value  # a name for a value stays one
         if isinstance(value, (Var, IntImm, E.FloatImm)):
             return self(Instantiate({node.var: value}, renew=False)(node.body))
         body = self(node.body)

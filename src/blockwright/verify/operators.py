@@ -162,7 +162,10 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
         return None
     first = args[0].leaves[0]
     if name == "cast":
-        return [Alternative(where, INTEGER, (first,))] if _is_wide(operator[1]) else None
+        assert first.at is not None
+        dtype = ir.dtype_of(operator[1])
+        kept = dtype.bits >= 32 and _fits(first.at.intersect_domain(where), dtype)
+        return [Alternative(where, INTEGER, (first,))] if kept else None
     if len(args) != 2:
         return None
     second = args[1].leaves[0]
@@ -191,16 +194,19 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
     return None
 
 
+_LARGEST_SIZE = 1 << 48
+"""More than a size of 64 bits can be."""
+
+
 def _fits(made: isl.Map, dtype: ir.DType) -> bool:
-    """Whether integers lie in their type; those that only sizes limit do, as indices do."""
+    """Whether integers lie in their type, with sizes as large as they can be."""
     low, high = dtype.min_value, dtype.max_value
     range_ = made.range()
-    if dtype.bits < 32:
-        return range_.is_subset(isl.Set(f"{{ [x] : {low} <= x <= {high} }}", made.context))
-    numbers = isl.Set(f"{{ [x] : {4 * low} <= x <= {4 * high} }}", made.context)
-    inside = isl.Set(f"{{ [x] : {low} <= x <= {high} }}", made.context)
-    return range_.is_subset(inside) or not range_.is_subset(numbers)
-
-
-def _is_wide(dtype: str) -> bool:
-    return ir.dtype_of(dtype).bits >= 32
+    sizes = range_.parameters()
+    most = min(high, _LARGEST_SIZE)
+    limits = [f"{-most} <= {size} <= {most}" for size in sizes]
+    inside = " and ".join((*limits, f"{low} <= x <= {high}"))
+    if sizes:
+        known = f"[{', '.join(sizes)}] -> {{ : {' and '.join(limits)} }}"
+        range_ = range_.intersect_params(isl.Set(known, made.context))
+    return range_.is_subset(isl.Set(f"[{', '.join(sizes)}] -> {{ [x] : {inside} }}", made.context))

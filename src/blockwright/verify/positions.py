@@ -2,7 +2,8 @@
 
 A read of such a table is replaced by what the table holds there, so that positions are formulas.
 Whether the read sees that store, and not another one or none, is asked of the dataflow later:
-`Safety` goes through all that was taken.
+`Safety` goes through all that was taken. The formula is an index, what was read is a value, whose
+arithmetic wraps around: a `reinterpret` around the formula says so (`as_value`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,19 @@ class Taken(msgspec.Struct, frozen=True, eq=False):
 
     read: ir.BufferLoad
     formula: ir.Expr
+
+
+def as_value(formula: ir.Expr) -> ir.Expr:
+    """An index in the place of a value of its type."""
+    return ir.Call("reinterpret", (formula,), formula.dtype)
+
+
+def _whole(index: ir.Expr) -> ir.Expr:
+    """A position that is a value with no arithmetic around it is the index."""
+    if isinstance(index, ir.Call) and index.op == "reinterpret":
+        inner = index.args[0]
+        return inner if inner.dtype is index.dtype else index
+    return index
 
 
 class Tables:
@@ -55,7 +69,10 @@ class Tables:
                 test, yes, no = node.args  # what is not read everywhere is left to the dataflow
                 return node.replace(args=(visit(test), yes, no))
             made = node.map_children(visit)
-            if not isinstance(made, ir.BufferLoad) or made.predicate is not None:
+            if not isinstance(made, ir.BufferLoad):
+                return made
+            made = made.replace(indices=tuple(map(_whole, made.indices)))
+            if made.predicate is not None:
                 return made
             known = self.formulas.get(made.buffer)
             if known is None or made.dtype.lanes > 1:
@@ -65,6 +82,6 @@ class Tables:
             if ir.collect(formula, ir.BufferLoad):
                 return made
             taken.append(Taken(made, formula))
-            return formula
+            return as_value(formula)
 
         return visit(expr), tuple(taken)

@@ -283,7 +283,8 @@ class Values:
         if call.op == "if_then_else":
             test, yes, no = call.args
             return self._choice(test, yes, no, frame, where)
-        if call.op == "likely":
+        same_type = call.op == "reinterpret" and call.args[0].dtype is call.dtype
+        if call.op == "likely" or same_type:
             return self.value(call.args[0], frame, where)
         if call.op == "undef":
             return [Alternative(where, ("undefined", next(self._undefined)))]

@@ -12,6 +12,7 @@ from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import AccessRewrite
 from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.kept_values import Unmarked, inside, marked
 from blockwright.schedule.order import (
     neighbours,
     require_alone,
@@ -101,11 +102,13 @@ class ComputeInline(Primitive, frozen=True, eq=False):
             self._alone(state, flow, block, store.buffer, readers)
         for reader in readers:
             self._reads_well(state, flow, block, reader, store.buffer)
-        template = ir.substitute(store.value, mapping)
+        sorts = ir.Sorts(ir.value_variables(state.func))
+        template = marked(ir.substitute(store.value, mapping), sorts)
         edit = Edit(state)
         for reader in readers:
             old = state.tree.realize(reader)
-            edit.replace(old, _Inline(store.buffer, at, template, edit.forward)(old))
+            clean = Unmarked(sorts, inside(state, old))
+            edit.replace(old, _Inline(store.buffer, at, template, edit.forward, clean)(old))
         edit.replace(realize, None)
         if not rivals:
             edit.free(scope, store.buffer)
@@ -241,9 +244,10 @@ class _Inline(AccessRewrite):
         at: Sequence[ir.Var],
         template: ir.Expr,
         forward: dict[ir.Block, ir.Block],
+        clean: Unmarked,
     ) -> None:
         super().__init__(forward)
-        self.buffer, self.at, self.template = buffer, at, template
+        self.buffer, self.at, self.template, self.clean = buffer, at, template, clean
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> Any:
         new = self.descend(node)
@@ -254,7 +258,7 @@ class _Inline(AccessRewrite):
 
     def rewrite_BufferStore(self, node: ir.BufferStore) -> Any:
         new = self.descend(node)  # a load may stand in several places of the value
-        return new if new is node else new.map_children(_own_lets)
+        return new if new is node else self.clean(new).map_children(_own_lets)
 
 
 def _own_lets(node: Any) -> Any:

@@ -12,6 +12,7 @@ from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.kept_values import Unmarked, inside, marked
 from blockwright.schedule.order import (
     neighbours,
     require_alone,
@@ -126,10 +127,13 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     ) -> None:  # fmt: skip
         """Let one producer store the consumer's value, where there is an instance of it."""
         consumer = ir.substitute(copied_expr(store.value), mapping)
-        value = with_own_lets(_Replace(made.buffer, copied_expr(made.value))(consumer))
+        old = state.tree.realize(producer)
+        sorts = ir.Sorts(ir.value_variables(state.func))
+        stored = marked(copied_expr(made.value), sorts)
+        inlined = _Replace(made.buffer, stored)(consumer)
+        value = with_own_lets(Unmarked(sorts, inside(state, old))(inlined))
         index = tuple(ir.substitute(i, mapping) for i in store.indices)
         body = ir.BufferStore(store.buffer, value, index)
-        old = state.tree.realize(producer)
         new = with_signature(producer.replace(body=body), state.analyzer(old))
         edit.forward[producer] = new
         values = {it.var: v for it, v in zip(producer.iter_vars, old.iter_values, strict=True)}
