@@ -22,6 +22,7 @@ from blockwright.ir import (
     cast_to,
     compare,
     const,
+    const_int,
     floordiv,
     floormod,
     logical_or,
@@ -85,15 +86,20 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
     def map_shape(
         self, shape: Sequence[Expr], analyzer: Analyzer | None = None
     ) -> tuple[Expr, ...]:
-        """The smallest shape that holds every final index."""
+        """The smallest shape that holds every final index; empty where `shape` is."""
         analyzer = analyzer or Analyzer()
-        domains = self.domains(shape)
+        sizes = {size: Var(f"n{k}", size.dtype) for k, size in enumerate(shape)
+                 if _at_most_one(size, analyzer)}  # fmt: skip
+        domains = self.domains([sizes.get(size, size) for size in shape])
         result: list[Expr] = []
         for index in self.final:
             top = eval_set(index, domains, analyzer).max
             if top is None:
                 raise IterMapError("a final index has no upper bound")
             result.append(analyzer.simplify(add(top, 1)))
+        if sizes:
+            known = {var: size for size, var in sizes.items()}
+            return tuple(analyzer.simplify(substitute(e, known)) for e in result)
         return tuple(result)
 
     def inverse(self, shape: Sequence[Expr], analyzer: Analyzer | None = None) -> IndexMap:
@@ -115,6 +121,16 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
         result = require_iter_map(self.final, domains, None, analyzer, "bijective", pad=True)
         inverse = _inverted(self, result, shape, self.map_shape(shape, analyzer), analyzer)
         return inverse, _padding(inverse, shape, self.map_shape(shape, analyzer), analyzer)
+
+
+def _at_most_one(size: Expr, analyzer: Analyzer) -> bool:
+    """Whether a size is 1 or nothing.
+
+    Over its domain, which is never empty, such an index is the constant 0, and the largest index
+    would tell of a size of 1.
+    """
+    low, high = analyzer.const_bounds(size)
+    return const_int(size) is None and high == 1 and (low is None or low < 1)
 
 
 def _ranges(variables: Sequence[Var], shape: Sequence[Expr]) -> dict[Var, Range]:

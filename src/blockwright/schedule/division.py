@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
@@ -44,6 +44,12 @@ def divide(
             found = whole and msgspec.structs.replace(
                 whole, outer_predicate=found.outer_predicate, inner_predicate=found.inner_predicate
             )
+    if found is not None:
+        pairs = tuple(
+            _with_empty_loops(pair, it, value, own, base)
+            for pair, it, value in zip(found.pairs, block.iter_vars, values, strict=True)
+        )
+        found = msgspec.structs.replace(found, pairs=pairs)
     unfit = found is not None and any(_unfit(pair, set(domains)) for pair in found.pairs)
     if found is None or unfit:
         state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
@@ -51,6 +57,27 @@ def divide(
                    guilty=[*inside[:1], realize],
                    help=_inner_parts(state, block, list(inside)))  # fmt: skip
     return found
+
+
+def _with_empty_loops(
+    pair: SubspacePair, it: ir.IterVar, value: ir.Expr, inside: Container[ir.Var], base: Analyzer
+) -> SubspacePair:
+    """A part of one value, but over the whole domain where that may be empty.
+
+    Parts are simplified by what holds inside of all loops, where no domain is empty: an extent of
+    at most 1 then is 1. The new block would run, and set initial values, where there is nothing.
+    """
+    extents = (pair.inner_extent, pair.outer_extent, it.dom.extent)
+    if [ir.const_int(e) for e in extents] != [1, 1, None]:
+        return pair
+    if base.prove(ir.GE(it.dom.extent, ir.const(1, it.var.type))):
+        return pair
+    loops = ir.free_vars(value)
+    if loops and all(v in inside for v in loops):
+        return msgspec.structs.replace(
+            pair, inner=value, inner_start=it.dom.min, inner_extent=it.dom.extent
+        )
+    return pair
 
 
 def _unfit(pair: SubspacePair, loops: set[ir.Var]) -> bool:

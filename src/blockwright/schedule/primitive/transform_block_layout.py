@@ -76,6 +76,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         loops = trivial_loops(state, block, self.method, _mere_order(state, block, self.index_map))
         require_known_kind(state, state.flow_at(block), block)
         analyzer = state.analyzer(block)
+        around = state.analyzer(loops[0] if loops else block)
         extents = [it.dom.extent for it in block.iter_vars]
         dtype = ir.widest_type(extents)
         mapping = with_index_type(self.index_map, dtype)
@@ -86,7 +87,8 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
                             "their order")  # fmt: skip
         try:
             inverse, outside = mapping.non_surjective_inverse(extents, analyzer)
-            shape = mapping.map_shape(extents, analyzer)
+            # The new loops stand outside of the old ones, which may be empty.
+            shape = mapping.map_shape(extents, around)
         except IterMapError as error:
             state.fail(f"the index map is not one to one: {error.reason}", code="BW324",
                        guilty=[block], help="map each point of the domain to a place of its own: "

@@ -1,0 +1,113 @@
+"""Loops that run once or not at all: what holds inside of them must not leave their place.
+
+Inside of a loop over `n // 16` its extent is at least 1; where 1 is also the most that it can be,
+it is simplified to 1. A loop or initial value that a step puts outside must keep the extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright.ir import PrimFunc
+from blockwright.schedule import LoopRV, Schedule
+from blockwright.script.ir import from_source
+
+TEXT = """
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    T.func_attr({"tir_var_upper_bound": {"n": 31}, "tir_var_lower_bound": {"n": 0}})
+    n = T.int64()
+    A = T.match_buffer(a, (n, 8), "float32")
+    C = T.match_buffer(c, (n // 16, 8), "float32")
+    B = T.alloc_buffer((n // 16, 8), "float32")
+    S = T.alloc_buffer((n // 16, 8), "float32")
+    for i, j in T.grid(n // 16, T.int64(8)):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi * 16, vj] + T.float32(1)
+    for i, j, k in T.grid(n // 16, T.int64(8), T.int64(4)):
+        with T.block("S"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                S[vi, vj] = T.float32(0)
+            S[vi, vj] = S[vi, vj] + B[vi, (vj + vk) % 8]
+    for i, j in T.grid(n // 16, T.int64(8)):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = S[vi, vj] * T.float32(2)
+"""
+Step = Callable[[Schedule], object]
+
+
+def at(sch: Schedule, block: str, loop: int = 0) -> LoopRV:
+    return sch.get_loops(block)[loop]
+
+
+STEPS: dict[str, Step] = {
+    "transform_block_layout, a sum": lambda s: s.transform_block_layout(
+        "S", lambda i, j, k: (j, k, i)
+    ),
+    "transform_block_layout, fused": lambda s: s.transform_block_layout(
+        "C", lambda i, j: (i * 8 + j,)
+    ),
+    "transform_block_layout, split": lambda s: s.transform_block_layout(
+        "B", lambda i, j: (j // 4, i, j % 4)
+    ),
+    "and its producers moved": lambda s: (
+        s.transform_block_layout("C", lambda i, j: (j, i)),
+        s.compute_at("S", at(s, "C")),
+        s.compute_at("B", at(s, "C")),
+    ),
+    "fuse and split": lambda s: s.split(s.fuse(*s.get_loops("C")), [None, 3]),
+    "split": lambda s: s.split(at(s, "S"), [4, None]),
+    "compute_at": lambda s: (s.compute_at("S", at(s, "C")), s.compute_at("B", at(s, "C"))),
+    "reverse_compute_at": lambda s: s.reverse_compute_at("C", at(s, "S", 1)),
+    "cache_read": lambda s: s.cache_read("S", "B", "local"),
+    "cache_write": lambda s: s.cache_write("S", 0, "local"),
+    "reindex": lambda s: (s.reindex("B", ("read", 0)), s.reindex("S", ("write", 0))),
+    "reindex_cache_read": lambda s: s.reindex_cache_read("B", 0, "local", lambda i, j: (j, i)),
+    "reindex_cache_write": lambda s: s.reindex_cache_write("C", 0, "local", lambda i, j: (j, i)),
+    "read_at": lambda s: s.read_at(at(s, "S"), "S", 0, "local"),
+    "write_at": lambda s: s.write_at(at(s, "C"), "C", 0, "local"),
+    "transform_layout": lambda s: s.transform_layout("S", ("write", 0), lambda i, j: (j, i)),
+    "transform_layout, padded": lambda s: s.transform_layout(
+        "B", ("write", 0), lambda i, j: (i // 4, j, i % 4), pad_value=0.0
+    ),
+    "decompose_reduction": lambda s: s.decompose_reduction("S", at(s, "S", 2)),
+    "decompose_reduction, outside": lambda s: s.decompose_reduction("S", at(s, "S")),
+    "rfactor": lambda s: s.rfactor(at(s, "S", 2), 0),
+    "pad_einsum": lambda s: s.pad_einsum("S", [4, 1, 1]),
+    "blockize": lambda s: s.blockize(at(s, "S")),
+    "blockize, inside": lambda s: s.blockize(at(s, "S", 1)),
+    "compute_inline": lambda s: s.compute_inline("B"),
+    "merge": lambda s: s.merge(at(s, "B"), at(s, "S")),
+    "software_pipeline": lambda s: s.software_pipeline(at(s, "S"), [0]),
+    "vectorize": lambda s: s.vectorize(at(s, "C", 1)),
+    "parallel": lambda s: s.parallel(at(s, "S")),
+}
+
+
+def expected(a: np.ndarray) -> np.ndarray:
+    rows = a.shape[0] // 16
+    b = a[: rows * 16 : 16] + 1
+    return 2 * sum((np.roll(b, -k, 1) for k in range(4)), np.zeros_like(b))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_nothing_runs_where_nothing_is(name: str) -> None:
+    func = from_source(TEXT)
+    assert isinstance(func, PrimFunc)
+    sch = Schedule(func, verify="full")
+    STEPS[name](sch)
+    native = bw.build(sch.func, sanitize=("bounds",))["main"]
+    for n in (0, 15, 16, 31):
+        a = np.random.default_rng(n).standard_normal((n, 8)).astype("float32")
+        slow, fast = (np.full((n // 16, 8), np.nan, "float32") for _ in range(2))
+        bw.interpret(sch.func, a, slow)
+        native(a, fast)
+        np.testing.assert_allclose(slow, expected(a), 1e-5, 1e-5)
+        np.testing.assert_allclose(fast, expected(a), 1e-5, 1e-5)
