@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -79,6 +80,19 @@ def test_results_keep_the_models_structure(
         x = torch.randn(size, 4)
         compare_with_torch(exe, model, [x])
         compare_with_torch(loaded, model, [x])
+
+
+class Ordered(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return OrderedDict(second=x * 2, first=x + 1)
+
+
+def test_an_ordered_dict_stays_one(compile_torch: Any) -> None:
+    x = torch.arange(4.0)
+    found = compile_torch(Ordered(), (x,))(x)
+    assert type(found) is OrderedDict
+    assert list(found) == ["second", "first"]
+    assert torch.equal(found["first"], x + 1)
 
 
 class Length(nn.Module):

@@ -12,7 +12,6 @@ All uncovered operators are reported at once, with the source lines they come fr
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from typing import Any, cast
 
 import numpy as np
@@ -210,8 +209,7 @@ def _as_json(tree: Any) -> Any:
         named = cast("dict[Any, Any]", tree)
         if not all(isinstance(key, str) for key in named):
             raise _unknown_structure("a dict with keys that are no strings")
-        return _of_class(kind, (dict, OrderedDict), {"dict": {k: _as_json(v) for k, v in
-                                                              named.items()}})  # fmt: skip
+        return _of_class(kind, (dict,), {"dict": {k: _as_json(v) for k, v in named.items()}})
     if isinstance(tree, (list, tuple)):
         items = [_as_json(v) for v in cast("list[Any] | tuple[Any, ...]", tree)]
         return _of_class(kind, (list, tuple), {"list" if kind is list else "tuple": items})
