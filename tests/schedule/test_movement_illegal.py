@@ -163,13 +163,13 @@ SET_SCOPE: dict[str, Case] = {
         "writes no single buffer called 'A'"),
     "set_scope: no name": (
         CHAIN, lambda s: s.set_scope(block(s, "C"), 0, "fast memory"), "BW304",
-        "no name of a storage scope"),
+        "is no storage scope|no name of a storage scope"),
     "set_scope: type": (CHAIN, lambda s: s.set_scope(block(s, "C"), 0, 3), "BW304",
                         "argument 3, 'storage_scope': expected a string, got int 3"),
 }  # fmt: skip
 CACHE_READ: dict[str, Case] = {
     "cache_read: no name": (COPY, lambda s: s.cache_read(block(s, "B"), 0, ""), "BW304",
-                            "no name of a storage scope"),
+                            "is no storage scope|no name of a storage scope"),
     "cache_read: block changes what it reads": (
         IN_PLACE, lambda s: s.cache_read(block(s, "A"), 0, "local"), "BW323", "cannot read a copy"),
     "cache_read: read before it is written": (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blockwright import ir
+from blockwright import ir, validate
 from blockwright.analysis import Reduction, find_reduction
 from blockwright.interp import interpret
 from blockwright.schedule import Schedule
@@ -231,3 +231,13 @@ def f(A: T.Buffer((8,), "float32")):
     (attribute,) = ir.collect(func.body, ir.AttrStmt)
     assert isinstance(attribute.node, ir.CommReducer)
     ir.assert_structural_equal(func, from_source(func.script()))
+
+
+def test_a_reducer_of_an_attribute_defines_its_operands() -> None:
+    text = """
+@T.prim_func
+def f(A: T.Buffer((8,), "float32")):
+    with T.attr(T.comm_reducer(lambda x, y: x * y, [T.float32(1)]), "reduce_scope", 1):
+        A[0] = T.float32(1)
+"""
+    validate(from_source(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from blockwright import ir
+from blockwright import ir, validate
 from blockwright.script import ir as I
 from blockwright.script import tir as T
 from blockwright.script.ir import from_source
@@ -104,3 +104,27 @@ def test_modules_are_checked_and_the_check_can_be_left_out() -> None:
             A[5] = T.float32(0)
 
     ir.assert_structural_equal(from_source(repr(main)), main)  # text is read back as it is
+
+
+def test_regions_of_one_buffer_are_joined() -> None:
+    """A written signature may list a buffer several times; the block has one box of it."""
+
+    @T.prim_func
+    def swap(A: T.Buffer((8,), "float32"), B: T.Buffer((8, 2), "float32")):
+        for i in range(7):
+            with T.block("swap"):
+                vi = T.axis.opaque(7, i)
+                T.reads(A[vi], A[vi + 1])
+                T.writes(A[vi + 1], A[vi], B[vi, 0], B[vi, 1])
+                if A[vi] > A[vi + 1]:
+                    x: T.float32 = A[vi]
+                    A[vi] = A[vi + 1]
+                    A[vi + 1] = x
+                B[vi, 0] = A[vi]
+                B[vi, 1] = A[vi + 1]
+
+    reads, writes = signature(swap, "swap")
+    assert reads == ["A[vi:vi + 2]"]
+    assert writes == ["A[vi:vi + 2]", "B[vi, 0:2]"]
+    validate(swap)
+    ir.assert_structural_equal(from_source(swap.script()), swap)

@@ -22,6 +22,7 @@ from blockwright.analysis.regions import (
     block_access_regions,
     clip_region,
     relax_region,
+    with_one_box_per_buffer,
 )
 from blockwright.analysis.scope import Scope
 from blockwright.analysis.siblings import BlockKind
@@ -72,4 +73,5 @@ __all__ = [
     "symbol_facts",
     "symbols_of",
     "updated_atomically",
+    "with_one_box_per_buffer",
 ]

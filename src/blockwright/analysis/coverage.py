@@ -60,7 +60,8 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
             continue
         told: set[ir.Buffer] = set()
         boxes: dict[ir.Buffer, _Boxes] = {}
-        for touch in touches(visit):
+        before = _written_before(visit)
+        for number, touch in enumerate(touches(visit)):
             wanted = touch.buffer in buffers and touch.how != "write"
             own = visit.block.init is not None and any(
                 r.buffer is touch.buffer for r in visit.block.writes
@@ -68,10 +69,26 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
             if wanted and not own and touch.buffer not in told:
                 own_boxes = boxes.setdefault(touch.buffer, {})
                 own_writers = writers.get(touch.buffer, [])
-                problem = _Read(func, visit, touch, own_writers, analyzer, own_boxes).check()
+                begun = number in before
+                problem = _Read(func, visit, touch, own_writers, analyzer, own_boxes, begun).check()
                 if problem is not None:
                     told.add(touch.buffer)
                     yield problem
+
+
+def _written_before(visit: Visit) -> set[int]:
+    """Which accesses may find what the same instance of the block has stored: a store to their
+    buffer stands before them, or shares a loop inside the block with them."""
+    found: set[int] = set()
+    listed = touches(visit)
+    stores = [(k, t) for k, t in enumerate(listed) if t.how != "read"]
+    for number, touch in enumerate(listed):
+        loops = {span.var for span in touch.spans}
+        if any(store.buffer is touch.buffer
+               and (k < number or loops & {span.var for span in store.spans})
+               for k, store in stores):  # fmt: skip
+            found.add(number)
+    return found
 
 
 @dataclasses.dataclass(eq=False)
@@ -108,13 +125,13 @@ _Boxes = dict[tuple[_Writer, bool, bool], tuple[ir.Range, ...]]
 
 class _Read:
     """One access that reads, and those who may have written what it reads; `boxes` are those of the
-    block's accesses to one buffer, found once."""
+    block's accesses to one buffer, found once. `begun`: the same instance may have written it."""
 
     def __init__(
         self, func: ir.PrimFunc, visit: Visit, touch: Touch, writers: Sequence[_Writer],
-        analyzer: Analyzer, boxes: _Boxes,
+        analyzer: Analyzer, boxes: _Boxes, begun: bool,
     ) -> None:  # fmt: skip
-        self.func, self.visit, self.touch = func, visit, touch
+        self.func, self.visit, self.touch, self.begun = func, visit, touch, begun
         self.writers, self.analyzer, self.boxes = writers, analyzer, boxes
         self.path = (*visit.path, *self._axes_of_writers())
 
@@ -164,7 +181,8 @@ class _Read:
         """
         first = self._shared_loops()
         boxes = [self._box(w, everyone, alone) for w in self.writers
-                 if w.visit.order < self.visit.order and self._may_meet(w, everyone)]  # fmt: skip
+                 if (w.visit.order < self.visit.order or (self.begun and w.visit is self.visit))
+                 and self._may_meet(w, everyone)]  # fmt: skip
         for sizes in sizes_to_try(self.func):
             try:
                 rows = self._instances(sizes, first)

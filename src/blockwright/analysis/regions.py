@@ -105,6 +105,34 @@ def relax_region(
     return ir.BufferRegion(region.buffer, tuple(ranges))
 
 
+def with_one_box_per_buffer(block: ir.Block) -> ir.Block:
+    """The block with the regions of each buffer in its signature joined into one box."""
+    if all(len({r.buffer for r in regions}) == len(regions)
+           for regions in (block.reads, block.writes)):  # fmt: skip
+        return block
+    known = Analyzer()
+    for it in block.iter_vars:
+        known.bind(it.var, it.dom)
+    return block.replace(reads=_one_box_each(block.reads, known),
+                         writes=_one_box_each(block.writes, known))  # fmt: skip
+
+
+def _one_box_each(
+    regions: Sequence[ir.BufferRegion], analyzer: Analyzer
+) -> tuple[ir.BufferRegion, ...]:
+    found: dict[ir.Buffer, list[ir.BufferRegion]] = {}
+    for region in regions:
+        found.setdefault(region.buffer, []).append(region)
+    return tuple(
+        reduce(lambda a, b: _joined_regions(a, b, analyzer), group) for group in found.values()
+    )
+
+
+def _joined_regions(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> ir.BufferRegion:
+    ranges = (hull(x, y, analyzer) for x, y in zip(a.region, b.region, strict=True))
+    return ir.BufferRegion(a.buffer, tuple(ranges))
+
+
 def clip_region(region: ir.BufferRegion, analyzer: Analyzer) -> ir.BufferRegion:
     """The part of a region inside the buffer."""
     return ir.BufferRegion(region.buffer, clip_box(region.region, region.buffer.shape, analyzer))

@@ -230,6 +230,8 @@ class _Checker:
                 self.define(here.var)
                 self.use(here.body)
                 self.visible.discard(here.var)
+            elif isinstance(here, ir.CommReducer):
+                self._use_reducer(here)
             else:
                 if isinstance(here, ir.BufferLoad):
                     self.access(here)
@@ -238,6 +240,16 @@ class _Checker:
                     if problem is not None:
                         self.report("BW217", problem, here)
                 stack.extend(here.children())
+
+    def _use_reducer(self, node: ir.CommReducer) -> None:
+        """A reducer is a function of its operands, which are visible in its result alone."""
+        for value in node.identity:
+            self.use(value)
+        inner = {*node.lhs, *node.rhs} - self.visible
+        self.visible |= inner
+        for value in node.result:
+            self.use(value)
+        self.visible -= inner
 
     def use_var(self, var: ir.Var) -> None:
         if var in self.visible:

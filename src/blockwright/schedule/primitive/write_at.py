@@ -44,6 +44,8 @@ class WriteAt(Primitive, frozen=True, eq=False):
       there find what they read (BW323);
     - no block outside the loop writes the buffer, unless those in the loop never look at it again
       (BW323);
+    - the loop, and those around it, run at least one iteration where a block below begins its sums
+      in their first one: over no elements its result is the initial value (BW314);
     - the extents of the loops around do not depend on one another (BW350);
     - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
     - no loop inside of that one is parallel or bound and has, in each iteration, the buffer for
@@ -108,6 +110,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
         require_seen(state, makers, buffer, self.storage_scope)
         self._require_own(state, scope, below, makers, buffer)
         fixed = [*state.tree.loops_above(loop), loop]
+        _require_begun(state, fixed, makers)
         own = [(b, region_of(b.writes, buffer)) for b in makers]
         box = box_at(state, scope, fixed, own)
         analyzer = state.analyzer(loop.body)
@@ -142,6 +145,24 @@ class WriteAt(Primitive, frozen=True, eq=False):
                        f"while block {outside[0].name} writes it outside the loop", code="BW323",
                        guilty=[state.realize(again[0]), state.realize(outside[0])],
                        help=_behind_all(state, again[0], outside[0], buffer))  # fmt: skip
+
+
+def _require_begun(state: State, fixed: list[ir.For], makers: list[ir.Block]) -> None:
+    """Fail if a reduction loop around the copy may run nothing: initial values are stored then
+    too, and no copy would bring them to the buffer."""
+    for block in (b for b in makers if b.init is not None):
+        realize = state.realize(block)
+        steps = [value for it, value in zip(block.iter_vars, realize.iter_values, strict=True)
+                 if it.iter_type is not ir.IterType.SPATIAL]  # fmt: skip
+        for loop in fixed:
+            runs = ir.GE(*ir.match_types(loop.extent, 1))
+            if any(ir.uses_var(step, loop.loop_var) for step in steps) and not state.analyzer(
+                loop
+            ).prove(runs):
+                state.fail(f"loop {loop.loop_var.name} is a reduction of block {block.name} and "
+                           "may run no iteration, where the result is the initial value",
+                           code="BW314", guilty=[loop, realize],
+                           help="store the copy at a loop outside of the reduction")  # fmt: skip
 
 
 def _behind_all(state: State, block: ir.Block, other: ir.Block, buffer: ir.Buffer) -> str:

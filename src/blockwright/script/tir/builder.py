@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar, cast
 
 from blockwright import ir
-from blockwright.analysis import block_access_regions
+from blockwright.analysis import block_access_regions, with_one_box_per_buffer
 from blockwright.analysis.gathers import with_whole_gathers
 from blockwright.arith import Analyzer, eval_set
 from blockwright.ir import (
@@ -301,7 +301,7 @@ class BlockFrame(StorageFrame):
                 reads=reads if self.reads is None else self.reads,
                 writes=writes if self.writes is None else self.writes,
             )
-        block = with_whole_gathers(block)
+        block = with_one_box_per_buffer(with_whole_gathers(block))
         builder.emit(self._realize(block))
 
     def _with_loops_bound(self, block: Block, builder: Builder) -> Block:
