@@ -22,6 +22,7 @@ from blockwright.rules import RULES, apply_rules
 from blockwright.runtime import constants
 from blockwright.support import ImporterError, OptionError
 from blockwright.support.garbage import few_collections
+from blockwright.support.kinds import require_kind
 from blockwright.target import Target
 from blockwright.verify import require_solvers
 
@@ -80,6 +81,9 @@ def compile(
                           help='use True, False or "prove"')  # fmt: skip
     if verify:
         require_solvers()
+    if options is not None:
+        require_kind(options, dict, "options are a dict", OptionError, "BW928",
+                     'write options={"name": value}')  # fmt: skip
     settings = dict(options or {})
     _check_options(settings)
     machine = Target(target)

@@ -27,7 +27,8 @@ from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata
 from blockwright.runtime.constants import Constants
 from blockwright.runtime.library import Library, load_image
-from blockwright.support import BuildError, ValidationError
+from blockwright.support import BuildError, OptionError, ValidationError
+from blockwright.support.kinds import require_kind
 from blockwright.target import Target
 
 
@@ -222,6 +223,8 @@ def build(
     """
     module = as_module(program)
     chosen = Target(target)
+    require_kind(sanitize, (tuple, list, set, frozenset), "sanitize is a list of names",
+                 OptionError, "BW917", 'write sanitize=["bounds"]')  # fmt: skip
     options = LowerOptions(tuple(sanitize))
     directory = dump_directory()
     for function in module.functions.values():

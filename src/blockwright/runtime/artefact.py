@@ -23,6 +23,7 @@ import msgspec
 from blockwright.runtime.cpu import machine, missing_features
 from blockwright.runtime.library import Library, load_library
 from blockwright.support import ArtefactError
+from blockwright.support.kinds import require_kind
 
 FORMAT_VERSION = 1
 METADATA_SYMBOL = "__bw_metadata"
@@ -127,8 +128,8 @@ def load_artefact(
     Raises: ArtefactError: BW800 not an artefact, BW801 truncated, BW802 newer format, BW803 for
     another processor, BW804 damaged, BW805 cannot be read.
     """
+    metadata = read_metadata(path, verify=verify)
     file = Path(path)
-    metadata = read_metadata(file, verify=verify)
     return Artefact(file.absolute(), metadata, load_library(file))
 
 
@@ -136,6 +137,8 @@ def read_metadata(
     path: str | os.PathLike[str], *, verify: Literal["full", "head"] = "head"
 ) -> Metadata:
     """Checks an artefact and returns its description without loading it; raises as above."""
+    require_kind(path, (str, os.PathLike), "the path of an artefact is text or a Path",
+                 ArtefactError, "BW805", 'write bw.load("model.bwx")')  # fmt: skip
     name = os.fspath(path)
     try:
         with open(path, "rb", buffering=0) as file:

@@ -37,6 +37,7 @@ from blockwright.schedule.state import Place, State, Step, Target, explained, sc
 from blockwright.schedule.substitute import resolved, translated, used_handles
 from blockwright.schedule.trace_text import call_text, short_value
 from blockwright.support import ScheduleError
+from blockwright.support.kinds import require_kind
 from blockwright.verify import verify
 
 Verify = Literal["check", "full", "prove"]
@@ -325,6 +326,8 @@ class Core:
     # ------------------------------------------------------------------ handles
     def entry(self, handle: Handle, step_name: str) -> Entry:
         """What is known of a handle; fails for those that stand for nothing."""
+        require_kind(handle, (BlockRV, LoopRV, ExprRV), f"{step_name}: expected a handle",
+                     ScheduleError, "BW304", "give it one handle of this schedule")  # fmt: skip
         entry, name = self.entries.get(handle), handle_name(handle)
         if entry is None:
             raise ScheduleError(f"{step_name}: handle {name} belongs to another schedule",

@@ -19,10 +19,15 @@ from blockwright.schedule.record import Primitive
 from blockwright.schedule.trace import Trace
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 from blockwright.support import ScheduleError
+from blockwright.support.kinds import require_kind
 
 _LEVELS = {
     "off": "no level skips the checks; steps that may change meaning stand in sch.unsafe",
 }
+
+
+def _require(value: Any, kind: type, what: str, remedy: str) -> None:
+    require_kind(value, kind, what, ScheduleError, "BW304", remedy)
 
 
 class Schedule(Compose, Shown):
@@ -84,6 +89,7 @@ class Schedule(Compose, Shown):
 
     def work_on(self, name: str) -> None:
         """Choose the program of the module in which names are looked up."""
+        _require(name, str, "work_on: the name of a program is text", 'write sch.work_on("main")')
         if name not in self._core.functions:
             known = ", ".join(self._core.functions)
             raise ScheduleError(f"no tensor program {name!r} in the module", code="BW302",
@@ -96,6 +102,7 @@ class Schedule(Compose, Shown):
 
     def symbol(self, name: str) -> ir.Var:
         """A symbolic size or scalar parameter of the program, for factors and index maps."""
+        _require(name, str, "symbol: the name of a symbol is text", 'write sch.symbol("n")')
         found = {s.name: s for s in symbols_of(self.func)}
         if name not in found:
             raise ScheduleError(f"the program has no symbol {name!r}", code="BW302",
@@ -137,6 +144,7 @@ class Schedule(Compose, Shown):
         A composite call counts as one. Handles that the steps taken back had made say so when
         used; all others stand for what they stood for before. What is drawn next is new.
         """
+        _require(n, int, "undo: the number of calls is an integer", "write sch.undo(2)")
         self._core.rewind(history.steps_before(self._core, n))
 
     def diff(self, before: int = -2, after: int = -1, *, context: int = 3) -> Difference:
@@ -146,6 +154,8 @@ class Schedule(Compose, Shown):
             before, after: positions in `history`; negative ones count from the end.
             context: unchanged lines shown around changes.
         """
+        for position in (before, after, context):
+            _require(position, int, "diff: positions and context are integers", "see sch.history")
         stages = history.history(self._core)
         if len(stages) == 1 and (before, after) == (-2, -1):
             return Difference("")
@@ -157,16 +167,20 @@ class Schedule(Compose, Shown):
         The way in for steps that are no methods: those of a package of your own. They stand in the
         trace, replay, and are undone like all others; `Trace.from_json` is told of their records.
         """
+        _require(step, Primitive, "take: a step is the record of a primitive",
+                 "primitives are also methods: sch.split(loop, [None, 4])")  # fmt: skip
         return self._run(step)
 
     def replay(self, trace: Trace) -> list[Handle]:
         """Take the steps of a trace on this program; the handles of the last step."""
+        _require(trace, Trace, "replay: expected a Trace", "pass the .trace of a schedule")
         return list(self._core.replay(trace.instructions))
 
     # ------------------------------------------------------------------ draws
     def seed(self, seed: int) -> None:
         """Let what is drawn from now on follow from this number."""
-        self._core.random.seed(seed)
+        _require(seed, int, "seed: the seed is an integer", "write sch.seed(1)")
+        self._core.random.seed(int(seed))
 
     def fork_seed(self) -> int:
         """A number for the seed of another schedule, different each time."""

@@ -21,6 +21,7 @@ import msgspec
 from blockwright.ir import DType, dtype_of
 from blockwright.runtime.threads import allowed_processors
 from blockwright.support import TargetError
+from blockwright.support.kinds import require_kind
 from blockwright.target import host
 from blockwright.target.core import Core, core_of
 from blockwright.target.features import (
@@ -108,8 +109,12 @@ class Target:
         self, name: str | Target = "native", *, num_threads: int | None = None,
         core: Core | None = None, caches: tuple[Cache, ...] | None = None,
     ) -> None:  # fmt: skip
+        require_kind(name, (str, Target), "a target is a name or a Target", TargetError, "BW650",
+                     f"targets: {', '.join(target_names())}")  # fmt: skip
         fields = dict(vars(name)) if isinstance(name, Target) else dict(_describe(name))
         if num_threads is not None:
+            require_kind(num_threads, int, "num_threads is a number", TargetError, "BW652",
+                         "leave it out for the default")  # fmt: skip
             if num_threads < 1:
                 raise TargetError(f"num_threads must be at least 1, got {num_threads}",
                                   code="BW652", help="leave it out for the default")  # fmt: skip

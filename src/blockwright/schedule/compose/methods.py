@@ -16,6 +16,7 @@ from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import Place, underlined
 from blockwright.support import ScheduleError
+from blockwright.support.kinds import require_kind
 
 
 class Compose(Facade):
@@ -44,6 +45,8 @@ class Compose(Facade):
 
     def alive(self, handle: Handle) -> bool:
         """Whether a handle still stands for something."""
+        require_kind(handle, (BlockRV, LoopRV, ExprRV), "alive: expected a handle", ScheduleError,
+                     "BW304", "give it one handle of this schedule")  # fmt: skip
         found = self._core.entries.get(handle)
         return found is not None and not isinstance(found.target, (Dead, Place))
 
@@ -66,6 +69,8 @@ class Compose(Facade):
     @ends_at_call
     def axis(self, block: BlockRV | str, name: str) -> LoopRV:
         """The loop of this name around a block, or the one that an iterator of this name is."""
+        require_kind(name, str, "axis: the name of a loop is text", ScheduleError, "BW304",
+                     'write sch.axis("C", "i")')  # fmt: skip
         return self.loops(block)[name]
 
     # ------------------------------------------------------------------ composite rules
@@ -103,6 +108,8 @@ class Compose(Facade):
                         vj = T.axis.spatial(64, j0 * 8 + j1)
                         B[vi, vj] = A[vi, vj] + T.float32(1)
         """
+        require_kind(notation, str, "tile: the notation is text", ScheduleError, "BW304",
+                     'write sch.tile("C", "i j -> i0 j0 i1 j1", i1=16, j1=8)')  # fmt: skip
         handle = self._block(block)
         axes = self.loops(handle)
         func = self._core.functions[self._core.entry(handle, "tile").function]

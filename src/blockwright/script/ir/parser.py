@@ -15,6 +15,8 @@ from blockwright.script.relax.values import constant_table
 from blockwright.script.tir.evaluator import ModuleRef
 from blockwright.script.tir.macro import is_macro, macro_of
 from blockwright.script.tir.parser import TirParser
+from blockwright.support import ScriptError
+from blockwright.support.kinds import require_kind
 
 _LEVELS = {"prim_func": "T", "function": "R"}
 
@@ -109,6 +111,8 @@ def from_source(
     Returns:
         An `IRModule`, `PrimFunc` or `GraphFunction`.
     """
+    require_kind(text, str, "a script is text", ScriptError, "BW107",
+                 "pass the text of the program; of a file Path(name).read_text()")  # fmt: skip
     from_dialects: dict[str, Any] = {"T": tir, "R": relax, "I": functions}
     script = text_script(text, {**from_dialects, "cls": ModuleRef(), **(env or {})}, name)
     reporter = Reporter(script)
