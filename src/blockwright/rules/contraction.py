@@ -33,12 +33,16 @@ from blockwright.rules.facts import (
     position_of,
     stride,
 )
-from blockwright.rules.inline import extent
+from blockwright.rules.inline import extent, reduces
 from blockwright.rules.tiles import RegisterTile, choose_register_tile
+from blockwright.rules.vectors import inner_loops
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
+_PIECE = 512  # terms that a register sums, one after another, of a long reduction
+_LEAST_PIECE = 128
+_LONGEST_PIECE = 1024  # terms of a reduction that is not cut
 _RUN = 512  # bytes of a row that are packed at once
 _SHARED = 8  # groups of panels that there should be at least
 
@@ -70,6 +74,7 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 def canonicalize(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
     apart: int = 0, columns_apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None,
+    in_pieces: bool = False,
 ) -> Canonical:  # fmt: skip
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
@@ -77,7 +82,8 @@ def canonicalize(
     its own. So it is with the first `columns_apart` column axes. Tiles have up to `most_rows` rows.
 
     Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
-    far as the left operand's address stays linear.
+    far as the left operand's address stays linear. With `in_pieces`, a long reduction without equal
+    pieces is padded with zeros, so that `tile_pieces` can cut it.
     """
     before = node(sch, block)
     facts = contraction_of(before)
@@ -108,9 +114,12 @@ def canonicalize(
     fuse_copy(sch, b, b, extents, [*batch, *middle, across, *depth])
     fuse_copy(sch, block, tail, extents, [*outer, inner, *middle, across])
     first, between, last = ([1] * len(axes) for axes in (outer, middle, depth))
+    whole = list(last)
+    if in_pieces:
+        whole[-1] = _whole_pieces([extent_of(before, axes) for axes in depth])
     if pad_rows:  # elements beyond the end are read one by one: the last row again, without a test
         a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
-    padding = [*first, 1, *between, tile.columns, *last]
+    padding = [*first, 1, *between, tile.columns, *whole]
     a, b = _pad(sch, block, a, b, padding, "zero")  # by vectors: masks
     panels(sch, b, len(batch) + len(middle), tile.columns)
     if len(depth) > 1:
@@ -215,6 +224,80 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
     vector_rows(sch, init, form.tile.columns)
     sch.tensorize(m1, outer_product_name(form.tile.rows, form.tile.columns, dtype.name))
     return init
+
+
+def tile_pieces(sch: Schedule, form: Canonical, m1: LoopRV, k: list[LoopRV]) -> list[LoopRV]:
+    """`tile_registers`, where a long reduction is summed in pieces: the registers hold the sum of
+    one piece, which is added to the tile's total in the first cache.
+
+    A sum of thousands of terms one after another loses three of its digits. Returns the reduction
+    loops of the register tile.
+    """
+    pieces = _cut_pieces(sch, k)
+    if pieces is None:
+        tile_registers(sch, form, m1, k)
+        return k
+    total = form.block
+    partial = sch.rfactor(pieces, 0)
+    block = node(sch, total)
+    (loop,) = [around for around in sch.get_loops(total) if reduces(sch, block, around)]
+    sch.compute_at(partial, loop, preserve_unit_loops=True)
+    left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, partial).iter_vars)
+    m, n, *own = inner_loops(sch, partial, loop)[-2 - left :]
+    sch.reorder(*own, m, n)
+    tile_registers(sch, msgspec.structs.replace(form, block=partial), m, own)
+    sch.set_scope(total, 0, "local")
+    clear = sch.decompose_reduction(total, loop)
+    for handle in (clear, total):
+        vector_rows(sch, handle, form.tile.columns)
+    return own
+
+
+def _cut_pieces(sch: Schedule, k: Sequence[LoopRV]) -> LoopRV | None:
+    """Cut the loops of a long reduction into pieces of about `_PIECE` terms; returns the loop over
+    these, or None where the reduction is short, of unknown length, or has no equal pieces."""
+    sizes = [extent(sch, loop) for loop in k]
+    found = _piece(sizes)
+    if found is None or not cuts_evenly(sizes):
+        return None
+    at, together = found
+    outer = list(k[: at + 1])
+    if together > 1:
+        outer[-1], _ = sch.split(outer[-1], [None, together])
+    pieces = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    sch.annotate(pieces, "loop_partition", True)  # the last one may be padded
+    return pieces
+
+
+def _piece(sizes: Sequence[int | None]) -> tuple[int, int] | None:
+    """The loop at which nested loops of a long reduction are cut into pieces of about `_PIECE`
+    terms, and its steps in a piece; None where the reduction is short or of unknown length."""
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) or math.prod(known) <= _LONGEST_PIECE:
+        return None
+    at, inner = len(known) - 1, 1
+    while at and inner * known[at] <= _PIECE:
+        inner *= known[at]
+        at -= 1
+    size, most = known[at], max(1, _PIECE // inner)
+    least = max(1, _LEAST_PIECE // inner)
+    even = [d for d in range(least, 2 * most + 1) if size % d == 0]
+    fitting = [d for d in even if d <= most]
+    if even:
+        return at, max(fitting) if fitting else min(even)
+    return at, math.ceil(size / math.ceil(size / most))
+
+
+def cuts_evenly(sizes: Sequence[int | None]) -> bool:
+    """Whether nested loops of a reduction are short enough, or fall into equal pieces."""
+    found = _piece(sizes)
+    return found is None or (sizes[found[0]] or 0) % found[1] == 0
+
+
+def _whole_pieces(sizes: Sequence[int | None]) -> int:
+    """What the length of the innermost reduction loop must be a multiple of to be cut evenly."""
+    found = _piece(sizes)
+    return 1 if found is None or found[0] < len(sizes) - 1 else found[1]
 
 
 def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:

@@ -23,9 +23,10 @@ from blockwright.arith import IndexMap
 from blockwright.rules.contraction import (
     Canonical,
     canonicalize,
+    cuts_evenly,
     node,
     pack_panels,
-    tile_registers,
+    tile_pieces,
     vector_rows,
     write_out_steps,
 )
@@ -220,7 +221,7 @@ def contract(
     product = _product(sch.func, node(sch, block), facts)
     width = extent_of(node(sch, block), facts.m[-1:])
     tile = tile or gemm_tile(target, product)
-    form = canonicalize(sch, block, tail, target, tile=tile)
+    form = canonicalize(sch, block, tail, target, tile=tile, in_pieces=True)
     if packed is not None:
         sch.compute_inline(packed)
     if tail is None:
@@ -234,7 +235,7 @@ def contract(
     k = loops[batch + 2 :]
     sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
     if sums is None:
-        tile_registers(sch, form, m1, k)
+        k = tile_pieces(sch, form, m1, k)
     else:
         k = _sum_of_piece(sch, form, sums, n0)
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
@@ -377,7 +378,7 @@ def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV
     """
     loops = sch.get_loops(form.block)
     around, outer = loops[: batch + 2], loops[batch + 2 :]
-    inner = 1
+    inner, sizes = 1, list[int]()
     while outer:
         length = extent(sch, outer[-1])
         if length is None:
@@ -385,11 +386,13 @@ def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV
         if inner * length > most:
             break
         inner *= length
+        sizes.insert(0, length)
         outer.pop()
     if not outer:
         return None
     length = extent(sch, outer[-1]) or 1
-    piece = max(d for d in range(1, max(1, most // inner) + 1) if length % d == 0)
+    found = [d for d in range(1, max(1, most // inner) + 1) if length % d == 0]
+    piece = max([d for d in found if cuts_evenly([d, *sizes])] or found)
     if piece * inner * _SHORT < min(most, length * inner):
         return None
     if piece > 1:
@@ -415,8 +418,7 @@ def _sum_of_piece(sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: Loop
     left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, sums).iter_vars)
     m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
     sch.reorder(*k, m, n)
-    tile_registers(sch, msgspec.structs.replace(form, block=sums), m, k)
-    return k
+    return tile_pieces(sch, msgspec.structs.replace(form, block=sums), m, k)
 
 
 def pack(sch: Schedule, form: Canonical, batch: int) -> None:
