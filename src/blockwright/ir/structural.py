@@ -17,7 +17,6 @@ import numpy as np
 
 from blockwright.ir import expr as E
 from blockwright.ir.buffer import Buffer, IterVar, MatchBufferRegion
-from blockwright.ir.build import const_int
 from blockwright.ir.dtype import DType
 from blockwright.ir.expr import Var
 from blockwright.ir.function import PrimFunc
@@ -237,23 +236,24 @@ def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> N
 class Programs:
     """Tensor programs by name, in which an equal one is found: equal but for names and visibility.
 
-    Programs are told apart by the shapes of their parameters first, which costs next to nothing;
-    those of equal shapes are compared, which ends at the first difference.
+    Programs are looked up by their structural hash, so that a module with many programs of the same
+    shapes takes time proportional to their number; those with equal hashes are compared.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, PrimFunc] = {}
-        self._alike: dict[object, dict[str, None]] = {}
+        self._alike: dict[int, dict[str, None]] = {}
 
     def add(self, name: str, func: PrimFunc) -> None:
         """Keep a program to be found, in the place of the one that had its name."""
-        self._known[name] = _anonymous(func)
-        self._alike.setdefault(_interface(func), {})[name] = None
+        bare = _anonymous(func)
+        self._known[name] = bare
+        self._alike.setdefault(structural_hash(bare), {})[name] = None
 
     def equal_to(self, func: PrimFunc) -> str | None:
         """The name of the first that was added and is equal; None where there is none."""
         bare = _anonymous(func)
-        alike = self._alike.get(_interface(func), ())
+        alike = self._alike.get(structural_hash(bare), ())
         return next((n for n in alike if structural_equal(self._known[n], bare)), None)
 
 
@@ -262,11 +262,6 @@ _NAMES = ("global_symbol", "tir.is_private")
 
 def _anonymous(func: PrimFunc) -> PrimFunc:
     return func.replace(attrs={k: v for k, v in func.attrs.items() if k not in _NAMES})
-
-
-def _interface(func: PrimFunc) -> object:
-    shapes = ((b.dtype.name, *map(const_int, b.shape)) for b in func.buffers)
-    return len(func.params), *shapes
 
 
 def structural_hash(root: Any) -> int:
