@@ -19,9 +19,10 @@ from blockwright.analysis.tree import child_stmts
 def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
     """Declared view → the buffer whose memory it names, through views of views.
 
-    Of several views of one pointer that no buffer stands for, the outermost one is the root.
+    Of several views of one pointer that no buffer stands for, the outermost one is the root. The
+    parameters of a function with `"tir.noalias": False` may overlap: the first stands for all.
     """
-    direct: dict[ir.Buffer, ir.Buffer] = {}
+    direct = _overlapping(func)
     pointers: dict[ir.Var, ir.Buffer] = {}
     for node in _statements(func.body):
         if not isinstance(node, ir.DeclBuffer):
@@ -37,6 +38,18 @@ def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
         while direct[view] in direct:
             direct[view] = direct[direct[view]]
     return direct
+
+
+def may_overlap(func: ir.PrimFunc) -> bool:
+    """Whether arguments of a call may share memory of which some is written."""
+    return func.attrs.get("tir.noalias", True) is False
+
+
+def _overlapping(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
+    if not may_overlap(func):
+        return {}
+    first, *others = func.buffers or (None,)
+    return dict.fromkeys(others, first) if first is not None else {}
 
 
 def named_twice(

@@ -13,7 +13,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import FlowMemo, Scope, Tree
-from blockwright.analysis.memory import memory_roots
+from blockwright.analysis.memory import may_overlap, memory_roots
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV
@@ -164,6 +164,10 @@ class State:
         root = self.roots.get(buffer, buffer)
         names = [b.name for b in (root, *(v for v, r in self.roots.items() if r is root))
                  if b is not buffer]  # fmt: skip
+        if names and root in self.func.buffers and may_overlap(self.func):
+            self.fail(f"{buffer.name} may overlap {', '.join(names)}, as the function has the "
+                      'attribute "tir.noalias": False', code="BW368", guilty=guilty,
+                      help="drop the attribute if calls pass separate arrays")  # fmt: skip
         if names:
             self.fail(f"the memory of {buffer.name} is named {', '.join(names)} too, with another "
                       "element type or layout", code="BW368", guilty=guilty,

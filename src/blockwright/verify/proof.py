@@ -46,6 +46,7 @@ class Claim:
     def prove(self) -> None:
         """Look for a proof, in a context of its own: one that was used before has memory at hand
         and counts fewer operations, and no verdict may depend on what was asked before it."""
+        _require_apart(self.before)
         self.before, self.after = map(_prepared, (self.before, self.after))
         failed = self._look(isl.Context(), Budget(UNITS, LONGEST), *self._names())
         if failed is not None:
@@ -215,6 +216,12 @@ def _prepared(func: ir.PrimFunc) -> ir.PrimFunc:
     copies, iterators of their own."""
     func = without_views(func)
     return func.replace(body=unfused(rolled(func.body)))
+
+
+def _require_apart(before: ir.PrimFunc) -> None:
+    """Parameters are taken to be distinct memory."""
+    if before.attrs.get("tir.noalias", True) is False and len(before.buffers) > 1:
+        raise Unknown('the arguments may overlap: the program before has "tir.noalias": False')
 
 
 def _of_the_first(problem: Mismatch) -> Unknown:
