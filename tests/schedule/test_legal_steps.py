@@ -382,3 +382,87 @@ def main(A: T.Buffer((64,), "int32"), C: T.Buffer((4,), "int32"), D: T.Buffer((6
 """
     for step in ("parallel", "bind", "reorder"):
         refused("BW314", source, FREE[step])
+
+
+# ------------------------------------------------------------------ stated regions
+WINDOW = """
+@T.prim_func
+def main(A: T.Buffer((20,), "float32"), C: T.Buffer((16,), "float32")):
+    B = T.alloc_buffer((20,), "float32")
+    D = T.alloc_buffer((16,), "float32")
+    for i in range(20):
+        with T.block("B"):
+            vi = T.axis.spatial(20, i)
+            B[vi] = A[vi] * T.float32(2)
+    for i in range(16):
+        with T.block("D"):
+            vi = T.axis.spatial(16, i)
+            D[vi] = A[vi] + T.float32(1)
+    for i in range(16):
+        with T.block("C"):
+            vi = T.axis.spatial(16, i)
+            C[vi] = B[vi] + B[vi + 2] * D[vi]
+"""
+REWRITES: dict[str, Step] = {
+    "none": lambda s: None,
+    "compute_inline": lambda s: s.compute_inline("D"),
+    "split": lambda s: s.split(s.get_loops("C")[0], [4, 4]),
+    "cache_read of another": lambda s: s.cache_read("C", "D", "global"),
+    "cache_read": lambda s: s.cache_read("C", "B", "global"),
+    "cache_write": lambda s: s.cache_write("C", 0, "global"),
+    "set_scope": lambda s: s.set_scope("B", 0, "shared"),
+    "transform_layout of another": lambda s: s.transform_layout(
+        "D", ("write", 0), lambda i: (i // 4, i % 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("step", REWRITES)
+def test_stated_regions_last(step: str) -> None:
+    def steps(s: Schedule) -> None:
+        s.annotate_buffer_access("C", "B", "read", lambda i: ((i, i + 5),))
+        REWRITES[step](s)
+
+    _, sch = scheduled(WINDOW, steps)
+    block = sch.get(sch.get_block("C"))
+    assert isinstance(block, ir.Block)
+    wide = [r for r in block.reads if r.buffer.name.startswith("B")]
+    assert [ir.const_int(r.region[0].extent) for r in wide] == [5]
+    check(WINDOW, steps, native=step != "set_scope")
+
+
+def test_producers_make_what_is_stated() -> None:
+    def steps(s: Schedule) -> None:
+        s.annotate_buffer_access("C", "B", "read", lambda i: ((i, i + 5),))
+        s.compute_inline("D")
+        s.compute_at("B", s.split(s.get_loops("C")[0], [4, 4])[0])
+
+    after = check(WINDOW, steps)
+    extents = [ir.const_int(f.extent) for f in ir.loops(after.body)]
+    assert extents == [4, 8, 4]  # not 6, which the body reads
+
+
+def test_stated_regions_widen_with_the_body() -> None:
+    def steps(s: Schedule) -> None:
+        s.annotate_buffer_access("C", "A", "read", lambda i: ((i, i + 5),))
+        s.compute_inline("B")
+
+    source = WINDOW.replace("* D[vi]", "* A[vi]").replace("B[vi + 2]", "B[(vi + 9) % 20]")
+    _, sch = scheduled(source, steps)
+    block = sch.get(sch.get_block("C"))
+    assert isinstance(block, ir.Block)
+    (region,) = block.reads
+    assert region.region[0].extent is not None
+    assert ir.const_int(region.region[0].extent) != 5
+    check(source, steps)
+
+
+def test_stated_regions_can_be_taken_back() -> None:
+    _, sch = scheduled(
+        WINDOW, lambda s: s.annotate_buffer_access("C", "B", "read", lambda i: ((i, i + 5),))
+    )
+    sch.unannotate("C", "explicit_read_region")
+    sch.compute_inline("D")
+    block = sch.get(sch.get_block("C"))
+    assert isinstance(block, ir.Block)
+    assert 3 in [ir.const_int(r.region[0].extent) for r in block.reads]

@@ -8,9 +8,10 @@ from typing import Any, cast
 from blockwright import ir
 from blockwright.analysis.atomics import has_atomic_update, takes_atomics
 from blockwright.analysis.kernels import axis_of, shares
-from blockwright.analysis.regions import block_access_regions, clip_region
+from blockwright.analysis.regions import clip_region
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import first_legal
 from blockwright.target.scopes import SCOPES_HELP, is_known_scope
@@ -352,18 +353,12 @@ def copy_nest(
         bindings.append(analyzer.simplify(rng.min + loop))
     variables = [it.var for it in iters]
     store = ir.BufferStore(target, value(variables), tuple(target_index(variables)))
-    block = with_regions(ir.Block(name, tuple(iters), (), (), store), analyzer)
+    block = with_signature(ir.Block(name, tuple(iters), (), (), store), analyzer)
     nest: Any = ir.BlockRealize(tuple(bindings), ir.const(True, "bool"), block)
     for loop, rng in zip(reversed(from_zero), reversed(list(domain)), strict=True):
         zero = ir.const(0, loop.dtype)
         nest = ir.For(loop, zero, rng.extent, ir.ForKind.SERIAL, nest)
     return nest, block
-
-
-def with_regions(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
-    """The block with its signature computed from its body."""
-    from_body = block_access_regions(block, analyzer)
-    return block.replace(reads=from_body[0], writes=from_body[1])
 
 
 def simplified_indices(stmt: ir.Stmt, analyzer: Analyzer) -> Any:

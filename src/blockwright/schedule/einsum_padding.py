@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from blockwright import ir
 from blockwright.arith import Analyzer, eval_set
-from blockwright.schedule.buffers import copy_nest, fresh_name, nest_of, with_regions
+from blockwright.schedule.buffers import copy_nest, fresh_name, nest_of
 from blockwright.schedule.checks import require_filled
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.loops import resized
 from blockwright.schedule.state import State, Step
 
@@ -213,6 +214,6 @@ class EinsumPadding:
         body = self.edit.substitute(self.block.body, self.buffers)
         init = self.block.init
         init = None if init is None else self.edit.substitute(init, self.buffers)
-        return with_regions(
+        return with_signature(
             self.block.replace(iter_vars=iters, body=body, init=init), self.analyzer
         )

@@ -7,6 +7,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.regions import block_access_regions
 from blockwright.arith import Analyzer
+from blockwright.schedule.explicit import EXPLICIT, with_explicit
 
 
 class Forwarding(ir.Mutator):
@@ -48,6 +49,8 @@ class AccessRewrite(Forwarding):
 
 
 def with_signature(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
-    """The block with its regions computed from its body."""
+    """The block with its regions computed from its body, and those that the user states for it."""
     reads, writes = block_access_regions(block, analyzer)
+    if EXPLICIT in block.annotations:
+        return with_explicit(block.replace(reads=reads, writes=writes), block.reads)
     return block.replace(reads=reads, writes=writes)

@@ -14,10 +14,10 @@ from blockwright.schedule.buffers import (
     outermost,
     own_copies,
     own_loops,
-    with_regions,
     writers,
 )
 from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.state import State, Step
 
 
@@ -84,7 +84,7 @@ class LayoutPadding:
         value = self._at(self.value.final, self.value.initial, places)[0]
         store = ir.BufferStore(self.buffer, value, places)
         name = fresh_name(self.state, f"{self.buffer.name}_pad")
-        block = with_regions(ir.Block(name, tuple(iters), (), (), store), self.analyzer)
+        block = with_signature(ir.Block(name, tuple(iters), (), (), store), self.analyzer)
         variables = tuple(v for v, _ in loops)
         outside = self._at((self.outside,), self.inverse.initial, variables)[0]
         return wrap_loops(ir.BlockRealize(variables, outside, block), loops)
@@ -105,7 +105,7 @@ class LayoutPadding:
         outside = self._at((self.outside,), self.inverse.initial, places)[0]
         value = ir.if_then_else(outside, pad, ir.substitute(store.value, values))
         body = ir.BufferStore(self.buffer, value, places)
-        new = with_regions(block.replace(iter_vars=tuple(iters), body=body), self.analyzer)
+        new = with_signature(block.replace(iter_vars=tuple(iters), body=body), self.analyzer)
         edit.forward[block] = new
         realize = ir.BlockRealize(tuple(v for v, _ in fresh), ir.const(True, "bool"), new)
         edit.replace(nest_of(state, block, loops), wrap_loops(realize, fresh))

@@ -9,6 +9,7 @@ from blockwright.analysis import block_access_regions, clip_region
 from blockwright.arith import Analyzer, covers
 from blockwright.schedule.buffers import accessed_buffer, region_of, with_index_type
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.explicit import EXPLICIT, stated_by_user
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import NewRanges, Primitive
 from blockwright.schedule.state import State, Step
@@ -17,9 +18,12 @@ from blockwright.schedule.state import State, Step
 class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
     """State the region of a buffer in a block's signature by hand.
 
-    It holds until a later step changes the body of the block. A region that leaves something out,
-    or claims writes that do not happen, can make later steps change what the program means; it
-    takes the method of the same name in the `unsafe` namespace.
+    The annotation "explicit_read_region" keeps a region that is read: a step that finds the
+    signature anew, because it changes the body, widens what it finds by that region, and a copy
+    made by `cache_read` inherits it. It is lost where the block no longer reads the buffer, or
+    reads it in another layout or by other iterators. A region that leaves something out, or claims
+    writes that do not happen, can make later steps change what the program means; it takes the
+    method of the same name in the `unsafe` namespace.
 
     Args:
         block: the block.
@@ -55,6 +59,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
                     vi = T.axis.spatial(14, i)
                     T.reads(A[vi:vi + 5])
                     T.writes(B[vi])
+                    T.block_attr({"explicit_read_region": ["A"]})
                     B[vi] = A[vi] + A[vi + 2]
     """
 
@@ -133,12 +138,13 @@ def with_region(state: State, block: ir.Block, region: ir.BufferRegion, kind: st
     def replaced(regions: tuple[ir.BufferRegion, ...]) -> tuple[ir.BufferRegion, ...]:
         return tuple(region if r.buffer is region.buffer else r for r in regions)
 
+    if kind == "read":
+        names = dict.fromkeys((*stated_by_user(block), region.buffer.name))
+        notes = {**block.annotations, EXPLICIT: tuple(names)}
+        new = block.replace(reads=replaced(block.reads), annotations=notes)
+    else:
+        new = block.replace(writes=replaced(block.writes))
     edit = Edit(state)
-    edit.replace_block(
-        block,
-        block.replace(reads=replaced(block.reads))
-        if kind == "read"
-        else block.replace(writes=replaced(block.writes)),
-    )
+    edit.replace_block(block, new)
     edit.refresh_signatures()
     return edit.finish()

@@ -7,8 +7,8 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import NoReduction, atomic_misfit, find_update
 from blockwright.analysis.atomics import takes_atomics
-from blockwright.schedule.buffers import with_regions
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.state import State, Step
@@ -80,7 +80,7 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
                        "atomic")  # fmt: skip
         call = _atomic(state, block)
         edit = Edit(state)
-        new = with_regions(block.replace(body=ir.Evaluate(call)), state.analyzer(block))
+        new = with_signature(block.replace(body=ir.Evaluate(call)), state.analyzer(block))
         edit.replace_block(block, new)
         return edit.finish()
 

@@ -13,9 +13,9 @@ from blockwright.schedule.buffers import (
     outermost,
     require_scope_name,
     visible_outside,
-    with_regions,
 )
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
@@ -107,7 +107,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         if not made:
             return Step(state.func)
         new = _replaced(block, found)
-        edit.replace_block(block, with_regions(new, state.analyzer(block)))
+        edit.replace_block(block, with_signature(new, state.analyzer(block)))
         edit.refresh_signatures()
         return edit.finish(*made)
 

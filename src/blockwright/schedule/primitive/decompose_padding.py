@@ -8,8 +8,9 @@ from blockwright import ir
 from blockwright.analysis import BlockKind
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
-from blockwright.schedule.buffers import fresh_name, require_in_blocks, require_shared, with_regions
+from blockwright.schedule.buffers import fresh_name, require_in_blocks, require_shared
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.loops import resized
 from blockwright.schedule.record import Primitive, Returns
@@ -96,7 +97,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         straight = _require_straight(state, block, loop, inside)
         fill, made = _filled(state, block, store.replace(value=constant), inside)
         edit = Edit(state)
-        new = with_regions(block.replace(body=store.replace(value=value)), state.analyzer(block))
+        new = with_signature(block.replace(body=store.replace(value=value)), state.analyzer(block))
         edit.forward[block] = new
         bounds, rest = _bounds(state, block, condition)
         if straight:
@@ -201,7 +202,7 @@ def _filled(
     iters = tuple(it.replace(var=fresh[it.var]) for it in block.iter_vars)
     name = fresh_name(state, f"{block.name}_pad_const")
     made = ir.Block(name, iters, (), (), ir.substitute(store, fresh))
-    made = with_regions(made, state.analyzer(block))
+    made = with_signature(made, state.analyzer(block))
     values = tuple(ir.substitute(v, loops) for v in realize.iter_values)
     nest: ir.Stmt = ir.BlockRealize(values, ir.substitute(realize.predicate, loops), made)
     for loop in reversed(inside):

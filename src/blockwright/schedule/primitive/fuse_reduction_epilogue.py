@@ -8,9 +8,10 @@ from typing import ClassVar, NoReturn
 from blockwright import ir
 from blockwright.analysis import BlockKind, Reduction, Scope, match_all, step, stores
 from blockwright.arith import bound_region, covers
-from blockwright.schedule.buffers import home, require_in_blocks, with_regions
+from blockwright.schedule.buffers import home, require_in_blocks
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import (
     require_alone,
@@ -207,7 +208,7 @@ class _Fuse:
         element = ir.BufferLoad(self.store.buffer, index)
         body = step(self.reduction.reducer, [element], self.reduction.terms)
         made = self.block.replace(body=body, init=stores([element], [first]))
-        return with_regions(made, self.state.analyzer(self.block)), predicate
+        return with_signature(made, self.state.analyzer(self.block)), predicate
 
     def _iterators(self) -> tuple[dict[ir.Var, ir.Expr], ir.Expr]:
         """The epilogue's iterators over those of the reduction; which points have values."""

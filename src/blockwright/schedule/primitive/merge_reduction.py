@@ -7,9 +7,9 @@ from typing import ClassVar, NoReturn
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, facts_at
 from blockwright.arith import Analyzer, clip_region, covers, is_bijective
-from blockwright.schedule.buffers import with_regions
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.order import require_alone
 from blockwright.schedule.primitive.decompose_reduction import reduction_loops
@@ -86,7 +86,8 @@ class MergeReduction(Primitive, frozen=True, eq=False):
         merge.check_same_elements()
         merge.check_quiet()
         edit = Edit(state)
-        edit.replace_block(update, with_regions(update.replace(init=value), state.analyzer(update)))
+        merged = with_signature(update.replace(init=value), state.analyzer(update))
+        edit.replace_block(update, merged)
         edit.replace(state.realize(init), None)
         edit.refresh_signatures()
         return edit.finish()

@@ -27,11 +27,11 @@ from blockwright.schedule.buffers import (
     visible_outside,
     whole_box,
     with_index_type,
-    with_regions,
     writers,
 )
 from blockwright.schedule.copies import fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.injective import spans, why_not_injective
 from blockwright.schedule.record import BufferName, Primitive, Returns
@@ -162,7 +162,7 @@ def reindexed(
     )  # fmt: skip
     edit = Edit(state)
     new = _redirect(block, buffer, copy, places)
-    edit.replace_block(block, with_regions(new, analyzer))
+    edit.replace_block(block, with_signature(new, analyzer))
     edit.allocate(scope, copy)
     order = state.tree.order
     before = [w for w in writers(state, scope, buffer) if order[w] < order[block]]

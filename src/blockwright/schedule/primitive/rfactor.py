@@ -7,9 +7,10 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import Reduction, step, stores
 from blockwright.analysis.sizes import nonnegative
-from blockwright.schedule.buffers import fresh_name, with_regions
+from blockwright.schedule.buffers import fresh_name
 from blockwright.schedule.checks import require_once, require_zero_start
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.primitive.decompose_reduction import (
     reduction_loops,
@@ -235,7 +236,7 @@ class _Rfactor:
         init = stores(elements, self._initial(renamed))
         name = fresh_name(self.state, f"{self.block.name}_rf")
         made = ir.Block(name, tuple(iters), (), (), body, init, annotations=self.block.annotations)
-        made = with_regions(made, self.analyzer)
+        made = with_signature(made, self.analyzer)
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), made)
         for loop in reversed(self.own):
             nest = loop.replace(body=nest)
@@ -280,7 +281,7 @@ class _Rfactor:
         body = step(self.reduction.reducer, elements, self._partial_elements(renamed, lane))
         init = stores(elements, self._initial(renamed))
         final = self.block.replace(iter_vars=tuple(iters), body=body, init=init)
-        final = with_regions(final, self.analyzer)
+        final = with_signature(final, self.analyzer)
         outer = [ir.substitute(c, fresh) for c in self._split_predicate()[0]]
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), final)
         for own in reversed(loops):

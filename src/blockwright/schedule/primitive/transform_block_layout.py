@@ -13,10 +13,10 @@ from blockwright.schedule.buffers import (
     simplified_indices,
     trivial_loops,
     with_index_type,
-    with_regions,
 )
 from blockwright.schedule.checks import require_known_kind
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import AnyIndexMap, Primitive
 from blockwright.schedule.reduction import fail_order, row_major, terms_in_order, why_ordered
@@ -115,7 +115,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         inside = edit.inside(block, values)
         body = simplified_indices(inside.body, known)
         init = None if inside.init is None else simplified_indices(inside.init, known)
-        new = with_regions(inside.replace(iter_vars=tuple(fresh), body=body, init=init), known)
+        new = with_signature(inside.replace(iter_vars=tuple(fresh), body=body, init=init), known)
         edit.forward[block] = new
         variables = [ir.Var(f"ax{k}", dtype) for k in range(len(fresh))]
         predicate = ir.const(True, "bool")

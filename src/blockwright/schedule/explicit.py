@@ -1,0 +1,79 @@
+"""Regions that `annotate_buffer_access` states for a block, through steps that rewrite the block.
+
+An annotation of the block names the buffers. A step that finds the signature anew widens what it
+finds by what was stated; where a copy takes the place of the buffer, by what was stated of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.arith import Analyzer, covers, hull
+
+EXPLICIT = "explicit_read_region"
+"""Annotation of a block: names of buffers of which it states more than its body reads."""
+
+
+def stated_by_user(block: ir.Block) -> tuple[str, ...]:
+    """Names of the buffers of which a block states more than its body reads."""
+    return tuple(block.annotations.get(EXPLICIT, ()))
+
+
+def with_explicit(block: ir.Block, before: Sequence[ir.BufferRegion]) -> ir.Block:
+    """A block whose signature has just been found, with the regions that it stated before in place
+    of smaller ones.
+
+    Args:
+        block: the block, with the annotation and with the regions of its body.
+        before: what it read in its signature before the step.
+    """
+    known = Analyzer()
+    for it in block.iter_vars:
+        known.bind(it.var, it.dom)
+    names = stated_by_user(block)
+    reads = list(block.reads)
+    kept: list[str] = []
+    for stated in before:
+        if stated.buffer.name not in names or not _visible(stated, block):
+            continue
+        place = _successor(stated, before, reads, known)
+        if place is None:
+            continue
+        found = reads[place]
+        box = stated.region
+        if not covers(box, found.region, known):
+            box = tuple(hull(a, b, known) for a, b in zip(box, found.region, strict=True))
+        reads[place] = ir.BufferRegion(found.buffer, box)
+        kept.append(found.buffer.name)
+    rest = {key: value for key, value in block.annotations.items() if key != EXPLICIT}
+    notes = {**rest, EXPLICIT: tuple(kept)} if kept else rest
+    return block.replace(reads=tuple(reads), annotations=notes)
+
+
+def _successor(
+    stated: ir.BufferRegion,
+    before: Sequence[ir.BufferRegion],
+    reads: Sequence[ir.BufferRegion],
+    known: Analyzer,
+) -> int | None:
+    """Which region found is of the buffer stated, or of the only copy of it that is new."""
+    for place, region in enumerate(reads):
+        if region.buffer is stated.buffer:
+            return place
+    old = {r.buffer for r in before}
+    copies = [
+        place
+        for place, region in enumerate(reads)
+        if region.buffer not in old
+        and ir.structural_equal(region.buffer.shape, stated.buffer.shape)
+        and covers(stated.region, region.region, known)
+    ]
+    return copies[0] if len(copies) == 1 else None
+
+
+def _visible(region: ir.BufferRegion, block: ir.Block) -> bool:
+    """Whether a block may still use the variables in a region stated before."""
+    visible = {it.var for it in block.iter_vars}
+    visible.update(ir.collect(block.body, ir.Var), ir.collect(region.buffer, ir.Var))
+    return all(v in visible for rng in region.region for v in ir.collect(rng, ir.Var))
