@@ -163,13 +163,13 @@ SET_SCOPE: dict[str, Case] = {
         "writes no single buffer called 'A'"),
     "set_scope: no name": (
         CHAIN, lambda s: s.set_scope(block(s, "C"), 0, "fast memory"), "BW304",
-        "is no storage scope|no name of a storage scope"),
+        "is no storage scope"),
     "set_scope: type": (CHAIN, lambda s: s.set_scope(block(s, "C"), 0, 3), "BW304",
                         "argument 3, 'storage_scope': expected a string, got int 3"),
 }  # fmt: skip
 CACHE_READ: dict[str, Case] = {
     "cache_read: no name": (COPY, lambda s: s.cache_read(block(s, "B"), 0, ""), "BW304",
-                            "is no storage scope|no name of a storage scope"),
+                            "is no storage scope"),
     "cache_read: block changes what it reads": (
         IN_PLACE, lambda s: s.cache_read(block(s, "A"), 0, "local"), "BW323", "cannot read a copy"),
     "cache_read: read before it is written": (
@@ -256,8 +256,8 @@ LAYOUT: dict[str, Case] = {
     "transform_block_layout: shifted": (
         COPY, lambda s: s.transform_block_layout(block(s, "B"), lambda i, j: (i + 1, j)),
         "BW324", "does not start at 0"),
-    "transform_layout: variadic function": (
-        CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda *i: i), "BW304",
+    "transform_layout: indices by keyword": (
+        CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda **i: i), "BW304",
         "write one parameter per index"),
     "transform_block_layout: number of iterators": (
         COPY, lambda s: s.transform_block_layout(block(s, "B"), lambda i: (i,)), "BW324",
@@ -437,7 +437,7 @@ CASES = {**SET_SCOPE, **CACHE_READ, **CACHE_WRITE, **REINDEX, **LAYOUT, **PADDIN
 
 
 UNMARKED = {"set_scope: no name", "set_scope: type", "cache_read: no name",
-            "transform_layout: variadic function"}  # fmt: skip
+            "transform_layout: indices by keyword"}  # fmt: skip
 """Where nothing in the program is wrong: the argument is none, whatever the program."""
 
 

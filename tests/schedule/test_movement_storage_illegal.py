@@ -240,7 +240,7 @@ AT: dict[str, Case] = {
         "does not stand below loop"),
     "read_at: no name": (
         CHAIN, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), 0, "a b"), "BW304",
-        "is no storage scope|no name of a storage scope"),
+        "is no storage scope"),
     "read_at: written in the loop": (
         SHARED, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), "C", "local"), "BW323",
         "block C below loop i writes C"),
