@@ -5,7 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
+import warnings
 from pathlib import Path
 
 import msgspec
@@ -17,7 +20,7 @@ from blockwright.build.workers import WorkerPool
 from blockwright.codegen import llvm
 from blockwright.ir import structural_hash
 from blockwright.script.ir import from_source
-from blockwright.support import BuildError
+from blockwright.support import BlockwrightWarning, BuildError
 from blockwright.target import Target
 
 TARGET = Target("native")
@@ -113,8 +116,65 @@ def test_no_directory_and_unwritable_places_only_mean_no_cache(tmp_path: Path) -
     file = tmp_path / "file"
     file.write_text("in the way")
     blocked = ObjectCache(file)
-    blocked.put("ab" * 20, b"x")
+    with pytest.warns(BlockwrightWarning, match=r"BW667.*cannot be kept in"):
+        blocked.put("ab" * 20, b"x")
     assert blocked.get("ab" * 20) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        blocked.put("cd" * 20, b"x")  # the note is given once
+        ObjectCache(file).put("ab" * 20, b"x")
+
+
+AS_A_USER_WITHOUT_RIGHTS = """
+import os
+kept = os.environ.pop("BLOCKWRIGHT_CACHE_DIR", None)
+os.environ["BLOCKWRIGHT_CACHE_DIR"] = ""
+import numpy as np
+import blockwright as bw
+program = bw.from_source('''
+@T.prim_func
+def double(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+    for i in range(8):
+        b[i] = a[i] * T.float32(2)
+''')
+# Called once, so that everything is imported while the process may read it.
+bw.build(program)(np.ones(8, "float32"), np.zeros(8, "float32"))
+del os.environ["BLOCKWRIGHT_CACHE_DIR"]
+if kept is not None:
+    os.environ["BLOCKWRIGHT_CACHE_DIR"] = kept
+os.setgroups([])
+os.setresgid(12345, 12345, 12345)
+os.setresuid(12345, 12345, 12345)
+for _ in range(2):
+    module = bw.build(program)
+    a, b = np.ones(8, "float32"), np.zeros(8, "float32")
+    module(a, b)
+    assert (b == 2).all()
+print("right")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without rights")
+@pytest.mark.parametrize("place", ["no home", "home", "cache", "relative"])
+def test_a_user_without_rights_compiles(place: str, tmp_path: Path) -> None:
+    """A user without passwd entry, whose home or cache directory is missing or not writable."""
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o555)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HOME", "XDG", "BLOCKWRIGHT"))}
+    if place == "home":
+        env["HOME"] = str(locked)
+    elif place in ("cache", "relative"):
+        env["BLOCKWRIGHT_CACHE_DIR"] = str(locked) if place == "cache" else "objects"
+    done = subprocess.run(
+        [sys.executable, "-c", AS_A_USER_WITHOUT_RIGHTS],
+        env=env,
+        cwd=locked,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "right\n", done.stderr
+    assert done.stderr.count("[BW667]") == (0 if place == "no home" else 1), done.stderr
 
 
 def _hammer(directory: str, seed: int) -> None:

@@ -13,7 +13,10 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import warnings
 from pathlib import Path
+
+from blockwright.support import BlockwrightWarning
 
 _MAGIC = b"BWOBJ1\0\0"
 _DIGEST = 16
@@ -69,13 +72,30 @@ class ObjectCache:
         return found
 
     def put(self, key: str, data: bytes) -> None:
-        """Keeps an object. A full or read-only disk only means that nothing is kept."""
+        """Keeps an object. On a full or read-only disk nothing is kept, which is told once."""
         path = self._path(key)
         if path is None:
             return
-        with contextlib.suppress(OSError):
+        try:
             _write(path, data)
+        except OSError as error:
+            assert self.directory is not None
+            _warn_once(self.directory, error)
+            return
+        with contextlib.suppress(OSError):
             _make_room(path.parent, self.limit // _FOLDERS, path.name)
+
+
+_warned: set[Path] = set()
+
+
+def _warn_once(directory: Path, error: OSError) -> None:
+    """Tell that a directory cannot be written, the first time in this process."""
+    if directory not in _warned:
+        _warned.add(directory)
+        message = f"compiled objects cannot be kept in {directory}: {error.strerror or error}"
+        remedy = "set BLOCKWRIGHT_CACHE_DIR to a folder of yours, or to nothing for no cache"
+        warnings.warn(BlockwrightWarning(message, code="BW667", help=remedy), stacklevel=3)
 
 
 def _make_room(folder: Path, limit: int, newest: str) -> None:

@@ -172,7 +172,10 @@ def probe_cache() -> list[Finding]:
 
     folder = cache_directory()
     if folder is None:
-        return [Finding("object cache", "off (BLOCKWRIGHT_CACHE_DIR is empty)", "note")]
+        empty = os.environ.get("BLOCKWRIGHT_CACHE_DIR") == ""
+        reason = "BLOCKWRIGHT_CACHE_DIR is empty" if empty else "there is no home directory"
+        remedy = "" if empty else "set BLOCKWRIGHT_CACHE_DIR to a folder of yours"
+        return [Finding("object cache", f"off ({reason})", "note", remedy)]
     files = [path.stat().st_size for path in folder.glob("*/*.o")]
     filled = f"{folder}: {len(files)} objects, {size(sum(files))} of {size(DEFAULT_LIMIT)}"
     if not _writable(folder):

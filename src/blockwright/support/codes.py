@@ -234,6 +234,7 @@ CODES: dict[str, str] = {
     "BW664": "A symbol is exported that no object defines.",
     "BW665": "A relocated value does not fit its field.",
     "BW666": "Objects are for different processors, or for one that is not supported.",
+    "BW667": "Compiled objects cannot be kept in the cache directory; compiling goes on without.",
     "BW670": "A data type cannot cross a call.",
     "BW671": "A result does not lie row-major without gaps.",
     # -------------------------------------------------------------------------- calls and running
