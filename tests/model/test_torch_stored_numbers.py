@@ -66,6 +66,11 @@ def test_numbers_outside_of_the_type_are_refused(name, dtype, value):
     lambda x: x.masked_fill(x > 3, x.shape[0]),
     lambda x: torch.where(x > 3, x, x.shape[0] * 2),
     lambda x: torch.full_like(x, x.shape[0]),
+    lambda x: x ** x.shape[0],
+    lambda x: x.add(x, alpha=x.shape[0]),
+    lambda x: x.sub(x * 2, alpha=x.shape[0]),
+    lambda x: x + max(x.shape[0], 7),
+    lambda x: x * min(x.shape[0] - 1, 4),
 ])  # fmt: skip
 def test_sizes_become_elements(call):
     model, n = Calls(call), torch.export.Dim("n", min=2, max=64)

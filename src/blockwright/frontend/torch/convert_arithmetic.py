@@ -41,7 +41,7 @@ def _rsub(imp: Importer, node: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
 
 def _scaled_sum(imp: Importer, node: Any, name: str, a: Any, b: Any, alpha: Any) -> Any:
     dtype = common_type((a, b))
-    if alpha != 1:
+    if isinstance(alpha, ir.Expr) or alpha != 1:
         b = apply(imp, "multiply", b, alpha, dtype=dtype) if is_tensor(b) else b * alpha
     return cast_to(imp, apply(imp, name, a, b, dtype=dtype), result_type(node))
 
@@ -68,7 +68,8 @@ def _truncated(imp: Importer, a: Any, b: Any) -> Any:
 @TABLE.row("power")
 def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     dtype = common_type((a, b))
-    if is_tensor(a) and not is_tensor(b) and b in (2, 0.5) and (b == 2 or dtype.is_float):
+    known = is_tensor(a) and isinstance(b, (int, float))
+    if known and (b == 2 or (b == 0.5 and dtype.is_float)):
         a = cast_to(imp, a, dtype)
         out = apply(imp, "multiply", a, a) if b == 2 else imp.builder.op("sqrt", a)
     else:

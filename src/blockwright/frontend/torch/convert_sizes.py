@@ -58,6 +58,14 @@ def _quotient(a: Any, b: Any) -> Any:
     return ir.truediv(a, b) if isinstance(a, ir.Expr) else a / b
 
 
+def _larger(a: Any, b: Any) -> Any:
+    return ir.maximum(a, b) if isinstance(a, ir.Expr) else max(a, b)
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return ir.minimum(a, b) if isinstance(a, ir.Expr) else min(a, b)
+
+
 @TABLE.overload("operator.neg")
 def _negated(imp: Importer, node: Any, a: Any) -> Any:
     return ir.sub(ir.const(0, a.dtype), a) if isinstance(a, ir.Expr) else -a
@@ -88,6 +96,8 @@ _FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 for _name, _fn in _FUNCTIONS.items():
     TABLE.overload(f"operator.{_name}")(_arithmetic(_fn))
+TABLE.overload("torch.sym_max")(_arithmetic(_larger))
+TABLE.overload("torch.sym_min")(_arithmetic(_smaller))
 TABLE.overload("operator.truediv")(_arithmetic(_quotient, divides=True))
 TABLE.overload("operator.pow")(_arithmetic(_power, divides=True))
 for _name in ("trunc", "floor", "ceil"):
