@@ -270,3 +270,26 @@ def test_lanes_read_one_copy_at_the_loop_around_them() -> None:
     advice = refused(sch, lambda s: s.read_at(x, "sum3", 0, "local"))
     assert advice.startswith("choose loop y: one copy of 3 x 32 elements per iteration of y")
     sch.read_at(y, "sum3", 0, "local")
+
+
+@pytest.mark.parametrize(
+    ("axis", "update", "advice"),
+    [
+        ("scan", "B[vi + 1] = B[vi] + A[vi]", "keep its loop serial"),
+        ("reduce", "B[0] = B[0] * T.float32(0.5) + A[vi]", "keep the loop serial"),
+        ("reduce", "B[0] = B[0] + A[vi]", "merge_reduction"),
+    ],
+)
+def test_rfactor_advises_merging_an_update_only(axis: str, update: str, advice: str) -> None:
+    """A recurrence has no initial value that could be put back."""
+    sch = start(f"""
+@T.prim_func
+def sums(A: T.Buffer((8,), "float32"), B: T.Buffer((9,), "float32")):
+    for i in range(8):
+        with T.block("b"):
+            vi = T.axis.{axis}(8, i)
+            {update}
+""")
+    help = refused(sch, lambda sch: sch.rfactor(sch.get_loops("b")[0], 0))
+    assert advice in help
+    assert ("merge_reduction" in help) == (advice == "merge_reduction")

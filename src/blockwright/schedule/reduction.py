@@ -24,8 +24,8 @@ def reduction_of(state: State, block: ir.Block) -> Reduction:
         declare = (f"{form}, or declare the combination: "
                    'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
         state.fail(f"{block.name} is no reduction that can be split up: {found.why}", code="BW330",
-                   guilty=[block], help=declare if block.init is not None else
-                   "put its initial value back with merge_reduction first")  # fmt: skip
+                   guilty=[block],
+                   help=declare if block.init is not None else _without_init(block))  # fmt: skip
     return found
 
 
@@ -183,3 +183,23 @@ def _is_plain(body: ir.Stmt) -> bool:
         if isinstance(node, (ir.Ramp, ir.Broadcast)):
             return False
     return True
+
+
+def _without_init(block: ir.Block) -> str:
+    """What to do with a block without initial value: only an update has one to put back."""
+    if any(it.iter_type is ir.IterType.SCAN for it in block.iter_vars):
+        return "a scan needs the element before: keep its loop serial; other loops may be parallel"
+    if not _accumulates(block):
+        return "each iteration needs the one before: keep the loop serial"
+    return "put its initial value back with merge_reduction first"
+
+
+def _accumulates(block: ir.Block) -> bool:
+    """Whether the value stored is one operator of the element that is written and something."""
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or not isinstance(
+        store.value, (ir.Add, ir.Mul, ir.Min, ir.Max)
+    ):
+        return False
+    element = ir.BufferLoad(store.buffer, store.indices)
+    return any(ir.structural_equal(side, element) for side in (store.value.a, store.value.b))
