@@ -442,6 +442,29 @@ def test_producers_make_what_is_stated() -> None:
     assert extents == [4, 8, 4]  # not 6, which the body reads
 
 
+def test_stated_regions_follow_iterators() -> None:
+    for step, count in (
+        (lambda s: s.transform_block_layout("C", lambda i: (i // 4, i % 4)), 1),
+        (lambda s: s.blockize(s.split(s.get_loops("C")[0], [4, 4])[1]), 2),
+    ):
+
+        def steps(s: Schedule, step: Step = step) -> None:
+            s.annotate_buffer_access("C", "B", "read", lambda i: ((i, i + 5),))
+            step(s)
+
+        after = check(WINDOW, steps)
+        found = [r for b in ir.blocks(after.root.body)[2:] for r in b.reads if r.buffer.name == "B"]
+        assert [ir.const_int(r.region[0].extent) for r in found] == [8, 5][2 - count :]
+
+
+def test_stated_regions_hold_the_layout() -> None:
+    def steps(s: Schedule) -> None:
+        s.annotate_buffer_access("C", "B", "read", lambda i: ((i, i + 5),))
+        s.transform_layout("B", ("write", 0), lambda i: (i // 4, i % 4))
+
+    refused("BW366", WINDOW, steps)
+
+
 def test_stated_regions_widen_with_the_body() -> None:
     def steps(s: Schedule) -> None:
         s.annotate_buffer_access("C", "A", "read", lambda i: ((i, i + 5),))

@@ -13,6 +13,7 @@ from blockwright import ir
 from blockwright.analysis.memory import memory_roots, stating
 from blockwright.analysis.well_formed import find_problems
 from blockwright.arith import Analyzer
+from blockwright.schedule.explicit import stated_by_user
 from blockwright.schedule.forwarding import Forwarding, with_signature
 from blockwright.schedule.state import State, Step, Target
 
@@ -77,8 +78,11 @@ class Edit:
 
     def inside(self, block: ir.Block, mapping: Mapping[Any, ir.Node]) -> ir.Block:
         """What stands inside a block, its own buffers and views included, with iterators replaced;
-        without iterators and regions, which are for the caller to state."""
-        return self.substitute(block.replace(iter_vars=(), reads=(), writes=()), mapping)
+        without iterators and regions, which are for the caller to state: only those that the user
+        has stated come along."""
+        names = stated_by_user(block)
+        stated = tuple(r for r in block.reads if r.buffer.name in names)
+        return self.substitute(block.replace(iter_vars=(), reads=stated, writes=()), mapping)
 
     def replace(self, old: ir.Stmt, new: ir.Stmt | None) -> None:
         """Put `new` where `old` stands; None takes the statement away with loops left empty."""

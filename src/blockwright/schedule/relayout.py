@@ -7,6 +7,7 @@ from collections.abc import Callable
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.explicit import EXPLICIT, stated_by_user
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.state import State
 
@@ -42,10 +43,19 @@ class _Relayout(ir.Mutator):
                 allocs = tuple(self.new if b is self.old else b for b in node.alloc_buffers)
                 result = result.replace(alloc_buffers=allocs)
             elif any(r.buffer is self.old for r in (*node.reads, *node.writes)):
+                self._require_free(node)
                 result = with_signature(result, outer)
             self.edit.forward[node] = result
         self.known = outer
         return result
+
+    def _require_free(self, block: ir.Block) -> None:
+        """The block states no region of the buffer by hand, which another layout has no box for."""
+        if self.old.name in stated_by_user(block):
+            self.state.fail(f"block {block.name} states by hand what it reads of {self.old.name}, "
+                            "in the layout that it has now", code="BW366", guilty=[block],
+                            help="take the step before annotate_buffer_access, or "
+                            f'unannotate("{block.name}", "{EXPLICIT}") first')  # fmt: skip
 
     def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
         return node if node.buffer is self.old else self.descend(node)

@@ -20,10 +20,10 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
 
     The annotation "explicit_read_region" keeps a region that is read: a step that finds the
     signature anew, because it changes the body, widens what it finds by that region, and a copy
-    made by `cache_read` inherits it. It is lost where the block no longer reads the buffer, or
-    reads it in another layout or by other iterators. A region that leaves something out, or claims
-    writes that do not happen, can make later steps change what the program means; it takes the
-    method of the same name in the `unsafe` namespace.
+    made by `cache_read` inherits it. It ends where the block no longer reads the buffer; the buffer
+    keeps its layout as long (BW366). A region that leaves something out, or claims writes that do
+    not happen, can make later steps change what the program means; it takes the method of the same
+    name in the `unsafe` namespace.
 
     Args:
         block: the block.
