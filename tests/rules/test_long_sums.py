@@ -121,6 +121,15 @@ def test_lengths_that_calls_decide(shape: tuple[int, ...], axis: int) -> None:
     check(total, data(shape, "large"), shapes={"args": sizes}, calls=calls)
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((100_000,), 0), ((4, 20_000), 1), ((20_000, 4), 0)])
+@pytest.mark.parametrize("kind", ["uniform", "large", "constant"])
+def test_running_sums(shape: tuple[int, ...], axis: int, kind: str) -> None:
+    def running(x: Tensor) -> Tensor:
+        return x.cumsum(axis)
+
+    check(running, data(shape, kind))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_summed_in_float32(dtype: torch.dtype) -> None:
     def mean(x: Tensor) -> Tensor:

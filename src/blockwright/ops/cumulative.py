@@ -58,7 +58,8 @@ def _cumulative(
         if not x.shape:
             return program.finish([program.compute("out", (), lambda: x[()])])
         axis = normalize_axis(ctx, attrs["axis"], len(x.shape))
-        inner = accumulator(dtype)
+        # As PyTorch: the running result is rounded to float32 only where it is stored.
+        inner = ir.dtype_of("float64") if dtype.name == "float32" else accumulator(dtype)
         out = program.alloc("out", x.shape, dtype)
         total = ir.Buffer("total", inner, (ONE,))  # a line's result so far
 
