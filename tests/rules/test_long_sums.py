@@ -75,7 +75,8 @@ def test_sums_over_any_axis(shape: tuple[int, ...], axis: Any) -> None:
     for kind in ("large", "uniform", "constant"):
         x = data(shape, kind)
         exact = total(x.double())
-        floor = 6e-6 if kind == "constant" else 4e-7  # there each addition may round the same way
+        # Additions of equal terms all round one way, so errors add up; PyTorch is off by 4e-6 here.
+        floor = 1e-6 if kind == "constant" else 4e-7
         assert error(model(x), exact) <= max(4 * error(total(x), exact), floor)
 
 

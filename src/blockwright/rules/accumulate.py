@@ -32,13 +32,14 @@ def accumulate(
         return
     sch.reorder(*others, *rows, columns)
     steps = steps_at_once(None)
-    level = next_level(sch, handle, rows, step=steps, lanes=steps, long=long)
+    apart = len(rows) == 1 and not _calls(block)  # else terms of one step are added in order
+    level = next_level(sch, handle, rows, step=steps, lanes=steps, long=long,
+                       in_block=steps if apart else 1)  # fmt: skip
     if level is not None:
         _accumulate_level(sch, level, target, ragged)
         accumulate(sch, level.partial, level.loop, target, ragged, long)
         return
-    plain = len(rows) == 1 and rounds(block) and not _calls(block)
-    apart = plain and (extent(sch, rows[0]) or 0) > _BY_FEW
+    apart = apart and rounds(block) and (extent(sch, rows[0]) or 0) > _BY_FEW
     lanes = min(lanes_for(block, target), extent(sch, columns) or target.vector_bits)
     vectors, lane = sch.split(columns, [None, lanes])
     k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])

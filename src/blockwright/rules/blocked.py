@@ -45,7 +45,7 @@ def rounds(block: ir.Block) -> bool:
 
 def next_level(
     sch: Schedule, handle: BlockRV, reducing: list[LoopRV], *, step: int, lanes: int,
-    long: bool = False,
+    long: bool = False, in_block: int | None = None,
 ) -> Level | None:  # fmt: skip
     """Cut a long sum in two levels, of which the partial one stands inside the loop of the other.
 
@@ -55,6 +55,7 @@ def next_level(
         step: the lengths of blocks are multiples of it where some divide the whole.
         lanes: terms that are summed apart, side by side or in one step.
         long: whether sizes without a known bound count as long.
+        in_block: terms that a block sums side by side, where that is not `lanes`.
 
     Returns None where the sum is short, or is none that rounds.
     """
@@ -64,7 +65,7 @@ def next_level(
     if math.prod(sizes) <= LONGEST * lanes:
         return None
     first, inner = reducing[0], math.prod(sizes[1:])
-    together = _even(extent(sch, first), max(1, _BLOCK * lanes // inner), step)
+    together = _even(extent(sch, first), max(1, _BLOCK * (in_block or lanes) // inner), step)
     count = sizes[0]
     if inner <= LONGEST * lanes and together > 1:
         first, _ = sch.split(first, [None, together])
