@@ -33,6 +33,7 @@ from blockwright.ir import (
     Call,
     DeclBuffer,
     Expr,
+    IterVar,
     MatchBufferRegion,
     Mutator,
     Node,
@@ -43,8 +44,10 @@ from blockwright.ir import (
     Var,
     add,
     cast_to,
+    collect,
     const,
     const_int,
+    is_const_int,
     mul,
     sub,
     value_variables,
@@ -65,12 +68,28 @@ def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function with one-dimensional buffers; parameter buffers get a flat name at the top."""
     sorts = Sorts(value_variables(func))
     flattener = _Flatten(set(func.buffers), function_analyzer(func), sorts)
+    flattener.bound = _bound_variables(func)
     body = flattener(func.body)
     for buffer in reversed(func.buffers):
         flat = flattener.flat.get(buffer)
         if flat is not None:
             body = DeclBuffer(flat, address_of(buffer), body)
     return func.replace(body=body)
+
+
+def _bound_variables(func: PrimFunc) -> set[Var]:
+    """Variables that parameters, shapes of parameters or statements of the body give values."""
+    found = {v for b in func.buffers for part in (*b.shape, *b.strides, b.offset)
+             if part is not None for v in collect(part, Var)}  # fmt: skip
+    found |= set(func.params)
+    for node in walk_code(func.body):
+        if isinstance(node, S.For):
+            found.add(node.loop_var)
+        elif isinstance(node, (S.LetStmt, E.Let)):
+            found.add(node.var)
+        elif isinstance(node, S.AttrStmt) and isinstance(node.node, IterVar):
+            found.add(node.node.var)
+    return found
 
 
 def address_of(buffer: Buffer) -> Expr:
@@ -86,6 +105,8 @@ class _Flatten(Mutator):
         self.flat: dict[Buffer, Buffer] = {}
         self.strides: dict[Buffer, tuple[Expr, ...]] = {}
         self.wide: set[Buffer] = set()
+        self.bound: set[Var] = set()
+        self.begins: dict[Buffer, Expr] = {}  # first elements of views behind their addresses
 
     def rewrite_Buffer(self, node: Buffer) -> Node:
         return node
@@ -107,6 +128,8 @@ class _Flatten(Mutator):
             size = functools.reduce(add, reach, one)
         else:
             size = mul(shaped.shape[0], strides[0]) if shaped.shape else one
+        if buffer in self.begins:  # counts from the address
+            size = add(*self._same_type(size, self.begins[buffer]))
         size = mul(size, buffer.dtype.lanes)
         self.strides[buffer] = strides
         flat = Buffer(buffer.name, buffer.dtype.element, (size,), scope=buffer.scope,
@@ -128,6 +151,10 @@ class _Flatten(Mutator):
         lanes = buffer.dtype.lanes
         if offset is None:
             offset = const(0, INT64)
+        if buffer in self.begins:
+            begin = self.begins[buffer]
+            begin = self._wide(begin) if buffer in self.wide else begin
+            offset = vector_binary(E.Add, *self._same_type(begin, offset))
         if lanes > 1:
             base = fold(E.Mul, offset, const(lanes, offset.dtype))
             return E.Ramp(base, const(1, base.dtype), lanes)
@@ -170,8 +197,18 @@ class _Flatten(Mutator):
 
     def rewrite_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         source = self(node.source)
+        start = node.buffer.offset
+        if isinstance(start, Var) and start not in self.bound:  # counts from the address: 0
+            self._memo.setdefault(start, const(0, start.dtype))
+            start = None
+        if start is None or is_const_int(start, 0):
+            body = self._keep_shape(node.buffer, self(node.body))
+            return DeclBuffer(self._flat(node.buffer), source, body)
+        begin = Var(f"{node.buffer.name}_offset", start.dtype)
+        self.begins[node.buffer] = start if is_const_int(start) else begin
         body = self._keep_shape(node.buffer, self(node.body))
-        return DeclBuffer(self._flat(node.buffer), source, body)
+        view = DeclBuffer(self._flat(node.buffer), source, body)
+        return view if is_const_int(start) else S.LetStmt(begin, self(start), view)
 
     def _keep_shape(self, buffer: Buffer, body: Stmt) -> Stmt:
         used = any(isinstance(n, Call) and n.op == "tensor" and mentions(n, buffer)
