@@ -245,6 +245,21 @@ def test_constants_fold_as_numpy_computes(name: str) -> None:
             assert found.value == wrap(_quotient(x, y), dtype)
 
 
+@pytest.mark.parametrize("name", ["int32", "int64"])
+def test_an_index_divided_by_the_least_number(name: str) -> None:
+    dtype = ir.dtype_of(name)
+    least, i = ir.const(dtype.min_value, dtype), Var("i", dtype)
+    load = ir.load(ir.Buffer("A", dtype, (num(4),)), 0)
+    analyzer = Analyzer({i: Range(ir.const(0, dtype), ir.const(5, dtype))})
+    quotient, rest = ir.floordiv(i, least), ir.floormod(i, least)
+    cases = [quotient, rest, ir.compare(ir.EQ, quotient, load), ir.compare(ir.LT, rest, load)]
+    for expr, value in itertools.product(cases, range(5)):
+        simple = analyzer.simplify(expr)
+        for element in (-1, 0, 1):
+            point: Point = {i: value, load: element}
+            assert evaluate(expr, point) == evaluate(simple, point), expr_text(simple)
+
+
 # ------------------------------------------------------------------------------ proofs
 class Bits:
     """Expressions as bit-vectors."""

@@ -118,12 +118,27 @@ def _of_indices(ctx: Rewriter, expr: BinaryOp) -> tuple[Poly, Poly] | None:
 
 def _floordiv(ctx: Rewriter, expr: FloorDiv) -> Poly:
     found = _of_indices(ctx, expr)
-    return values.divided(ctx, FloorDiv, expr.a, expr.b) if found is None else ctx.floordiv(*found)
+    if found is None:
+        return values.divided(ctx, FloorDiv, expr.a, expr.b)
+    return _kept(ctx, expr) if _has_no_opposite(found[1], expr.dtype) else ctx.floordiv(*found)
 
 
 def _floormod(ctx: Rewriter, expr: FloorMod) -> Poly:
     found = _of_indices(ctx, expr)
-    return values.divided(ctx, FloorMod, expr.a, expr.b) if found is None else _mod(ctx, *found)
+    if found is None:
+        return values.divided(ctx, FloorMod, expr.a, expr.b)
+    return _kept(ctx, expr) if _has_no_opposite(found[1], expr.dtype) else _mod(ctx, *found)
+
+
+def _has_no_opposite(divisor: Poly, dtype: DType) -> bool:
+    """Whether a divisor is the least number of its type: division by a negative number becomes one
+    by its opposite, which the type does not have."""
+    return divisor.is_const and divisor.const == dtype.min_value < 0
+
+
+def _kept(ctx: Rewriter, expr: BinaryOp) -> Poly:
+    node = ctx.space.node(type(expr), _rendered(ctx, expr.a), _rendered(ctx, expr.b))
+    return ctx.space.opaque(node, wraps=False)
 
 
 def _mod(ctx: Rewriter, a: Poly, b: Poly) -> Poly:
