@@ -89,7 +89,7 @@ def test_kind_type_and_rank(make: Any) -> None:
     assert refused(f, x, None) == ("BW702", "result 1 'y' of f is None, not an array")
     code, text = refused(f, x, np.zeros((3, 2)))
     assert code == "BW703"
-    assert text.startswith("result 1 `y` of f: expected float32, got float (64 bits")
+    assert text.startswith("result 1 `y` of f: expected float32, got float64")
     code, text = refused(f, x, np.zeros(6, np.float32))
     assert code == "BW704"
     assert text.startswith("result 1 `y` of f: expected 2 dimensions, shape (n, 2), got 1")

@@ -225,3 +225,14 @@ def test_one_program_for_all_image_sizes(compile_torch: Any, compare_with_torch:
     exe = compile_torch(model, (torch.randn(2, 3, 20, 17),), {"input": {0: batch, 2: height}})
     for n, h in ((1, 9), (3, 16), (2, 31)):
         compare_with_torch(exe, model, (torch.randn(n, 3, h, 17),))
+
+
+@pytest.mark.parametrize("mode", ["constant", "replicate", "reflect"])
+@pytest.mark.parametrize("pad", [(0, 0, 2, -4), (0, 0, -3, 1), (1, -2, -1, 2), (-1, -1, 1, 1)])
+def test_padding_that_cuts_off_repeats_elements_of_the_whole_input(mode: str, pad: Any) -> None:
+    class Padded(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.pad(x, pad, mode=mode)
+
+    x = torch.randn(2, 3, 4, 4)
+    torch.testing.assert_close(bw.compile(Padded(), (x,))(x), Padded()(x), rtol=0, atol=0)

@@ -51,8 +51,15 @@ def test_numbers_become_elements_as_in_eager_mode(dtype, value):
         torch.testing.assert_close(found, call(x), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["full_like", "fill_", "new_full", "masked_fill", "where"])
-@pytest.mark.parametrize(("dtype", "value"), [("uint8", 300), ("int8", -129), ("float16", 1e6)])
+REFUSED_BY_EAGER = [
+    (name, dtype, value)
+    for name in ("full_like", "fill_", "new_full", "masked_fill", "where")
+    for dtype, value in (("uint8", 300), ("int8", -129), ("float16", 1e6))
+    if (name, dtype) != ("where", "float16")  # eager gives infinity
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "value"), REFUSED_BY_EAGER)
 def test_numbers_outside_of_the_type_are_refused(name, dtype, value):
     call = {**STORES, **LIMITS}[name]
     x = torch.tensor([0, 1, 4]).to(getattr(torch, dtype))

@@ -50,6 +50,8 @@ def _around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
     """What tells facts around a statement: what the function states, and all that encloses it."""
     func = tree.func
     nodes: list[Any] = [func.attrs, *func.params, *func.buffers, *stated_conditions(func)]
+    values = ir.value_variables(func)  # a scalar becomes a size when a step makes it an extent
+    nodes += (p for p in func.params if p in values)
     for above in () if at is None else tree.ancestors(at):
         if isinstance(above, ir.For):
             nodes += (above.loop_var, above.min, above.extent)

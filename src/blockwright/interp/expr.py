@@ -37,6 +37,7 @@ from blockwright.ir import (
     walk,
 )
 from blockwright.ir import expr as E
+from blockwright.ir.dtype import INT64
 from blockwright.support import InterpretError, Span
 
 
@@ -368,6 +369,8 @@ class ExprCompiler:
         def broadcast(env: Env) -> Any:
             one = value(env)
             if type(one) is not np.ndarray:
+                if index:  # one beyond 64 bits is unspecified; it must not stop the run
+                    one = numeric.wrap_python(int(one), INT64)
                 return np.full(lanes, one, kind)
             return np.broadcast_to(one[:, None], (len(one), lanes))
 

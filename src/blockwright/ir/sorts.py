@@ -16,7 +16,7 @@ from blockwright.ir.buffer import Buffer, IterVar
 from blockwright.ir.expr import Expr, IntImm, Var
 from blockwright.ir.function import PrimFunc
 from blockwright.ir.node import Node
-from blockwright.ir.stmt import For, LetStmt
+from blockwright.ir.stmt import AssertStmt, For, LetStmt
 from blockwright.ir.visit import collect
 
 _INDEX_CALLS = frozenset({"shift_left", "shift_right", "bitwise_and"})
@@ -103,7 +103,8 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
     """The integer variables of a function that hold values.
 
     A scalar parameter is a size where the domain of a loop or a block iterator, or the shape,
-    strides or offset of a buffer names it. A name is a value where what it stands for is one.
+    strides or offset of a buffer names it, or an assertion states what it divides. A name is a
+    value where what it stands for is one.
     """
     handles = {handle for handle, _ in func.buffer_map}
     scalars = [p for p in func.params if p not in handles and p.dtype.is_int]
@@ -118,12 +119,18 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
             continue
         if isinstance(node, (LetStmt, E.Let)):
             lets.append(node)
+        elif scalars and (isinstance(node, AssertStmt) or _is_assumption(node)):
+            sizes.update(v for m in collect(node, E.FloorMod) for v in collect(m.b, Var))
         elif scalars and isinstance(node, (For, IterVar)):
             sizes.update(collect(node.dom, Var))
         stack.extend(c for c in node.children() if not isinstance(c, (Var, IntImm)))
     if scalars:
         sizes.update(v for b in buffers for v in _named(b))
     return frozenset(_with_names({p for p in scalars if p not in sizes}, lets))
+
+
+def _is_assumption(node: Node) -> bool:
+    return isinstance(node, E.Call) and node.op == "assume"
 
 
 def _named(buffer: Buffer) -> list[Var]:

@@ -284,15 +284,25 @@ def _pad(
     width: list[tuple[Any, Any]] = [(0, 0)] * rank
     for axis, pair in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         width[rank - 1 - axis] = pair
+    cuts: list[tuple[int, int, int]] = []
     for axis, (before, after) in enumerate(width):
         low, high = (-v if isinstance(v, int) and v < 0 else 0 for v in (before, after))
         if low or high:
-            x = imp.builder.op("slice", x, axis=axis, begin=low, end=-high if high else None)
+            cuts.append((axis, low, high))
         width[axis] = (before if not low else 0, after if not high else 0)
-    if all(isinstance(v, int) and v == 0 for pair in width for v in pair):
-        return x
-    return imp.builder.op("pad", x, pad_width=tuple(width), pad_mode=mode,
-                          pad_value=0 if value is None else value)  # fmt: skip
+    repeats = mode in ("reflect", "replicate")  # elements of the whole input, cut off or not
+    if not repeats:
+        x = _cut(imp, x, cuts)
+    if not all(isinstance(v, int) and v == 0 for pair in width for v in pair):
+        x = imp.builder.op("pad", x, pad_width=tuple(width), pad_mode=mode,
+                           pad_value=0 if value is None else value)  # fmt: skip
+    return _cut(imp, x, cuts) if repeats else x
+
+
+def _cut(imp: Importer, x: Any, cuts: Sequence[tuple[int, int, int]]) -> Any:
+    for axis, low, high in cuts:
+        x = imp.builder.op("slice", x, axis=axis, begin=low, end=-high if high else None)
+    return x
 
 
 @TABLE.row("pad")
