@@ -100,3 +100,51 @@ def test_a_length_that_depends_on_the_result() -> None:
     y = np.full(4, 7, "float32")
     interpret(below, np.ones((4, 4), "float32"), y, outputs=1)
     assert np.array_equal(y, np.arange(4))
+
+
+def test_named_values_around_a_block_stand_around_its_initial_value_too() -> None:
+    """One of them feeds the reduction axis: the loop behind it is a reduction loop."""
+
+    @T.prim_func
+    def named(a: T.handle, b: T.handle):
+        n = T.int64()
+        m = T.int64()
+        A = T.match_buffer(a, (n, m))
+        B = T.match_buffer(b, (n,))
+        for i, k in T.grid(n, m):
+            row: T.int64 = n - 1 - i
+            term: T.int64 = k
+            with T.block("B"):
+                vi = T.axis.spatial(n, row)
+                vk = T.axis.reduce(m, term)
+                with T.init():
+                    B[vi] = T.float32(1)
+                B[vi] = B[vi] + A[vi, vk]
+
+    check_well_formed(define_empty_reductions(named))
+    for m in (0, 3):
+        y = np.full(5, 7, "float32")
+        interpret(named, np.ones((5, m), "float32"), y, outputs=1)
+        assert np.array_equal(y, np.full(5, m + 1))
+
+
+def test_a_view_declared_in_a_reduction_loop_is_declared_for_the_initial_value_too() -> None:
+    @T.prim_func
+    def viewed(a: T.handle, b: T.handle):
+        n = T.int64()
+        m = T.int64()
+        A = T.match_buffer(a, (n, m))
+        B = T.match_buffer(b, (n,))
+        for k, i in T.grid(m, n):
+            C = T.decl_buffer((n,), "float32", data=B.data)
+            with T.block("B"):
+                vk, vi = T.axis.remap("RS", [k, i])
+                with T.init():
+                    C[vi] = T.float32(1)
+                C[vi] = C[vi] + A[vi, vk]
+
+    check_well_formed(define_empty_reductions(viewed))
+    for m in (0, 3):
+        y = np.full(5, 7, "float32")
+        interpret(viewed, np.ones((5, m), "float32"), y, outputs=1)
+        assert np.array_equal(y, np.full(5, m + 1))

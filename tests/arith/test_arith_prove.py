@@ -36,6 +36,18 @@ def test_a_condition_inside_a_padded_tile_bounds_the_index() -> None:
     assert not known.prove(I0 * 14 + J < N)  # forgotten outside
 
 
+def test_a_bound_of_a_minimum_or_maximum_bounds_its_operands() -> None:
+    known = Analyzer({J: span(9), K: span(9)})
+    with known.assume(ir.minimum(J, K - 2) >= 1):
+        assert known.prove(J >= 1)
+        assert known.prove(K >= 3)
+        assert not known.prove(J >= 2)
+    with known.assume(ir.maximum(J, K + 2) <= 5):
+        assert known.prove(J <= 5)
+        assert known.prove(K <= 3)
+        assert not known.prove(J <= 4)
+
+
 def test_full_tiles_need_no_condition() -> None:
     known = tiles()
     with known.assume(I0 < N // 14):

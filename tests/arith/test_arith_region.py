@@ -144,6 +144,17 @@ def test_covers(analyzer: Analyzer) -> None:
     assert covers([rng(0, N)], clip_region([rng(I0 * 14, 14)], [N], analyzer), analyzer)
 
 
+def test_what_is_empty_along_one_dimension_lies_in_every_box() -> None:
+    """The rows that two elements per row reach are none where there are no elements."""
+    count = ir.minimum(X, const(2))
+    box = [rng(X, 1), rng(0, count)]
+    rows = rng(X, (count - 1) // 2 + 1)  # 0 where count is 0
+    analyzer = Analyzer({X: rng(0, 5)})
+    assert covers([rows, rng(0, 2)], box, analyzer)
+    assert not covers([rows, rng(0, 1)], box, analyzer)
+    assert not covers([rows, rng(0, 2)], [rng(X, 1), rng(0, 2)], analyzer)
+
+
 def test_intervals_of_expressions(analyzer: Analyzer) -> None:
     def ends(expr: Expr, **domains: Range) -> tuple[str, str]:
         names = {"j": J, "k": K}

@@ -25,6 +25,8 @@ interpreter begin with this, so that `init` may otherwise run with the first ste
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from blockwright import ir
@@ -41,10 +43,13 @@ def define_empty_reductions(func: ir.PrimFunc) -> ir.PrimFunc:
     return func if body is func.body else func.replace(body=body)
 
 
-class _Step(msgspec.Struct, frozen=True, eq=False):
-    """A node on the way from a scope to a block: a loop, or a choice with the side taken."""
+_Around = ir.For | ir.IfThenElse | ir.LetStmt | ir.DeclBuffer | ir.Allocate
 
-    node: ir.For | ir.IfThenElse
+
+class _Step(msgspec.Struct, frozen=True, eq=False):
+    """A statement on the way from a scope to a block; of a choice, also the side taken."""
+
+    node: _Around
     taken: bool = True
 
 
@@ -66,6 +71,21 @@ class _Define(ir.Mutator):
         self.path.pop()
         loop = node if body is node.body else node.replace(body=body)
         return ir.seq([*self.due.pop(node, ()), loop])
+
+    def rewrite_LetStmt(self, node: ir.LetStmt) -> ir.Stmt:
+        return self._below(node)
+
+    def rewrite_DeclBuffer(self, node: ir.DeclBuffer) -> ir.Stmt:
+        return self._below(node)
+
+    def rewrite_Allocate(self, node: ir.Allocate) -> ir.Stmt:
+        return self._below(node)
+
+    def _below(self, node: ir.LetStmt | ir.DeclBuffer | ir.Allocate) -> ir.Stmt:
+        self.path.append(_Step(node))
+        body = self(node.body)
+        self.path.pop()
+        return node if body is node.body else node.replace(body=body)
 
     def rewrite_SeqStmt(self, node: ir.SeqStmt) -> ir.Stmt:
         parts = [self(part) for part in node.seq]
@@ -96,11 +116,12 @@ class _Define(ir.Mutator):
 
     def _plan(self, realize: ir.BlockRealize) -> None:
         """Notes the initial value of a block in front of its outermost reduction loop."""
-        pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
-        reduced = [(it, value) for it, value in pairs if it.iter_type is ir.IterType.REDUCE]
-        empty = [it.dom.extent for it, _ in reduced if not self._takes_steps(it.dom.extent)]
+        iters = realize.block.iter_vars
+        empty = [it.dom.extent for it in iters if it.iter_type is ir.IterType.REDUCE
+                 and not self._takes_steps(it.dom.extent)]  # fmt: skip
         if not empty:
             return
+        reduced = _reduced(realize, self.path)
         first = next((k for k, step in enumerate(self.path) if _feeds(step, reduced)), None)
         if first is None:
             return  # no loop: the block is visited, whatever its domain
@@ -109,61 +130,121 @@ class _Define(ir.Mutator):
         none = ir.const(False, "bool")
         for extent in empty:
             none = ir.logical_or(none, ir.compare(ir.LE, extent, ir.const(0, extent.dtype)))
-        nest = self._nest(realize, pairs, self.path[first:], none)
-        self.due.setdefault(loop, []).append(nest)
+        if not any(_dies_with(step, realize.block) for step in self.path[first:]):
+            nest = self._nest(realize, self.path[first:], none)
+            self.due.setdefault(loop, []).append(nest)
 
     def _takes_steps(self, extent: ir.Expr) -> bool:
         return self.analyzer.prove(ir.GE(extent, ir.const(1, extent.dtype)))
 
-    def _nest(
-        self, realize: ir.BlockRealize, pairs: list[tuple[ir.IterVar, ir.Expr]],
-        path: list[_Step], condition: ir.Expr,
-    ) -> ir.Stmt:  # fmt: skip
+    def _nest(self, realize: ir.BlockRealize, path: list[_Step], condition: ir.Expr) -> ir.Stmt:
         """The initial value for all points that the path from a reduction loop on reaches."""
         block = realize.block
         assert block.init is not None
-        spatial = [(it, value) for it, value in pairs if it.iter_type is not ir.IterType.REDUCE]
-        reduced = [(it, value) for it, value in pairs if it.iter_type is ir.IterType.REDUCE]
-        gone = {s.node.loop_var for s in path if isinstance(s.node, ir.For) and _feeds(s, reduced)}
-        kept: dict[ir.Var, ir.Var] = {}
-        around: list[ir.For | ir.Expr] = []  # loops and conditions, outermost first
+        reduced = _reduced(realize, path)
+        nest = _Nest({s.node.loop_var for s in path
+                      if isinstance(s.node, ir.For) and _feeds(s, reduced)})  # fmt: skip
         for step in path:
-            node = step.node
-            if isinstance(node, ir.IfThenElse):
-                holds = node.condition if step.taken else ir.logical_not(node.condition)
-                if not ir.uses_var(holds, gone):
-                    around.append(ir.substitute(holds, kept))
-            elif node.loop_var not in gone and _feeds(step, spatial):
-                var = ir.Var(node.loop_var.name, node.loop_var.type)
-                kept[node.loop_var] = var
-                low, extent = ir.substitute(node.min, kept), ir.substitute(node.extent, kept)
-                around.append(ir.For(var, low, extent, node.kind, node.body))
+            nest.enter(step)
         iters: list[ir.IterVar] = []
         values: list[ir.Expr] = []
         fresh: dict[ir.Var, ir.Var] = {}
-        for it, value in spatial:
-            if ir.uses_var(value, gone):  # a loop of both kinds: every point of the domain instead
-                var = ir.Var(it.var.name, it.var.type)
-                around.append(ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, block.init))
-                value = var
+        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            if it.iter_type is ir.IterType.REDUCE:
+                continue
             fresh[it.var] = ir.Var(it.var.name, it.var.type)
             iters.append(it.replace(var=fresh[it.var]))
-            values.append(ir.substitute(value, kept))
-        predicate = [ir.substitute(part, kept) for part in ir.conditions(realize.predicate)
-                     if not ir.uses_var(part, gone)]  # fmt: skip
+            values.append(nest.value(it, value))
+        predicate = [ir.substitute(part, nest.kept) for part in ir.conditions(realize.predicate)
+                     if not ir.uses_var(part, nest.gone)]  # fmt: skip
         made = ir.Block(f"{block.name}_init", tuple(iters), (), block.writes, block.init)
-        made = ir.substitute(made, fresh)
+        made = ir.substitute(made, {**fresh, **nest.kept})
         stmt: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(predicate), made)
-        late = ir.uses_var(condition, set(kept))
+        late = not nest.kept.keys().isdisjoint(ir.free_vars(condition))
         if late:
-            stmt = ir.IfThenElse(ir.substitute(condition, kept), stmt)
-        for outer in reversed(around):
-            whole = isinstance(outer, ir.For)
-            stmt = outer.replace(body=stmt) if whole else ir.IfThenElse(outer, stmt)
+            stmt = ir.IfThenElse(ir.substitute(condition, nest.kept), stmt)
+        stmt = nest.around(stmt)
         return stmt if late else ir.IfThenElse(condition, stmt)
 
 
-def _feeds(step: _Step, pairs: list[tuple[ir.IterVar, ir.Expr]]) -> bool:
-    """Whether one of the iterator values depends on a loop."""
+class _Nest:
+    """What stands around an initial value: copies of the statements around its block.
+
+    Attributes:
+        gone: loops of the reduction, and values that depend on them.
+        kept: variable or buffer that a statement around the block defines → that of the copy.
+    """
+
+    def __init__(self, gone: set[ir.Var]) -> None:
+        self.gone = gone
+        self.kept: dict[ir.Var | ir.Buffer, ir.Var | ir.Buffer] = {}
+        self._around: list[Callable[[ir.Stmt], ir.Stmt]] = []  # outermost first
+
+    def enter(self, step: _Step) -> None:
+        """Copy a statement, unless it depends on what is gone."""
+        node = step.node
+        match node:
+            case ir.For():
+                if node.loop_var not in self.gone:
+                    self._loop(node)
+            case ir.IfThenElse():
+                holds = node.condition if step.taken else ir.logical_not(node.condition)
+                if not ir.uses_var(holds, self.gone):
+                    condition = ir.substitute(holds, self.kept)
+                    self._around.append(lambda body: ir.IfThenElse(condition, body))
+            case ir.LetStmt():
+                if ir.uses_var(node.value, self.gone):
+                    self.gone.add(node.var)
+                    return
+                value = ir.substitute(node.value, self.kept)
+                var = self.kept[node.var] = ir.Var(node.var.name, node.var.type)
+                self._around.append(lambda body: ir.LetStmt(var, value, body))
+            case ir.DeclBuffer():
+                source = ir.substitute(node.source, self.kept)
+                buffer = ir.substitute(node.buffer, self.kept)
+                buffer = buffer.replace(name=buffer.name)
+                self.kept[node.buffer] = buffer
+                self._around.append(lambda body: ir.DeclBuffer(buffer, source, body))
+            case ir.Allocate():
+                pass  # `_dies_with`: nothing in the nest uses it
+
+    def _loop(self, node: ir.For) -> None:
+        low, extent = ir.substitute(node.min, self.kept), ir.substitute(node.extent, self.kept)
+        var = self.kept[node.loop_var] = ir.Var(node.loop_var.name, node.loop_var.type)
+        self._around.append(lambda body: ir.For(var, low, extent, node.kind, body, node.thread))
+
+    def value(self, it: ir.IterVar, value: ir.Expr) -> ir.Expr:
+        """The value of an iterator: every point of its domain where a reduction loop feeds it."""
+        if not ir.uses_var(value, self.gone):
+            return ir.substitute(value, self.kept)
+        var, dom = ir.Var(it.var.name, it.var.type), ir.substitute(it.dom, self.kept)
+        self._around.append(lambda body: ir.For(var, dom.min, dom.extent, ir.ForKind.SERIAL, body))
+        return var
+
+    def around(self, stmt: ir.Stmt) -> ir.Stmt:
+        for put in reversed(self._around):
+            stmt = put(stmt)
+        return stmt
+
+
+def _reduced(realize: ir.BlockRealize, path: list[_Step]) -> list[ir.Expr]:
+    """The values of the reduction iterators, with named values written out."""
+    named: dict[ir.Var, ir.Expr] = {}
+    for step in path:
+        if isinstance(step.node, ir.LetStmt):
+            named[step.node.var] = ir.substitute(step.node.value, named)
+    return [ir.substitute(value, named) for it, value in
+            zip(realize.block.iter_vars, realize.iter_values, strict=True)
+            if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+
+
+def _feeds(step: _Step, values: list[ir.Expr]) -> bool:
+    """Whether one of the values depends on a loop."""
     node = step.node
-    return isinstance(node, ir.For) and any(ir.uses_var(v, node.loop_var) for _, v in pairs)
+    return isinstance(node, ir.For) and any(ir.uses_var(v, node.loop_var) for v in values)
+
+
+def _dies_with(step: _Step, block: ir.Block) -> bool:
+    """Whether a block writes a buffer that lives in one iteration of a loop around it."""
+    node = step.node
+    return isinstance(node, ir.Allocate) and any(r.buffer is node.buffer for r in block.writes)

@@ -262,11 +262,14 @@ class Knowledge:
             if len(mono) != 1:
                 continue
             rest = space.sub(p, space.monomial(mono, c))
+            atom = space.atoms[mono[0]]
+            if atom.kind == "min" and c > 0:  # any operand in its place is no less
+                for operand in (space.zero, *atom.operands):
+                    self._fact(space.add(rest, operand, c))
             high = self.bounds(rest)[1]
             if high is not None:  # c * atom >= -rest >= -high
                 found: Bounds = (-(high // c), None) if c > 0 else (None, high // -c)
                 state.narrow(mono[0], found)
-            atom = space.atoms[mono[0]]
             if atom.kind == "var" and c in (1, -1) and rest.terms:
                 self._limit(atom, rest, c)
         joint = len(p.terms) > 1 or any(len(mono) > 1 for mono, _ in p.terms)

@@ -17,7 +17,7 @@ from blockwright.arith.condition import conjuncts, reduced, test_of
 from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum
 from blockwright.arith.form import Poly
 from blockwright.arith.interval import with_domains
-from blockwright.ir import LE, Expr, Range, Var, add, const, match_types, minimum
+from blockwright.ir import LE, Expr, Range, Var, add, const, is_const_int, match_types, minimum
 from blockwright.ir import maximum as maximum_of
 from blockwright.support import IRError
 
@@ -162,7 +162,24 @@ def clip_region(
 
 
 def covers(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer) -> bool:
-    """Whether every element of `inner` surely lies in `outer`."""
+    """Whether every element of `inner` surely lies in `outer`.
+
+    A box that is empty along one dimension has no elements, whatever it says of the others: along
+    each dimension the comparison may rest on all of them having elements.
+    """
+    if _contains(outer, inner, analyzer):
+        return True
+    sizes = [part.extent for part in inner if not is_const_int(part.extent)]
+    if not sizes:
+        return False
+    filled = analyzer.copy()
+    for size in sizes:
+        filled.learn(LE(const(1, size.dtype), size))
+    return _contains(outer, inner, filled)
+
+
+def _contains(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer) -> bool:
+    """Whether along each dimension `inner` surely lies between the ends of `outer`."""
     space = analyzer.space
     for a, b in zip(outer, inner, strict=True):
         a_low, b_low = analyzer.exact(a.min), analyzer.exact(b.min)
