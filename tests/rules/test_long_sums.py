@@ -122,6 +122,16 @@ def test_lengths_that_calls_decide(shape: tuple[int, ...], axis: int) -> None:
     check(total, data(shape, "large"), shapes={"args": sizes}, calls=calls)
 
 
+def test_a_long_product_is_not_taken_in_blocks() -> None:
+    """A block of the large factors alone would overflow, and give inf * 0."""
+
+    def whole(x: Tensor) -> Tensor:
+        return x.prod()
+
+    x = torch.linspace(0.5, 1.5, 20_000)
+    assert bw.compile(Function(whole), (x,))(x) == whole(x) == 0
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((100_000,), 0), ((4, 20_000), 1), ((20_000, 4), 0)])
 @pytest.mark.parametrize("kind", ["uniform", "large", "constant"])
 def test_running_sums(shape: tuple[int, ...], axis: int, kind: str) -> None:

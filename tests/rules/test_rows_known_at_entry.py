@@ -7,7 +7,9 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.analysis import find_violations
 from blockwright.rules import CONSTANT_PARAMS, apply_rules
+from blockwright.rules.entry import chosen_at_entry
 from blockwright.rules.rule import Rule, Variant, try_rules
 from blockwright.rules.tiles import RowTile, row_tiles
 from blockwright.schedule import Schedule
@@ -132,6 +134,19 @@ def test_a_variant_that_is_refused_is_left_out() -> None:
     result = try_rules([rule], product(N), WIDE)
     assert "rule outermost, where n < 9, gave up: [BW317]" in result.note
     assert len(result.variants) == len(choices(result.func)) - 1 == 1
+
+
+def test_choices_share_no_block() -> None:
+    """A block without axes is copied too: both schedules leave the last one as it is."""
+    p = Program("total")
+    a = p.param("A", (N,), "float32")
+    total = p.reduce("S", (), (N,), lambda k: a[k])
+    func = p.finish([p.compute("D", (), lambda: total[()] + 1.0)])
+    found = apply_rules(func, WIDE)
+    assert len(found.variants) == 1
+    assert not find_violations(found.func, WIDE)
+    both = chosen_at_entry(func, [(ir.GT(N, ir.const(8, "int64")), func)] * 2)
+    assert not find_violations(both, WIDE)
 
 
 def test_a_model_shows_its_choices_and_computes_the_same() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.rules.blocked import Level, next_level, rounds
+from blockwright.rules.blocked import Level, next_level, sums_floats
 from blockwright.rules.inline import block_of, extent, reduces
 from blockwright.rules.tiles import steps_at_once
 from blockwright.rules.vectors import inner_loops, lanes_for, vectorize_last
@@ -39,7 +39,7 @@ def accumulate(
         _accumulate_level(sch, level, target, ragged)
         accumulate(sch, level.partial, level.loop, target, ragged, long)
         return
-    apart = apart and rounds(block) and (extent(sch, rows[0]) or 0) > _BY_FEW
+    apart = apart and sums_floats(block) and (extent(sch, rows[0]) or 0) > _BY_FEW
     lanes = min(lanes_for(block, target), extent(sch, columns) or target.vector_bits)
     vectors, lane = sch.split(columns, [None, lanes])
     k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])

@@ -32,12 +32,16 @@ class Level(msgspec.Struct, frozen=True):
     partial: BlockRV
 
 
-def rounds(block: ir.Block) -> bool:
-    """Whether a block combines floats so that the order of its steps shows in the result."""
+def sums_floats(block: ir.Block) -> bool:
+    """Whether a block is a sum of floats, which is more accurate in blocks.
+
+    A product is not: its relative error is the same in any order, and that of a block of large
+    factors may overflow where the whole does not.
+    """
     found = find_reduction(block)
     return (
         isinstance(found, Reduction)
-        and found.name in ("sum", "prod")
+        and found.name == "sum"
         and found.may_restart
         and all(element.dtype.is_float for element in found.elements)
     )
@@ -57,9 +61,9 @@ def next_level(
         long: whether sizes without a known bound count as long.
         in_block: terms that a block sums side by side, where that is not `lanes`.
 
-    Returns None where the sum is short, or is none that rounds.
+    Returns None where the sum is short, or is no sum of floats.
     """
-    if not reducing or not rounds(block_of(sch, handle)):
+    if not reducing or not sums_floats(block_of(sch, handle)):
         return None
     sizes = [_size(sch, loop, long) for loop in reducing]
     if math.prod(sizes) <= LONGEST * lanes:
@@ -106,6 +110,6 @@ def long_sums(func: ir.PrimFunc, terms: int) -> ir.Expr | None:
             if it.iter_type is ir.IterType.REDUCE:
                 total = ir.mul(total, ir.cast_to(it.dom.extent, "int64"))
         most = facts.const_bounds(total)[1]
-        if rounds(block) and ir.const_int(total) is None and (most is None or most > terms):
+        if sums_floats(block) and ir.const_int(total) is None and (most is None or most > terms):
             found.append(ir.GT(total, ir.const(terms, "int64")))
     return functools.reduce(ir.Or, found) if found else None

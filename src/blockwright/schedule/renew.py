@@ -44,7 +44,8 @@ class _Renew(ir.Mutator):
             self._memo[buffer] = buffer.map_children(self).replace()
         for match in node.match_buffers:
             self._memo[match.buffer] = match.buffer.map_children(self).replace()
-        return self.descend(node)
+        block = self.descend(node)
+        return node.replace() if block is node else block  # one that defines nothing, as of scalars
 
 
 def copied(stmt: ir.Stmt) -> Any:
