@@ -59,6 +59,7 @@ def test_operators_on_mixed_operands(agrees: Any) -> None:
     agrees(lambda x, i, half: (torch.stack([x, i, half]), torch.cat([i, half]), torch.rsub(i, 2),
                                torch.maximum(i, x), torch.div(i, 2, rounding_mode="trunc"),
                                torch.div(x, 0.3, rounding_mode="floor")), x, i, half)  # fmt: skip
+    agrees(lambda b, i: (b**True, b**False, b**1, b ** i.abs(), i**True), b, i)
 
 
 def test_operators_in_place_keep_the_type_of_self(agrees: Any) -> None:

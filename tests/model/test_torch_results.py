@@ -95,6 +95,27 @@ def test_an_ordered_dict_stays_one(compile_torch: Any) -> None:
     assert torch.equal(found["first"], x + 1)
 
 
+class Constant(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(4.0))
+        self.register_buffer("rows", torch.tensor([2, 0]))
+
+    def forward(self) -> Any:
+        return self.table[self.rows], self.rows + 1
+
+
+def test_results_without_arguments_are_tensors(compile_torch: Any, tmp_path: Any) -> None:
+    import blockwright as bw
+
+    exe = compile_torch(Constant(), ())
+    exe.save(tmp_path / "model.bwx")
+    for model in (exe, bw.load(tmp_path / "model.bwx")):
+        first, second = model()
+        assert torch.equal(first, torch.tensor([2.0, 0.0]))
+        assert torch.equal(second, torch.tensor([3, 1]))
+
+
 class Length(nn.Module):
     def forward(self, x: torch.Tensor) -> Any:
         return x + 1, x.shape[0]

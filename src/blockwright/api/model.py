@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from blockwright import __version__, ir
@@ -271,12 +272,10 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
         tuple(_parameter(b, tuple(o)) for b, o in zip(outputs, orders_out, strict=True)),
         {s: (int(lower.get(s, 0)), upper.get(s)) for s in symbols},
         outputs_tree=imported.attrs.get("outputs_tree", 0 if count == 1 else None),
+        framework=imported.attrs.get("framework", ""),
     )
     if signature.outputs_tree is None and count > 1:
-        signature = Signature(
-            signature.name, signature.parameters, signature.results, signature.dims,
-            outputs_tree={"tuple": list(range(count))},
-        )  # fmt: skip
+        signature = msgspec.structs.replace(signature, outputs_tree={"tuple": list(range(count))})
     plan: MemoryPlan = context.options["memory_plans"]["main"]
     weights = sum(int(a.nbytes) for a in lowered.attrs.get("constants", {}).values())
     extra = {

@@ -3,7 +3,8 @@
 Arrays go to the FFI as they are; it reads NumPy arrays, torch tensors and other DLPack objects
 without copying. What compiled code cannot take in place is copied first: arrays that are not
 contiguous, not aligned to their element, or in foreign byte order. Copies are counted, and written
-back where the function writes its argument. Results come back in the framework of the first array;
+back where the function writes its argument. Results come back in the framework of the first array,
+without one in that of the model (`framework`), if it is imported, or else as NumPy arrays;
 where the caller has memory for them, it follows the arguments, and nothing comes back.
 """
 
@@ -13,7 +14,7 @@ import ctypes
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -63,11 +64,14 @@ class NativeFunction:
         results: names of what the function returns, or writes where memory for all of them follows
             the arguments.
         library: what it came from; kept, because memory goes back when a library is dropped.
+        framework: the package of results when no argument is an array; "" for NumPy.
         copies: how many arguments were copied so far because of their layout.
     """
 
     # (Slots are emptied in this order: the function is gone when the library goes.)
-    __slots__ = ("_call", "copies", "library", "name", "parameters", "results", "written")
+    __slots__ = (
+        "_call", "copies", "framework", "library", "name", "parameters", "results", "written",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -77,9 +81,10 @@ class NativeFunction:
         written: Sequence[int] | None = None,
         results: Sequence[str] = (),
         library: object = None,
+        framework: str = "",
     ) -> None:
         self._call, self.name, self.parameters = call, name, tuple(parameters)
-        self.library = library
+        self.library, self.framework = library, framework
         self.results = tuple(results)
         behind = range(len(parameters), len(parameters) + len(results))
         self.written = None if written is None else frozenset((*written, *behind))
@@ -118,7 +123,12 @@ class NativeFunction:
             raise translate(error) from None
         if result is None or type(result) is kind:
             return result
-        return _convert(result, kind or np.ndarray)
+        return _convert(result, kind or self._usual_kind())
+
+    def _usual_kind(self) -> type[Any]:
+        """The class of results when no argument is an array."""
+        framework: Any = sys.modules.get(self.framework) if self.framework else None
+        return cast("type[Any]", getattr(framework, "Tensor", np.ndarray))
 
     def _call_with_copies(self, args: tuple[Any, ...], *, everything: bool) -> Any:
         """The general path: adapts each argument, calls, writes copies back."""
@@ -147,7 +157,7 @@ class NativeFunction:
         self.copies += copies
         for original, copy in back:
             _write_back(original, copy)
-        return result if result is None else _convert(result, kind or np.ndarray)
+        return result if result is None else _convert(result, kind or self._usual_kind())
 
     def _is_result(self, index: int) -> bool:
         return bool(self.results) and index >= len(self.parameters)

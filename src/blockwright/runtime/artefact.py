@@ -81,6 +81,7 @@ class Signature(msgspec.Struct, frozen=True):
     Attributes:
         dims: range of each symbolic size, both ends included; None when unbounded.
         inputs_tree, outputs_tree: how arguments and results nest, as JSON values.
+        framework: the package whose tensors results are when no argument is an array; "" for NumPy.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Signature(msgspec.Struct, frozen=True):
     dims: dict[str, tuple[int, int | None]] = {}
     inputs_tree: Any = None
     outputs_tree: Any = None
+    framework: str = ""
 
 
 class Metadata(msgspec.Struct, frozen=True):

@@ -60,7 +60,9 @@ def _item_size(dtype: str) -> int:
 class Executable:
     """A compiled model.
 
-    `exe(*inputs)` gives the model's own output structure, in the framework of the first tensor.
+    `exe(*inputs)` gives the model's own output structure, in the framework of the first tensor; of
+    a model without inputs in the framework that it was imported from, if that is imported, or else
+    as NumPy arrays.
     `exe(*inputs, out=...)` writes the results into arrays of the caller, and makes none.
     """
 
@@ -70,7 +72,8 @@ class Executable:
         names = [p.name for p in self.signature.parameters]
         results = [r.name for r in self.signature.results]
         entry = library.function(metadata.main)
-        self._function = NativeFunction(entry, metadata.main, names, (), results, library)
+        self._function = NativeFunction(entry, metadata.main, names, (), results, library,
+                                        self.signature.framework)  # fmt: skip
         self._count = len(names)
         self._orders = MemoryOrders(self.signature.parameters, self.signature.results)
         self._usual = self._orders.usual

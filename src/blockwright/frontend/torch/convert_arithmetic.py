@@ -74,7 +74,7 @@ def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
         out = apply(imp, "multiply", a, a) if b == 2 else imp.builder.op("sqrt", a)
     else:
         out = apply(imp, "power", a, b)
-    return cast_to(imp, out, result_type(node))
+    return cast_to(imp, out, dtype)  # the exporter takes `bool ** True` for an integer
 
 
 @TABLE.overload("aten.max.dim", "aten.min.dim")

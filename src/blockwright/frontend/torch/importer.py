@@ -164,7 +164,7 @@ class Importer:
         single = len(kept) == 1
         function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
         tree = self._output_tree(results)
-        attrs: dict[str, Any] = {"outputs_tree": tree}
+        attrs: dict[str, Any] = {"outputs_tree": tree, "framework": "torch"}
         if self.input_orders:
             attrs["input_orders"] = self.input_orders
         if any(orders):
