@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from blockwright.testing.eager.compare import difference, integers_become_float64
 from blockwright.testing.modules import judge as judge_file
 from blockwright.testing.modules.campaign import play
 from blockwright.testing.modules.draw import draw
@@ -75,6 +76,45 @@ def test_other_roundings_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(judge_file, "compiled", compiled)
     assert judge(program).what == "passed"
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "exact", "accepted"),
+    [
+        (-INF, NAN, 3.6e38, True),  # both overflowed on the way to a sum that does not fit
+        (INF, NAN, 1.0, True),
+        (1.0, NAN, 1.0, True),
+        (2.0, NAN, 1.0, False),
+        (-INF, INF, 3.6e38, False),  # PyTorch's is the exact one, rounded
+        (INF, 1.0, 1.0, False),
+        (NAN, -INF, -INF, False),
+        (0.0, NAN, NAN, False),
+    ],
+)
+def test_overflows_on_the_way(ours: float, theirs: float, exact: float, accepted: bool) -> None:
+    a, b = torch.tensor([ours]), torch.tensor([theirs])
+    assert bool(difference([a], [b], [torch.tensor([exact], dtype=torch.float64)])) is not accepted
+    assert difference([a], [b])
+
+
+def test_sums_of_float64_that_may_overflow_are_not_compared() -> None:
+    large = torch.tensor([[1e200], [1e200]], dtype=torch.float64)
+    for fn, judged in (("F.normalize", False), ("torch.neg", True)):
+        program = Program((large,), frozenset(), (Call(fn, (Ref(0),)),), (1,), dynamic=False)
+        assert (judge(program).what == "passed") is judged
+        assert (judge(program).what == "eager") is not judged
+
+
+def test_runs_in_float64_of_integers() -> None:
+    whole = torch.tensor([2, 3])
+    calls = (Call("torch.sqrt", (Ref(0),)), Call("torch.mul", (Ref(1), Ref(1))))
+    with integers_become_float64():
+        (found,) = run(Program((whole,), frozenset(), calls, (2,), dynamic=False), [whole])
+    assert found.dtype is torch.float64
+    assert torch.get_default_dtype() is torch.float32
 
 
 @pytest.mark.filterwarnings("ignore")  # of standard deviations of one element

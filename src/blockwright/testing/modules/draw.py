@@ -10,7 +10,7 @@ import torch
 
 from blockwright.testing.eager.special import special_values
 from blockwright.testing.modules.calls import CALLS, Draft
-from blockwright.testing.modules.program import Program, UndefinedCast, apply, check_cast
+from blockwright.testing.modules.program import Program, Unspecified, apply, check_cast, check_range
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
           torch.uint8, torch.bool)  # fmt: skip
@@ -48,10 +48,11 @@ def _try(draft: Draft, chance: random.Random) -> None:
     try:
         call = chance.choices(names, weights)[0](draft)
         check_cast(call, draft.values)
+        check_range(call, draft.values)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = apply(call, draft.values)
-    except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError, UndefinedCast,
+    except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError, Unspecified,
             NotImplementedError):  # fmt: skip
         draft.reset(before)
         return

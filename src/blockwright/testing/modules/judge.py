@@ -13,12 +13,13 @@ from blockwright.testing.eager.compare import (
     copied,
     difference,
     in_float64,
+    integers_become_float64,
     leaves,
     same_bits,
 )
 from blockwright.testing.eager.outcome import Problem, called, compiled, export
 from blockwright.testing.eager.sizes import every_size_dynamic, other_sizes
-from blockwright.testing.modules.program import Program, RandomModule, UndefinedCast, run
+from blockwright.testing.modules.program import Program, RandomModule, Unspecified, run
 
 _RUNS = 8
 """Runs by PyTorch with other roundings, when results differ."""
@@ -40,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(program: Program) -> Verdict:
     """Compile a program and compare it with PyTorch, at other sizes too where they are symbols."""
     given = program.given
-    if _eager(program, program.inputs) is None:
+    if _eager(program, program.inputs, specified=True) is None:
         return Verdict("eager")
     shapes = (tuple(every_size_dynamic(t) for t in given),) if program.dynamic else None
     exported = export(RandomModule(program), tuple(copied(given)), shapes)
@@ -57,13 +58,15 @@ def judge(program: Program) -> Verdict:
     return verdict
 
 
-def _eager(program: Program, inputs: Sequence[Any], seed: int | None = None) -> Any:
+def _eager(
+    program: Program, inputs: Sequence[Any], seed: int | None = None, *, specified: bool = False
+) -> Any:
     chance = None if seed is None else torch.Generator().manual_seed(seed)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return run(program, inputs, chance)
-    except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError, UndefinedCast,
+            return run(program, inputs, chance, specified=specified)
+    except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError, Unspecified,
             NotImplementedError):  # fmt: skip
         return None
 
@@ -71,7 +74,7 @@ def _eager(program: Program, inputs: Sequence[Any], seed: int | None = None) -> 
 def _compare(program: Program, executable: Any, given: list[torch.Tensor]) -> Verdict:
     """The verdict on one call; one that PyTorch refuses is no call."""
     inputs = program.with_given(given)
-    expected = _eager(program, inputs)
+    expected = _eager(program, inputs, specified=True)
     if expected is None:
         return Verdict("passed")
     passed = copied(given)
@@ -80,7 +83,8 @@ def _compare(program: Program, executable: Any, given: list[torch.Tensor]) -> Ve
         return Verdict(actual.kind, actual.code, actual.words)
     if not same_bits(passed, given):
         return Verdict("wrong", "inputs", "the call changed its inputs")
-    wide = _eager(program, in_float64(list(inputs)))
+    with integers_become_float64():
+        wide = _eager(program, in_float64(list(inputs)))
     found = leaves(actual)
     text = difference(found, expected, wide)
     if text and "differs" in text:

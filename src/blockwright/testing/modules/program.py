@@ -61,8 +61,12 @@ class Program(msgspec.Struct, frozen=True, eq=False):
         return tuple(t if i in self.buffers else next(new) for i, t in enumerate(self.inputs))
 
 
-class UndefinedCast(Exception):
-    """A float is converted to an integer type that does not hold it: PyTorch defines no value."""
+class Unspecified(Exception):
+    """A call whose value is no specification.
+
+    A float is converted to an integer type that does not hold it, or sums of float64 may overflow
+    on the way: whether they do depends on PyTorch's algorithm, and no wider type tells the value.
+    """
 
 
 _ROOTS: dict[str, Any] = {
@@ -96,8 +100,32 @@ def _value(arg: Any, values: Sequence[Any]) -> Any:
     return arg
 
 
+def check_range(call: Call, values: Sequence[Any]) -> None:
+    """Raise `Unspecified` where sums of a call in float64, or the squares in it, may overflow."""
+    if call.fn not in _LARGEST:
+        return
+    for arg in call.args:
+        value = _value(arg, values)
+        if isinstance(value, torch.Tensor) and value.dtype is torch.float64:
+            size = value.abs()
+            large = torch.isfinite(size) & (size > _LARGEST[call.fn])
+            if bool(large.any()):
+                raise Unspecified(call.fn)
+
+
+_LARGEST: dict[str, float] = {
+    **dict.fromkeys(
+        "torch.sum torch.mean torch.cumsum torch.var torch.std torch.matmul F.linear F.conv1d "
+        "F.conv2d F.avg_pool1d F.avg_pool2d F.layer_norm F.rms_norm F.normalize".split(),
+        1e150,
+    ),
+    "torch.prod": 1e8,
+}
+"""Calls that add or multiply many elements → the largest finite float64 that they are given."""
+
+
 def check_cast(call: Call, values: Sequence[Any]) -> None:
-    """Raise `UndefinedCast` where a call converts floats that do not fit."""
+    """Raise `Unspecified` where a call converts floats that do not fit."""
     if call.fn not in _CONVERTING:
         return
     args = [_value(a, values) for a in call.args]
@@ -110,20 +138,27 @@ def check_cast(call: Call, values: Sequence[Any]) -> None:
         ends = torch.iinfo(target)
         wide = source.to(torch.float64)
         if not bool(((wide > float(ends.min) - 1) & (wide < float(ends.max))).all()):
-            raise UndefinedCast(call.fn)
+            raise Unspecified(call.fn)
 
 
 _CONVERTING = {"Tensor.to", "Tensor.copy_", "operator.setitem"}
 
 
 def run(
-    program: Program, inputs: Sequence[torch.Tensor], chance: torch.Generator | None = None
-) -> list[Any]:
-    """The outputs by PyTorch; with `chance`, every rounded result is moved by a few roundings."""
+    program: Program, inputs: Sequence[torch.Tensor], chance: torch.Generator | None = None,
+    *, specified: bool = False,
+) -> list[Any]:  # fmt: skip
+    """The outputs by PyTorch; with `chance`, every rounded result is moved by a few roundings.
+
+    Raises: Unspecified: a cast of floats that do not fit; where `specified` is asked for, also
+    sums of float64 that may overflow.
+    """
     values: list[Any] = list(copied(list(inputs)))
     with torch.no_grad():
         for call in program.calls:
             check_cast(call, values)
+            if specified:
+                check_range(call, values)
             result = apply(call, values)
             if chance is not None and not call.exact:
                 result = _moved(result, chance)

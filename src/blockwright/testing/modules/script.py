@@ -36,7 +36,7 @@ dynamic = {dynamic}
 program = torch.export.export(module, inputs, dynamic_shapes=dynamic)
 expected = module(*[x.clone() for x in inputs])
 actual = bw.compile(program)(*[x.clone() for x in inputs])
-for x, y in zip(actual if isinstance(actual, tuple) else [actual], expected):
+for x, y in zip(actual, expected, strict=True):
     torch.testing.assert_close(x, y, equal_nan=True)
 '''
 
