@@ -78,6 +78,20 @@ def test_other_roundings_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(program).what == "passed"
 
 
+def test_calls_that_are_exact_inside_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's `layer_norm` of one half number is 6e-5 where the exact one is 0."""
+    x = torch.full((2, 1), 3.25, dtype=torch.float16)
+    calls = (Call("F.layer_norm", (Ref(0), (1,))), Call("torch.gt", (Ref(1), 0), exact=True))
+    program = Program((x,), frozenset(), calls, (1, 2), dynamic=False)
+    assert all(bool(value.all()) for value in run(program, [x]))
+
+    def compiled(_: Any) -> Any:
+        return lambda x: (torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool))
+
+    monkeypatch.setattr(judge_file, "compiled", compiled)
+    assert judge(program).what == "passed"
+
+
 INF, NAN = float("inf"), float("nan")
 
 
