@@ -22,9 +22,11 @@ from blockwright.analysis.visits import visits
 from blockwright.analysis.well_formed import find_problems
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic
+from blockwright.support.stack import deep
 from blockwright.target import Target
 
 
+@deep
 def find_violations(func: ir.PrimFunc, target: Target | None = None) -> list[Diagnostic]:
     """All problems of a function; the last one shows the program with the guilty nodes marked.
 

@@ -18,6 +18,7 @@ from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.arith import Analyzer, covers
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic, ValidationError
+from blockwright.support.stack import deep
 from blockwright.target.scopes import SCOPES_HELP, is_known_scope
 
 
@@ -36,6 +37,7 @@ def check_well_formed(program: ir.PrimFunc | ir.IRModule) -> None:
         raise ValidationError.collect(problems)
 
 
+@deep
 def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
     """Everything that is wrong with a function; empty when it is well formed."""
     checker = _Checker(func)

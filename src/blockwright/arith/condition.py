@@ -326,6 +326,8 @@ def _connect(ctx: Rewriter, parts: list[Expr], cls: type[And] | type[Or]) -> Exp
     """A conjunction or disjunction without repeated, implied and contradictory parts."""
     neutral = cls is And  # the value that changes nothing
     kept: list[Expr] = []
+    present: set[Expr] = set()
+    negated: set[Expr] = set()  # whose negation is kept
     sums: dict[Any, tuple[int, int]] = {}  # left side → constant and position
     for part in parts:
         simple = ctx.simplify(part)
@@ -334,9 +336,9 @@ def _connect(ctx: Rewriter, parts: list[Expr], cls: type[And] | type[Or]) -> Exp
                 if bool(piece.value) != neutral:
                     return piece
                 continue
-            if any(piece is k for k in kept):
+            if piece in present:
                 continue
-            if any(inverse(piece) is k or inverse(k) is piece for k in kept):
+            if piece in negated or (isinstance(piece, Not) and piece.a in present):
                 return ctx.space.bool_node(not neutral)
             verdict = _against(ctx, piece, sums, len(kept), neutral)
             if verdict == "drop":
@@ -344,9 +346,16 @@ def _connect(ctx: Rewriter, parts: list[Expr], cls: type[And] | type[Or]) -> Exp
             if verdict == "absorb":
                 return ctx.space.bool_node(not neutral)
             if isinstance(verdict, int):
+                old = kept[verdict]
+                present.discard(old)
+                if isinstance(old, Not):
+                    negated.discard(old.a)
                 kept[verdict] = piece
             else:
                 kept.append(piece)
+            present.add(piece)
+            if isinstance(piece, Not):
+                negated.add(piece.a)
     if not kept:
         return ctx.space.bool_node(neutral)
     result = kept[0]

@@ -33,6 +33,7 @@ from blockwright.ir import (
     walk,
 )
 from blockwright.support import BuildError
+from blockwright.support.stack import deep
 from blockwright.target import Target
 
 _VERY_LARGE = 2_000_000
@@ -80,6 +81,7 @@ def options_of(func: PrimFunc, target: Target) -> Options:
     )
 
 
+@deep
 def emit_function(
     func: PrimFunc, name: str, target: Target, *,
     callees: Mapping[str, str] | None = None, written: Sequence[int] = (),

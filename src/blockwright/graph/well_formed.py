@@ -13,6 +13,7 @@ from blockwright.graph.deduce import STATED
 from blockwright.graph.relate import impossible_size, info_text
 from blockwright.ops.table import OPERATORS
 from blockwright.support import Diagnostic, ValidationError
+from blockwright.support.stack import deep
 
 _GRAPH_OPS = STATED | {"shape_of"}
 
@@ -179,6 +180,7 @@ def check_structure(function: ir.GraphFunction, module: ir.IRModule | None = Non
         raise ValidationError.collect(checker.problems)
 
 
+@deep
 def check_graph(function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
     """Check the structure of a graph function; where it is right, every annotation.
 

@@ -12,6 +12,8 @@ import contextvars
 import threading
 from collections.abc import Callable, Sequence
 
+from blockwright.support.stack import start
+
 
 class _Cancelled(BaseException):
     """Ends a branch whose result is no longer wanted."""
@@ -45,7 +47,7 @@ class _Branch:
         """Run until it ends or waits; raises what it raises."""
         if not self._started:
             self._started = True
-            self._thread.start()
+            start(self._thread)
         self._go.release()
         self._back.acquire()
         if self.error is not None:

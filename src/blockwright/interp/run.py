@@ -29,11 +29,16 @@ from blockwright.ir import (
     Var,
     atomic_place,
     collect,
+    height,
     is_atomic,
     value_variables,
     walk,
 )
 from blockwright.support import InterpretError
+from blockwright.support.stack import deep, in_room
+
+_DEEP = 100
+"""From this height on a program may need more frames than Python allows by default."""
 
 Array = np.ndarray[Any, Any]
 _packed: dict[str, Callable[..., Any]] = {}
@@ -80,6 +85,7 @@ class Program:
                              if (kept := [b for b in found if b not in owned])}  # fmt: skip
         compiler.alignment = alignments(body)
         self.body = compiler.stmt(body)
+        self.is_deep = height(body) > _DEEP
         self.count = compiler.count
 
     def environment(self, state: State, values: dict[Var, Any]) -> Env:
@@ -92,6 +98,13 @@ class Program:
         return env
 
     def run(self, env: Env, pointers: Sequence[Pointer]) -> None:
+        """Run the body; a deep one with a larger stack, because it cannot be run twice."""
+        if self.is_deep:
+            in_room(self._run, env, pointers)
+        else:
+            self._run(env, pointers)
+
+    def _run(self, env: Env, pointers: Sequence[Pointer]) -> None:
         for (handle, _), bind, pointer in zip(
             self.func.buffer_map, self.binders, pointers, strict=True
         ):
@@ -104,6 +117,7 @@ class Program:
                 return
 
 
+@deep
 def program_of(func: PrimFunc) -> Program:
     """The compiled form of a function, made once per function object."""
     found = _compiled.get(func)

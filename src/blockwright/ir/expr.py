@@ -242,7 +242,7 @@ class And(Expr, frozen=True, eq=False):
 
     @property
     def dtype(self) -> DType:
-        return BOOL.with_lanes(self.a.dtype.lanes)
+        return _bool_like(self.a)
 
 
 class Or(Expr, frozen=True, eq=False):
@@ -253,7 +253,7 @@ class Or(Expr, frozen=True, eq=False):
 
     @property
     def dtype(self) -> DType:
-        return BOOL.with_lanes(self.a.dtype.lanes)
+        return _bool_like(self.a)
 
 
 class Not(Expr, frozen=True, eq=False):
@@ -261,7 +261,14 @@ class Not(Expr, frozen=True, eq=False):
 
     @property
     def dtype(self) -> DType:
-        return BOOL.with_lanes(self.a.dtype.lanes)
+        return _bool_like(self.a)
+
+
+def _bool_like(operand: Expr) -> DType:
+    """Type of a connective; a loop, because chains of conditions can be thousands deep."""
+    while isinstance(operand, (And, Or, Not)):
+        operand = operand.a
+    return BOOL.with_lanes(operand.dtype.lanes)
 
 
 class Select(Expr, frozen=True, eq=False):

@@ -64,6 +64,25 @@ def uses_var(root: Node, variables: Var | AbstractSet[Var]) -> bool:
     return False
 
 
+def height(root: Node) -> int:
+    """Nodes on the longest path from the root to a leaf."""
+    found: dict[Node, int] = {}
+    stack: list[Node] = [root]
+    while stack:
+        node = stack[-1]
+        if node in found:
+            stack.pop()
+            continue
+        below = node.children()
+        waiting = [child for child in below if child not in found]
+        if waiting:
+            stack += waiting
+        else:
+            stack.pop()
+            found[node] = 1 + max([found[child] for child in below], default=0)
+    return found[root]
+
+
 def free_vars(root: Expr) -> list[Var]:
     """Variables of an expression in order of first occurrence (Let-bound ones included)."""
     return collect(root, Var)

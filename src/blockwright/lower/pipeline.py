@@ -33,6 +33,7 @@ from blockwright.lower.transpose import transpose_tiles
 from blockwright.lower.unroll import unroll_loops
 from blockwright.lower.vectorize import vectorize_loops
 from blockwright.support import BuildError
+from blockwright.support.stack import deep
 from blockwright.target import Target
 
 LOWERING: list[tuple[str, Pass]] = [
@@ -89,7 +90,7 @@ def lower(
                          help="choose a CPU target; see Target")  # fmt: skip
     _require_own_target(func, context.target)
     for name, pass_ in LOWERING:
-        after = pass_(func, context)
+        after = deep(pass_)(func, context)
         if on_pass is not None:
             on_pass(name, func, after)
         func = after

@@ -25,6 +25,7 @@ import contextlib
 from typing import Any, TypeGuard
 
 from blockwright.analysis.tree import jumps
+from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.arith.form import is_index
 from blockwright.ir import (
@@ -46,6 +47,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.lower.contents import Contents
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
@@ -67,6 +69,10 @@ def simplify(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 
 class _Simplify(Analysed):
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__(analyzer)
+        self.contents = Contents()
+
     def __call__(self, node: Any) -> Any:
         if not isinstance(node, Expr):
             return super().__call__(node)
@@ -74,17 +80,32 @@ class _Simplify(Analysed):
             return node
         type_ = node.dtype
         if type_.lanes == 1 and (type_.is_int or type_.is_bool):
-            if any(isinstance(n, (BufferLoad, Call, E.Let)) for n in walk_code(node)):
-                node = self._kept_value(node, super().__call__(node))
-            return node if has_effect(node) else self.analyzer.simplify(node)
+            if self.contents.has_own_rules(node):
+                node = self._kept_value(node, self._parts(node))
+            return node if self.contents.has_effect(node) else self.analyzer.simplify(node)
         return super().__call__(node)
+
+    def _parts(self, node: Expr) -> Expr:
+        """The node with simplified parts: of a chain of connectives the conditions that it
+        connects, so that each is looked at once, not once for every one behind it."""
+        if not isinstance(node, (E.And, E.Or)):
+            return super().__call__(node)
+        kind = type(node)
+        chain: list[E.And | E.Or] = [node]
+        while isinstance(below := chain[-1].a, (E.And, E.Or)) and type(below) is kind:
+            chain.append(below)
+        result: Expr = self(chain[-1].a)
+        for link in reversed(chain):
+            b = self(link.b)
+            result = link if result is link.a and b is link.b else kind(result, b)
+        return result
 
     def _kept_value(self, old: Expr, new: Any) -> Any:
         """`new`, unless a value became an index, whose arithmetic does not wrap around."""
         return old if not isinstance(new, IntImm) and self._lost_value(old, new) else new
 
     def _lost_value(self, old: Expr, new: Expr) -> bool:
-        if not is_index(old.dtype) or has_effect(old):
+        if not is_index(old.dtype) or self.contents.has_effect(old):
             return False
         return self.analyzer.is_value(old) and not self.analyzer.is_value(new)
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from blockwright import ir
 from blockwright.arith.querylog import Query
 from blockwright.build.remembered import Remembered
+from blockwright.support.stack import deep
 from blockwright.target import Target
 
 Pass = Callable[[ir.IRModule, "PassContext"], ir.IRModule]
 Instrument = Callable[[str, ir.IRModule, ir.IRModule], None]
+
+
+_TOLD = ("traces", "variants", "refusals", "notes", "decisions")
+"""Attributes of a context in which passes tell what they did."""
 
 
 class PassContext:
@@ -60,11 +66,22 @@ class PassContext:
         if self._progress is not None:
             self._progress(stage, done, total)
 
+    def _applied(self, apply: Pass, module: ir.IRModule) -> ir.IRModule:
+        """The module after a pass; a pass that ran out of stack has told nothing."""
+        told = {name: copy(getattr(self, name)) for name in _TOLD}
+        told["decisions"] = {name: list(lines) for name, lines in self.decisions.items()}
+        try:
+            return apply(module, self)
+        except RecursionError:
+            for name, value in told.items():
+                setattr(self, name, value)
+            raise
+
     def run(self, passes: Sequence[tuple[str, Pass]], module: ir.IRModule) -> ir.IRModule:
         """Apply named passes in order."""
         for name, apply in passes:
             started = time.perf_counter()
-            result = apply(module, self)
+            result = deep(self._applied)(apply, module)
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - started
             for instrument in self.instruments:
                 instrument(name, module, result)

@@ -21,6 +21,7 @@ from blockwright.rules import (
 )
 from blockwright.rules.facts import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
 from blockwright.rules.rule import Rule, RuleResult, try_rules
+from blockwright.support.stack import deep
 from blockwright.target import Target
 
 RULES: tuple[Rule, ...] = (
@@ -52,7 +53,7 @@ def rule_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) ->
         if rule.name in disabled:
             continue
         with suppress(Exception):  # a rule that fails takes nothing
-            if not rule.refuses(func, target):
+            if not deep(rule.refuses)(func, target):
                 return rule.name
     return ""
 

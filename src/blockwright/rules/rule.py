@@ -18,6 +18,7 @@ from blockwright.rules.entry import chosen_at_entry
 from blockwright.rules.facts import has_empty_axis
 from blockwright.schedule import Schedule, Trace
 from blockwright.support import ScheduleError
+from blockwright.support.stack import deep, has_room
 from blockwright.target import Target
 
 
@@ -81,6 +82,7 @@ class _Asked(msgspec.Struct):
     faults: list[tuple[str, str]] = []
 
 
+@deep
 def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleResult:
     """The first rule that takes the program schedules it.
 
@@ -95,7 +97,9 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
     for rule in rules:
         try:
             found = _tried(rule, func, target, asked)
-        except Exception as error:  # noqa: BLE001  no fault of a rule ends a compilation
+        except Exception as error:
+            if isinstance(error, RecursionError) and not has_room():
+                raise  # no fault of the rule: it is tried again with a larger stack
             asked.faults.append((rule.name, _fault(error)))
             found = None
         if found is not None:
@@ -120,7 +124,9 @@ def _tried(rule: Rule, func: ir.PrimFunc, target: Target, asked: _Asked) -> Rule
             name = f"rule {rule.name}, where {variant.when!r},"
             other = _scheduled(func, variant.apply, target, name, notes)
             others += [] if other is None else [(variant.when, other)]
-    except Exception as error:  # noqa: BLE001  what there is serves all sizes
+    except Exception as error:
+        if isinstance(error, RecursionError) and not has_room():
+            raise
         asked.faults.append((rule.name, _fault(error)))
     made = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
     asked.notes += notes

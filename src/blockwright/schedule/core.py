@@ -38,6 +38,7 @@ from blockwright.schedule.substitute import resolved, translated, used_handles
 from blockwright.schedule.trace_text import call_text, short_value
 from blockwright.support import ScheduleError
 from blockwright.support.kinds import require_kind
+from blockwright.support.stack import deep
 from blockwright.verify import verify
 
 Verify = Literal["check", "full", "prove"]
@@ -126,8 +127,7 @@ class Core:
         function = self._function_of(record)
         state = self.state(function, record.path())
         try:
-            record = completed(record, state)
-            step = applied(resolved(record, self.number), state)
+            record, step = deep(self._worked_out)(record, state)
         except ScheduleError as error:
             named = self._with_origins(error, function)
             raise named.with_traceback(error.__traceback__) from error.__cause__
@@ -136,6 +136,11 @@ class Core:
         outputs = self._commit(function, record, step)
         self.steps.append(Instruction(record, outputs, self._call))
         return outputs
+
+    def _worked_out(self, record: Primitive, state: State) -> tuple[Primitive, Step]:
+        """A step, its record completed; nothing of the schedule has changed yet."""
+        record = completed(record, state)
+        return record, applied(resolved(record, self.number), state)
 
     def _with_origins(self, error: ScheduleError, function: str) -> ScheduleError:
         """The error with a note of the steps that gave the loops it names, as whoever wrote the

@@ -23,6 +23,7 @@ FAMILIES: dict[str, str] = {
 
 CODES: dict[str, str] = {
     "BW000": "Something failed that no other code names.",
+    "BW001": "A program is nested too deeply.",
     # ------------------------------------------------------------------------------------- script
     "BW100": "A script is not valid, in a way that no other code names.",
     "BW101": "The text is not Python syntax.",

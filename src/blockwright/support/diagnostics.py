@@ -7,9 +7,16 @@ a notebook and a test can each show the same record in their own way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+
+
+@lru_cache(maxsize=8)
+def _lines(text: str) -> list[str]:
+    """Kept, because a parser asks for a line at every node."""
+    return text.splitlines()
 
 
 class SourceFile(msgspec.Struct, frozen=True, eq=False):
@@ -21,7 +28,7 @@ class SourceFile(msgspec.Struct, frozen=True, eq=False):
 
     def line(self, number: int) -> str:
         """The text of line `number`, counted as the file counts it; empty when out of range."""
-        lines = self.text.splitlines()
+        lines = _lines(self.text)
         index = number - self.first_line
         return lines[index] if 0 <= index < len(lines) else ""
 

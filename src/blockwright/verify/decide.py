@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from blockwright import ir
 from blockwright.interp import Limit
 from blockwright.support import BlockwrightError
+from blockwright.support.stack import deep
 from blockwright.verify.choices import choices
 from blockwright.verify.proof import Claim
 from blockwright.verify.replay import ITERATIONS, counterexample, default_sizes
 from blockwright.verify.verdict import Counterexample, Mismatch, Unknown, Verdict
 
 
+@deep
 def decide(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
     """Prove, else refute, else say what is not known."""
     if ir.structural_equal(before, after):

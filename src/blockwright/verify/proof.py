@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
+from blockwright.support.stack import has_room
 from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.budget import Budget, Meter, metered
@@ -102,6 +103,8 @@ class Claim:
         except isl.Error as error:
             return meter.spent() if error.spent else Unknown(f"isl refused a query: {error}")
         except RecursionError:
+            if not has_room():
+                raise
             return Unknown("an expression nested too deeply")
         except Exhausted:
             return meter.spent()

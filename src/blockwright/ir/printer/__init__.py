@@ -12,10 +12,12 @@ from typing import Any
 
 from blockwright.ir.node import Node, set_printer
 from blockwright.ir.printer.graph import ScriptPrinter
+from blockwright.support.stack import deep
 
 __all__ = ["install", "script"]
 
 
+@deep
 def script(
     node: Node, *, marks: Iterable[Node] = (), constants: dict[str, Any] | None = None
 ) -> str:

@@ -16,6 +16,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from blockwright.support import ScriptError, SourceFile, Span
+from blockwright.support.stack import has_room
 
 _SAFE_BUILTINS = ("abs", "bool", "dict", "enumerate", "float", "int", "len", "list", "max", "min",
                   "range", "reversed", "str", "sum", "tuple", "zip", "sorted")  # fmt: skip
@@ -65,6 +66,14 @@ def _parse(name: str, text: str) -> tuple[SourceFile, ast.Module]:
     file = SourceFile(name, text)
     try:
         return file, ast.parse(text)
+    except (MemoryError, RecursionError) as error:  # Python's own parser has limits of its own
+        if isinstance(error, RecursionError) and not has_room():
+            raise
+        raise ScriptError(
+            "Python's parser refuses the text: an expression or statement is nested too deeply",
+            code="BW101",
+            help="give intermediate results names",
+        ) from None
     except SyntaxError as error:
         line, column = error.lineno or 1, (error.offset or 1) - 1
         end_line, end = error.end_lineno or line, (error.end_offset or 0) - 1

@@ -15,9 +15,10 @@ from typing import Any
 
 from blockwright.analysis.well_formed import find_problems
 from blockwright.ir import IRModule, PrimFunc
-from blockwright.script.core import Reporter, caller_environment, decorated_class
+from blockwright.script.core import Reporter, Script, caller_environment, decorated_class
 from blockwright.script.ir.functions import constant, module_attrs
 from blockwright.script.ir.parser import from_source, parse_module
+from blockwright.support.stack import deep
 
 __all__ = ["constant", "from_source", "ir_module", "module_attrs"]
 
@@ -44,7 +45,11 @@ class _ModuleDecorator:
 
 def _decorate(cls: type, check: bool) -> IRModule:
     frame, env = caller_environment(2)
-    script = decorated_class(cls, frame, env)
+    return _parsed(decorated_class(cls, frame, env), check)
+
+
+@deep
+def _parsed(script: Script, check: bool) -> IRModule:
     reporter = Reporter(script)
     module = parse_module(script, reporter)
     if check and not reporter.found:

@@ -17,6 +17,7 @@ from blockwright.script.tir.macro import is_macro, macro_of
 from blockwright.script.tir.parser import TirParser
 from blockwright.support import ScriptError
 from blockwright.support.kinds import require_kind
+from blockwright.support.stack import deep
 
 _LEVELS = {"prim_func": "T", "function": "R"}
 
@@ -96,6 +97,7 @@ def _is_harmless(item: ast.stmt) -> bool:
     return text or isinstance(item, (ast.Pass, ast.Import, ast.ImportFrom))
 
 
+@deep
 def from_source(
     text: str, *, constants: Mapping[str, Any] | None = None, name: str = "<script>",
     env: Mapping[str, Any] | None = None,

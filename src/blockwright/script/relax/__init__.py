@@ -20,6 +20,7 @@ from blockwright import ir
 from blockwright.ir import DType, dtype_of
 from blockwright.script.core import (
     Reporter,
+    Script,
     caller_environment,
     decorated_function,
     in_module_class,
@@ -49,6 +50,7 @@ from blockwright.script.relax.values import tuple_ as tuple
 from blockwright.script.tir import DeferredFunction
 from blockwright.script.tir.evaluator import ModuleRef
 from blockwright.script.tir.macro import macro
+from blockwright.support.stack import deep
 
 call_dps_packed = call_dps_library
 outputs = output
@@ -83,6 +85,10 @@ class FunctionOptions:
             return DeferredFunction(func)
         script = decorated_function(func, env)
         script.env = {"cls": ModuleRef(), **script.env}
+        return self._parsed(script)
+
+    @deep
+    def _parsed(self, script: Script) -> ir.GraphFunction:
         reporter = Reporter(script)
         parser = RelaxParser(script, reporter)
         result = parser.function(script.function, self.private, self.pure)

@@ -22,6 +22,7 @@ from blockwright.analysis.well_formed import find_problems
 from blockwright.ir import OPS, PrimFunc, dtype_of
 from blockwright.script.core import (
     Reporter,
+    Script,
     caller_environment,
     decorated_function,
     in_module_class,
@@ -49,6 +50,7 @@ from blockwright.script.tir.statements import *  # noqa: F403
 from blockwright.script.tir.statements import Buffer_ as Buffer
 from blockwright.script.tir.values import DTypeFactory
 from blockwright.support import IRError
+from blockwright.support.stack import deep
 
 __all__ = [
     "Broadcast", "Buffer", "Macro", "Ptr", "Ramp", "Range", "Shuffle", "SizeVar", "Var", "boolean",
@@ -112,7 +114,11 @@ def _parse(func: FunctionType, private: bool, check: bool) -> PrimFunc | Deferre
     frame, env = caller_environment(2)
     if in_module_class(func, frame):
         return DeferredFunction(func)
-    script = decorated_function(func, env)
+    return _parsed(decorated_function(func, env), private, check)
+
+
+@deep
+def _parsed(script: Script, private: bool, check: bool) -> PrimFunc:
     reporter = Reporter(script)
     result = TirParser(script, reporter).function(script.function, private)
     if result is not None and check:

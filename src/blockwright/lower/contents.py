@@ -1,0 +1,49 @@
+"""What expressions contain, found out once for each node: passes ask at every level of a tree."""
+
+from __future__ import annotations
+
+from blockwright.ir import OPS, Buffer, BufferLoad, Call, Let, Node
+
+_OWN_RULES, _EFFECT = 1, 2
+
+
+class Contents:
+    """Remembers what stands in expressions; shapes of buffers are left out."""
+
+    def __init__(self) -> None:
+        self._found: dict[Node, int] = {}
+
+    def has_own_rules(self, root: Node) -> bool:
+        """Whether there is a load, a call or a let, which have rules of their own."""
+        return bool(self._of(root) & _OWN_RULES)
+
+    def has_effect(self, root: Node) -> bool:
+        """Whether evaluating the expression does more than give a value."""
+        return bool(self._of(root) & _EFFECT)
+
+    def _of(self, root: Node) -> int:
+        found = self._found
+        if root in found:
+            return found[root]
+        stack: list[Node] = [root]
+        while stack:
+            node = stack[-1]
+            below = () if isinstance(node, Buffer) else node.children()
+            waiting = [child for child in below if child not in found]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            flags = _own(node)
+            for child in below:
+                flags |= found[child]
+            found[node] = flags
+        return found[root]
+
+
+def _own(node: Node) -> int:
+    if isinstance(node, Call):
+        row = OPS.get(node.op)  # names without a row are calls of the runtime
+        effect = row is None or row.kind == "effect"
+        return _OWN_RULES | _EFFECT if effect else _OWN_RULES
+    return _OWN_RULES if isinstance(node, (BufferLoad, Let)) else 0
