@@ -20,7 +20,8 @@ N, H, W = Dim("n", min=2, max=50), Dim("h", min=2, max=40), Dim("w", min=2, max=
 FAMILIES: dict[str, Any] = {
     "running": lambda x: (x.cumsum(0), x.long().cumsum(1), x.cumprod(1), (x > 0).cumsum(1),
                           x.half().cumsum(0)),
-    "spread": lambda x: (x.std(0), x.var(1, unbiased=False), *torch.var_mean(x, 1), x.std(),
+    "spread": lambda x: (x.std(0), x.var(1, unbiased=False), *torch.var_mean(x, 1),
+                         (1e25 * x).std(),
                          x.half().var(0), x[:, :1].var(1, unbiased=False),
                          x.double().std(1, keepdim=True)),
     "windows": lambda x: (x.unfold(1, 3, 2), x.t().unfold(0, 2, 1), x[:2, :2].trace(),

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
 TABLE = Registry()
-_INT32, _FLOAT32 = ir.dtype_of("int32"), ir.dtype_of("float32")
+_INT32 = ir.dtype_of("int32")
+_FLOAT16, _FLOAT32, _FLOAT64 = map(ir.dtype_of, ("float16", "float32", "float64"))
 
 
 @TABLE.row("add", "subtract")
@@ -130,6 +131,8 @@ def _variance(
     wide = cast_to(imp, x, _FLOAT32) if dtype.bits < 32 else x
     mean = imp.builder.op("mean", wide, axes=axes, keepdims=True)
     away = imp.builder.op("subtract", wide, mean)
+    if kind.startswith("std") and dtype is not _FLOAT16:
+        away = cast_to(imp, away, _FLOAT64)  # squares beyond float32 may have a root within it
     total = imp.builder.op("sum", imp.builder.op("multiply", away, away), axes=axes,
                            keepdims=bool(keepdim))  # fmt: skip
     count: ir.Expr = ir.const(1, "int64")
