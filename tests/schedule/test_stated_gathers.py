@@ -83,6 +83,16 @@ def test_scatters_too() -> None:
             getattr(s, step)(s.get_loops("B")[0])
 
 
+def test_atomic_updates_too() -> None:
+    """They write their place; what chooses it they read alone."""
+    body = "T.atomic_add(A[I[vi]], B[vi])"
+    func = program("I[vi], A[I[vi]], B[vi]", body, writes="A[I[vi]]")
+    bw.validate(func)
+    assert regions(func)["A"] == [(0, 16)]
+    with pytest.raises(bw.ValidationError, match="BW216"):
+        bw.validate(program("I[vi], A[I[vi]]", "T.atomic_add(A[I[vi] + 1], A[0])", "A[I[vi]]"))
+
+
 def test_other_dimensions_stay() -> None:
     func = bw.from_source(ROWS.format(column="vj"))
     bw.validate(func)

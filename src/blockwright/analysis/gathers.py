@@ -90,7 +90,10 @@ def _written(block: ir.Block) -> set[ir.Buffer]:
     """All that the block, or one inside of it, may write."""
     found = {s.buffer for s in ir.collect(block, ir.BufferStore)}
     for call in ir.collect(block, ir.Call):
-        if ir.op_has_effect(call.op):
+        place = ir.atomic_place(call) if ir.is_atomic(call) else None
+        if place is not None:
+            found.add(place.buffer)
+        elif ir.op_has_effect(call.op):
             found |= {load.buffer for load in ir.collect(call, ir.BufferLoad)}
     return found
 

@@ -262,6 +262,13 @@ class Program:
             stmt = ir.For(var, rng.min, rng.extent, ir.ForKind.SERIAL if k else kind, stmt)
         self._made.append((None, stmt))
 
+    def statement(self, stmt: ir.Stmt) -> None:
+        """A statement with blocks that is made elsewhere, such as a nest with declared views.
+
+        It stores into tensors made by `alloc`.
+        """
+        self._made.append((None, stmt))
+
     def reduce(
         self,
         name: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ MOST = 9
 """The largest value drawn for a symbolic size."""
 _AT_ENDS = 0.25
 """Share of integers that are at the ends of their type."""
+_ONE_MEMORY = 0.6
+"""Share of parameters that are one memory with an earlier one, where they may be."""
 
 
 def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
@@ -46,13 +48,32 @@ def make_arrays(
     """Arguments: floats of order one, row numbers within range for gathers, and other integers
     that are small or at the ends of their types.
 
-    Outputs get random values too, so that a program that forgets to write them is found out.
+    Outputs get random values too, so that a program that forgets to write them is found out. Of a
+    function with "tir.noalias": False, some parameters of floats are one array.
     """
     known = random_sizes(func, seed) if sizes is None else sizes
     rng = np.random.default_rng(seed)
     limits = index_limits(func, known)
-    return [_fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
+    made = [_fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
             for b in func.buffers]  # fmt: skip
+    return _joined(made, seed) if func.attrs.get("tir.noalias", True) is False else made
+
+
+def _joined(arrays: list[Array], seed: int) -> list[Array]:
+    """The arrays with some of those that are alike being one and the same."""
+    chance = random.Random(f"{seed} one memory")
+    joined: list[Array] = []
+    for array in arrays:
+        alike = [a for a in joined if a.dtype == array.dtype and a.shape == array.shape]
+        one = alike and array.dtype.kind == "f" and chance.random() < _ONE_MEMORY
+        joined.append(chance.choice(alike) if one else array)
+    return joined
+
+
+def copied(arrays: Sequence[Array]) -> list[Array]:
+    """Copies of arguments, of which those that were one array are one array again."""
+    copies = {id(a): a.copy() for a in arrays}
+    return [copies[id(a)] for a in arrays]
 
 
 def _fill(

@@ -18,7 +18,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.interp import Limit, interpret
 from blockwright.interp.sizes import evaluate
-from blockwright.testing.arrays import make_arrays, random_sizes
+from blockwright.testing.arrays import copied, make_arrays, random_sizes
 
 Array = np.ndarray[Any, Any]
 Programs = ir.PrimFunc | ir.IRModule
@@ -166,7 +166,7 @@ def _run(
     order: str | None,
     limit: int | None = None,
 ) -> list[Array]:
-    copies = [a.copy() for a in arrays]
+    copies = copied(arrays)
     most = None if limit is None else Limit(limit)
     options: dict[str, Any] = {"entry": entry, "order": order, "limit": most, **scalars}
     interpret(program, *copies, **options)

@@ -10,6 +10,7 @@ from blockwright import ir
 from blockwright.analysis import check_well_formed
 from blockwright.schedule import Schedule, ScheduleError, Trace
 from blockwright.schedule.instruction import Instruction
+from blockwright.testing.arrays import small_sizes
 from blockwright.testing.check import Reference
 from blockwright.testing.fuzz.finding import symptom
 from blockwright.testing.fuzz.isolate import Death, isolated
@@ -31,7 +32,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         program, steps: what is scheduled and how.
         phase: a key of `PHASES`, or "step": the last step itself raises what no refusal is.
-        seed: of the inputs; more are tried when that one shows nothing.
+        seed: of the inputs; more are tried when that one shows nothing, and small sizes.
     """
 
     program: ir.PrimFunc
@@ -55,9 +56,16 @@ def refusal(error: ScheduleError) -> bool:
     return error.code.startswith("BW3") and error.code != "BW309"
 
 
+def references(program: ir.PrimFunc, seed: int) -> list[Reference]:
+    """What a program computes for two sets of inputs, and at the ends of its symbolic sizes."""
+    usual = [Reference(program, seed=seed + k) for k in range(2)]
+    small = small_sizes(program, seed)
+    return [*usual, *(Reference(program, seed=seed, sizes=sizes) for sizes in small)]
+
+
 def _meaning(case: Case, sch: Schedule) -> None:
-    for seed in (case.seed, case.seed + 1):
-        check_meaning(Reference(case.program, seed=seed), sch.func, case.exact)
+    for reference in references(case.program, case.seed):
+        check_meaning(reference, sch.func, case.exact)
 
 
 def _native(case: Case, sch: Schedule) -> None:

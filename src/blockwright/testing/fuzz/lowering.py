@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -18,15 +18,16 @@ from blockwright import ir
 from blockwright.lower import LOWERING, LowerContext, LowerOptions, check_flat
 from blockwright.support import BlockwrightError, BuildError, InterpretError
 from blockwright.target import Target
-from blockwright.testing.arrays import make_arrays, random_sizes
+from blockwright.testing.arrays import make_arrays, random_sizes, small_sizes
 from blockwright.testing.check import Reference
 from blockwright.testing.fuzz.finding import Finding, symptom
 from blockwright.testing.moves.checks import unbound
 
 _TARGETS = ("x86-64", "x86-64-v3", "x86-64-v4")
 _LANES = (4, 16, 96)
-_SIZES = 3
-"""Inputs for a program whose sizes are symbols; one with fixed sizes has one."""
+_SIZES = 2
+"""Inputs for a program whose sizes are symbols, besides small ones; one with fixed sizes has one.
+"""
 _ITERATIONS = 5_000
 """Of loops, in one run before lowering: flat programs take up to a thousand times as many."""
 _EVERY = 0.25
@@ -59,9 +60,10 @@ def check_lowering(program: ir.PrimFunc, after: ir.PrimFunc, seed: int) -> str |
     """
     func = unbound(after)
     symbolic = any(ir.free_vars(n) for b in func.buffers for n in b.shape)
-    inputs = range(seed, seed + (_SIZES if symbolic else 1))
+    sizes = [random_sizes(program, seed + k) for k in range(_SIZES if symbolic else 1)]
+    sizes += small_sizes(program, seed) if symbolic else []
     try:
-        references = [_reference(program, func, number) for number in inputs]
+        references = [_reference(program, func, seed + k, given) for k, given in enumerate(sizes)]
     except InterpretError as error:
         if error.code != "BW757":
             raise
@@ -102,8 +104,9 @@ def _check_sizes(references: Sequence[Reference], func: ir.PrimFunc) -> None:
             raise Finding(f"{symptom(error)} after lowering", f"{error}\n{func!r}") from error
 
 
-def _reference(program: ir.PrimFunc, func: ir.PrimFunc, seed: int) -> Reference:
-    sizes = random_sizes(program, seed)
+def _reference(
+    program: ir.PrimFunc, func: ir.PrimFunc, seed: int, sizes: Mapping[str, int]
+) -> Reference:
     arrays = make_arrays(program, seed, sizes)
     return Reference(func, seed=seed, sizes=sizes, arrays=arrays, limit=_ITERATIONS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.build import build
 from blockwright.runtime import ffi
-from blockwright.testing.arrays import small_sizes
+from blockwright.testing.arrays import copied, small_sizes
 from blockwright.testing.check import Reference
 from blockwright.testing.generators import random_program
 from blockwright.testing.moves.checks import unbound
@@ -22,7 +22,7 @@ def check_native(reference: Reference, after: ir.PrimFunc) -> None:
     attrs = {key: value for key, value in func.attrs.items() if key != "num_outputs"}
     module = build(func.replace(attrs=attrs))  # every parameter is passed, outputs too
     for each in [reference, *_small(reference)]:
-        actual = [a.copy() for a in each.given]
+        actual = copied(each.given)
         module(*actual)
         each.assert_results(actual, after, note=" in compiled code")
 

@@ -10,8 +10,7 @@ import msgspec
 from blockwright.schedule import Schedule
 from blockwright.schedule.instruction import Instruction
 from blockwright.schedule.record import Primitive
-from blockwright.testing.check import Reference
-from blockwright.testing.fuzz.case import Case, exact, outcome
+from blockwright.testing.fuzz.case import Case, exact, outcome, references
 from blockwright.testing.fuzz.finding import Finding, symptom
 from blockwright.testing.fuzz.isolate import Death, isolated
 from blockwright.testing.fuzz.lowering import check_lowering
@@ -36,6 +35,13 @@ _WISHES = 6
 """Steps tried, at most, that leave something to lowering."""
 _COMPILED = 4
 """How much likelier than a step a program that was lowered is compiled."""
+
+
+_FOCUS = ("halo", "halo", "compute_at", "compute_inline", "parallel", "transform_block_layout",
+          "transform_layout")  # fmt: skip
+"""Steps of which one is drawn half of the time for some programs: what few of them allow."""
+_FOCUSED = 0.4
+"""How many."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -90,9 +96,10 @@ class _Game:
         self.seed, self.settings, self.played = seed, settings, played
         program = random_program(seed, unusual=True)
         self.sch = Watched(program, verify="full")
-        self.player = Player(program, ALL_MOVES, seed, settings.often, schedule=self.sch)
+        often = settings.often or _focus(seed)
+        self.player = Player(program, ALL_MOVES, seed, often, schedule=self.sch)
         self.player.tally = played.tally
-        self.references = [Reference(program, seed=seed + k) for k in range(2)]
+        self.references = references(program, seed)
         self.phase, self.reference = "step", self.references[0]
 
     def play(self) -> None:
@@ -118,7 +125,7 @@ class _Game:
             self.player.play(1)
             if self.sch.func is before:
                 continue
-            self.phase, self.reference = "meaning", self.references[turn % 2]
+            self.phase, self.reference = "meaning", self.references[turn % len(self.references)]
             taken = [step.record.path() for step in self.sch.trace]
             check_meaning(self.reference, self.sch.func, exact(taken))
             if self.player.chance.random() < self.settings.native:
@@ -164,6 +171,11 @@ class _Game:
         if self.phase == "step" and self.sch.attempted is not None:
             steps = (*steps, Instruction(self.sch.attempted))
         return Case(self.player.program, steps, self.phase, self.reference.seed)
+
+
+def _focus(seed: int) -> tuple[str, ...]:
+    chance = random.Random(f"{seed} focus")
+    return (chance.choice(_FOCUS),) if chance.random() < _FOCUSED else ()
 
 
 def play(seed: int, settings: Settings, played: Played) -> None:

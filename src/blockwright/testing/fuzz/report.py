@@ -19,10 +19,10 @@ sch = bw.Schedule(program, verify="full")
 _CHECKS = {
     "step": ("", "# the last step is the one that fails"),
     "meaning": (
-        "from blockwright.testing.check import Reference\n"
+        "from blockwright.testing.fuzz.case import references\n"
         "from blockwright.testing.moves.checks import check_meaning\n",
-        "for seed in ({seed}, {seed} + 1):\n"
-        "    check_meaning(Reference(program, seed=seed), sch.func, exact={exact})",
+        "for reference in references(program, {seed}):\n"
+        "    check_meaning(reference, sch.func, exact={exact})",
     ),
     "native": (
         "from blockwright.testing.check import Reference\n"

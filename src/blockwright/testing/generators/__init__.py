@@ -15,8 +15,12 @@ from blockwright.interp import interpret
 from blockwright.script.compute import Tensor
 from blockwright.support import InterpretError
 from blockwright.testing.arrays import make_arrays
+from blockwright.testing.generators.beside import Beside
+from blockwright.testing.generators.extents import Extents
+from blockwright.testing.generators.forms import FORMS
 from blockwright.testing.generators.names import with_second_names
 from blockwright.testing.generators.nests import Nests
+from blockwright.testing.generators.parts import Parts
 from blockwright.testing.generators.unusual import Unusual
 from blockwright.testing.generators.usual import Usual
 
@@ -26,15 +30,18 @@ STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose
           "border", "integers")  # fmt: skip
 UNUSUAL = ("chosen", "inner", "several", "update", "scatter", "early", "counted", "guarded",
            "tally", "recur", "running", "triangle", "corner", "interior", "parallel", "diagonal",
-           "viewed", "places", "nested", "branch", "skipped", "bare")  # fmt: skip
-"""Stages with blocks that do more than store one element, see `generators.unusual`, or that stand
-in loops out of the ordinary, see `generators.nests`."""
+           "viewed", "places", "nested", "branch", "skipped", "bare",
+           "part", "steps", "part_sum", "blended", "behind", "woven", "rows",
+           "sums", "best", "atomic", "tallied", "picked")  # fmt: skip
+"""Stages with blocks that do more than store one element (`generators.unusual`), that stand in
+loops out of the ordinary (`nests`), whose extents may be 0 (`extents`), that use declared views of
+parts (`parts`), or that reduce side by side or atomically (`beside`)."""
 
 _NAMED = 0.25
 """How many programs with unusual stages have second names."""
 
 
-class _Maker(Usual, Unusual, Nests):
+class _Maker(Usual, Unusual, Nests, Extents, Parts, Beside):
     """All stages there are."""
 
     def stage(self, kind: str) -> None:
@@ -62,23 +69,36 @@ def random_program(
     for _ in range(stages or chance.randint(1, 5)):
         maker.stage(chance.choice(kinds))
     made = maker.finish()
-    if maker.symbols and chance.random() < 0.5:
-        made = _from_zero(made, seed)
+    if maker.symbols:
+        made = _with_least_sizes(made, seed, 0 if chance.random() < 0.5 else 1)
+    if not unusual:
+        return made
     second = random.Random(f"{seed} second names")
-    named = unusual and second.random() < _NAMED
-    return with_second_names(made, second) if named else made
+    if second.random() < _NAMED:
+        made = with_second_names(made, second)
+    for change, share in FORMS:
+        if second.random() < share:
+            made = change(made, second)
+    return made
 
 
-def _from_zero(program: ir.PrimFunc, seed: int) -> ir.PrimFunc:
-    """The program with symbolic sizes that may be 0 too, if it means something there; a gather from
-    an axis without elements does not."""
+def _with_least_sizes(program: ir.PrimFunc, seed: int, least: int) -> ir.PrimFunc:
+    """The program with the smallest bounds, from `least` on, at which it means something: a gather
+    from an axis without elements does not."""
     names: dict[str, int] = program.attrs["tir_var_lower_bound"]
-    attrs = {**program.attrs, "tir_var_lower_bound": dict.fromkeys(names, 0)}
-    changed = program.replace(attrs=attrs)
-    for zeros in ([*names], *([n] for n in names)):
-        sizes = {n: 0 if n in zeros else 3 for n in names}
-        try:
-            interpret(changed, *make_arrays(changed, seed, sizes))
-        except InterpretError:
-            return program
-    return changed
+    for low in range(least, 4):
+        attrs = {**program.attrs, "tir_var_lower_bound": dict.fromkeys(names, low)}
+        changed = program.replace(attrs=attrs)
+        sizes = [{n: low if n in few else low + 3 for n in names}
+                 for few in ([*names], *([n] for n in names))]  # fmt: skip
+        if all(_runs(changed, seed, given) for given in sizes):
+            return changed
+    return program
+
+
+def _runs(program: ir.PrimFunc, seed: int, sizes: dict[str, int]) -> bool:
+    try:
+        interpret(program, *make_arrays(program, seed, sizes))
+    except InterpretError:
+        return False
+    return True

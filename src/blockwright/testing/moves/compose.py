@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.schedule import BlockRV
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 from blockwright.testing.moves.threads import cooperative_copy
 
@@ -58,6 +59,47 @@ def _drawn_place(p: Player) -> None:
     p.sch.compute_at(block, p.sch.sample_compute_location(block))
 
 
+def _halo(p: Player) -> None:
+    """A producer under a tile of a consumer that reads windows of it, and then its loops inside of
+    the tile reordered, split or fused."""
+    windows = [b for b in p.blocks() if _reads_windows(p, b)]
+    places = [(maker, block) for block in windows for maker in p.sch.get_producers(block)]
+    if not places:
+        raise NothingToTry
+    maker, block = p.chance.choice(places)
+    loops = p.loops(block)
+    at = p.chance.randrange(len(loops))
+    outer, inner = p.sch.split(loops[at], p.chance.choice(_TILES))
+    p.kept(outer, inner)
+    if at and p.chance.random() < 0.5:
+        p.sch.reorder(outer, *loops[:at])
+    p.sch.compute_at(maker, outer)
+    above = {p.for_of(f) for f in p.sch.get_loops(block)}
+    own = [f for f in p.loops(maker) if p.for_of(f) not in above]
+    if not own:
+        raise NothingToTry
+    what = p.chance.choice(("reorder", "split", "fuse", "both"))
+    if what in ("split", "both"):
+        k = p.chance.randrange(len(own))
+        own[k : k + 1] = p.sch.split(own[k], p.chance.choice(_TILES))
+    if what in ("reorder", "both") and len(own) > 1:
+        p.sch.reorder(*p.chance.sample(own, len(own)))
+    if what == "fuse" and len(own) > 1:
+        own = [p.sch.fuse(*own)]
+    p.kept(*own)
+
+
+_TILES: tuple[list[int | None], ...] = ([None, 2], [None, 3], [None, 4], [2, None], [3, None])
+
+
+def _reads_windows(p: Player, block: BlockRV) -> bool:
+    """Whether a block reads neighbours: an index is a sum of iterators, or of one and a number."""
+    node = p.node(block)
+    mine = {it.var for it in node.iter_vars}
+    indices = [i for load in ir.collect(node.body, ir.BufferLoad) for i in load.indices]
+    return any(isinstance(i, (ir.Add, ir.Sub)) and ir.uses_var(i, mine) for i in indices)
+
+
 def _undo(p: Player) -> None:
     """Take a few calls back; the handles that are left must stand for what they did."""
     calls = len(p.sch.history) - 1
@@ -73,6 +115,7 @@ COMPOSED = {
     "cooperative_copy": Move(cooperative_copy, reassociates=True),
     "drawn_place": Move(_drawn_place),
     "drawn_split": Move(_drawn_split),
+    "halo": Move(_halo),
     "tile": Move(_tile, reassociates=True),
     "undo": Move(_undo),
     "zoomed_copy": Move(_zoomed_copy),

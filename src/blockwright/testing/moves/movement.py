@@ -9,13 +9,23 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 
+_UNUSUAL = 0.35
+"""Share of maps with an axis backwards or interleaved digits."""
+
 
 def map_of(
-    rank: int, chance: random.Random, kinds: Sequence[str] = ("plain", "split", "shift")
-) -> IndexMap:
-    """A one-to-one function of some indices: a permutation, with a split or a shift."""
+    rank: int, chance: random.Random, kinds: Sequence[str] = ("plain", "split", "shift"),
+    shape: Sequence[ir.Expr] = (),
+) -> IndexMap:  # fmt: skip
+    """A one-to-one function of some indices: a permutation, with a split or a shift.
+
+    Of a shape, also an axis backwards, and the digits of two axes in an order of their own.
+    """
     if rank == 0:
         raise NothingToTry
+    if shape and chance.random() < _UNUSUAL:
+        return _backwards(shape, chance) if rank < 2 or chance.random() < 0.5 else (
+            _interleaved(shape, chance))  # fmt: skip
     order = list(range(rank))
     chance.shuffle(order)
     kind = chance.choice(kinds)
@@ -27,6 +37,39 @@ def map_of(
         if kind == "shift":
             return (moved[0] + 2, *moved[1:])
         return moved
+
+    return IndexMap.from_func(final, rank)
+
+
+def _backwards(shape: Sequence[ir.Expr], chance: random.Random) -> IndexMap:
+    """One axis, or all of them, from its end to its begin, at times in tiles."""
+    rank = len(shape)
+    turned = {chance.randrange(rank)} if chance.random() < 0.6 else set(range(rank))
+    tile = chance.choice((0, 0, 2, 3))
+
+    def final(*i: ir.Expr) -> Sequence[ir.Expr]:
+        moved = [shape[k] - 1 - i[k] if k in turned else i[k] for k in range(rank)]
+        return (*moved[:-1], moved[-1] // tile, moved[-1] % tile) if tile else moved
+
+    return IndexMap.from_func(final, rank)
+
+
+def _interleaved(shape: Sequence[ir.Expr], chance: random.Random) -> IndexMap:
+    """Digits of one axis between, above or below those of another one."""
+    rank = len(shape)
+    a, b = chance.sample(range(rank), 2)
+    low, high = chance.choice((2, 3, 4)), chance.choice((2, 3, 5))
+    count = ir.ceildiv(shape[b], high)
+    kind = chance.choice(("between", "above", "digits"))
+
+    def final(*i: ir.Expr) -> Sequence[ir.Expr]:
+        x, y = i[a], i[b]
+        others = [i[k] for k in range(rank) if k not in (a, b)]
+        if kind == "between":
+            return (*others, x // low * (count * low) + y // high * low + x % low, y % high)
+        if kind == "above":
+            return (*others, x // low, y // high, x % low * high + y % high)
+        return (*others, y // high, x // low * high + y % high, x % low)
 
     return IndexMap.from_func(final, rank)
 
@@ -77,7 +120,8 @@ def _transform_layout(p: Player) -> None:
     kind = p.chance.choice(["read", "write"])
     block, at, buffer = p.region(kind)
     together = buffer.ndim == 2 and p.chance.random() < 0.3
-    index_map = flat(buffer.shape[1]) if together else map_of(buffer.ndim, p.chance)
+    index_map = flat(buffer.shape[1]) if together else (
+        map_of(buffer.ndim, p.chance, shape=buffer.shape))  # fmt: skip
     p.sch.transform_layout(block, (kind, at), index_map, _pad_value(p, len(index_map.final)))
 
 
@@ -85,7 +129,8 @@ def _transform_block_layout(p: Player) -> None:
     """Mostly iterators from 0, over loops of their own."""
     block = p.untouched() if p.likely() else p.block()
     kinds = ["plain", "split"] if p.likely() else ["shift"]
-    p.sch.transform_block_layout(block, map_of(len(p.node(block).iter_vars), p.chance, kinds))
+    shape = [it.dom.extent for it in p.node(block).iter_vars]
+    p.sch.transform_block_layout(block, map_of(len(shape), p.chance, kinds, shape))
 
 
 MOVES = {

@@ -1,0 +1,82 @@
+"""Stages whose extents are 0 or 1 for small sizes: halves, rests, every second element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.script.compute import Tensor
+from blockwright.testing.generators.maker import INT64, Maker
+
+_ANALYZER = Analyzer()
+
+
+class Extents(Maker):
+    """One method for each kind of stage; it gives what the stage makes."""
+
+    def _part(self) -> Tensor:
+        """A part of one axis: what is left of size 1 is one element or none."""
+        x = self.pick(rank=1)
+        axis = self.chance.randrange(len(x.shape))
+        extent, place = self._drawn_part(x.shape[axis])
+
+        def body(*i: ir.Expr) -> ir.Expr:
+            return ir.mul(x[(*i[:axis], place(i[axis]), *i[axis + 1 :])], 0.5)
+
+        return self.compute([*x.shape[:axis], extent, *x.shape[axis + 1 :]], body)
+
+    def _steps(self) -> Tensor:
+        """Differences of neighbours along an axis: none where there is one element."""
+        x = self.pick(rank=1)
+        axis = self.chance.randrange(len(x.shape))
+        if ir.is_const_int(x.shape[axis], 1):
+            return self._part()
+
+        def body(*i: ir.Expr) -> ir.Expr:
+            return ir.sub(x[(*i[:axis], ir.add(i[axis], 1), *i[axis + 1 :])], x[i])
+
+        return self.compute([*x.shape[:axis], _less_one(x.shape[axis]), *x.shape[axis + 1 :]], body)
+
+    def _part_sum(self) -> Tensor:
+        """A sum or an extreme over a part of each row, which may be empty."""
+        x = self.pick(rank=1)
+        extent, place = self._drawn_part(x.shape[-1])
+        combiner = self.chance.choice(("sum", "sum", "max"))
+        return self.program.reduce(
+            self.name("p"), x.shape[:-1], [extent],
+            lambda *i: x[(*i[:-1], place(i[-1]))], combiner)  # fmt: skip
+
+    def _blended(self) -> Tensor:
+        """A tensor with a part of its last axis changed in place."""
+        x = self.pick(rank=1)
+        extent, place = self._drawn_part(x.shape[-1])
+        made = self.program.alloc(self.name("blend"), x.shape, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: x[i], into=(made, lambda *i: i))
+        self.program.compute(
+            "part", [*x.shape[:-1], extent],
+            lambda *i: ir.sub(ir.mul(x[(*i[:-1], place(i[-1]))], 0.5), 1.0),
+            into=(made, lambda *i: (*i[:-1], place(i[-1]))))  # fmt: skip
+        return made
+
+    def _drawn_part(self, size: ir.Expr) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
+        """How many elements of an axis a part has, and where each of them stands."""
+        half, third = ir.floordiv(size, 2), ir.floordiv(size, 3)
+        parts: list[tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]] = [
+            (half, lambda i: i),
+            (half, lambda i: ir.add(ir.mul(i, 2), 1)),
+            (half, lambda i: ir.sub(ir.sub(size, 1), i)),
+            (ir.sub(size, half), lambda i: ir.add(i, half)),
+            (ir.floordiv(ir.add(size, 1), 2), lambda i: ir.mul(i, 2)),
+            (third, lambda i: ir.add(i, third)),
+            (_less_one(size), lambda i: ir.add(i, 1)),
+            (ir.minimum(size, ir.const(2, INT64)), lambda i: i),
+            (ir.minimum(size, ir.const(1, INT64)), lambda i: i),
+        ]
+        known = [(_ANALYZER.simplify(extent), place) for extent, place in parts]
+        return self.chance.choice([p for p in known if not ir.is_const_int(p[0], 0)])
+
+
+def _less_one(size: ir.Expr) -> ir.Expr:
+    """All elements but one, of an axis that may have none."""
+    return _ANALYZER.simplify(ir.maximum(ir.sub(size, 1), ir.const(0, INT64)))

@@ -1,0 +1,150 @@
+"""Other forms of a random program: allocation statements around blocks instead of lists of buffers,
+signatures of gathers that state the element alone, and parameters that may be one memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from blockwright import ir
+from blockwright.interp import interpret
+from blockwright.ir.printer import script
+from blockwright.schedule import Schedule, ScheduleError
+from blockwright.script.ir import from_source
+from blockwright.support import InterpretError
+from blockwright.testing.arrays import make_arrays
+
+Change = Callable[[ir.PrimFunc, random.Random], ir.PrimFunc]
+
+
+def with_allocations(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
+    """The program with `T.allocate` around the statements that use a buffer; at times inside loops,
+    after a block was moved into a loop of its consumer."""
+    moved = _moved(func, chance) if chance.random() < 0.6 else func
+    for candidate in (moved, func):
+        found = _allocated(candidate, chance)
+        if found is not candidate and _runs(found):
+            return found
+    return func
+
+
+def _moved(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
+    sch = Schedule(func)
+    blocks = sch.get_child_blocks(sch.get_block("root"))
+    for block in chance.sample(blocks, len(blocks)):
+        places = [f for consumer in sch.get_consumers(block)[-1:] for f in sch.get_loops(consumer)]
+        if not places:
+            continue
+        try:
+            sch.compute_at(block, chance.choice(places))
+        except ScheduleError:
+            continue
+        return sch.func
+    return func
+
+
+def _allocated(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
+    root = func.root
+    body, kept = root.body, list[ir.Buffer]()
+    for buffer in root.alloc_buffers:
+        around = _around(body, buffer) if chance.random() < 0.7 else None
+        if around is None:
+            kept.append(buffer)
+        else:
+            body = around
+    if len(kept) == len(root.alloc_buffers):
+        return func
+    assert isinstance(func.body, ir.BlockRealize)
+    block = root.replace(body=body, alloc_buffers=tuple(kept))
+    return func.replace(body=func.body.replace(block=block))
+
+
+def _around(stmt: ir.Stmt, buffer: ir.Buffer) -> ir.Stmt | None:
+    """A statement with an allocation around the fewest statements that use a buffer; None where
+    none does."""
+    if not _uses(stmt, buffer):
+        return None
+    if isinstance(stmt, ir.For):
+        body = _around(stmt.body, buffer)
+        return None if body is None else stmt.replace(body=body)
+    if isinstance(stmt, ir.SeqStmt):
+        using = [k for k, part in enumerate(stmt.seq) if _uses(part, buffer)]
+        first, last = using[0], using[-1]
+        if first < last:
+            inside = ir.Allocate(buffer, ir.seq(stmt.seq[first : last + 1]))
+        else:
+            found = _around(stmt.seq[first], buffer)
+            assert found is not None
+            inside = found
+        return ir.seq([*stmt.seq[:first], inside, *stmt.seq[last + 1 :]])
+    return ir.Allocate(buffer, stmt)
+
+
+def _uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
+    return any(node is buffer for node in ir.walk(stmt))
+
+
+def _runs(func: ir.PrimFunc) -> bool:
+    """Whether the interpreter runs the program: what lives in one iteration of a loop must have
+    been written there."""
+    try:
+        interpret(func, *make_arrays(func, 0))
+    except InterpretError:
+        return False
+    return True
+
+
+def with_narrow_gathers(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
+    """The program read from a script whose signatures state what data chooses as one element,
+    `A[I[vi]]`, as published programs do; the reader makes whole dimensions of them."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if not isinstance(node, ir.Block) or ir.collect(node.body, ir.Block):
+            return None
+        stmts = [s for s in (node.init, node.body) if s is not None]
+        written = {r.buffer for r in node.writes}.union(node.alloc_buffers)
+        accesses = [a for stmt in stmts for a in ir.accesses(stmt)]
+        inner = {f.loop_var for f in ir.loops(node.body)}
+        inner |= {n.var for n in ir.walk(node.body) if isinstance(n, (ir.LetStmt, ir.Let))}
+
+        def narrow(region: ir.BufferRegion, kind: type) -> ir.BufferRegion:
+            mine = [a for a in accesses if a.buffer is region.buffer and isinstance(a, kind)]
+            if len(mine) != 1 or not any(ir.collect(i, ir.BufferLoad) for i in mine[0].indices):
+                return region
+            loaded = {n.buffer for i in mine[0].indices for n in ir.collect(i, ir.BufferLoad)}
+            if any(ir.uses_var(i, inner) for i in mine[0].indices) or loaded & written:
+                return region
+            return region.replace(region=tuple(map(ir.point, mine[0].indices)))
+
+        if chance.random() < 0.5:
+            return None
+        reads = tuple(narrow(r, ir.BufferLoad) for r in node.reads)
+        return node.replace(reads=reads)
+
+    body = ir.rewrite_bottom_up(func.body, change)
+    if body is func.body:
+        return func
+    read = from_source(script(func.replace(body=body)))
+    assert isinstance(read, ir.PrimFunc)
+    return read
+
+
+def with_one_memory(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
+    """The program with parameters that may be one memory, if two have one shape; `make_arrays`
+    gives some of them one array."""
+    del chance
+    floats = [b for b in func.buffers if b.dtype.is_float]
+    alike = any(_same(a.shape, b.shape) for k, a in enumerate(floats) for b in floats[:k])
+    return func.replace(attrs={**func.attrs, "tir.noalias": False}) if alike else func
+
+
+def _same(a: Sequence[ir.Expr], b: Sequence[ir.Expr]) -> bool:
+    return len(a) == len(b) and all(ir.structural_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+FORMS: tuple[tuple[Change, float], ...] = (
+    (with_allocations, 0.12),
+    (with_narrow_gathers, 0.5),
+    (with_one_memory, 0.08),
+)
+"""Changes of a program, each with how many programs it is tried on."""
