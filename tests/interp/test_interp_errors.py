@@ -270,6 +270,20 @@ def test_an_unbound_symbol_must_be_given() -> None:
     assert out.tolist() == [1, 1, 0, 0]
 
 
+def test_a_symbol_is_solved_for_as_in_compiled_calls() -> None:
+    n, i = ir.Var("n", I64), ir.Var("i", I64)
+    size = ir.add(ir.mul(n, ir.const(2, I64)), ir.const(1, I64))
+    a, b = buf("A", size), buf("B", n)
+    func = function([a], loop(i, n, ir.BufferStore(a, ir.const(1.0, F32), (i,))))
+    out = np.zeros(5, "float32")
+    interpret(func, out)
+    assert out.tolist() == [1, 1, 0, 0, 0]
+    fails("BW704", func, np.zeros(4, "float32"))
+    both = function([a, b], loop(i, n, ir.BufferStore(a, ir.const(1.0, F32), (i,))))
+    interpret(both, out, np.zeros(2, "float32"))
+    fails("BW704", both, out, np.zeros(3, "float32"))
+
+
 def staged(value: ir.Expr, a: ir.Buffer, b: ir.Buffer, t: ir.Buffer, i: ir.Var) -> ir.PrimFunc:
     """T is allocated outside the parallel loop that alone uses it, as schedules leave it."""
     zero = ir.const(0, I64)

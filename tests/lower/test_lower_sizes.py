@@ -88,6 +88,13 @@ def vectorized(s: Schedule) -> None:
     s.vectorize(inner)
 
 
+def unrolled(s: Schedule) -> None:
+    """Copies of a body that use a buffer allocated outside, of a size that needs a cast."""
+    outer, _, inner = s.split(s.get_loops("D")[0], factors=[4, None, 2])
+    s.reverse_compute_at("E", outer)
+    s.unroll(inner)
+
+
 def partitioned(s: Schedule) -> None:
     consumer_under_both_axes(s)
     for loop in s.get_loops("D"):
@@ -95,7 +102,7 @@ def partitioned(s: Schedule) -> None:
 
 
 STEPS = [consumer_under_producer, consumer_under_both_axes, producer_under_consumer,
-         producer_in_parallel, stored_at, copied_at, cached, vectorized, partitioned]  # fmt: skip
+         producer_in_parallel, stored_at, copied_at, cached, vectorized, unrolled, partitioned]  # fmt: skip
 
 
 def sized(func: ir.PrimFunc) -> ir.PrimFunc:

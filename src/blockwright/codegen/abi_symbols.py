@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from blockwright.analysis.sizes import linear_in
 from blockwright.codegen import types
 from blockwright.codegen.abi_checks import Checker, extent_text, plain
 from blockwright.codegen.context import Context, Options
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.expr import ExprCompiler
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Add, Buffer, DType, Expr, IntImm, Mul, Sorts, Sub, Var, build, collect
+from blockwright.ir import Buffer, DType, Expr, IntImm, Sorts, Var, build, collect
 from blockwright.support import BuildError
 
 _INT64 = DType("int", 64)
@@ -78,7 +79,7 @@ class Symbols:
             unknown = [v for v in collect(extent, Var) if v not in self.known]
             if len(unknown) != 1:
                 continue
-            linear = _linear(extent, unknown[0])
+            linear = linear_in(extent, unknown[0])
             if linear is None or linear[0] == 0:
                 continue
             self._solve_one(subject, axis, extent, found, unknown[0], linear)
@@ -148,22 +149,3 @@ class Symbols:
         for extent in buffer.shape:
             total = build.mul(total, build.cast_to(extent, "int64"))
         return self.index(total)
-
-
-def _linear(expr: Expr, var: Var) -> tuple[int, int] | None:
-    """(a, b) with expr = a * var + b, or None."""
-    if expr is var:
-        return 1, 0
-    if isinstance(expr, IntImm):
-        return 0, expr.value
-    if not isinstance(expr, (Add, Sub, Mul)):
-        return None
-    left, right = _linear(expr.a, var), _linear(expr.b, var)
-    if left is None or right is None:
-        return None
-    if isinstance(expr, Mul):
-        if left[0] and right[0]:
-            return None
-        return left[0] * right[1] + right[0] * left[1], left[1] * right[1]
-    sign = 1 if isinstance(expr, Add) else -1
-    return left[0] + sign * right[0], left[1] + sign * right[1]

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from blockwright.analysis import alignments, define_empty_reductions
+from blockwright.analysis.sizes import linear_in
 from blockwright.interp import numeric
 from blockwright.interp.lanes import Env, Fn, Limit, Return, State
 from blockwright.interp.memory import Pointer, Storage
@@ -340,6 +341,7 @@ def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, 
         for stride, step in zip(buffer.strides, array.strides, strict=False):
             if isinstance(stride, Var):
                 values.setdefault(stride, step // array.itemsize)
+    _solve_symbols(compiled, arrays, values)
     for var in (*compiled.scalars, *compiled.symbols):
         if var not in values:
             raise InterpretError(f"{func.name}: nothing binds {var.name}", code="BW701",
@@ -349,6 +351,18 @@ def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, 
         if not least <= values[var] <= most:
             raise InterpretError(f"{func.name}: {var.name} = {values[var]} is outside its declared "
                                  f"range [{least}, {most}]", code="BW708")  # fmt: skip
+
+
+def _solve_symbols(
+    compiled: Program, arrays: Sequence[Array], values: dict[Var, Any]
+) -> None:
+    """Variables that are left, from dimensions such as `2 * n + 1`; `_check_shapes` compares."""
+    for buffer, array in zip(compiled.buffers, arrays, strict=True):
+        for extent, actual in zip(buffer.shape, array.shape, strict=False):
+            unknown = [var for var in collect(extent, Var) if var not in values]
+            linear = linear_in(extent, unknown[0]) if len(unknown) == 1 else None
+            if linear is not None and linear[0]:
+                values[unknown[0]] = (actual - linear[1]) // linear[0]
 
 
 def _check_shapes(compiled: Program, arrays: Sequence[Array], env: Env) -> None:

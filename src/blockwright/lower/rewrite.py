@@ -20,6 +20,7 @@ from blockwright.ir import (
     Var,
     build,
     cast_to,
+    collect,
     const,
     is_const_int,
     seq,
@@ -150,6 +151,11 @@ class Instantiate(Mutator):
     def _fresh_buffer(self, buffer: Buffer) -> None:
         if self.renew and buffer not in self._memo:
             self._memo[buffer] = self.descend(buffer).replace(name=buffer.name)
+
+    def rewrite_Buffer(self, node: Buffer) -> Buffer:
+        """The same buffer unless its shape mentions a replaced variable; folding is no reason."""
+        replaced = any(self(var) is not var for var in collect(node, Var))
+        return self.descend(node) if replaced else node
 
     def rewrite_IfThenElse(self, node: S.IfThenElse) -> Stmt:
         condition = self(node.condition)
