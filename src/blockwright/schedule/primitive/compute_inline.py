@@ -217,6 +217,11 @@ def single_store(state: State, block: ir.Block) -> ir.BufferStore:
                    guilty=[state.tree.realize(block)],
                    help="only one store per instance can be put in place of a read; "
                         "compute_at moves the block as it is")  # fmt: skip
+    if any(view.buffer is block.body.buffer for view in block.match_buffers):
+        state.fail(f"block {block.name} writes {block.body.buffer.name}, a view of a region",
+                   code="BW359", guilty=[state.tree.realize(block)],
+                   help="store to the buffer itself instead of to T.match_buffer of a region of "
+                        "it, or use compute_at")  # fmt: skip
     return block.body
 
 
