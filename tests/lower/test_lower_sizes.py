@@ -102,7 +102,8 @@ def partitioned(s: Schedule) -> None:
 
 
 STEPS = [consumer_under_producer, consumer_under_both_axes, producer_under_consumer,
-         producer_in_parallel, stored_at, copied_at, cached, vectorized, unrolled, partitioned]  # fmt: skip
+         producer_in_parallel, stored_at, copied_at, cached, vectorized, unrolled,
+         partitioned]  # fmt: skip
 
 
 def sized(func: ir.PrimFunc) -> ir.PrimFunc:

@@ -246,6 +246,65 @@ def test_a_sum_through_two_names_is_a_sum() -> None:
     require_same(func, schedule.func)
 
 
+def test_parts_of_a_sum_that_is_stored_through_a_view_keep_the_memory() -> None:
+    func = program(
+        """
+    for i, k in T.grid(8, 8):
+        with T.block("P"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            T.reads(A[vi, vk])
+            T.writes(E[vi])
+            M = T.match_buffer(E[vi], (1,), "float32", offset_factor=1)
+            with T.init():
+                M[0] = T.float32(0)
+            M[0] = M[0] + A[vi, vk]
+"""
+    )
+    steps: list[Step] = [
+        lambda s: s.decompose_reduction("P", s.get_loops("P")[0]),
+        lambda s: s.blockize(s.get_loops("P")[1]),
+        lambda s: s.rfactor(s.get_loops("P")[1], 0),
+    ]
+    for step in steps:
+        schedule = bw.Schedule(func)
+        step(schedule)
+        bw.validate(schedule.func)
+        require_same(func, schedule.func)
+
+
+PARTLY = {
+    "vectors": "E[T.Ramp(vi, 2, 2)] = A[vi, 0:2]",
+    "masked": "E.vstore([T.Ramp(vi * 2, 1, 2)], A[vi, 0:2], predicate=T.broadcast(vi < 2, 2))",
+    "view": "T.reads(A[vi, 0:8])\n            T.writes(E[vi * 2 : vi * 2 + 2])\n"
+            "            M = T.match_buffer(E[vi * 2 : vi * 2 + 2], (2,), offset_factor=1)\n"
+            "            M[0] = A[vi, 0]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*PARTLY, "whole vectors"])
+def test_a_copy_is_stored_back_only_where_all_of_it_is_written(name: str) -> None:
+    store = PARTLY.get(name, "E[T.Ramp(vi * 2, 1, 2)] = A[vi, 0:2]")
+    func = program(
+        f"""
+    for o, i in T.grid(2, 2):
+        with T.block("P"):
+            vi = T.axis.spatial(4, o * 2 + i)
+            {store}
+"""
+    )
+    for step in (
+        lambda s: s.write_at(s.get_loops("P")[0], "P", 0, "local"),
+        lambda s: s.cache_write("P", 0, "local"),
+    ):
+        schedule = bw.Schedule(func)
+        if name in PARTLY:
+            with pytest.raises(bw.ScheduleError, match="BW323"):
+                step(schedule)
+        else:
+            step(schedule)
+            require_same(func, schedule.func)
+
+
 def test_a_pipeline_does_not_run_ahead_of_what_a_view_reads() -> None:
     text = (
         SAME

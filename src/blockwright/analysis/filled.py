@@ -13,6 +13,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.tree import jumps
+from blockwright.analysis.views import shown
 from blockwright.arith import (
     Analyzer,
     bound_region,
@@ -48,16 +49,16 @@ def stores_fill(
 ) -> bool:
     """Whether a block without inner blocks writes every element of a region that it states.
 
-    What it writes otherwise than by stores of elements (through views, by intrinsics, in vectors)
+    What it writes otherwise than by stores (by intrinsics, through views that have another layout)
     is taken to be what it states.
     """
     if _is_one_store(block.body, region):
         return True
-    stores = [n for n in ir.collect(block.body, ir.BufferStore) if n.buffer is region.buffer]
-    if not stores or any(not i.dtype.is_scalar for store in stores for i in store.indices):
+    body = _through_views(block, region.buffer)
+    if all(store.buffer is not region.buffer for store in ir.collect(body, ir.BufferStore)):
         return True
     place = _Place(sizes=sizes)
-    boxes = _boxes(block.body, region.buffer, place, analyzer)
+    boxes = _boxes(body, region.buffer, place, analyzer)
     if block.init is not None:
         boxes += _boxes(block.init, region.buffer, place, analyzer)
     return jointly_cover(boxes, clip_region(region.region, region.buffer.shape, analyzer), analyzer)
@@ -72,6 +73,21 @@ def filled_boxes(
     states.
     """
     return _boxes(stmt, buffer, _Place(sizes=sizes), analyzer)
+
+
+def _through_views(block: ir.Block, buffer: ir.Buffer) -> ir.Stmt:
+    """The body of a block with stores to views of regions as stores to the buffer behind them."""
+    views = {m.buffer: shown(m) for m in block.match_buffers if m.source.buffer is buffer}
+    if not views:
+        return block.body
+
+    def stored(node: ir.Node) -> ir.Node | None:
+        place = views.get(node.buffer) if isinstance(node, ir.BufferStore) else None
+        if place is None or not isinstance(node, ir.BufferStore):
+            return None
+        return node.replace(buffer=buffer, indices=place.at(node.indices))
+
+    return ir.rewrite_bottom_up(block.body, stored)
 
 
 def _is_one_store(body: ir.Stmt, region: ir.BufferRegion) -> bool:
@@ -236,6 +252,12 @@ def _chosen(stmt: ir.IfThenElse, buffer: ir.Buffer, place: _Place, analyzer: Ana
 
 def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
     """The box that a store fills; none where it may leave a part out."""
+    if any(not i.dtype.is_scalar for i in store.indices):
+        single = _one_lane(store)
+        if single is None:
+            return []
+        store, lane = single
+        place = place.inside(lane)
     moving = [i for i in store.indices if ir.uses_var(i, set(place.loops))]
     moved = {v: d for v, d in place.loops.items() if any(ir.uses_var(i, v) for i in moving)}
     known = analyzer.copy()
@@ -251,6 +273,23 @@ def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
     if not fill_box(moving, moved, predicate, analyzer, place.sizes):
         return []
     return [bound_region(_points(store.indices), moved, analyzer, predicate)]
+
+
+def _one_lane(store: ir.BufferStore) -> tuple[ir.BufferStore, ir.For] | None:
+    """A store of a vector as the store of one of its lanes, and the loop over them."""
+    lanes = max(i.dtype.lanes for i in store.indices)
+    masked = store.predicate is not None
+    if masked or not all(i.dtype.is_scalar or isinstance(i, ir.Ramp) for i in store.indices):
+        return None
+    lane = ir.Var("lane", ir.dtype_of("int32"))
+    indices = tuple(
+        ir.add(*ir.match_types(i.base, ir.mul(*ir.match_types(lane, i.stride))))
+        if isinstance(i, ir.Ramp) else i
+        for i in store.indices
+    )  # fmt: skip
+    single = ir.BufferStore(store.buffer, ir.const(0, store.buffer.dtype), indices)
+    return single, ir.For(lane, ir.const(0, lane.dtype), ir.const(lanes, lane.dtype),
+                          ir.ForKind.SERIAL, single)  # fmt: skip
 
 
 def _points(indices: Sequence[ir.Expr]) -> Box:

@@ -37,9 +37,14 @@ def has_views(func: ir.PrimFunc) -> bool:
 
 
 def twice_named(block: ir.Block) -> list[ir.Buffer]:
-    """Views of regions that a block has, whose memory it uses under another name too."""
+    """Views of regions that a block has, whose memory it uses under another name too.
+
+    All views of a block with an initial value: steps make blocks of their own of the two parts.
+    """
     if not block.match_buffers:
         return []
+    if block.init is not None:
+        return [m.buffer for m in block.match_buffers]
     sources = {m.buffer: m.source.buffer for m in block.match_buffers}
     names: dict[ir.Buffer, set[ir.Buffer]] = {}
     for part in (block.init, block.body):

@@ -178,6 +178,11 @@ class Siblings:
             missing = [r.buffer.name for r in block.reads if r.buffer in written]
             if missing:
                 return BlockKind.OTHER, f"it reads {missing[0]}, which it gives no initial value"
+            used = set(ir.collect(block.init, ir.Buffer))
+            for view in block.match_buffers:  # steps that part the two would leave it behind
+                if view.buffer in used:
+                    name = view.buffer.name
+                    return BlockKind.OTHER, f"its initial value is stored through the view {name}"
             return BlockKind.REDUCTION, ""
         if all(any(r.buffer is b for r in block.reads) for b in written):
             elsewhere = self._reads_elsewhere(block)

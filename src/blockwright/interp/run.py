@@ -353,9 +353,7 @@ def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, 
                                  f"range [{least}, {most}]", code="BW708")  # fmt: skip
 
 
-def _solve_symbols(
-    compiled: Program, arrays: Sequence[Array], values: dict[Var, Any]
-) -> None:
+def _solve_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, Any]) -> None:
     """Variables that are left, from dimensions such as `2 * n + 1`; `_check_shapes` compares."""
     for buffer, array in zip(compiled.buffers, arrays, strict=True):
         for extent, actual in zip(buffer.shape, array.shape, strict=False):
