@@ -103,6 +103,44 @@ def test_an_alias_is_the_same_value(annotation: str) -> None:
     np.testing.assert_allclose(bw.compile(built)(X), np.exp(X * 2) - X * 2, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("annotation", "castable"),
+    [
+        ('R.Tensor((5,), "float32")', False),
+        ('R.Tensor((4,), "float16")', False),
+        ("R.Tensor(ndim=2)", False),
+        ('R.Tensor(("n",), "float32")', True),
+    ],
+)
+def test_match_cast_is_advised_only_where_it_can_succeed(annotation: str, castable: bool) -> None:
+    params = f'{VECTOR}, z: R.Tensor(("n",), "float32")'
+    built = module(f"y: {annotation} = R.exp(x)\nreturn y", params)
+    with pytest.raises(bw.BlockwrightError) as caught:
+        bw.validate(built)
+    assert ("match_cast" in (caught.value.help or "")) == castable
+    cast = module(f"y = R.match_cast(x, {annotation})\nreturn R.exp(y)", params)
+    if castable:
+        np.testing.assert_array_equal(
+            bw.compile(cast)(X, X), bw.compile(module("return R.exp(x)"))(X)
+        )
+    else:
+        assert refused(cast) == "BW409"
+
+
+def test_fields_of_nested_tuples() -> None:
+    built = module("t = ((x, R.exp(x)), R.negative(x))\nu = t\nreturn u[0][1], t[1]")
+    first, second = bw.compile(built)(X)
+    np.testing.assert_allclose(first, np.exp(X), rtol=1e-6)
+    np.testing.assert_array_equal(second, -X)
+
+
+def test_sizes_of_programs_are_shown_without_their_type() -> None:
+    text = CALL.replace("(x,)", "(z,)")
+    with pytest.raises(bw.BlockwrightError) as caught:
+        bw.validate(module(text, 'z: R.Tensor(("n",), "float32")', extra=PROGRAM))
+    assert "n is not known to be 4" in caught.value.message
+
+
 def test_the_message_shows_both_annotations() -> None:
     built = module('y: R.Tensor((5,), "float16") = R.add(x, x)\nreturn y')
     with pytest.raises(bw.ValidationError) as caught:

@@ -26,6 +26,7 @@ from blockwright.graph.relate import (
 from blockwright.support import BlockwrightError, Diagnostic
 
 _CAST = "let deduction annotate it, or write R.match_cast, which is checked when the program runs"
+_CORRECT = "correct the annotation, or leave it out: deduction annotates the value"
 
 
 class Deduced:
@@ -95,7 +96,7 @@ class Deduced:
                 "BW408",
                 f"{what} is annotated {info_text(stated)}, but is {info_text(found)}",
                 node,
-                _CAST,
+                _CORRECT if contradicts(wanted, found, self.analyzer) else _CAST,
             )
             return None
         return refined(wanted, found)

@@ -20,6 +20,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.codegen.signature import signature
 from blockwright.graph import function_analyzer
+from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import BOUND_ATTRS, with_scalar_symbols
 from blockwright.passes.plan_memory import ALIGNMENT, MemoryPlan, is_view, plan_memory
@@ -88,8 +89,10 @@ class _Host:
             raise GraphError(f"{name} of {self.name} is {info!r}: compiled functions take and give "
                              "tensors", code="BW413")  # fmt: skip
         if info.shape is None or info.dtype is None:
-            raise GraphError(f"{name} has no known shape or type", code="BW407",
-                             help="match_cast it to a shape")  # fmt: skip
+            raise GraphError(f"{name} of {self.name} is {info!r}: parameters and results of "
+                             "compiled functions have a shape and an element type", code="BW407",
+                             help="annotate a parameter with a shape of symbols, such as "
+                             'R.Tensor(("n", "m"), "float32"); match_cast a result')  # fmt: skip
         return ir.Buffer(name, info.dtype, info.shape)
 
     def _parameter(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
@@ -218,9 +221,11 @@ class _Host:
         if actual is None:
             raise GraphError(f"match_cast of {binding.var.name}: nothing is known of the value's "
                              "shape", code="BW407")  # fmt: skip
-        for wanted, size in zip(expected, actual, strict=True):
+        for axis, (wanted, size) in enumerate(zip(expected, actual, strict=True)):
             if not self.analyzer.prove_equal(wanted, size):
-                message = f"BW704: match_cast of {binding.var.name}: shape differs"
+                message = (f"BW704: match_cast of {binding.var.name}: dimension {axis} is "
+                           f"{dims_text(size)}, which is not {dims_text(wanted)}\n"
+                           "help: pass arguments of sizes that agree")  # fmt: skip
                 self.steps.append(ir.AssertStmt(ir.compare(ir.EQ, wanted, size), message))
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:

@@ -51,6 +51,7 @@ class _Normalizer(ir.Mutator):
         self.module = module
         self.analyzer = function_analyzer(function)
         self.bindings: list[ir.Binding] = []
+        self.tuples: dict[ir.GraphVar, ir.TupleExpr] = {}
         self.changed = False
 
     def run(self) -> ir.GraphFunction:
@@ -76,12 +77,20 @@ class _Normalizer(ir.Mutator):
             value = value.replace(info=info)  # a variable is itself, whatever an alias states
         if old is not None and info is var.info and value is old.value:
             self.bindings.append(old)
+            self._known_tuple(var, value)
             return var
         self.changed = True
         renewed = var.replace(info=info)
+        self._known_tuple(renewed, value)
         self._memo[var] = renewed
         self.bindings.append(ir.VarBinding(renewed, value))
         return renewed
+
+    def _known_tuple(self, var: ir.GraphVar, value: ir.GraphExpr) -> None:
+        if isinstance(value, ir.GraphVar) and value in self.tuples:
+            value = self.tuples[value]
+        if isinstance(value, ir.TupleExpr):
+            self.tuples[var] = value
 
     def _cast(self, binding: ir.MatchCast) -> None:
         """Symbols that the pattern introduces stand for the sizes the value has."""
@@ -175,4 +184,6 @@ class _Normalizer(ir.Mutator):
         if isinstance(node.tuple_value, ir.TupleExpr):
             return node.tuple_value.fields[node.index]
         named = self._named(node.tuple_value)
+        if isinstance(named, ir.GraphVar) and named in self.tuples:
+            return self.tuples[named].fields[node.index]
         return node if named is node.tuple_value else node.replace(tuple_value=named)
