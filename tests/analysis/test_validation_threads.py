@@ -46,7 +46,8 @@ for {loops}:
 """
 PLAIN, ATOMIC = "B[vi, 0] = B[vi, 0] + A[vi, vk]", "T.atomic_add(B[vi, 0], A[vi, vk])"
 PARALLEL_TERMS = "k in T.parallel(32):\n    for i in range(32)"
-BOUND_TERMS = 'k in T.thread_binding(32, thread="threadIdx.x"):\n    for i in range(32)'
+BOUND_TERMS = 'k in T.thread_binding(32, thread="blockIdx.x"):\n    for i in range(32)'
+SHARED_TERMS = 'k in T.thread_binding(32, thread="threadIdx.x"):\n    for i in range(32)'
 
 
 def reduction(loops: str, update: str) -> ir.PrimFunc:
@@ -63,6 +64,40 @@ def test_a_reduction_under_a_parallel_loop_must_be_atomic(loops: str) -> None:
     assert code == "BW240"
     assert "reduction iterator vk" in text
     assert codes(reduction(loops, ATOMIC)) == []
+
+
+@pytest.mark.parametrize(
+    ("update", "why"),
+    [
+        (PLAIN, ""),
+        (PLAIN.replace("+", "-"), "is no reduction that threads can share"),
+        ("B[vi, 0] = B[vi, 0] * A[vi, vk] + A[vi, vk]", "is no reduction that threads can share"),
+    ],
+)
+def test_threads_combine_the_terms_of_a_commutative_reducer(update: str, why: str) -> None:
+    found = problems(reduction(SHARED_TERMS, update))
+    assert [code for code, _ in found] == (["BW240"] if why else [])
+    assert all(why in text for _, text in found)
+
+
+READ_EARLY = """
+for i in range(32):
+    for k in T.thread_binding(32, thread="threadIdx.x"):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[vi, 0] = T.float32(0)
+            B[vi, 0] = B[vi, 0] + A[vi, vk]
+        with T.block("C"):
+            vi, vk = T.axis.remap("SS", [i, k])
+            C[vi, vk] = B[vi, 0]
+"""
+
+
+def test_results_are_not_read_while_threads_combine() -> None:
+    found = problems(program(READ_EARLY, allocate='C = T.alloc_buffer((32, 32), "float32")'))
+    assert "BW240" in [code for code, _ in found]
+    assert any("still combine their terms" in text for _, text in found)
 
 
 def test_a_parallel_loop_over_the_elements_is_fine() -> None:
@@ -599,3 +634,64 @@ for i in range(32):
     assert codes(program(body, allocate=allocate)) == []
     assert codes(program(body.replace("j >= 10", "j >= 40").replace("break", "pass"),
                          allocate=allocate)) == ["BW235"]  # fmt: skip
+
+
+TWO_TYPES = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32")):
+    C = T.alloc_buffer((8,), "float32")
+    {outside}
+    for i in {loop}:
+        with T.block("P"):
+            vi = T.axis.spatial(8, i)
+            {inside}
+            C[vi] = T.float32(1)
+            D[{index}] = D_TYPE(3)
+    for i in range(8):
+        with T.block("Q"):
+            vi = T.axis.spatial(8, i)
+            A[vi] = C[vi]
+"""
+
+
+@pytest.mark.parametrize("where", ["outside", "inside"])
+@pytest.mark.parametrize("loop", ["T.parallel(8)", 'T.thread_binding(8, thread="threadIdx.x")'])
+@pytest.mark.parametrize(
+    ("view", "index", "byte"),
+    [
+        ('(32,), "uint8"', "vi", 1),
+        ('(32,), "uint8"', "vi * 4 + 1", None),
+        ('(32,), "uint8"', "vi * 4 + 4", 4),
+        ('(16,), "uint16"', "vi * 2 + 1", None),
+        ('(4,), "int64"', "vi // 2", 0),
+        ('(4,), "int32", elem_offset=4', "vi % 4", 16),
+        ('(4,), "int32", strides=(2,)', "vi // 2", 0),
+    ],
+)
+def test_iterations_meet_in_bytes_under_two_types(
+    view: str, index: str, byte: int | None, loop: str, where: str
+) -> None:
+    places = {"inside": "", "outside": "", where: f"D = T.decl_buffer({view}, data=C.data)"}
+    text = TWO_TYPES.format(loop=loop, index=index, **places)
+    text = text.replace("D_TYPE", "T." + view.split('"')[1])
+    func = bw.from_source(text)
+    assert isinstance(func, ir.PrimFunc)
+    found = problems(func)
+    assert [code for code, _ in found] == ([] if byte is None else ["BW240"]), found
+    assert byte is None or f"byte {byte} of C" in found[0][1]
+
+
+@pytest.mark.parametrize("index", ["vi % 4", "vi // 2", "7 - vi", "(vi * 3) % 8", "vi"])
+def test_iterations_that_come_back_to_an_element_meet(index: str) -> None:
+    once = {"vi": True, "7 - vi": True, "(vi * 3) % 8": True}
+    text = f"""
+@T.prim_func
+def main(A: T.Buffer((8,), "float32")):
+    for i in T.parallel(8):
+        with T.block("P"):
+            vi = T.axis.spatial(8, i)
+            A[{index}] = T.float32(3)
+"""
+    func = bw.from_source(text)
+    assert isinstance(func, ir.PrimFunc)
+    assert codes(func) == ([] if index in once else ["BW240"])

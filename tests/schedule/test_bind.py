@@ -121,15 +121,15 @@ def test_an_axis_that_does_not_exist_is_named() -> None:
     assert "did you mean 'threadIdx." in (error.help or "")
 
 
-def test_a_reduction_loop_must_be_atomic() -> None:
+def test_a_reduction_over_blocks_must_be_atomic() -> None:
     sch = schedule(MATMUL)
     c = sch.get_block("C")
     i, _, k = sch.get_loops(c)
-    refused("BW317", lambda: sch.bind(k, "threadIdx.x"))
+    refused("BW317", lambda: sch.bind(k, "blockIdx.x"))
     sch.decompose_reduction(c, i)
     sch.atomic_update(c)
     _, _, k = sch.get_loops(c)
-    sch.bind(k, "threadIdx.x")
+    sch.bind(k, "blockIdx.x")
     assert_same_meaning(from_source(MATMUL), sch.func)
     bw.validate(sch.func, "cuda-sm_80")
 

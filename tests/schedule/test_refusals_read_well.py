@@ -67,11 +67,11 @@ def test_loops_that_the_program_came_with_need_no_origin() -> None:
     assert len(problem.notes) == 1
 
 
-def test_threads_do_not_sum_together_by_bind_alone() -> None:
+def test_only_threads_of_one_block_sum_together() -> None:
     sch = start()
     with pytest.raises(ScheduleError) as caught:
-        sch.bind(sch.get_loops("matmul")[2], "threadIdx.x")
-    assert "threads that sum together come from it, never from bind alone" in str(caught.value)
+        sch.bind(sch.get_loops("matmul")[2], "blockIdx.x")
+    assert "only threads along threadIdx.x, .y and .z combine their terms" in str(caught.value)
 
 
 def test_an_atomic_update_is_offered_only_where_it_is_one() -> None:

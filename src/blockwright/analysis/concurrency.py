@@ -1,23 +1,24 @@
 """Iterations that run at the same time do not meet, except in atomic updates (BW240).
 
-Looked at are parallel and thread-bound loops; two of their iterations are taken, with whatever is
+Looked at are parallel and thread-bound loops; pairs of their iterations are taken, with whatever is
 around at its first value and at its last one, and at one where something is written that is not in
-either; what they surely touch is compared element by element. A reduction whose iterator such a
-loop drives is the common case and named as such. Buffers that each iteration has for itself do not
-count: those allocated inside, those that only one parallel loop touches, and those in a scope that
-the members of the thread axis do not share.
+either; what they surely touch is compared element by element, and byte by byte where one memory has
+several names. A reduction whose iterator such a loop drives is the common case and named as such;
+threads of a block may combine its terms (`cross_thread`). Buffers that each iteration has for
+itself do not count: those allocated inside, those that only one parallel loop touches, and those in
+a scope that the members of the thread axis do not share.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from blockwright import ir
-from blockwright.analysis.atomics import updated_atomically
+from blockwright.analysis.bytes import Bytes, Names
+from blockwright.analysis.cross_thread import combines, reduction_problems
 from blockwright.analysis.enumerate import (
     Env,
     Instances,
@@ -33,6 +34,7 @@ from blockwright.analysis.visits import Level, Touch, Visit, touches
 
 _FEW = 1 << 8  # instances of what is inside the loop that are looked at
 Place = tuple[int, ...]
+_BYTE = -1  # before the position of a byte: no element has a negative index
 
 
 def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
@@ -47,9 +49,9 @@ def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[
                 below.setdefault((level.var, bound), (level, []))[1].append(visit)
     if not below:
         return
-    allocated = _allocations(func)
+    allocated, names = _allocations(func), Names(func)
     for level, inside in below.values():
-        loop = _Loop(func, level, inside, leaves, allocated)
+        loop = _Loop(func, level, inside, leaves, allocated, names)
         reductions = list(loop.reductions())
         yield from reductions
         if not reductions:
@@ -70,35 +72,20 @@ class _Loop:
 
     def __init__(
         self, func: ir.PrimFunc, level: Level, inside: list[Visit], leaves: Sequence[Visit],
-        allocated: dict[ir.Buffer, ir.Block],
+        allocated: dict[ir.Buffer, ir.Block], names: Names,
     ) -> None:  # fmt: skip
         self.func, self.level, self.inside = func, level, inside
-        self.leaves, self.allocated = leaves, allocated
+        self.leaves, self.allocated, self.names = leaves, allocated, names
         self._followed: list[tuple[Visit, Touch]] | None = None
         self._found = set[int]()  # of those, what was met at some iteration that was looked at
 
     def reductions(self) -> Iterator[Problem]:
-        """Reduction iterators that the loop drives, unless the update is atomic."""
-        if ir.is_const_int(self.level.extent, 1):
-            return
+        """Reduction iterators that the loop drives, unless the update is atomic, or one that
+        threads combine."""
         for visit in self.inside:
-            driven = [
-                it for outer in (*visit.around, visit.block) if isinstance(outer, ir.Block)
-                for it in outer.iter_vars
-                if it.iter_type is ir.IterType.REDUCE
-                and ir.uses_var(visit.values[it.var], self.level.var)
-            ]  # fmt: skip
             written = [_root(visit, r.buffer) for r in visit.block.writes]
             shared = [b for b in written if not self._private(b, visit)]
-            if driven and any(not updated_atomically(visit.block, b) for b in shared):
-                names = ", ".join(it.var.name for it in driven)
-                yield Problem(
-                    "BW240",
-                    f"{self._name()} runs reduction iterator {names} of block {visit.block.name} "
-                    "at the same time, and the update is not atomic",
-                    (self.level.stmt, visit.realize),
-                    "rfactor the loop, or decompose_reduction and atomic_update the block",
-                )
+            yield from reduction_problems(visit, self.level, self.leaves, shared)
 
     def races(self) -> Iterator[Problem]:
         """An element that two iterations touch, one of them writing."""
@@ -110,32 +97,37 @@ class _Loop:
                 return
             if count < 2:
                 continue
-            others = {low + 1, low + count - 1}
-            for other, last in itertools.product(others, (False, True)):
-                problem = self._met({**sizes, self.level.var: low}, other, last)
-                if problem is not None:
-                    yield problem
-                    return
-            for place in self._elsewhere(sizes, low):  # the next one is looked for after this one
-                for other in others:
-                    problem = self._met({**place, self.level.var: low}, other, last=False)
-                    if problem is not None:
-                        yield problem
-                        return
+            near = list(dict.fromkeys((low + 1, low + count - 1)))
+            start = {**sizes, self.level.var: low}
+            problem = self._met(start, [*near, *_further(low, count)]) or self._met(
+                start, near, last=True
+            )
+            if problem is None:
+                elsewhere = self._elsewhere(sizes, low)  # the next one is looked for after this one
+                met = (self._met({**place, self.level.var: low}, near) for place in elsewhere)
+                problem = next((p for p in met if p is not None), None)
+            if problem is not None:
+                yield problem
+                return
 
-    def _met(self, known: Env, other: int, last: bool) -> Problem | None:
-        """What is wrong between the iteration that is known and another one."""
+    def _met(self, known: Env, others: Sequence[int], last: bool = False) -> Problem | None:
+        """What is wrong between the iteration that is known and other ones."""
         first = self._touched(known, last)
-        second = self._touched({**known, self.level.var: other}, last)
-        met = self._meeting(first, second) or self._meeting(second, first)
-        if met is None:
-            return None
+        for other in others:
+            second = self._touched({**known, self.level.var: other}, last)
+            met = self._meeting(first, second) or self._meeting(second, first)
+            if met is not None:
+                return self._problem(known, other, met)
+        return None
+
+    def _problem(
+        self, known: Env, other: int, met: tuple[ir.Buffer, Place, tuple[Visit, Visit]]
+    ) -> Problem:
         buffer, place, visits = met
-        at = ", ".join(map(str, place))
         return Problem(
             "BW240",
             f"iterations {known[self.level.var]} and {other} of {self._name()} run at the same "
-            f"time and both touch {buffer.name}[{at}], not only reading",
+            f"time and both touch {_shown(buffer, place)}, not only reading",
             (self.level.stmt, *dict.fromkeys(v.realize for v in visits)),
             "let iterations touch different elements, run the loop serially, give "
             "each its own buffer, or use atomic updates",
@@ -194,17 +186,20 @@ class _Loop:
         found: dict[tuple[ir.Buffer, Place], dict[str, Visit]] = {}
         if self._followed is None:
             self._followed = [
-                (visit, touch) for visit in self.inside for touch in touches(visit)
-                if not self._private(touch.buffer, visit)
+                (visit, touch) for visit in self.inside
+                if not combines(visit, self.level) for touch in touches(visit)
+                if not self._private(self.names.root(touch.buffer), visit)
             ]  # fmt: skip
         ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
         for k, (visit, touch) in enumerate(self._followed):
             key = visit.order, touch.spans, touch.guards
             if key not in ran:
                 ran[key] = self._ran(visit, touch, known, last)
-            for place in self._places(touch, ran[key]):
+            held = self.names.bytes(touch.buffer, touch.indices)
+            buffer = touch.buffer if held is None else held.buffer
+            for place in self._places(touch, held, visit, ran[key]):
                 self._found.add(k)
-                found.setdefault((touch.buffer, place), {}).setdefault(touch.how, visit)
+                found.setdefault((buffer, place), {}).setdefault(touch.how, visit)
         return found
 
     def _meeting(
@@ -242,17 +237,37 @@ class _Loop:
         return _rows(visit, touch, spans, known)
 
     @staticmethod
-    def _places(touch: Touch, rows: Instances | None) -> list[Place]:
+    def _places(
+        touch: Touch, held: Bytes | None, visit: Visit, rows: Instances | None
+    ) -> list[Place]:
+        """Elements, or bytes of a memory that has several names."""
         if rows is None:
             return []
+        indices = touch.indices if held is None else (visit.resolved(held.first),)
         try:
-            columns = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in touch.indices]
+            columns = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
         except Unknown:
             return []
         if not columns:
             return [()] if rows.rows else []
         lists: list[list[int]] = [column.astype(np.int64).tolist() for column in columns]
+        if held is not None:
+            return sorted({(_BYTE, first + k) for first in lists[0] for k in range(held.size)})
         return sorted(set(zip(*lists, strict=True)))
+
+
+def _further(low: int, count: int) -> list[int]:
+    """Iterations beyond the second one to hold against the first one: `i % k` brings back its
+    elements at the k-th."""
+    steps = dict.fromkeys((2, 3, 4, 8, 16, count // 2))
+    return [low + step for step in steps if 1 < step < count - 1]
+
+
+def _shown(buffer: ir.Buffer, place: Place) -> str:
+    """An element, or a byte of a memory that has several names."""
+    if place[:1] == (_BYTE,):
+        return f"byte {place[1]} of {buffer.name}"
+    return f"{buffer.name}[{', '.join(map(str, place))}]"
 
 
 def _rows(visit: Visit, touch: Touch, spans: Sequence[Span], known: Env) -> Instances | None:

@@ -16,7 +16,7 @@ stand where only some of them arrive (BW239).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from blockwright.analysis.enumerate import (
 )
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.kernels import BLOCK_AXES, shares
+from blockwright.analysis.memory import memory_roots
 from blockwright.analysis.problems import Problem
 from blockwright.analysis.regions import relax_region
 from blockwright.analysis.visits import Level, Touch, Visit, touches
@@ -49,7 +50,7 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
                for b in block.alloc_buffers}  # fmt: skip
     if not buffers or _accesses_outside_blocks(func.body, buffers):
         return
-    analyzer = symbol_facts(func)
+    analyzer, roots = symbol_facts(func), memory_roots(func)
     writers: dict[ir.Buffer, list[_Writer]] = {}
     for visit in found:
         for region in visit.block.writes:
@@ -60,7 +61,7 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
             continue
         told: set[ir.Buffer] = set()
         boxes: dict[ir.Buffer, _Boxes] = {}
-        before = _written_before(visit)
+        before = _written_before(visit, roots)
         for number, touch in enumerate(touches(visit)):
             wanted = touch.buffer in buffers and touch.how != "write"
             own = visit.block.init is not None and any(
@@ -76,15 +77,16 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
                     yield problem
 
 
-def _written_before(visit: Visit) -> set[int]:
+def _written_before(visit: Visit, roots: Mapping[ir.Buffer, ir.Buffer]) -> set[int]:
     """Which accesses may find what the same instance of the block has stored: a store to their
-    buffer stands before them, or shares a loop inside the block with them."""
+    memory stands before them, or shares a loop inside the block with them."""
     found: set[int] = set()
     listed = touches(visit)
     stores = [(k, t) for k, t in enumerate(listed) if t.how != "read"]
     for number, touch in enumerate(listed):
         loops = {span.var for span in touch.spans}
-        if any(store.buffer is touch.buffer
+        memory = roots.get(touch.buffer, touch.buffer)
+        if any(roots.get(store.buffer, store.buffer) is memory
                and (k < number or loops & {span.var for span in store.spans})
                for k, store in stores):  # fmt: skip
             found.add(number)

@@ -175,7 +175,7 @@ def _touch_stmt(
             _touch_stmt(stmt.then_case, visit, spans, (*guards, condition), found)
             if stmt.else_case is not None:
                 _touch_stmt(stmt.else_case, visit, spans, (*guards, ir.Not(condition)), found)
-        case ir.AttrStmt() | ir.Allocate():
+        case ir.AttrStmt() | ir.Allocate() | ir.DeclBuffer():
             _touch_stmt(stmt.body, visit, spans, guards, found)
         case ir.LetStmt():
             for access, when in _loads((stmt.value,), guards, visit):

@@ -30,6 +30,7 @@ class AccessCompiler(ExprCompiler):
         launch: the nest of a kernel that is being compiled.
         opened: axes of the kernel whose loops are open.
         coordinates: slots with the position of each lane's thread along an axis.
+        combined: elements of these are updated by several threads that combine their terms.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class AccessCompiler(ExprCompiler):
         self.launch: Launch | None = None
         self.opened: tuple[str, ...] = ()
         self.coordinates: dict[str, int] = {}
+        self.combined: frozenset[Buffer] = frozenset()
 
     def watched(self, buffer: Buffer) -> bool:
         """Whether threads of a block may meet in a buffer."""
@@ -163,6 +165,7 @@ class AccessCompiler(ExprCompiler):
         at = self.position(buffer, expr.indices, site)
         name, lanes = buffer.name, expr.dtype.lanes
         watched = self.watched(buffer)
+        how: Touch = "atomic" if buffer in self.combined else "read"
 
         def load(env: Env) -> Any:
             view: View = env[slot]
@@ -175,7 +178,7 @@ class AccessCompiler(ExprCompiler):
             if env[1].levels:
                 note(env, site, name, view, where, "read")
             if watched:
-                env[1].team.touch(env, site, name, view, where, "read", wide=lanes > 1)
+                env[1].team.touch(env, site, name, view, where, how, wide=lanes > 1)
             return view.data[where]
 
         return load
@@ -246,7 +249,8 @@ class AccessCompiler(ExprCompiler):
         at = self.position(buffer, node.indices, site)
         scalar = node.value.dtype.lanes == 1
         wide = BufferLoad(buffer, node.indices).dtype.lanes > 1
-        watched = self.watched(buffer)
+        watched, combined = self.watched(buffer), buffer in self.combined
+        how: Touch = "atomic" if combined else "write"
         of_warp = self.launch is not None and copies_of(buffer) == "warp"
 
         def store(env: Env) -> None:
@@ -259,8 +263,10 @@ class AccessCompiler(ExprCompiler):
                     new = new[-1]
             if env[1].levels:
                 note(env, site, name, view, where, "write")
+            if combined:
+                _check_apart(env, site, name, where)
             if watched:
-                env[1].team.touch(env, site, name, view, where, "write", wide=wide)
+                env[1].team.touch(env, site, name, view, where, how, wide=wide)
             if view.shadow is not None:
                 view.shadow[where] = view.ones
             view.data[where] = new
@@ -319,6 +325,15 @@ def _check_agreed(env: Env, site: Site, name: str, held: Any, new: Any) -> None:
         raise site.error(env, "BW761", f"race: an element of {name} is written here with two "
                          "values by lanes of a warp", lane,
                          "let the lanes write different elements")  # fmt: skip
+
+
+def _check_apart(env: Env, site: Site, name: str, where: Any) -> None:
+    """Threads that combine their terms take turns; those of one turn do not meet."""
+    if env[0] > 1 and len(np.unique(where)) < env[0]:
+        raise site.error(env, "BW761", f"race: threads that have the same term of the reduction "
+                         f"update an element of {name} here", 0,
+                         "let each thread have terms of its own, or results of its own"
+                         )  # fmt: skip
 
 
 def _of_mask(env: Env, mask: Any) -> Any:

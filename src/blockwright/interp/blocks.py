@@ -9,8 +9,9 @@ import numpy as np
 
 from blockwright.analysis import DIM_ALIGN, AlignRow, aligned_strides
 from blockwright.interp.calls import CallGlobal, Run
+from blockwright.interp.combine import combined_axes
 from blockwright.interp.hardware import HardwareCompiler
-from blockwright.interp.lanes import Env, Fn, compress, narrowed, same
+from blockwright.interp.lanes import Env, Fn, State, compress, narrowed, same
 from blockwright.interp.memory import Pointer, Storage, View, compact_strides
 from blockwright.interp.team import Team
 from blockwright.interp.threads import copies_of
@@ -18,12 +19,14 @@ from blockwright.ir import (
     Block,
     BlockRealize,
     Buffer,
+    BufferStore,
     DeclBuffer,
     Expr,
     IterType,
     IterVar,
     MatchBufferRegion,
     Var,
+    collect,
     is_const_int,
 )
 from blockwright.ir import stmt as S
@@ -38,12 +41,14 @@ def _one_per_lane(env: Env) -> tuple[int, Any]:
 class BlockCompiler(HardwareCompiler):
     """Adds storage and blocks.
 
-    `on_chip`: buffers that kernels allocate themselves, wherever the program does.
+    `on_chip`: buffers that kernels allocate themselves, wherever the program does. `axis_of`: the
+    thread axis of the kernel that a loop variable stands for.
     """
 
     def __init__(self, call_global: CallGlobal) -> None:
         super().__init__(call_global)
         self.on_chip: set[Buffer] = set()
+        self.axis_of: dict[Var, str] = {}
 
     # ---------------------------------------------------------------------------------- memory
     def new_buffer(self, buffer: Buffer, rows: tuple[AlignRow, ...] = ()) -> Run:
@@ -211,7 +216,8 @@ class BlockCompiler(HardwareCompiler):
         leaf = launch is not None and block in launch.leaves
         shown = len(self.visible)
         iters = [self._iterator(it) for it in block.iter_vars]
-        body = self._block_body(block)
+        axes = combined_axes(node, self.axis_of) if leaf else []
+        body = self._combining(block, axes) if axes else self._block_body(block)
         if launch is not None and leaf:
             body = self.by_one(body, launch.written[block])
         del self.visible[shown:]
@@ -260,13 +266,30 @@ class BlockCompiler(HardwareCompiler):
 
         return bind
 
+    def _combining(self, block: Block, axes: list[str]) -> Run:
+        """The body of a block whose terms threads combine: initial values first, then the terms of
+        the threads that differ along the axes, in any order."""
+        self.combined = frozenset(s.buffer for s in collect(block.body, BufferStore))
+        begin, term = self._begin(block), self.stmt(block.body)
+        self.combined = frozenset()
+        slots = {axis: self.coordinates[axis] for axis in axes}
+
+        def combine(env: Env) -> None:
+            state: State = env[1]
+            assert state.team is not None
+            for step in begin:
+                step(env)
+            turn: Any = 0
+            for axis, slot in slots.items():
+                turn = turn * state.team.extents[axis] + env[slot]
+            turns = np.unique(turn)
+            for k in state.sequence(len(turns), unordered=True):
+                term(compress(env, turn == turns[k]))
+
+        return combine
+
     def _block_body(self, block: Block) -> Run:
-        inner = {b for owned in self.privates.values() for b in owned} | self.on_chip
-        steps: list[Run] = [self.new_buffer(b) for b in block.alloc_buffers if b not in inner]
-        steps += [self._match(m) for m in block.match_buffers]
-        if block.init is not None:
-            steps.append(self._init(block))
-        steps.append(self.stmt(block.body))
+        steps = [*self._begin(block), self.stmt(block.body)]
         if len(steps) == 1:
             return steps[0]
 
@@ -275,6 +298,15 @@ class BlockCompiler(HardwareCompiler):
                 step(env)
 
         return body
+
+    def _begin(self, block: Block) -> list[Run]:
+        """What a block does before its body."""
+        inner = {b for owned in self.privates.values() for b in owned} | self.on_chip
+        steps: list[Run] = [self.new_buffer(b) for b in block.alloc_buffers if b not in inner]
+        steps += [self._match(m) for m in block.match_buffers]
+        if block.init is not None:
+            steps.append(self._init(block))
+        return steps
 
     def _init(self, block: Block) -> Run:
         """`init` where every reduction iterator is at its start."""

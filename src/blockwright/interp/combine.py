@@ -1,15 +1,18 @@
-"""Vectorized reductions: lanes of an innermost loop that are combined into one element.
+"""Reductions whose terms are combined: by lanes of an innermost loop, or by threads.
 
     for lane in T.vectorized(16):
         with T.block("B"): B[vi] = B[vi] + P[vi, v_lane]
 
-The lanes do not race: such a loop means the combination of all its terms. The interpreter takes
+Lanes do not race: such a loop means the combination of all its terms. The interpreter takes
 them in the order of free loops (as written, reversed or shuffled); the generated code takes them by
 halves, which for floating-point sums is another rounding, covered by the tolerance that reductions
 are compared with. A combination whose order matters shows when the order is reversed.
 
-What is such a loop is decided here anew, and not by `analysis.find_update`, which the schedule
-asks: the interpreter judges schedules, and a mistake that both shared would pass.
+Threads combine in a block, with an initial value or without, whose reduction iterators their
+`threadIdx` axis drives, and no others. The initial value is set once, before the first term.
+
+What is such a loop or block is decided here anew, and not by `analysis.find_update`, which the
+schedule asks: the interpreter judges schedules, and a mistake that both shared would pass.
 """
 
 from __future__ import annotations
@@ -26,22 +29,50 @@ def combines_lanes(loop: ir.For) -> bool:
     if loop.kind is not ir.ForKind.VECTORIZED or not isinstance(realize, ir.BlockRealize):
         return False
     block = realize.block
-    if block.init is not None or any(
-        isinstance(n, ir.Stmt) and not isinstance(n, _PLAIN) for n in ir.walk(block.body)
-    ):
-        return False
     driven = {
         it.var: it.iter_type
         for it, value in zip(block.iter_vars, realize.iter_values, strict=True)
         if ir.uses_var(value, loop.loop_var)
     }
-    if any(kind is not ir.IterType.REDUCE for kind in driven.values()):
+    if block.init is not None or any(k is not ir.IterType.REDUCE for k in driven.values()):
+        return False
+    return updates_in_place(block, set(driven))
+
+
+def updates_in_place(block: ir.Block, moving: set[ir.Var]) -> bool:
+    """Whether instances of a block that differ in some iterators update one element, or one tuple,
+    by an operation in which the order does not matter."""
+    if any(isinstance(n, ir.Stmt) and not isinstance(n, _PLAIN) for n in ir.walk(block.body)):
         return False
     stores = ir.collect(block.body, ir.BufferStore)
-    moving = set(driven) | {let.var for let in ir.collect(block.body, ir.LetStmt)}
+    moving = moving | {let.var for let in ir.collect(block.body, ir.LetStmt)}
     if not all(_in_place(store, block.body, moving) for store in stores):
         return False
     return len(stores) > 1 or "reducer" in block.annotations or _combines(block.body)
+
+
+def combined_axes(realize: ir.BlockRealize, axis_of: dict[ir.Var, str]) -> list[str]:
+    """The thread axes along which threads combine their terms in a block; none where they race.
+
+    Args:
+        axis_of: the variables of thread-bound loops → their axes.
+    """
+    block = realize.block
+    axes: dict[str, set[ir.IterType]] = {}
+    for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        for var in ir.collect(value, ir.Var):
+            if var in axis_of:
+                axes.setdefault(axis_of[var], set()).add(it.iter_type)
+    driving = [axis for axis, kinds in axes.items() if ir.IterType.REDUCE in kinds]
+    stores = ir.collect(block.body, ir.BufferStore)
+    if (
+        any(not a.startswith("threadIdx") or axes[a] != {ir.IterType.REDUCE} for a in driving)
+        or any(s.buffer.scope.partition(".")[0] not in ("global", "shared") for s in stores)
+        or any(ir.uses_var(part, set(axis_of)) for part in (block.init, block.body) if part)
+    ):
+        return []
+    reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+    return driving if updates_in_place(block, reduced) else []
 
 
 def kind_of(loop: ir.For) -> ir.ForKind:
@@ -63,5 +94,14 @@ def _combines(store: ir.Stmt) -> bool:
     """`B[i] = B[i] + term` or with another operation in which order does not matter."""
     if not isinstance(store, ir.BufferStore) or not isinstance(store.value, _COMBINES):
         return False
-    return any(isinstance(side, ir.BufferLoad) and side.buffer is store.buffer
-               for side in (store.value.a, store.value.b))  # fmt: skip
+    operation, parts = type(store.value), list[ir.Expr]()
+    stack: list[ir.Expr] = [store.value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, _COMBINES) and type(part) is operation:
+            stack += [part.a, part.b]
+        else:
+            parts.append(part)
+    held = [p for p in parts if isinstance(p, ir.BufferLoad) and p.buffer is store.buffer]
+    loads = [n for n in ir.collect(store.value, ir.BufferLoad) if n.buffer is store.buffer]
+    return len(held) == len(loads) == 1

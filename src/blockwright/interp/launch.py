@@ -125,6 +125,7 @@ class LaunchCompiler(BlockCompiler):
         slot = self._variable(node)
         opened, self.opened = self.opened, tuple(dict.fromkeys((*self.opened, key)))
         self.depths[tag] = depth + (tag in VIRTUAL_AXES)
+        self.axis_of[node.loop_var] = key
         inner = self._same_member(node, slot, low, extent, self.coordinates[key])
         self.opened, self.depths[tag] = opened, depth
         if opened or EXPLICIT in node.annotations:

@@ -107,9 +107,7 @@ def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool
     at_once = f"part = {partial}{THEN}{step}(get_loops(part)[{place}]{more})"
     partial = first_legal(state, [at_once, partial]) or ("" if state.taken else partial)
     if partial:
-        threads = "; threads that sum together come from it, never from bind alone" \
-                  if step == "bind" else ""  # fmt: skip
-        ways.append(f"{partial}, whose partial results are independent{threads}")
+        ways.append(f"{partial}, whose partial results are independent")
     if atomic:
         sums = (f for f in state.tree.loops_above(block)
                 if _drives(state, block, f, ir.IterType.REDUCE))  # fmt: skip

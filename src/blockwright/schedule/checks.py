@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from functools import cache
+from functools import cache, partial
 from typing import Never
 
 from blockwright import ir
@@ -12,6 +12,7 @@ from blockwright.analysis.kernels import axis_of, shares
 from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.advice import apart, beside, instead, terms, undriven, unordered
 from blockwright.schedule.any_order import freely_updated
+from blockwright.schedule.combining import driven_terms, require_combining
 from blockwright.schedule.slices import own_slices
 from blockwright.schedule.state import State, Step
 from blockwright.schedule.trial import calls, first_legal
@@ -224,6 +225,7 @@ def require_concurrent(
     private: Callable[[ir.Buffer], bool] | None = None,
     atomic: bool = False,
     redundant: Callable[[ir.Buffer], bool] | None = None,
+    tag: str = "",
 ) -> None:
     """The iterations of the loop may run in any order and at the same time.
 
@@ -233,6 +235,7 @@ def require_concurrent(
         private: which buffers that only blocks in the loop touch are given to every iteration anew.
         atomic: whether iterations may meet in atomic updates.
         redundant: which buffers all iterations may fill with the same values.
+        tag: the thread axis whose members they become; threads may combine terms of a reduction.
     """
     require_whole(state, loop)
     if private is not None and len(state.tree.loops_above(loop.body)) > 1:
@@ -245,13 +248,10 @@ def require_concurrent(
     inside = set(blocks)
     for block in blocks:
         realize = state.tree.realize(block)
-        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-            drives = ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.SPATIAL
-            if drives and not _all_atomic(block, atomic):
-                state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
-                           f"{it.var.name} of block {block.name}, so it cannot be {word}",
-                           code="BW317", guilty=[loop, it],
-                           help=instead(state, block, loop, word, atomic))  # fmt: skip
+        if driven_terms(state, loop, block) is not None and not _all_atomic(block, atomic):
+            ways = partial(instead, state, block, loop, word, atomic)
+            require_combining(state, loop, block, word, tag, ways)
+            continue
         if flow.separates(loop, block):
             continue
         for region in block.writes:
@@ -329,7 +329,7 @@ def require_members(state: State, loop: ir.For, tag: str) -> None:
     """
     require_concurrent(
         state, loop, f"bound to {tag}", lambda buffer: not shares(buffer.scope, tag), atomic=True,
-        redundant=lambda buffer: buffer.scope.startswith("shared"),
+        redundant=lambda buffer: buffer.scope.startswith("shared"), tag=tag,
     )  # fmt: skip
 
 

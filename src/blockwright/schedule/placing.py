@@ -4,6 +4,7 @@ with iterators that stay independent."""
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.schedule.combining import require_still_combining
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.independence import with_independent_iterators
 from blockwright.schedule.primitive.compute_at import ComputeAt
@@ -23,7 +24,8 @@ def applied(record: Primitive, state: State) -> Step:
             return ComputeInline(record.block).apply(state)
     if record.siblings:
         _require_in_bodies(state, record)
-    return with_independent_iterators(state, record.apply(state))
+    step = with_independent_iterators(state, record.apply(state))
+    return step if record.namespace == "unsafe" else require_still_combining(state, step)
 
 
 def _require_in_bodies(state: State, record: Primitive) -> None:

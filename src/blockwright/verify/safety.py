@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import reduce
 
@@ -10,7 +11,7 @@ import msgspec
 from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
-from blockwright.verify.frame import Frame, least_sizes, size_text
+from blockwright.verify.frame import Frame, Loop, least_sizes, size_text
 from blockwright.verify.match import require_covered
 from blockwright.verify.positions import Taken
 from blockwright.verify.program import Program
@@ -169,7 +170,7 @@ class Safety:
             for touch in inside:
                 by_buffer.setdefault(touch.buffer, []).append(touch)
             for buffer, touches in by_buffer.items():
-                if any(t.writes for t in touches) and not _combine(touches, loop.kind):
+                if any(t.writes for t in touches) and not _combine(touches, loop):
                     self._apart(buffer, touches, name)
 
     def _apart(self, buffer: ir.Buffer, touches: list[Touch], loop: str) -> None:
@@ -196,12 +197,25 @@ def require_positions(before: Safety, after: Safety) -> None:
         require_covered(before.positions.get(extent, []), terms, "a position that is a value")
 
 
-def _combine(touches: list[Touch], kind: ir.ForKind) -> bool:
-    """Whether vectorized iterations update elements together, by a commutative operation; an
-    initial value in one of them meets the others' updates."""
+def _combine(touches: list[Touch], loop: Loop) -> bool:
+    """Whether iterations update elements together, by a commutative operation: lanes, whose updates
+    an initial value in one of them would meet; or threads, which the loop gives terms alone."""
     blocks = {t.statement.block for t in touches}
-    return (kind is ir.ForKind.VECTORIZED and len(blocks) == 1 and all(
-        t.writes and t.statement.combiner and not t.statement.init for t in touches))  # fmt: skip
+    if len(blocks) != 1 or not all(
+        t.writes and (t.statement.combiner or t.statement.init) for t in touches
+    ):
+        return False
+    if loop.kind is ir.ForKind.VECTORIZED:
+        return not any(t.statement.init for t in touches)
+    return loop.tag.startswith("threadIdx") and all(_gives_terms(t, loop) for t in touches)
+
+
+def _gives_terms(touch: Touch, loop: Loop) -> bool:
+    """Whether a loop tells apart terms alone, for an element in memory that all threads share."""
+    name = re.compile(rf"\b{re.escape(loop.name)}\b")
+    driven = [it.reduces for it in touch.statement.frame.place.iters if name.search(it.binding)]
+    scope = touch.buffer.scope
+    return bool(driven) and all(driven) and (scope == "global" or scope.startswith("shared"))
 
 
 def _iterations(touch: Touch, loop: str) -> isl.UnionMap:

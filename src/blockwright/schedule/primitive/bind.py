@@ -15,6 +15,7 @@ from blockwright.schedule.checks import (
     require_plain_loop,
     require_zero_start,
 )
+from blockwright.schedule.combining import driven_terms, require_combining
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
@@ -36,7 +37,10 @@ class Bind(Primitive, frozen=True, eq=False):
     - other loops of the same kernel on this axis have the same extent (BW380);
     - everything below the loop happens in blocks that are complete, reductions, updates, or nothing
       but atomic updates by one operation per buffer, whose results nobody uses (BW314);
-    - the loop drives no reduction iterator, unless the update is atomic (BW317);
+    - the loop drives no reduction iterator (BW317), unless the update is atomic, or the axis is one
+      of threadIdx, the block is a reduction (or its update) by a commutative reducer, of which the
+      loop drives reduction iterators only, and its results lie in "global" or "shared" memory: then
+      the threads combine their terms, and a sum of floats is rounded in another order;
     - iterations write different elements (BW317), or buffers in a scope of which each member of the
       axis has its own copy ("local" for threads, "shared" for blocks), or meet in atomic updates;
     - no iteration reads what another one writes (BW316);
@@ -185,17 +189,11 @@ def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) ->
                            code="BW381", guilty=[loop, outer, realize],
                            help=f'set_scope("{block.name}", "{region.buffer.name}", "shared"), or '
                            f"leave loop {loop.loop_var.name} serial")  # fmt: skip
-    drives = [it for block in state.tree.child_blocks(loop)
-              for it, value in zip(block.iter_vars, state.tree.realize(block).iter_values,
-                                   strict=True)
-              if ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.SPATIAL
-              ]  # fmt: skip
-    if drives:
-        state.fail(f"loop {loop.loop_var.name} drives the reduction iterator "
-                   f"{drives[0].var.name}, so it cannot be bound to {tag}", code="BW317",
-                   guilty=[loop, drives[0]],
-                   help=f"rfactor({loop.loop_var.name}, 0) and bind the loop of the partial "
-                   "results, or bind a loop that drives spatial iterators only")  # fmt: skip
+    for block in state.tree.child_blocks(loop):
+        if driven_terms(state, loop, block) is not None:
+            require_combining(state, loop, block, f"bound to {tag}", tag, lambda: (
+                f"rfactor({loop.loop_var.name}, 0) and bind the loop of the partial results, or "
+                "bind a loop that drives spatial iterators only"))  # fmt: skip
 
 
 def _depends(state: State, block: ir.Block, values: list[ir.Expr], var: ir.Var) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.schedule import BlockRV
 from blockwright.testing.moves.player import Move, NothingToTry, Player
-from blockwright.testing.moves.threads import cooperative_copy
+from blockwright.testing.moves.threads import cooperative_copy, share_terms
 
 
 def _tile(p: Player) -> None:
@@ -113,6 +113,7 @@ def _undo(p: Player) -> None:
 
 COMPOSED = {
     "cooperative_copy": Move(cooperative_copy, reassociates=True),
+    "share_terms": Move(share_terms, reassociates=True),
     "drawn_place": Move(_drawn_place),
     "drawn_split": Move(_drawn_split),
     "halo": Move(_halo),

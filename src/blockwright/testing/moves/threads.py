@@ -11,10 +11,36 @@ _USUAL = ("blockIdx.x", "blockIdx.y", "threadIdx.x", "threadIdx.y")
 
 
 def _bind(p: Player) -> None:
-    """Mostly the outer loops, where axes belong."""
-    loops = p.loops(p.block())
+    """Mostly the outer loops, where axes belong; else often one whose threads sum together."""
+    block = p.block()
+    loops = p.loops(block)
     loop = loops[0] if p.likely(0.6) else p.chance.choice(loops)
-    p.sch.bind(loop, p.chance.choice(_USUAL if p.likely() else AXES))
+    terms = _reduces(p, block, loop)
+    usual = ("threadIdx.x", "threadIdx.y") if terms else _USUAL
+    p.sch.bind(loop, p.chance.choice(usual if p.likely() else AXES))
+
+
+def share_terms(p: Player) -> None:
+    """A reduction whose terms threads combine, or the update of one: one or two of its loops become
+    axes, whole or as parts of a split one."""
+
+    def sums(block: ir.Block) -> bool:
+        return any(it.iter_type is ir.IterType.REDUCE for it in block.iter_vars)
+
+    block = p.block_where(sums)
+    loops = [f for f in p.loops(block) if _reduces(p, block, f)]
+    if not loops:
+        raise NothingToTry
+    loop = p.chance.choice(loops)
+    parts = [loop]
+    if p.likely(0.6):
+        size = p.chance.choice([2, 3, 4])
+        parts = p.sch.split(loop, [None, size] if p.likely(0.5) else [size, None])
+    axes = p.chance.sample(["threadIdx.x", "threadIdx.y", "threadIdx.z"], 2)
+    chosen = p.chance.sample(list(parts), min(len(parts), p.chance.choice([1, 1, 2])))
+    for part, axis in zip(chosen, axes, strict=False):
+        p.sch.bind(part, axis)
+    p.kept(*parts)
 
 
 def _atomic_update(p: Player) -> None:
