@@ -188,6 +188,52 @@ def main(a: T.handle):
     assert [b.name for b in func.buffers] == ["A"]
 
 
+def test_vectors_loaded_and_stored_from_their_first_element() -> None:
+    func = program("""
+B.vstore([0], A.vload([4], "float32x4"))
+B.vstore([8], A[0:4] * T.Broadcast(T.float32(2), 4))
+B.vstore(T.Ramp(4, 1, 2), A.vload(T.Ramp(0, 2, 2), dtype="float32x2"))
+B.vstore([15], A.vload([15], "float32"))
+""")
+    _, b = run(func, ramp(16), np.zeros(16, "float32"))
+    assert b.tolist() == [4, 5, 6, 7, 0, 2, 0, 0, 0, 2, 4, 6, 0, 0, 0, 15]
+    for load in ('A.vload([0], "int32x4")', 'A.vload([T.Ramp(0, 1, 2)], "float32x4")'):
+        with pytest.raises(ScriptError, match="BW107"):
+            program(f"B.vstore([0], {load})")
+
+
+def test_a_block_that_reads_between_two_loaded_bounds() -> None:
+    func = from_source("""
+@T.prim_func
+def main(a: T.handle, b: T.handle, starts: T.handle):
+    m, n = T.int32(), T.int32()
+    A = T.match_buffer(a, [m], "float32")
+    B = T.match_buffer(b, [n], "float32")
+    S = T.match_buffer(starts, [n + 1], "int32")
+    for i in T.serial(n):
+        with T.block("segment"):
+            vi = T.axis.spatial(n, i)
+            T.reads(S[vi : vi + 2], B[vi], A[S[vi] : S[vi + 1]])
+            T.writes(B[vi])
+            for j in T.serial(S[vi], S[vi + 1]):
+                with T.block("sum"):
+                    vj = T.axis.reduce(m, j)
+                    T.reads(B[vi], A[vj])
+                    T.writes(B[vi])
+                    B[vi] = B[vi] + A[vj]
+""")
+    assert isinstance(func, PrimFunc)
+    bw.validate(func)
+    starts = np.array([0, 4, 4, 9], "int32")
+    _, b, _ = run(func, ramp(12), np.ones(3, "float32"), starts)
+    assert b.tolist() == [1 + 6, 1, 1 + 30]
+
+
+def test_the_newer_annotation_of_named_values() -> None:
+    func = program("j: T.let[T.int32] = 3\nB[j] = A[j]")
+    assert run(func, ramp(16), np.zeros(16, "float32"))[1][3] == 3
+
+
 class TestTargets:
     """`T.target` in a program states what it was written for."""
 

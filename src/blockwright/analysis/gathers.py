@@ -40,6 +40,12 @@ def with_whole_gathers(block: ir.Block) -> ir.Block:
     return block.replace(reads=reads, writes=writes)
 
 
+def with_unknown_loads(region: ir.BufferRegion) -> ir.BufferRegion:
+    """The region with a variable in the place of each load, equal ones alike."""
+    named = _Named()
+    return region.replace(region=tuple(map(named.range, region.region)))
+
+
 def _widened(
     regions: tuple[ir.BufferRegion, ...],
     boxes: dict[ir.Buffer, list[list[ir.Range | None]]],

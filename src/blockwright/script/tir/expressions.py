@@ -17,7 +17,12 @@ from blockwright.ir import Buffer, BufferLoad, DType, Expr, Var, dtype_of
 from blockwright.ir.printer.expr import implied_type
 from blockwright.script.core import Evaluator, Problem, items_of, special_form
 from blockwright.script.tir.builder import Builder
-from blockwright.script.tir.values import number_types, to_expr, vector_indices
+from blockwright.script.tir.values import (
+    from_first_lane,
+    number_types,
+    to_expr,
+    vector_indices,
+)
 from blockwright.support import IRError, ScriptError
 
 
@@ -280,8 +285,24 @@ def Let(evaluator: Evaluator, node: ast.Call) -> Expr:
 
 # ------------------------------------------------------------------------------- methods of values
 def vload(buffer: Buffer, indices: Any, dtype: Any = None, predicate: Any = None) -> Expr:
-    """`A.vload([i], predicate=mask)`: a load with a mask."""
-    return vector_load(buffer, items_of(indices), predicate)
+    """`A.vload([i], predicate=mask)`: a load with a mask.
+
+    `A.vload([i], "float32x4")` loads the elements from i on.
+    """
+    items = items_of(indices)
+    if dtype is not None:
+        kind = dtype_of(dtype)
+        if kind.element is not buffer.dtype.element or kind.lanes % buffer.dtype.lanes:
+            raise ScriptError(f"{buffer.name} holds {buffer.dtype}, not {kind}", code="BW107",
+                              help="load its own type and convert the value with T.Cast"
+                              )  # fmt: skip
+        items = from_first_lane(buffer, items, kind.lanes // buffer.dtype.lanes)
+        found = vector_load(buffer, items, predicate)
+        if found.dtype is not kind:
+            raise ScriptError(f"the indices give {found.dtype}, not {kind}", code="BW107",
+                              help="give the first index alone, or no type")  # fmt: skip
+        return found
+    return vector_load(buffer, items, predicate)
 
 
 def vector_load(buffer: Buffer, items: Sequence[Any], predicate: Any = None) -> Expr:

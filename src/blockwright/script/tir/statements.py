@@ -32,9 +32,11 @@ from blockwright.script.tir.builder import (
 )
 from blockwright.script.tir.classic import first_element
 from blockwright.script.tir.values import (
+    BufferSlice,
     BufferSpec,
     DTypeFactory,
     NodeValue,
+    from_first_lane,
     to_expr,
     to_region,
     vector_indices,
@@ -249,8 +251,12 @@ def _stored(value: Any, kind: DType) -> Expr:
 
 
 def vstore(buffer: Buffer, indices: Any, value: Any, predicate: Any = None) -> None:
-    """`A.vstore([i], value, predicate=mask)`: a store with a mask."""
-    buffer_store(buffer, value, indices, predicate)
+    """`A.vstore([i], value, predicate=mask)`: a store with a mask; of a vector, from i on."""
+    items = items_of(indices)
+    if isinstance(value, (Expr, BufferSlice)):
+        value = to_expr(value)
+        items = from_first_lane(buffer, items, value.dtype.lanes // buffer.dtype.lanes)
+    buffer_store(buffer, value, items, predicate)
 
 
 # ------------------------------------------------------------------------------- other statements
@@ -341,12 +347,23 @@ def LetStmt(value: Any, dtype: str | DType | None = None, *, var: Var | None = N
     return ScopeFrame(make, "x")
 
 
-def let(var: Var, value: Any, body: Any = None) -> Any:
-    """`with T.let(x, value):` gives a declared variable its value; `T.let(x, v, e)` is v in e."""
-    node = to_expr(value, var.dtype)
-    if body is not None:
-        return ir.Let(var, node, to_expr(body))
-    return ScopeFrame(lambda _: (var, lambda rest: ir.LetStmt(var, node, rest)), var.name)
+class _LetFactory:
+    """`with T.let(x, value):` gives a declared variable its value; `T.let(x, v, e)` is v in e.
+
+    `x: T.let[T.int32] = value` is the annotation of a named value in newer programs.
+    """
+
+    def __call__(self, var: Var, value: Any, body: Any = None) -> Any:
+        node = to_expr(value, var.dtype)
+        if body is not None:
+            return ir.Let(var, node, to_expr(body))
+        return ScopeFrame(lambda _: (var, lambda rest: ir.LetStmt(var, node, rest)), var.name)
+
+    def __getitem__(self, kind: Any) -> Any:
+        return kind
+
+
+let = _LetFactory()
 
 
 def meta_var(value: Any) -> MetaVar:

@@ -155,6 +155,17 @@ def extent_of(low: Expr, high: Expr) -> Expr:
     return ir.Sub(*ir.match_types(high, low))
 
 
+def from_first_lane(buffer: Buffer, items: Sequence[Any], lanes: int) -> list[Any]:
+    """Indices whose last one, where it is one element, becomes that of a vector from it on."""
+    found = list(items)
+    if lanes > 1 and found and not isinstance(found[-1], slice):
+        check_rank(buffer, len(found))
+        first = index_of(buffer, len(found) - 1, found[-1])
+        if first.dtype.is_scalar:
+            found[-1] = ir.Ramp(first, ir.const(1, first.dtype), lanes)
+    return found
+
+
 def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
     """Indices of an access; a slice with constant length becomes a ramp."""
     check_rank(buffer, len(items))
