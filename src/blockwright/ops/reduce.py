@@ -309,7 +309,10 @@ def _lower_norm(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) ->
     program = Program(ctx.name)
     (x,) = inputs(ctx, program, infos)
     what = reduction_of(ctx, x, attrs)
-    combiner, element, finish = _norm_parts(float(attrs["ord"]))
+    order = float(attrs["ord"])
+    if order and all(ir.const_int(extent) == 1 for extent in what.over):
+        order = 1.0  # of one element: its size, which no power may push out of the type
+    combiner, element, finish = _norm_parts(order)
     total = what.run(
         program, "total", combiner, lambda *i: element(widen(x[i])), accumulator(dtype)
     )
@@ -360,6 +363,7 @@ _LOGIC = (
     Sample((bools(3, 0),), {"axes": 1, "keepdims": True}),
     Sample((special(),), {}),
 )
+_ONE_EACH = Sample((values(3e38, 1e-30, -float("inf"), 0.0, shape=(4, 1)),), {"axes": 1})
 _NORMS = tuple(
     Sample((floats(3, 17),), {"ord": order, "axes": 1, "keepdims": keep}, 20.0, why=_IN_ORDER)
     for order, keep in (
@@ -455,7 +459,12 @@ ROWS: tuple[OpRow, ...] = (
         {"ord": 2.0, **AXES},
         ("aten.linalg_vector_norm.default",),
         ("ReduceL2",),
-        (*_NORMS, Sample((floats(5, dtype="float16"),)), Sample((floats(3, 0),), {"axes": 1})),
+        (
+            *_NORMS,
+            _ONE_EACH,
+            Sample((floats(5, dtype="float16"),)),
+            Sample((floats(3, 0),), {"axes": 1}),
+        ),
         "(Σ |x|^ord)^(1/ord) over axes; the largest or smallest |x| for infinite orders.",
         TorchCall(types="result"),
     ),

@@ -69,13 +69,16 @@ def _truncated(imp: Importer, a: Any, b: Any) -> Any:
 @TABLE.row("power")
 def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     dtype = common_type((a, b))
+    if dtype is not result_type(node):
+        raise ImporterError(f"PyTorch's exporter takes a power of {dtype} for {result_type(node)}",
+                            code="BW507", help="use logical operators on bools")  # fmt: skip
     known = is_tensor(a) and isinstance(b, (int, float))
     if known and (b == 2 or (b == 0.5 and dtype.is_float)):
         a = cast_to(imp, a, dtype)
         out = apply(imp, "multiply", a, a) if b == 2 else imp.builder.op("sqrt", a)
     else:
         out = apply(imp, "power", a, b)
-    return cast_to(imp, out, dtype)  # the exporter takes `bool ** True` for an integer
+    return cast_to(imp, out, dtype)
 
 
 @TABLE.overload("aten.max.dim", "aten.min.dim")
