@@ -136,7 +136,7 @@ def test_a_variant_that_is_refused_is_left_out() -> None:
     assert len(result.variants) == len(choices(result.func)) - 1 == 1
 
 
-def test_choices_share_no_block() -> None:
+def test_choices_share_neither_blocks_nor_memory() -> None:
     """A block without axes is copied too: both schedules leave the last one as it is."""
     p = Program("total")
     a = p.param("A", (N,), "float32")
@@ -147,6 +147,9 @@ def test_choices_share_no_block() -> None:
     assert not find_violations(found.func, WIDE)
     both = chosen_at_entry(func, [(ir.GT(N, ir.const(8, "int64")), func)] * 2)
     assert not find_violations(both, WIDE)
+    used = [{n.buffer for n in ir.collect(c, ir.BufferStore)} for c in choices(both)]
+    assert [len(made & set(both.root.alloc_buffers)) for made in used] == [1, 1, 1]
+    assert len(set[ir.Buffer]().union(*used)) == 4
 
 
 def test_a_model_shows_its_choices_and_computes_the_same() -> None:

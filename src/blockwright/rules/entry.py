@@ -21,7 +21,8 @@ def chosen_at_entry(
 ) -> ir.PrimFunc:
     """One function that runs the first of `others` whose condition on sizes holds, else `usual`.
 
-    All are schedules of one program: they have the same parameters.
+    All are schedules of one program: they have the same parameters, and memory of their own for
+    what they make.
     """
     if not others:
         return usual
@@ -41,9 +42,13 @@ def chosen_at_entry(
             assert mine is not None
             assert theirs is not None
             renamed[theirs] = mine
+        for made in other.root.alloc_buffers:
+            if made not in renamed:
+                if made in buffers:  # memory of its own, which lowering can place inside a loop
+                    renamed[made] = made.replace()
+                buffers.append(renamed.get(made, made))
         case = copied(ir.substitute(ir.seq(own), renamed))
         body = ir.IfThenElse(when, case, body)
-        buffers += [b for b in other.root.alloc_buffers if b not in renamed and b not in buffers]
     root = usual.root.replace(body=ir.seq([*packing, body]), alloc_buffers=tuple(buffers))
     return usual.replace(body=usual.body.replace(block=root))
 
