@@ -14,9 +14,24 @@ Made = tuple[tuple[ir.Range, ...], list[ir.Expr]]
 
 def apart(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> bool:
     """Whether two boxes of a buffer surely have no element in common."""
+    if plainly_apart(a, b):
+        return True
     for p, q in zip(a.region, b.region, strict=True):
         for x, y in ((p, q), (q, p)):
             if analyzer.prove(ir.LE(*ir.match_types(ir.add(x.min, x.extent), y.min))):
+                return True
+    return False
+
+
+def plainly_apart(a: ir.BufferRegion, b: ir.BufferRegion) -> bool:
+    """Whether constant bounds of two boxes tell that they have no element in common."""
+    for p, q in zip(a.region, b.region, strict=True):
+        if not (isinstance(p.min, ir.IntImm) and isinstance(q.min, ir.IntImm)):
+            continue
+        first, second = (p, q) if p.min.value <= q.min.value else (q, p)
+        if isinstance(first.extent, ir.IntImm) and isinstance(first.min, ir.IntImm):
+            assert isinstance(second.min, ir.IntImm)
+            if first.min.value + first.extent.value <= second.min.value:
                 return True
     return False
 

@@ -21,7 +21,7 @@ from enum import Enum
 from functools import cached_property
 
 from blockwright import ir
-from blockwright.analysis.cover import apart, interleaved
+from blockwright.analysis.cover import apart, interleaved, plainly_apart
 from blockwright.analysis.facts import symbols_of
 from blockwright.analysis.instances import drives_sums, shared_writes
 from blockwright.analysis.memo import FlowMemo
@@ -68,6 +68,7 @@ class Siblings:
             for region in child.reads:
                 self.readers.setdefault(region.buffer, []).append(child)
         self._kinds: dict[ir.Block, tuple[BlockKind, str]] = {}
+        self._boxes: dict[tuple[ir.Block, ir.BufferRegion], ir.BufferRegion] = {}
 
     @cached_property
     def sizes(self) -> frozenset[ir.Var]:
@@ -253,14 +254,28 @@ class Siblings:
 
     def apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
         """Whether two blocks with all their instances touch different parts of a buffer."""
+        if plainly_apart(*(self._whole(block, region) for block, region in sides)):
+            return True  # asked of every pair of writers
         places = [node for block, region in sides for node in (*self._place(block), region)]
         return self.memo.answer("apart", places, lambda: self._find_apart(sides))
 
     def _find_apart(self, sides: Sequence[tuple[ir.Block, ir.BufferRegion]]) -> bool:
         analyzer = self.memo.facts(self.tree, self.block.body)
-        boxes = [self.region_under((), block, region, analyzer) for block, region in sides]
+        first, second = (self._whole(block, region) for block, region in sides)
         (_, a), (_, b) = sides
-        return apart(boxes[0], boxes[1], analyzer) or interleaved(a, b, analyzer)
+        return apart(first, second, analyzer) or interleaved(a, b, analyzer)
+
+    def _whole(self, block: ir.Block, region: ir.BufferRegion) -> ir.BufferRegion:
+        """The box of a region over all instances of a block."""
+        key = (block, region)
+        found = self._boxes.get(key)
+        if found is None:
+            found = self._boxes[key] = self.memo.answer(
+                "whole", [*self._place(block), region],
+                lambda: self.region_under(
+                    (), block, region, self.memo.facts(self.tree, self.block.body)),
+            )  # fmt: skip
+        return found
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""

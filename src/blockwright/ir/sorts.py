@@ -8,15 +8,17 @@ also a choice whose condition depends on one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from blockwright.ir import expr as E
 from blockwright.ir.buffer import Buffer, IterVar
 from blockwright.ir.expr import Expr, IntImm, Var
 from blockwright.ir.function import PrimFunc
 from blockwright.ir.node import Node
-from blockwright.ir.stmt import AssertStmt, For, LetStmt
+from blockwright.ir.stmt import AssertStmt, Block, For, LetStmt
 from blockwright.ir.visit import collect
 
 _INDEX_CALLS = frozenset({"shift_left", "shift_right", "bitwise_and"})
@@ -108,6 +110,8 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
     """
     handles = {handle for handle, _ in func.buffer_map}
     scalars = [p for p in func.params if p not in handles and p.dtype.is_int]
+    if not scalars:
+        return frozenset(_with_names(set(), _lets(func.body)))
     sizes: set[Var] = set()
     buffers: set[Buffer] = set(func.buffers)
     lets: list[LetStmt | E.Let] = []
@@ -119,14 +123,53 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
             continue
         if isinstance(node, (LetStmt, E.Let)):
             lets.append(node)
-        elif scalars and (isinstance(node, AssertStmt) or _is_assumption(node)):
+        elif isinstance(node, AssertStmt) or _is_assumption(node):
             sizes.update(v for m in collect(node, E.FloorMod) for v in collect(m.b, Var))
-        elif scalars and isinstance(node, (For, IterVar)):
+        elif isinstance(node, (For, IterVar)):
             sizes.update(collect(node.dom, Var))
         stack.extend(c for c in node.children() if not isinstance(c, (Var, IntImm)))
-    if scalars:
-        sizes.update(v for b in buffers for v in _named(b))
+    sizes.update(v for b in buffers for v in _named(b))
     return frozenset(_with_names({p for p in scalars if p not in sizes}, lets))
+
+
+_lets_below: WeakKeyDictionary[Node, tuple[LetStmt | E.Let, ...]] = WeakKeyDictionary()
+"""For loops and blocks: a step of a schedule changes few, and asks for the whole function."""
+
+
+def _lets(root: Node) -> Sequence[LetStmt | E.Let]:
+    """All names for integers in a program."""
+    stack: list[Node] = [root]
+    while True:
+        found, unknown = _lets_around(stack[-1])
+        if unknown:
+            stack += unknown
+            continue
+        node = stack.pop()
+        if not stack:
+            return found
+        _lets_below[node] = tuple(found)
+
+
+def _lets_around(root: Node) -> tuple[list[LetStmt | E.Let], list[Node]]:
+    """The names in a tree; and the loops and blocks in it of which they are not known yet."""
+    lets: list[LetStmt | E.Let] = []
+    unknown: list[Node] = []
+    stack = [*root.children()]
+    if isinstance(root, (LetStmt, E.Let)):
+        lets.append(root)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (For, Block)):
+            known = _lets_below.get(node)
+            if known is None:
+                unknown.append(node)
+            else:
+                lets += known
+        elif not isinstance(node, (Var, IntImm, Buffer)):
+            if isinstance(node, (LetStmt, E.Let)):
+                lets.append(node)
+            stack += node.children()
+    return ([let for let in lets if let.var.dtype.is_int], unknown)
 
 
 def _is_assumption(node: Node) -> bool:
@@ -139,7 +182,7 @@ def _named(buffer: Buffer) -> list[Var]:
     return [v for e in layout if e is not None for v in collect(e, Var)]
 
 
-def _with_names(values: set[Var], lets: list[LetStmt | E.Let]) -> set[Var]:
+def _with_names(values: set[Var], lets: Sequence[LetStmt | E.Let]) -> set[Var]:
     """The variables and the names for values, of which one may stand for another."""
     left = [let for let in lets if let.var.dtype.is_int]
     while left:

@@ -18,6 +18,9 @@ from blockwright.analysis.cover import apart
 from blockwright.arith import Analyzer
 from blockwright.schedule.state import State
 
+_Boxes = dict[tuple[ir.Block, ir.BufferRegion], ir.BufferRegion]
+"""Boxes that regions of blocks touch, worked out once for all pairs."""
+
 
 class _Conflict(msgspec.Struct, frozen=True):
     """Two blocks of different groups that touch one buffer, at least one of them writing."""
@@ -82,7 +85,7 @@ def meet(state: State, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
     iteration of the loops around the statement `at`."""
     flow, outer = state.flow_at(at), state.tree.loops_above(at)
     analyzer = state.analyzer(at)
-    return any(not _elsewhere(flow, outer, c, analyzer) for c in _conflicts(a, b))
+    return any(not _elsewhere(flow, outer, c, analyzer, {}) for c in _conflicts(a, b))
 
 
 class _Order:
@@ -93,6 +96,7 @@ class _Order:
         self.flow = shared.flow_at(loops[0])
         self.outer = shared.tree.loops_above(loops[0])
         self.analyzer = shared.analyzer(loops[0])
+        self.boxes: _Boxes = {}
 
     def problem(self, first: ir.Block, second: ir.Block) -> _Conflict | None:
         """The first conflict of two blocks that more than one iteration decides."""
@@ -101,7 +105,7 @@ class _Order:
     def _kept(self, conflict: _Conflict) -> bool:
         """Whether what the second block does at an element still comes after the first."""
         first, second = conflict.first, conflict.second
-        if _elsewhere(self.flow, self.outer, conflict, self.analyzer):
+        if _elsewhere(self.flow, self.outer, conflict, self.analyzer, self.boxes):
             return True
         if conflict.kind == "flow":  # all is there that the same iteration reads, and stays
             stays = self.flow.final(first, conflict.mine, self.loops)
@@ -127,12 +131,14 @@ class _Order:
 
 
 def _elsewhere(
-    flow: Scope, outer: Sequence[ir.For], conflict: _Conflict, analyzer: Analyzer
+    flow: Scope, outer: Sequence[ir.For], conflict: _Conflict, analyzer: Analyzer, known: _Boxes
 ) -> bool:
     """Whether the two blocks meet in no element, whatever the loops inside `outer` do."""
-    boxes = [flow.region_under(outer, block, region, analyzer) for block, region in (
-        (conflict.first, conflict.mine), (conflict.second, conflict.theirs))]  # fmt: skip
-    return apart(boxes[0], boxes[1], analyzer)
+    sides = (conflict.first, conflict.mine), (conflict.second, conflict.theirs)
+    for side in sides:
+        if side not in known:
+            known[side] = flow.region_under(outer, *side, analyzer)
+    return apart(known[sides[0]], known[sides[1]], analyzer)
 
 
 def _conflicts(first: ir.Block, second: ir.Block) -> Iterator[_Conflict]:
