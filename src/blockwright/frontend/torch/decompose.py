@@ -21,15 +21,20 @@ def with_known_operators(program: Any, known: Container[str]) -> Any:
 
     Raises: ImporterError BW501 listing the operators that remain, with the lines they come from.
     """
+    program = decomposed(program, known)
+    missing = unknown_nodes(program, known)
+    if missing:
+        raise _uncovered(missing)
+    return program
+
+
+def decomposed(program: Any, known: Container[str]) -> Any:
+    """The program after all that PyTorch can decompose of what is not `known`."""
     for _ in range(_ROUNDS):
-        missing = _missing(program, known)
-        table = decompositions(missing)
+        table = decompositions(unknown_nodes(program, known))
         if not table:
             break
         program = rewritten(program, table)
-    missing = _missing(program, known)
-    if missing:
-        raise _uncovered(missing)
     return program
 
 
@@ -58,7 +63,7 @@ def decompositions(operators: Iterable[Any]) -> dict[Any, Any]:
     return {op: how for op in operators if (how := decomposition(op)) is not None}
 
 
-def _missing(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
+def unknown_nodes(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
     """Operators that are not known → the nodes that call them."""
     found: dict[Any, list[Any]] = {}
     for node in program.graph.nodes:

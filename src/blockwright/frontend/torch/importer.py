@@ -28,7 +28,8 @@ from blockwright.graph import GraphBuilder, constant
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
-_KNOWN = frozenset(CONVERTERS) | IGNORED
+KNOWN = frozenset(CONVERTERS) | IGNORED
+"""Overloads that are imported as they are; others are decomposed."""
 
 
 def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
@@ -46,7 +47,7 @@ class Importer:
     """State of one import: symbols, builder, values of graph nodes so far."""
 
     def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
-        program = with_known_operators(functional(program), _KNOWN)
+        program = with_known_operators(functional(program), KNOWN)
         refuse_changes(program)
         self.program = program
         names = dynamic_names(program, dynamic_shapes)

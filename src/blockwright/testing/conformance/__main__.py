@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import logging
 import multiprocessing
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 from torch.testing._internal.common_methods_invocations import op_db
 
+from blockwright.build.workers import POOL
 from blockwright.testing.conformance.operator import Record, record_of
 from blockwright.testing.conformance.page import page, table, totals
 from blockwright.testing.conformance.samples import DTYPES
@@ -35,6 +37,9 @@ def main() -> int:
     if options.fresh:
         store.clear()
     chosen = [op for op in _operators() if _wanted(op.full_name, options.ops)]
+    logging.disable(logging.ERROR)  # PyTorch logs every sample that it cannot export
+    # Operators are compiled side by side, each in one process: workers cost more than they save.
+    POOL.count = 1
     load()
     deadline = time.monotonic() + 60 * options.minutes
     todo = [op for op in chosen if store.get(op.full_name) is None]
@@ -90,7 +95,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m blockwright.testing.conformance")
     parser.add_argument("--ops", default="", help="names, with * for any: add,nn.functional.*")
     parser.add_argument("--dtypes", default="", help="element types: float32,int64")
-    parser.add_argument("--samples", type=int, default=12, help="samples per operator and type")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=12,
+        help="samples per operator in float32 and int64; other types: a third",
+    )
     parser.add_argument("--minutes", type=float, default=60, help="begin nothing new after so long")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--folder", type=Path, default=Path("build/conformance"),

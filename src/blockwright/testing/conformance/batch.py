@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
 from blockwright.frontend.torch import from_exported_program
+from blockwright.frontend.torch.decompose import decomposed, unknown_nodes
+from blockwright.frontend.torch.importer import KNOWN
+from blockwright.frontend.torch.mutation import functional
+from blockwright.frontend.torch.names import target_name
+from blockwright.support import ImporterError
 from blockwright.testing.conformance.samples import UNSPECIFIED, Sample
 from blockwright.testing.eager.compare import (
     copied,
@@ -82,20 +87,34 @@ def _wide(value: Any) -> Any:
     return pytree.tree_map(change, in_float64(value))
 
 
+class Part(torch.nn.Module):
+    """The results of one sample."""
+
+    def __init__(self, sample: Sample) -> None:
+        super().__init__()
+        self.sample = sample
+        self.count = len(sample.tensors)
+
+    def forward(self, *tensors: torch.Tensor) -> list[Any]:
+        return leaves(self.sample.call(list(tensors)))
+
+
 class Batch(torch.nn.Module):
-    """The results of several samples, one after another."""
+    """The results of several samples, one after another.
+
+    Each sample is a module of its own, so that exported nodes name the sample they come from.
+    """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         super().__init__()
-        self.samples = list(samples)
+        self.parts = torch.nn.ModuleList(Part(sample) for sample in samples)
 
     def forward(self, *tensors: torch.Tensor) -> list[Any]:
         results: list[Any] = []
         start = 0
-        for sample in self.samples:
-            count = len(sample.tensors)
-            results.append(leaves(sample.call(list(tensors[start : start + count]))))
-            start += count
+        for part in cast("Iterable[Part]", self.parts):
+            results.append(part(*tensors[start : start + part.count]))
+            start += part.count
         return results
 
 
@@ -106,7 +125,9 @@ def judged(batch: list[Prepared], dynamic: bool = False) -> list[Outcome]:
         return found
     if len(batch) == 1:
         return [Outcome(found.kind, found.code, found.words)]
-    alone = [importable(p, dynamic) for p in batch]
+    alone = [None] * len(batch) if found.code != "BW501" else _uncovered(batch, dynamic)
+    if not any(alone):
+        alone = [importable(p, dynamic) for p in batch]
     kept = [p for p, problem in zip(batch, alone, strict=True) if problem is None]
     if len(kept) == len(batch):
         half = len(batch) // 2
@@ -114,6 +135,24 @@ def judged(batch: list[Prepared], dynamic: bool = False) -> list[Outcome]:
     rest = iter(judged(kept, dynamic) if kept else [])
     return [next(rest) if problem is None else Outcome(problem.kind, problem.code, problem.words)
             for problem in alone]  # fmt: skip
+
+
+def _uncovered(batch: list[Prepared], dynamic: bool) -> list[Problem | None]:
+    """For each sample the operators that the importer lacks, found by one decomposition of all."""
+    program = _exported(batch, dynamic)
+    found: list[Problem | None] = [None] * len(batch)
+    try:
+        missing = unknown_nodes(decomposed(functional(program), KNOWN), KNOWN)
+    except ImporterError:  # a sample cannot be decomposed: each is then tried alone
+        return found
+    for operator, nodes in missing.items():
+        words = f"operator {target_name(operator)} is not covered"
+        for node in nodes:
+            paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+            number = next((p.removeprefix("parts.") for p in paths if p.startswith("parts.")), "")
+            if number.isdecimal():
+                found[int(number)] = Problem("refused", "BW501", words)
+    return found
 
 
 def importable(one: Prepared, dynamic: bool = False) -> Problem | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -40,6 +41,16 @@ class Row(msgspec.Struct):
     export: int = 0
     refused: dict[str, int] = {}
 
+    @property
+    def tried(self) -> int:
+        """Samples that count."""
+        return self.passed + self.wrong + self.internal + sum(self.refused.values())
+
+    @property
+    def is_uncovered(self) -> bool:
+        """Whether the importer lacks the operator of every sample."""
+        return self.tried > 0 and self.refused.get("BW501") == self.tried
+
     def note(self, outcome: Outcome) -> None:
         if outcome.what == "refused":
             self.refused[outcome.code] = self.refused.get(outcome.code, 0) + 1
@@ -51,13 +62,16 @@ class Record(msgspec.Struct):
     """An operator's rows and findings, and one message per code of refusal.
 
     Attributes:
-        covered: false if no sample of the first type was taken: the importer lacks the operator.
+        covered: false if BW501 is all that came of the samples of the first type: the importer
+            lacks the operator, and other types were not tried.
         digest: of the sources that the record was made with.
+        seconds: processor time that it took.
     """
 
     operator: str
     digest: str
     covered: bool = True
+    seconds: float = 0.0
     rows: list[Row] = []
     findings: list[Finding] = []
     reasons: dict[str, str] = {}
@@ -76,22 +90,26 @@ def record_of(op: Any, names: list[str], most: int, digest: str, alone: bool = F
     """Judge an operator in those of the named types that PyTorch has it in.
 
     Arguments:
-        most: samples per type, before variants.
+        most: samples per type of `MAIN`, before variants; see `samples_of`.
         alone: every sample in a process of its own, after one process for all has died.
     """
     record = Record(op.full_name, digest)
     known = op.supported_dtypes("cpu")
+    begin = time.process_time()
     for name in [n for n in names if DTYPES[n] in known]:
         row = Row(name)
+        record.rows.append(row)
         for dynamic in (False, True):
             batch = _batch(op, DTYPES[name], most, dynamic, alone)
             judge = _one_by_one if alone else judged
-            for one, outcome in zip(batch, judge(batch, dynamic), strict=True):
+            for one, outcome in zip(batch, judge(batch, dynamic) if batch else [], strict=True):
                 record.note(row, one.sample.label, outcome)
-        record.rows.append(row)
-        if not row.passed and set(row.refused) <= {"BW501"} and not row.wrong + row.internal:
-            record.covered = False
+            if row.is_uncovered:
+                break
+        record.covered = not row.is_uncovered or any(r.tried for r in record.rows[:-1])
+        if not record.covered:
             break
+    record.seconds = round(time.process_time() - begin, 2)
     return record
 
 

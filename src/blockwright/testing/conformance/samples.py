@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -21,6 +21,10 @@ DTYPES = {
               torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 }  # fmt: skip
 """The types that samples are drawn in; complex ones have no counterpart."""
+MAIN = (torch.float32, torch.int64)
+"""Types that get all samples and variants: operators differ by kind of type more than by width."""
+VARIANTS = ("strided", "empty", "in place", "dynamic")
+"""Variants of a sample, besides special values."""
 UNSPECIFIED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
                "new_empty_strided"}  # fmt: skip
 """Operators whose elements may be anything: only types and shapes are compared."""
@@ -80,15 +84,38 @@ def _short(value: Any) -> str:
 
 
 def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
-    """At most `most` samples of PyTorch, spread evenly over all of them, then their variants."""
-    base = _spread(_given(op, dtype), most)
-    extra = max(1, most // 6)
-    return [*base, *_extremes(op, base, dtype), *_strided(base, extra), *_empty(base, extra),
-            *_in_place(op, base, extra)]  # fmt: skip
+    """Samples of PyTorch, spread evenly over all of them, special values, and other variants.
+
+    `MAIN` types get `most` samples and all variants; other types a third of the samples, and one
+    variant, which differs from type to type and from operator to operator.
+    """
+    base = _spread(_given(op, dtype), most if dtype in MAIN else max(1, most // 3))
+    extra = max(1, most // 6) if dtype in MAIN else 1
+    found = [*base, *_extremes(op, base, dtype)]
+    variants = _variants(op, dtype)
+    if "strided" in variants:
+        found += _strided(base, extra)
+    if "empty" in variants:
+        found += _empty(base, extra)
+    if "in place" in variants:
+        found += _in_place(op, base, extra)
+    return found
+
+
+def _variants(op: Any, dtype: torch.dtype) -> Sequence[str]:
+    """The variants that an operator is tried in, in a type."""
+    if dtype in MAIN:
+        return VARIANTS
+    turn = zlib.crc32(op.full_name.encode()) + list(DTYPES.values()).index(dtype)
+    return (VARIANTS[turn % len(VARIANTS)],)
 
 
 def dynamic_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
     """Samples whose sizes are made symbols: some that have sizes above 1."""
+    if "dynamic" not in _variants(op, dtype):
+        return []
+    if dtype not in MAIN:
+        most = 1
     given = _given(op, dtype)
     base = [s for s in given if any(n > 1 for t in s.tensors for n in t.shape)]
     return [s.replaced("dynamic", s.tensors) for s in _spread(base, max(1, most // 4))]
@@ -133,10 +160,9 @@ def _extremes(op: Any, base: list[Sample], dtype: torch.dtype) -> Iterator[Sampl
         n = len(values)
         left, right = values.repeat_interleave(n), values.repeat(n)
         yield Sample("special", first.function, (left, right), {})
-        kept = right != 0
-        if not dtype.is_floating_point:
-            kept &= right != -1
-        yield Sample("special", first.function, (left[kept], right[kept]), {})
+        if not dtype.is_floating_point:  # division by these raises, or has no result
+            kept = (right != 0) & (right != -1)
+            yield Sample("special", first.function, (left[kept], right[kept]), {})
     else:
         for number, sample in enumerate([s for s in base if s.tensors][:2]):
             chance = torch.Generator().manual_seed(number)
