@@ -6,6 +6,7 @@ know are rewritten, so that attention, normalisation and what else has a row sta
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Container, Iterable
 from typing import Any
@@ -72,14 +73,19 @@ def unknown_nodes(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
     return found
 
 
-def decomposition(op: Any) -> Callable[..., Any] | None:
-    """How PyTorch writes an operator by means of others; None where it does not."""
+@functools.cache
+def _tables() -> tuple[Any, Any]:
+    """PyTorch's tables of decompositions; it takes a tenth of a second to make the first."""
     import torch
     from torch import _decomp
 
     registry: Any = _decomp
-    tables: list[Any] = [torch.export.default_decompositions(), registry.decomposition_table]
-    for table in tables:
+    return torch.export.default_decompositions(), registry.decomposition_table
+
+
+def decomposition(op: Any) -> Callable[..., Any] | None:
+    """How PyTorch writes an operator by means of others; None where it does not."""
+    for table in _tables():
         if op in table:
             return table[op]
     composite = getattr(op, "_can_decompose", None)  # operators of Python have none

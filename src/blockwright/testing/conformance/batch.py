@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -45,6 +46,7 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         wide: the results in float64, None where there are none.
+        group: what a sample is drawn for; a batch that fails is split into groups first.
         settled: whether the elements mean anything (not those of random or empty tensors).
     """
 
@@ -53,9 +55,10 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     expected: Any
     wide: Any
     settled: bool
+    group: str = ""
 
 
-def prepared(name: str, sample: Sample) -> Prepared | None:
+def prepared(name: str, sample: Sample, group: str = "") -> Prepared | None:
     """The sample with PyTorch's results; None where PyTorch refuses it.
 
     Nor is it a sample where its results cannot be compared: sparse ones, complex halves.
@@ -75,7 +78,7 @@ def prepared(name: str, sample: Sample) -> Prepared | None:
             wide = sample.function(*wide_args, **wide_kwargs)
         except Exception:  # noqa: BLE001  some operators know one type only
             wide = None
-    return Prepared(name, sample, expected, wide, settled)
+    return Prepared(name, sample, expected, wide, settled, group)
 
 
 def _wide(value: Any) -> Any:
@@ -125,6 +128,9 @@ def judged(batch: list[Prepared], dynamic: bool = False) -> list[Outcome]:
         return found
     if len(batch) == 1:
         return [Outcome(found.kind, found.code, found.words)]
+    groups = [list(g) for _, g in itertools.groupby(batch, lambda p: p.group)]
+    if len(groups) > 1:
+        return [outcome for group in groups for outcome in judged(group, dynamic)]
     alone = [None] * len(batch) if found.code != "BW501" else _uncovered(batch, dynamic)
     if not any(alone):
         alone = [importable(p, dynamic) for p in batch]
@@ -237,7 +243,7 @@ def _at_other_sizes(
         count = len(one.sample.tensors)
         mine = larger[start : start + count]
         start += count
-        other = prepared(one.name, one.sample.replaced("dynamic", mine))
+        other = prepared(one.name, one.sample.replaced("dynamic", mine), one.group)
         again.append(other)
         given += mine if other is not None else one.sample.tensors
     results = called(executable, tuple(copied(given)))

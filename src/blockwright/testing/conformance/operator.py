@@ -94,23 +94,31 @@ def record_of(op: Any, names: list[str], most: int, digest: str, alone: bool = F
         alone: every sample in a process of its own, after one process for all has died.
     """
     record = Record(op.full_name, digest)
-    known = op.supported_dtypes("cpu")
     begin = time.process_time()
-    for name in [n for n in names if DTYPES[n] in known]:
-        row = Row(name)
-        record.rows.append(row)
-        for dynamic in (False, True):
-            batch = _batch(op, DTYPES[name], most, dynamic, alone)
-            judge = _one_by_one if alone else judged
-            for one, outcome in zip(batch, judge(batch, dynamic) if batch else [], strict=True):
-                record.note(row, one.sample.label, outcome)
-            if row.is_uncovered:
-                break
-        record.covered = not row.is_uncovered or any(r.tried for r in record.rows[:-1])
-        if not record.covered:
-            break
+    known = op.supported_dtypes("cpu")
+    rows = [Row(name) for name in names if DTYPES[name] in known]
+    record.rows = rows[:1]
+    _note(record, op, rows[:1], most, False, alone)
+    record.covered = not any(row.is_uncovered for row in record.rows)
+    if record.covered:
+        record.rows = rows
+        _note(record, op, rows[1:], most, False, alone)
+        _note(record, op, rows, most, True, alone)
     record.seconds = round(time.process_time() - begin, 2)
     return record
+
+
+def _note(
+    record: Record, op: Any, rows: list[Row], most: int, dynamic: bool, alone: bool
+) -> None:  # fmt: skip
+    """Judge the samples of some types, as one module; note what became of them."""
+    batches = [_batch(op, DTYPES[row.dtype], most, dynamic, alone) for row in rows]
+    samples = [one for batch in batches for one in batch]
+    judge = _one_by_one if alone else judged
+    outcomes = iter(judge(samples, dynamic) if samples else [])
+    for row, batch in zip(rows, batches, strict=True):
+        for one in batch:
+            record.note(row, one.sample.label, next(outcomes))
 
 
 def _batch(op: Any, dtype: torch.dtype, most: int, dynamic: bool, alone: bool) -> list[Prepared]:
@@ -121,7 +129,7 @@ def _batch(op: Any, dtype: torch.dtype, most: int, dynamic: bool, alone: bool) -
         return []
     if alone:  # PyTorch itself dies of some
         samples = [s for s in samples if _lives(op.name, s)]
-    found = [prepared(op.name, s) for s in samples]
+    found = [prepared(op.name, s, str(dtype)) for s in samples]
     return [p for p in found if p is not None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import resource
 import traceback
 import warnings
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch.export import exported_program
 
 import blockwright as bw
 from blockwright.support import (
@@ -91,9 +93,17 @@ def called(executable: Any, inputs: tuple[Any, ...]) -> Any:
 def load() -> None:
     """Load what exporting and compiling need, so that forked processes have it already."""
     torch.set_num_threads(1)
+    _list_composites_once()
     program = export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
     bw.compile(program)
     load_compiler()
+
+
+def _list_composites_once() -> None:
+    """Let PyTorch list its composite operators once, not in each decomposition: a tenth of a
+    second. It does so because operators may be registered at any time; here none are."""
+    module: Any = exported_program
+    module._collect_all_valid_cia_ops = functools.cache(module._collect_all_valid_cia_ops)
 
 
 def limit_memory(gibibytes: int = 6) -> None:
