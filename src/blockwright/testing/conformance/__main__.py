@@ -22,9 +22,6 @@ from blockwright.testing.conformance.store import Store
 from blockwright.testing.eager.outcome import limit_memory, load
 from blockwright.testing.fuzz.isolate import Death, in_processes, isolated
 
-_SECONDS = 300
-"""For an operator in all its types; one by one, four times as long."""
-
 
 def main() -> int:
     """Judge operators until all are done or time is up; report.
@@ -42,17 +39,17 @@ def main() -> int:
     POOL.count = 1
     load()
     deadline = time.monotonic() + 60 * options.minutes
-    todo = [op for op in chosen if store.get(op.full_name) is None]
+    todo = [op for op in chosen if store.get(op.full_name, options.any_sources) is None]
 
     def work(op: Any) -> Record:
         limit_memory()
         return record_of(op, names, options.samples, store.digest)
 
-    for op, done in in_processes(work, _until(deadline, todo), options.jobs, _SECONDS):
+    for op, done in in_processes(work, _until(deadline, todo), options.jobs, options.seconds):
         if isinstance(done, Death):
             done = isolated(
                 lambda op=op: record_of(op, names, options.samples, store.digest, alone=True),
-                4 * _SECONDS,
+                4 * options.seconds,
             )
         if isinstance(done, Death):
             sys.stdout.write(f"{op.full_name}: {done.why}\n")
@@ -62,7 +59,9 @@ def main() -> int:
             sys.stdout.write(f"{done.operator} {found.dtype} {found.label}: {found.what} "
                              f"{found.code} {found.words}\n")  # fmt: skip
             sys.stdout.flush()
-    records = [r for op in chosen if (r := store.get(op.full_name)) is not None]
+    records = [
+        r for op in chosen if (r := store.get(op.full_name, options.any_sources)) is not None
+    ]
     sys.stdout.write(f"{table(records)}\n{totals(records)}\n")
     left = len(chosen) - len(records)
     if left:
@@ -102,6 +101,9 @@ def _options() -> argparse.Namespace:
         help="samples per operator in float32 and int64; other types: a third",
     )
     parser.add_argument("--minutes", type=float, default=60, help="begin nothing new after so long")
+    parser.add_argument("--seconds", type=float, default=300,
+                        help="for an operator; if its samples are tried one by one, four times as "
+                        "long")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--folder", type=Path, default=Path("build/conformance"),
                         help="folder of the records")  # fmt: skip
@@ -109,6 +111,9 @@ def _options() -> argparse.Namespace:
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--resume", action="store_true",
                        help="keep records of the same sources (the default)")  # fmt: skip
+    again.add_argument("--any-sources", action="store_true",
+                       help="keep records of other sources as well; the page then says so"
+                       )  # fmt: skip
     again.add_argument("--fresh", action="store_true", help="forget all records first")
     return parser.parse_args()
 

@@ -191,10 +191,11 @@ def _strided(base: list[Sample], most: int) -> Iterator[Sample]:
     """Tensors that are not contiguous."""
     wanted = [s for s in base if any(t.dim() and t.numel() > 1 for t in s.tensors)]
     for sample in wanted[:most]:
-        yield sample.replaced("strided", [_with_gaps(t) for t in sample.tensors])
+        yield sample.replaced("strided", [with_gaps(t) for t in sample.tensors])
 
 
-def _with_gaps(tensor: torch.Tensor) -> torch.Tensor:
+def with_gaps(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements, which do not lie together in memory."""
     if tensor.dim() == 0:
         return tensor
     if tensor.dim() == 1:

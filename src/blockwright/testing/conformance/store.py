@@ -36,12 +36,18 @@ class Store:
         return self.folder / f"{re.sub(r'[^A-Za-z0-9_.]', '_', operator)}.json"
 
     def get(self, operator: str, any_digest: bool = False) -> Record | None:
-        """The record of an operator, made from the sources as they are."""
+        """The record of an operator, made from the sources as they are, or with `any_digest` from
+        others with the same setting."""
         try:
             record = msgspec.json.decode(self._path(operator).read_bytes(), type=Record)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
-        return record if any_digest or record.digest == self.digest else None
+        same = self._setting(record.digest) == self._setting(self.digest)
+        return record if record.digest == self.digest or (any_digest and same) else None
+
+    @staticmethod
+    def _setting(digest: str) -> str:
+        return digest.partition(" ")[2]
 
     def put(self, record: Record) -> None:
         path = self._path(record.operator)
