@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,12 @@ from blockwright.interp import interpret
 from blockwright.script.compute import Program
 from blockwright.support import InterpretError
 from blockwright.testing import assert_same_meaning, difference, make_arrays, random_program
+from blockwright.testing.arrays import copied
+
+
+@cache
+def unusual_programs() -> list[ir.PrimFunc]:
+    return [random_program(seed, unusual=True) for seed in range(200)]
 
 
 def test_a_seed_gives_the_same_program_and_arrays() -> None:
@@ -21,7 +29,7 @@ def test_a_seed_gives_the_same_program_and_arrays() -> None:
 
 
 def test_programs_cover_the_ground() -> None:
-    programs = [random_program(seed, unusual=True) for seed in range(80)]
+    programs = unusual_programs()[:80]
     assert any("tir_var_upper_bound" in p.attrs for p in programs)
     assert any("tir_var_upper_bound" not in p.attrs for p in programs)
     assert any(p.attrs["num_outputs"] > 1 for p in programs)
@@ -40,17 +48,44 @@ def test_stores_may_not_happen_where_that_is_asked_for() -> None:
                    if b is not func.root for n in ir.walk(b.body))  # fmt: skip
 
     assert not any(partial(random_program(seed)) for seed in range(40))
-    assert sum(partial(random_program(seed, unusual=True)) for seed in range(40)) > 5
+    assert sum(map(partial, unusual_programs()[:40])) > 5
 
 
 def test_loops_end_early_and_instances_run_in_order_where_that_is_asked_for() -> None:
-    programs = [random_program(seed, unusual=True) for seed in range(200)]
+    programs = unusual_programs()
     inside = [n for p in programs for b in ir.blocks(p.body) for n in ir.walk(b.body)]
     assert any(isinstance(n, ir.While) for n in inside)
     assert {"break", "continue"} <= {n.op for n in inside if isinstance(n, ir.Call)}
     kinds = {it.iter_type for p in programs for b in ir.blocks(p.body) for it in b.iter_vars}
     assert ir.IterType.OPAQUE in kinds
     assert any(_blocks_side_by_side(p) for p in programs)
+
+
+def test_programs_have_parts_views_allocations_and_atomic_updates() -> None:
+    programs = unusual_programs()
+    inside = [n for p in programs for n in ir.walk(p.body)]
+    extents = [n for p in programs for b in ir.blocks(p.body) for it in b.iter_vars
+               for n in ir.walk(it.dom.extent)]  # fmt: skip
+    empty = [n for n in extents if isinstance(n, (ir.FloorDiv, ir.Max))]
+    views = [n.buffer for n in inside if isinstance(n, ir.DeclBuffer)]
+    begins = {type(v.offset) for v in views if v.offset is not None and ir.free_vars(v.offset)}
+    assert len(empty) > 10
+    assert sum(isinstance(n, ir.Allocate) for n in inside) > 10
+    assert sum(v.offset is not None for v in views) > 10
+    assert begins
+    assert any(v.strides for v in views)
+    assert sum(ir.is_atomic(n) for n in inside) > 10
+    assert sum(p.attrs["tir.noalias"] is False for p in programs) > 3
+
+
+def test_arguments_of_one_memory_are_one_array() -> None:
+    programs = unusual_programs()
+    joined = [p for k, p in enumerate(programs) if p.attrs["tir.noalias"] is False
+              and len({id(a) for a in make_arrays(p, k)}) < len(p.buffers)]  # fmt: skip
+    assert joined
+    arrays = make_arrays(joined[0], programs.index(joined[0]))
+    again = copied(arrays)
+    assert [[a is b for a in again] for b in again] == [[a is b for a in arrays] for b in arrays]
 
 
 def _blocks_side_by_side(func: ir.PrimFunc) -> bool:
@@ -82,7 +117,7 @@ def _read_backwards(func: ir.PrimFunc) -> bool:
 def test_lanes_agree_with_one_instance_at_a_time(seed: int) -> None:
     func = random_program(seed, unusual=True)
     first = make_arrays(func, seed)
-    second = [a.copy() for a in first]
+    second = copied(first)
     interpret(func, *first)
     interpret(func, *second, vectorize=False)
     for a, b in zip(first, second, strict=True):
