@@ -150,3 +150,55 @@ def test_a_result_can_outlive_the_executable(compile_torch: Any) -> None:
 
     gc.collect()
     assert torch.equal(result[0], torch.full((2, 4), 2.0))
+
+
+class Options(nn.Module):
+    """Takes what is no tensor, and tensors inside of containers."""
+
+    def forward(
+        self, x: torch.Tensor, bias: Any = None, scale: float = 2.0, more: Any = (),
+        *, named: dict[str, torch.Tensor] | None = None,
+    ) -> Any:  # fmt: skip
+        y = x * scale
+        for part in more:
+            y = y + part
+        return y if named is None else y - named["b"] * named["a"]
+
+
+def test_calls_take_the_arguments_of_the_model(tmp_path: Any) -> None:
+    import blockwright as bw
+
+    x, a, b = (torch.randn(3, 4) for _ in range(3))
+    model = Options()
+    kwargs = {"named": {"b": b, "a": a}}
+    exported = torch.export.export(model, (x, None, 3.5, [a, a.clone()]), kwargs, strict=False)
+    bw.compile(exported).save(tmp_path / "model.bwx")
+    for exe in (bw.compile(exported), bw.load(tmp_path / "model.bwx")):
+        want = model(x, None, 3.5, [a, b], **kwargs)
+        given = exe(x, None, 3.5, [a, b], **kwargs)
+        assert torch.allclose(given, want)
+        assert torch.equal(exe(x=x, more=(a, b), scale=3.5, bias=None, **kwargs), given)
+        assert torch.equal(
+            exe(x, a, b, b, a), given
+        )  # the tensors alone, as compiled code has them
+        out = torch.empty(3, 4)
+        assert torch.equal(exe(x, None, 3.5, [a, b], **kwargs, out=out), given)
+        for code, args, named in [
+            ("BW702", (x, None, 2.0, [a, b]), kwargs),
+            ("BW702", (x, b, 3.5, [a, b]), kwargs),
+            ("BW702", (x, None, 3.5, a), kwargs),
+            ("BW701", (x, None, 3.5, [a]), kwargs),
+            ("BW701", (x, None, 3.5, [a, b]), {"named": {"b": b}}),
+            ("BW701", (x, None, 3.5, [a, b], x, x), kwargs),
+            ("BW701", (x, None, 3.5), kwargs),
+            ("BW701", (x, None, 3.5, [a, b]), {**kwargs, "x": x}),
+        ]:
+            with pytest.raises(bw.ArgumentError) as found:
+                exe(*args, **named)
+            assert found.value.code == code
+
+
+def test_one_tensor_twice_in_an_example_is_two_inputs(compile_torch: Any) -> None:
+    x, y, z = (torch.randn(3) for _ in range(3))
+    exe = compile_torch(Options(), (x, None, 2.0, [x, x]))
+    assert torch.allclose(exe(x, None, 2.0, [y, z]), Options()(x, None, 2.0, [y, z]))

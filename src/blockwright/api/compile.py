@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+import numpy as np
 
 from blockwright import ir
 from blockwright.api.model import CompiledModel
@@ -102,6 +104,15 @@ def _check_options(settings: dict[str, Any]) -> None:
         raise OptionError("disabled_rules is a list of names", code="BW928",
                           help=f'write ["{rules}"]')  # fmt: skip
     _check_names("schedule rule", rules, [rule.name for rule in RULES])
+    for name in ("log_queries", "winograd"):
+        require_kind(settings.get(name, False), bool, f"{name} is True or False", OptionError,
+                     "BW928", f'write options={{"{name}": True}}')  # fmt: skip
+    instruments: Any = settings.get("instruments", ())
+    if not isinstance(instruments, (list, tuple)) or not all(
+        map(callable, cast("Sequence[Any]", instruments))
+    ):
+        raise OptionError("instruments is a list of functions", code="BW928",
+                          help='write options={"instruments": [function]}')  # fmt: skip
 
 
 def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
@@ -176,16 +187,19 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
         raise OptionError("a torch module needs example_inputs to be exported", code="BW908",
                           help="bw.compile(model, (x, mask), dynamic_shapes=...)")  # fmt: skip
     import torch
+    import torch.utils._pytree as pytree
 
     if isinstance(example_inputs, torch.Tensor):
         raise OptionError("example_inputs is one tensor, not a sequence of arguments", code="BW908",
                           help="bw.compile(model, (x,))")  # fmt: skip
     if sum(1 for _ in model.modules()) > _LARGE:
         get_ready(apply_rules)
+    for value in example_inputs:
+        if isinstance(value, np.ndarray):
+            raise OptionError("example_inputs holds a NumPy array; PyTorch exports with tensors",
+                              code="BW908", help="torch.from_numpy(x)")  # fmt: skip
     # The exporter takes one tensor given twice for one input; the model's callers will not.
-    distinct = tuple(
-        value.clone() if isinstance(value, torch.Tensor) else value for value in example_inputs
-    )
+    distinct = pytree.tree_map_only(torch.Tensor, torch.clone, tuple(example_inputs))
     modes = [(module, module.training) for module in model.modules()]
     try:
         with torch.no_grad():

@@ -141,6 +141,7 @@ class CompiledModel(Executable):
         if repeat < 1:
             raise OptionError(f"repeat must be at least 1, got {repeat}", code="BW906")
         self(*inputs)
+        inputs = self._tensors(inputs, {})
         timed = self._timed_function()
         before = timed.copies
         self._timed_call(timed, inputs)
@@ -271,6 +272,7 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
         tuple(_parameter(b, tuple(orders.get(b.name, ()))) for b in inputs),
         tuple(_parameter(b, tuple(o)) for b, o in zip(outputs, orders_out, strict=True)),
         {s: (int(lower.get(s, 0)), upper.get(s)) for s in symbols},
+        inputs_tree=imported.attrs.get("inputs_tree"),
         outputs_tree=imported.attrs.get("outputs_tree", 0 if count == 1 else None),
         framework=imported.attrs.get("framework", ""),
     )

@@ -10,6 +10,7 @@ import msgspec
 
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Signature, load_artefact
+from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.library import Library
 from blockwright.runtime.memory_order import MemoryOrders
 from blockwright.runtime.profile import Profile
@@ -64,6 +65,8 @@ class Executable:
     a model without inputs in the framework that it was imported from, if that is imported, or else
     as NumPy arrays.
     `exe(*inputs, out=...)` writes the results into arrays of the caller, and makes none.
+    Inputs are the model's tensors alone, one after the other, or arguments as the model took them
+    when it was imported, with the same values where these are no tensors.
     """
 
     def __init__(self, library: Library, metadata: Metadata) -> None:
@@ -78,6 +81,8 @@ class Executable:
         self._orders = MemoryOrders(self.signature.parameters, self.signature.results)
         self._usual = self._orders.usual
         self._simple = self.signature.outputs_tree in (None, 0)
+        tree = self.signature.inputs_tree
+        self._inputs = None if tree is None else msgspec.convert(tree, InputTree)
 
     def __repr__(self) -> str:
         params = ", ".join(
@@ -98,14 +103,21 @@ class Executable:
 
         Raises: ArgumentError (BW7xx) naming the argument or result, the rule and the remedy.
         """
-        if named:
-            inputs = self._positional(inputs, named)
+        if named or self._inputs is not None:
+            inputs = self._tensors(inputs, named)
         if len(inputs) != self._count:
             raise self._wrong_number(len(inputs))
         if out is not None:
             return self._call_into(inputs, out)
         result = self._function(*inputs) if self._usual else self._call_stored(inputs)
         return result if self._simple else unflatten(self.signature.outputs_tree, result)
+
+    def _tensors(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The tensors of a call in the order of the parameters."""
+        names = [p.name for p in self.signature.parameters]
+        if self._inputs is not None and self._inputs.nests(inputs, named, names):
+            return self._inputs.tensors(self.metadata.main, inputs, named, self._count)
+        return self._positional(inputs, named) if named else inputs
 
     def _call_stored(self, inputs: tuple[Any, ...]) -> Any:
         """A call where some arguments or results do not lie in memory as they are counted."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -68,36 +68,54 @@ def flatten(tree: Any, given: Any, count: int) -> list[Any]:
     Raises: ArgumentError: BW701 parts that are missing or too many, BW702 parts of another kind.
     """
     found: list[Any] = [None] * count
-    _collect(tree, given, "out", found)
+    collect(tree, given, "out", found, _OF_RESULTS)
     return found
 
 
-def _collect(tree: Any, given: Any, path: str, found: list[Any]) -> None:
+class Words(NamedTuple):
+    """What messages say of a value that does not nest like a tree: of the model, and remedies for
+    another constant, another kind of container and another number of parts."""
+
+    model: str
+    constant: str
+    container: str
+    parts: str
+
+
+_OF_RESULTS = Words(
+    "the model gives", "pass None there",
+    "pass what a call returns, with arrays of yours for the results",
+    "pass memory for all results, or for none",
+)  # fmt: skip
+
+
+def collect(tree: Any, given: Any, path: str, found: list[Any], words: Words) -> None:
+    """Put the arrays of `given`, which nests like `tree`, to their places in `found`."""
     if isinstance(tree, int):
         found[tree] = given
         return
-    if tree is None:
-        if given is not None:
-            raise ArgumentError(f"{path} is {describe(given)}, where the model gives None",
-                                code="BW702", help="pass None there")  # fmt: skip
+    if tree is None or "constant" in tree:
+        expected = "None" if tree is None else tree["constant"]
+        if repr(given) != expected:
+            plain = isinstance(given, (bool, int, float, str))
+            raise ArgumentError(f"{path} is {repr(given) if plain else describe(given)}, where "
+                                f"{words.model} {expected}", code="BW702",
+                                help=words.constant)  # fmt: skip
         return
     kind, content = next(iter(tree.items()))
     if dataclasses.is_dataclass(given) and not isinstance(given, (type, Mapping)):
         given = vars(given)
     if not isinstance(given, Mapping if kind == "dict" else (list, tuple)):
-        raise ArgumentError(
-            f"{path} is {describe(given)}, where the model gives a {kind}", code="BW702",
-            help="pass what a call returns, with arrays of yours for the results",
-        )  # fmt: skip
+        raise ArgumentError(f"{path} is {describe(given)}, where {words.model} a {kind}",
+                            code="BW702", help=words.container)  # fmt: skip
     parts, names = _parts(given), _parts(content)
     if set(parts) != set(names):
         listed = ", ".join(map(repr, names)) if kind == "dict" else f"{len(names)} parts"
         got = ", ".join(map(repr, parts)) if kind == "dict" else str(len(parts))
         raise ArgumentError(f"{path} must have {listed or 'no parts'}, got {got or 'none'}",
-                            code="BW701",
-                            help="pass memory for all results, or for none")  # fmt: skip
+                            code="BW701", help=words.parts)  # fmt: skip
     for name, item in names.items():
-        _collect(item, parts[name], f"{path}[{name!r}]", found)
+        collect(item, parts[name], f"{path}[{name!r}]", found, words)
 
 
 def _parts(value: Any) -> dict[Any, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from blockwright import ir
@@ -25,6 +26,7 @@ from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.graph import GraphBuilder, constant
+from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
@@ -47,6 +49,7 @@ class Importer:
     """State of one import: symbols, builder, values of graph nodes so far."""
 
     def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
+        self.call = program.call_spec, program.module_call_graph
         program = with_known_operators(functional(program), KNOWN)
         refuse_changes(program)
         self.program = program
@@ -56,6 +59,7 @@ class Importer:
         self.builder = GraphBuilder(self._bounds())
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
+        self.input_leaves: list[int | _Constant] = []
 
     def _bounds(self) -> dict[str, Any]:
         """Ranges are wanted before the first parameter is made: visit all input sizes."""
@@ -101,12 +105,14 @@ class Importer:
             return constant(to_numpy(bound[node.name]), path)
         value = node.meta.get("val")
         if isinstance(value, (int, float, bool, str)) or value is None:
+            self.input_leaves.append(_Constant(repr(value)))
             return value
         if not hasattr(value, "shape"):
             raise ImporterError(
                 f"the input {node.name} is {type(value).__name__}, not a tensor", code="BW504",
                 help="pass a tensor, or a number that the export takes as a constant",
             )  # fmt: skip
+        self.input_leaves.append(len(self.input_names))
         self.input_names.append(node.name)
         order = memory_order(value)
         if not order:
@@ -166,6 +172,9 @@ class Importer:
         function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
         tree = self._output_tree(results)
         attrs: dict[str, Any] = {"outputs_tree": tree, "framework": "torch"}
+        inputs = _input_tree(self.call, self.input_leaves)
+        if inputs is not None:
+            attrs["inputs_tree"] = inputs
         if self.input_orders:
             attrs["input_orders"] = self.input_orders
         if any(orders):
@@ -196,6 +205,34 @@ class Importer:
         return _as_json(tree)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Constant:
+    """An argument that is no tensor, as text: its value is part of the program."""
+
+    text: str
+
+
+def _input_tree(call: tuple[Any, Any], leaves: list[int | _Constant]) -> dict[str, Any] | None:
+    """How the model's arguments nest (see `runtime.inputs`); None where they are single tensors,
+    and where a container is of a kind that calls cannot take apart."""
+    import torch.utils._pytree as pytree
+
+    spec, graph = call
+    try:
+        args, named = pytree.tree_unflatten(leaves, spec.in_spec)
+        trees = tuple(_as_json(v) for v in (*args, *named.values()))
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError, BlockwrightError):
+        return None  # a class that is made of tensors alone
+    known = getattr(graph[0].signature, "forward_arg_names", None) if graph else None
+    names = tuple(known or ())
+    if len(names) != len(trees) or set(names[len(args) :]) != set(named):
+        return None
+    trees = (*trees[: len(args)], *(trees[len(args) + list(named).index(n)]
+                                    for n in names[len(args) :]))  # fmt: skip
+    tree = InputTree(names, len(args), trees)
+    return None if tree.is_flat else msgspec.to_builtins(tree)
+
+
 def _as_tensor(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return constant(cast("np.ndarray[Any, Any]", value))
@@ -205,6 +242,8 @@ def _as_tensor(value: Any) -> Any:
 def _as_json(tree: Any) -> Any:
     if tree is None or isinstance(tree, int):
         return tree
+    if isinstance(tree, _Constant):
+        return None if tree.text == "None" else {"constant": tree.text}
     kind = cast("type[Any]", type(tree))
     if isinstance(tree, dict):
         named = cast("dict[Any, Any]", tree)
