@@ -17,6 +17,7 @@ from blockwright.frontend.torch.operands import (
     norm,
     reshape,
 )
+from blockwright.frontend.torch.promotion import stored_number
 from blockwright.graph import constant
 from blockwright.support import ImporterError
 
@@ -294,8 +295,8 @@ def _pad(
     if not repeats:
         x = _cut(imp, x, cuts)
     if not all(isinstance(v, int) and v == 0 for pair in width for v in pair):
-        x = imp.builder.op("pad", x, pad_width=tuple(width), pad_mode=mode,
-                           pad_value=0 if value is None else value)  # fmt: skip
+        number = stored_number(0 if value is None else value, x.tensor_info.dtype)
+        x = imp.builder.op("pad", x, pad_width=tuple(width), pad_mode=mode, pad_value=number)
     return _cut(imp, x, cuts) if repeats else x
 
 

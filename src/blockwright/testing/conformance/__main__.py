@@ -15,7 +15,7 @@ from typing import Any
 from torch.testing._internal.common_methods_invocations import op_db
 
 from blockwright.build.workers import POOL
-from blockwright.testing.conformance.operator import Record, record_of
+from blockwright.testing.conformance.operator import Record, record_of, types_of
 from blockwright.testing.conformance.page import page, table, totals
 from blockwright.testing.conformance.samples import DTYPES
 from blockwright.testing.conformance.store import Store
@@ -30,7 +30,7 @@ def main() -> int:
     """
     options = _options()
     names = options.dtypes.split(",") if options.dtypes else list(DTYPES)
-    store = Store(options.folder, f"{','.join(names)} {options.samples}")
+    store = Store(options.folder, f"{options.samples}")
     if options.fresh:
         store.clear()
     chosen = [op for op in _operators() if _wanted(op.full_name, options.ops)]
@@ -39,36 +39,47 @@ def main() -> int:
     POOL.count = 1
     load()
     deadline = time.monotonic() + 60 * options.minutes
-    todo = [op for op in chosen if store.get(op.full_name, options.any_sources) is None]
+    kept = {op.full_name: store.get(op.full_name, options.any_sources) for op in chosen}
+    todo = [op for op in chosen if _left(op, names, kept[op.full_name])]
 
-    def work(op: Any) -> Record:
+    def work(op: Any, alone: bool = False) -> Record:
         limit_memory()
-        return record_of(op, names, options.samples, store.digest)
+        before = kept[op.full_name]
+        return record_of(op, _left(op, names, before), options.samples, store.digest, before, alone)
 
     for op, done in in_processes(work, _until(deadline, todo), options.jobs, options.seconds):
         if isinstance(done, Death):
-            done = isolated(
-                lambda op=op: record_of(op, names, options.samples, store.digest, alone=True),
-                4 * options.seconds,
-            )
+            done = isolated(lambda op=op: work(op, alone=True), 4 * options.seconds)
         if isinstance(done, Death):
             sys.stdout.write(f"{op.full_name}: {done.why}\n")
             continue
         store.put(done)
-        for found in done.findings:
-            sys.stdout.write(f"{done.operator} {found.dtype} {found.label}: {found.what} "
-                             f"{found.code} {found.words}\n")  # fmt: skip
-            sys.stdout.flush()
-    records = [
-        r for op in chosen if (r := store.get(op.full_name, options.any_sources)) is not None
-    ]
+        _tell(done, kept[op.full_name])
+        kept[op.full_name] = done
+    records = [r for r in kept.values() if r is not None]
     sys.stdout.write(f"{table(records)}\n{totals(records)}\n")
-    left = len(chosen) - len(records)
+    left = sum(1 for op in chosen if _left(op, names, kept[op.full_name]))
     if left:
         sys.stdout.write(f"{left} operators are left; run the command again to go on\n")
     elif options.page is not None:
         options.page.write_text(page(records, options.samples), encoding="utf-8")
     return 1 if left or any(r.findings for r in records) else 0
+
+
+def _left(op: Any, names: list[str], record: Record | None) -> list[str]:
+    """The types that an operator is still to be judged in."""
+    if record is None:
+        return types_of(op, names)
+    done = {row.dtype for row in record.rows}
+    return [name for name in types_of(op, names) if name not in done] if record.covered else []
+
+
+def _tell(record: Record, before: Record | None) -> None:
+    """Print the findings that are new."""
+    for found in record.findings[len(before.findings) if before else 0 :]:
+        sys.stdout.write(f"{record.operator} {found.dtype} {found.label}: {found.what} "
+                         f"{found.code} {found.words}\n")  # fmt: skip
+    sys.stdout.flush()
 
 
 def _operators() -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -86,26 +87,45 @@ class Record(msgspec.Struct):
             self.reasons.setdefault(outcome.code, outcome.words)
 
 
-def record_of(op: Any, names: list[str], most: int, digest: str, alone: bool = False) -> Record:
-    """Judge an operator in those of the named types that PyTorch has it in.
+def types_of(op: Any, names: Sequence[str]) -> list[str]:
+    """Those of the named types that PyTorch has an operator in."""
+    known = op.supported_dtypes("cpu")
+    return [name for name in names if DTYPES[name] in known]
+
+
+def record_of(
+    op: Any, names: Sequence[str], most: int, digest: str, before: Record | None = None,
+    alone: bool = False,
+) -> Record:  # fmt: skip
+    """Judge an operator in some of its types.
 
     Arguments:
         most: samples per type of `MAIN`, before variants; see `samples_of`.
+        before: of other types, to which this is added.
         alone: every sample in a process of its own, after one process for all has died.
     """
     record = Record(op.full_name, digest)
     begin = time.process_time()
-    known = op.supported_dtypes("cpu")
-    rows = [Row(name) for name in names if DTYPES[name] in known]
+    rows = [Row(name) for name in names]
     record.rows = rows[:1]
     _note(record, op, rows[:1], most, False, alone)
-    record.covered = not any(row.is_uncovered for row in record.rows)
+    record.covered = before is not None or not any(row.is_uncovered for row in record.rows)
     if record.covered:
         record.rows = rows
         _note(record, op, rows[1:], most, False, alone)
         _note(record, op, rows, most, True, alone)
     record.seconds = round(time.process_time() - begin, 2)
-    return record
+    return record if before is None else _joined(before, record)
+
+
+def _joined(before: Record, now: Record) -> Record:
+    """One record of two that judge other types of an operator."""
+    order = list(DTYPES)
+    rows = sorted([*before.rows, *now.rows], key=lambda row: order.index(row.dtype))
+    return Record(
+        now.operator, now.digest, True, round(before.seconds + now.seconds, 2), rows,
+        [*before.findings, *now.findings], {**now.reasons, **before.reasons},
+    )  # fmt: skip
 
 
 def _note(
