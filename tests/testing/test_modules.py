@@ -92,6 +92,15 @@ def test_calls_that_are_exact_inside_are_no_fault(monkeypatch: pytest.MonkeyPatc
     assert judge(program).what == "passed"
 
 
+def test_a_mean_that_is_rounded_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.full((2, 17), 0.97242)
+    program = Program((x,), frozenset(), (Call("F.layer_norm", (Ref(0), (17,))),), (1,), False)
+    (wanted,) = run(program, [x])
+    for error, verdict in ((2e-5, "passed"), (2e-3, "wrong")):
+        monkeypatch.setattr(judge_file, "compiled", lambda _, e=error: lambda _: (wanted + e,))
+        assert judge(program).what == verdict
+
+
 INF, NAN = float("inf"), float("nan")
 
 

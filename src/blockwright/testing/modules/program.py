@@ -152,7 +152,9 @@ def run(
 
     Then every rounded result is moved by a few roundings, and about half of the calls that round
     compute in float64 inside: `layer_norm` of one element may give PyTorch a small number for 0,
-    which a later call compares with 0 or divides by itself.
+    which a later call compares with 0 or divides by itself. What these sum is moved by a few
+    roundings of the sum: the mean of equal numbers need not be that number, and `layer_norm`
+    divides the difference by a small one.
 
     Raises: Unspecified: a cast of floats that do not fit; where `specified` is asked for, also
     sums of float64 that may overflow.
@@ -177,16 +179,26 @@ def _rounded_once(call: Call, values: Sequence[Any], result: Any, chance: torch.
         return result
     if not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return result
+    operands = in_float64(list(values))
+    if call.fn in _LARGEST:
+        own = copied(operands)
+        operands = [_moved(x, chance, _inside(v)) for x, v in zip(own, values, strict=True)]
     with integers_become_float64():
-        wide = apply(call, in_float64(list(values)))
+        wide = apply(call, operands)
     return result.copy_(wide) if wide.shape == result.shape else result
 
 
-def _moved(value: Any, chance: torch.Generator) -> Any:
+def _inside(value: Any) -> float:
+    """The rounding of what is summed: halves are summed in float32."""
+    wide = isinstance(value, torch.Tensor) and value.dtype is torch.float64
+    return torch.finfo(torch.float64 if wide else torch.float32).eps
+
+
+def _moved(value: Any, chance: torch.Generator, eps: float | None = None) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     noise = torch.rand(value.shape, generator=chance, dtype=torch.float64) * 8 - 4
-    factor = 1 + noise * torch.finfo(value.dtype).eps
+    factor = 1 + noise * (torch.finfo(value.dtype).eps if eps is None else eps)
     return value.copy_((value.to(torch.float64) * factor).to(value.dtype))
 
 
