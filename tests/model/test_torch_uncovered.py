@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,3 +137,55 @@ def test_one_tensor_given_for_two_inputs_is_two_inputs(compare_with_torch: Any) 
     same = torch.randn(3)
     exe = bw.compile(Difference(), (same, same))
     compare_with_torch(exe, Difference(), [torch.randn(3), torch.randn(3)])
+
+
+class Changes(nn.Module):
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+        self.register_buffer("seen", torch.zeros(4))
+        self.norm = nn.BatchNorm1d(4, track_running_stats=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.what == "buffer":
+            self.seen.add_(x.sum(0))
+        elif self.what == "input":
+            x.mul_(2)
+        elif self.what == "norm":
+            return self.norm(x)
+        elif self.what == "mode":
+            return nn.functional.dropout(x, 0.5, training=True)
+        return x + self.seen.to(torch.float8_e5m2fnuz if self.what == "type" else x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "line", "help"),
+    [
+        ("buffer", "BW507", "self.seen.add_(x.sum(0))", "return the new value"),
+        ("input", "BW507", "x.mul_(2)", "return the new value"),
+        ("norm", "BW507", "self.norm(x)", "track_running_stats=True"),
+        ("mode", "BW507", "training=True", "training=self.training"),
+        ("type", "BW504", "self.seen.to(", "convert to another type"),
+    ],
+)
+def test_refusals_name_the_line_of_the_model(what: str, code: str, line: str, help: str) -> None:
+    with pytest.raises(bw.ImporterError) as found:
+        bw.compile(Changes(what), (torch.randn(3, 4),))
+    assert found.value.code == code
+    assert f"{Path(__file__).name}:" in str(found.value)
+    assert line in str(found.value)
+    assert help in (found.value.help or "")
+
+
+def test_an_input_of_a_type_that_there_is_not_is_named() -> None:
+    with pytest.raises(bw.ImporterError, match=r"BW504.*the input x: .*complex64"):
+        bw.compile(Changes(""), (torch.randn(3, 4, dtype=torch.complex64),))
+
+
+def test_options_of_another_type_are_refused() -> None:
+    x = torch.randn(3, 4)
+    for options in ({"winograd": "no"}, {"log_queries": 1}, {"instruments": print}):
+        with pytest.raises(bw.OptionError, match="BW928"):
+            bw.compile(Changes(""), (x,), options=options)
+    with pytest.raises(bw.OptionError, match="BW908"):
+        bw.compile(Changes(""), (x.numpy(),))

@@ -208,8 +208,8 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
             )
     except Exception as error:
         raise ImporterError(f"PyTorch could not export the model: {error}", code="BW509",
-                            help="see what torch.export takes; export the model yourself and "
-                            "compile the exported program") from error  # fmt: skip
+                            help="torch.export.export refuses it in the same way: change the "
+                            "model, or dynamic_shapes, until it takes them") from error  # fmt: skip
     finally:  # the caller's model stays in the mode it was in
         for module, training in modes:
             module.training = training

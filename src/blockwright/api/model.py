@@ -35,7 +35,8 @@ from blockwright.runtime.profile import (
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.runtime.threads import num_threads
-from blockwright.support import ArgumentError, OptionError
+from blockwright.support import ArgumentError, ArtefactError, OptionError
+from blockwright.support.kinds import require_kind
 
 # What `show` calls a stage → the pass after which the module is shown.
 SHOWN = {
@@ -254,6 +255,8 @@ class CompiledModel(Executable):
         Blockwright when its name ends in `.so`. Returns the size in bytes.
         Raises: ArtefactError (BW805) when the file cannot be written; nothing is left behind.
         """
+        require_kind(path, (str, os.PathLike), "the path of an artefact is text or a Path",
+                     ArtefactError, "BW805", 'write model.save("model.bwx")')  # fmt: skip
         return self.library.save(path, self.metadata)
 
 

@@ -16,6 +16,16 @@ OVERLAPS = "it is written and overlaps"
 ONE_COPY = "pass a copy of one of them"
 
 
+_OTHER_SIZE = "pass that size, or compile for a symbolic one (dynamic_shapes of a PyTorch model)"
+
+
+def _conversion(dtype: DType) -> str:
+    """What to do about an argument of another type."""
+    if dtype.lanes == 1:
+        return f"convert the tensor to {dtype} first"
+    return f"pass a DLPack tensor of {dtype.lanes} lanes; NumPy and PyTorch have no such type"
+
+
 class Checker:
     """Writes checks into an entry; `begin` says which argument the next ones are about."""
 
@@ -152,7 +162,7 @@ class Checker:
         bits = e.binary("and", e.binary("lshr", found, int_const(8, "i32")), int_const(255, "i32"))
         lanes = e.binary("lshr", found, int_const(16, "i32"))
         text = (f"expected {buffer.dtype}, got %s (%d bits, %d lanes)\n"
-                f"help: convert the tensor to {buffer.dtype} first")  # fmt: skip
+                f"help: {_conversion(buffer.dtype)}")  # fmt: skip
         self._fail("BW703", text, name, bits, lanes)
         e.label(good)
 
@@ -200,9 +210,11 @@ class Checker:
                ) -> None:  # fmt: skip
         """Dimension `axis` has the expected size, which the program writes as `text`."""
         fine = self.e.compare("eq", found, expected)
-        said = f"{plain(text)} = %lld" if not text.lstrip("-").isdigit() else "%lld"
+        fixed = text.lstrip("-").isdigit()
+        said = "%lld" if fixed else f"{plain(text)} = %lld"
         self.require(fine, code, f"expected dimension {axis} to be {said}, got %lld",
-                     "pass tensors whose shapes agree", expected, found)  # fmt: skip
+                     _OTHER_SIZE if fixed else "pass tensors whose shapes agree", expected,
+                     found)  # fmt: skip
 
     def disjoint(self, a: tuple[Value, Value], b: tuple[Value, Value], other: str) -> None:
         """Two ranges of memory (start, bytes) do not meet."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.torch.operands import (
+    EVALUATION,
     Converter,
     Registry,
     axis_of,
@@ -204,9 +205,12 @@ def _batch_norm(
     imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
     training: bool = False, momentum: float = 0.1, eps: float = 1e-5, cudnn: bool = False,
 ) -> Any:  # fmt: skip
-    if training or mean is None or variance is None:
+    if mean is None or variance is None:
+        raise ImporterError("batch norm without running statistics", code="BW507",
+                            help="keep them (track_running_stats=True)")  # fmt: skip
+    if training:
         raise ImporterError("batch norm with the batch's statistics is training only", code="BW507",
-                            help="call model.eval() before export")  # fmt: skip
+                            help=EVALUATION)  # fmt: skip
     one = _ones(x, dims_of(x)[1]) if weight is None else weight
     operands = x, one, one if bias is None else bias, mean, variance
     return norm(imp, node, "nn.batch_norm", operands, epsilon=float(eps), scale=weight is not None,

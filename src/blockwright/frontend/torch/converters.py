@@ -23,6 +23,7 @@ from blockwright.frontend.torch import (
 )
 from blockwright.frontend.torch.calls import row_converter
 from blockwright.frontend.torch.operands import (
+    EVALUATION,
     Converter,
     Registry,
     cast_to,
@@ -86,7 +87,7 @@ def _attention(
 ) -> Any:  # fmt: skip
     if dropout_p:
         raise ImporterError("attention with dropout is training only", code="BW507",
-                            help="call model.eval() before export")  # fmt: skip
+                            help=EVALUATION)  # fmt: skip
     head = ir.const_int(dims_of(q)[-1])
     if scale is None:
         if head is None:
@@ -179,7 +180,7 @@ def _native_dropout(imp: Importer, node: Any, x: Any, p: float, train: bool | No
 def _dropout(imp: Importer, node: Any, x: Any, p: float, train: bool = False) -> Any:
     if train and p:
         raise ImporterError("dropout in training mode", code="BW507",
-                            help="call model.eval() before export")  # fmt: skip
+                            help=EVALUATION)  # fmt: skip
     return x
 
 

@@ -112,12 +112,16 @@ class Importer:
                 f"the input {node.name} is {type(value).__name__}, not a tensor", code="BW504",
                 help="pass a tensor, or a number that the export takes as a constant",
             )  # fmt: skip
+        try:
+            info = self.info_of(value)
+        except ImporterError as error:
+            raise ImporterError(f"the input {node.name}: {error.message}", code=error.code,
+                                help=error.help) from error  # fmt: skip
         self.input_leaves.append(len(self.input_names))
         self.input_names.append(node.name)
         order = memory_order(value)
         if not order:
-            return self.builder.param(node.name, self.info_of(value))
-        info = self.info_of(value)
+            return self.builder.param(node.name, info)
         assert info.shape is not None
         stored = self.builder.param(
             node.name, info.replace(shape=tuple(info.shape[axis] for axis in order))
@@ -140,9 +144,9 @@ class Importer:
         name = target_name(node.target)
         if name in IGNORED:
             return None
-        args = [self.operand(a) for a in node.args]
-        kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
         try:
+            args = [self.operand(a) for a in node.args]
+            kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
             return CONVERTERS[name](self, node, *args, **kwargs)
         except BlockwrightError as error:
             raise ImporterError(f"{name}: {error.message}", code=error.code, help=error.help,

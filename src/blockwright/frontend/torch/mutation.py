@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from blockwright.frontend.torch.decompose import decompositions, rewritten
+from blockwright.frontend.torch.names import origin
 from blockwright.support import ImporterError
 
 # Composite operators whose results are always memory of their own. Other composites may give back
@@ -74,10 +75,13 @@ def _is_identity(node: Any) -> bool:
 def refuse_changes(program: Any) -> None:
     """Raise ImporterError BW507 when a model changes an input or a buffer."""
     signature = program.graph_signature
-    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
     if changed:
-        raise ImporterError(f"the model changes {', '.join(changed)} in place", code="BW507",
-                            help="return the new value as a result of the model")  # fmt: skip
+        names = dict.fromkeys(changed.values())
+        lines = [origin(node) for node in program.graph.nodes if node.name in changed]
+        raise ImporterError(f"the model changes {', '.join(names)} in place", code="BW507",
+                            help="return the new value as a result of the model",
+                            notes=tuple(dict.fromkeys(lines)))  # fmt: skip
 
 
 def _alias(value: Any) -> Any:

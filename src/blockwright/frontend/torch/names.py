@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _IN_PLACE = re.compile(r"(?<=[a-z0-9])_\.")
+_LIBRARY = re.compile(r"[/\\]torch[/\\](nn|_\w+|\w+\.py)")
 _LINE = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+)')
 
 
@@ -27,7 +28,9 @@ def origin(node: Any) -> str:
     stack: dict[str, tuple[Any, ...]] | None = node.meta.get("nn_module_stack")
     path = str(list(stack.values())[-1][0]) if stack else ""
     trace = [t.strip() for t in str(node.meta.get("stack_trace") or "").splitlines() if t.strip()]
-    where = next((found for t in reversed(trace) if (found := _LINE.search(t))), None)
+    frames = [(found, k) for k, t in enumerate(trace) if (found := _LINE.search(t))]
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0]["file"])] or frames
+    where, position = own[-1] if own else (None, -2)
     place = f"{Path(where['file']).name}:{where['line']}: " if where else ""
-    line = trace[-1] if trace else ""
+    line = trace[position + 1] if position + 1 < len(trace) and trace else ""
     return f"{node.name} in {path or 'the model'}: {place}{line}".rstrip(": ")

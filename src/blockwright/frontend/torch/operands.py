@@ -10,7 +10,12 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.torch.promotion import stored_number
 from blockwright.graph import shape_value
-from blockwright.support import ImporterError
+from blockwright.support import ImporterError, IRError
+
+EVALUATION = (
+    "models are compiled in evaluation mode: pass training=self.training, and call model.eval() "
+    "before an export of your own"
+)
 
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
@@ -53,9 +58,13 @@ class Registry:
 def torch_dtype(dtype: Any) -> ir.DType:
     """Element type of a torch dtype; complex and quantised ones have no counterpart."""
     name = str(dtype).removeprefix("torch.")
-    if name.startswith(("complex", "q")):
-        raise ImporterError(f"element type {name} is not supported", code="BW504")
-    return ir.dtype_of(name)
+    try:
+        return ir.dtype_of(name)
+    except IRError as error:
+        raise ImporterError(f"element type {name} is not supported", code="BW504",
+                            help="convert to a real type before: of complex numbers, compute with "
+                            "real and imaginary parts" if name.startswith("complex") else
+                            "convert to another type before") from error  # fmt: skip
 
 
 def is_tensor(value: Any) -> bool:
