@@ -59,7 +59,7 @@ def test_a_faulty_step_is_found_and_reduced(fault: object, monkeypatch: pytest.M
     steps = [line for line in failure.script.splitlines() if "sch." in line and "get_" not in line]
     assert any("sch.split(" in line for line in steps)
     assert len(steps) <= 3, failure.script  # the step, and perhaps a check of the schedule
-    assert len(failure.script.splitlines()) <= 48, failure.script
+    assert len(failure.script.splitlines()) <= 45, failure.script
     with pytest.raises((AssertionError, KeyError, InterpretError)):
         exec(failure.script, {})
 
