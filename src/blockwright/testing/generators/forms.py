@@ -1,9 +1,11 @@
 """Other forms of a random program: allocation statements around blocks instead of lists of buffers,
-signatures of gathers that state the element alone, and parameters that may be one memory."""
+signatures of gathers that state the element alone, indices of 32 bits, and parameters that may be
+one memory."""
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 
 from blockwright import ir
@@ -129,6 +131,16 @@ def with_narrow_gathers(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc
     return read
 
 
+def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
+    """The program read from a script with indices and sizes of 32 bits, as scripts have them where
+    nothing is said."""
+    del chance
+    text = re.sub(r"T\.int64\((\d*)\)", lambda m: m[1] or "T.int32()", script(func))
+    read = from_source(re.sub(r"(\bat\d+): T\.int64 =", r"\1: T.int32 =", text))  # named values
+    assert isinstance(read, ir.PrimFunc)
+    return read
+
+
 def with_one_memory(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     """The program with parameters that may be one memory, if two have one shape; `make_arrays`
     gives some of them one array."""
@@ -145,6 +157,7 @@ def _same(a: Sequence[ir.Expr], b: Sequence[ir.Expr]) -> bool:
 FORMS: tuple[tuple[Change, float], ...] = (
     (with_allocations, 0.12),
     (with_narrow_gathers, 0.5),
+    (with_short_indices, 0.2),
     (with_one_memory, 0.08),
 )
 """Changes of a program, each with how many programs it is tried on."""
