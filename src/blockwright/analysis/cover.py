@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from blockwright import ir
 from blockwright.arith import Analyzer, jointly_cover
@@ -34,6 +35,23 @@ def plainly_apart(a: ir.BufferRegion, b: ir.BufferRegion) -> bool:
             if first.min.value + first.extent.value <= second.min.value:
                 return True
     return False
+
+
+def apart_along_an_axis(boxes: Sequence[ir.BufferRegion]) -> bool:
+    """Whether constant bounds along one axis tell that no two of the boxes have an element in
+    common."""
+    for ranges in zip(*(box.region for box in boxes), strict=True):
+        ends = [_ends(r) for r in ranges]
+        known = sorted(end for end in ends if end is not None)
+        if len(known) == len(ends) and all(a[1] <= b[0] for a, b in pairwise(known)):
+            return True
+    return False
+
+
+def _ends(part: ir.Range) -> tuple[int, int] | None:
+    if not (isinstance(part.min, ir.IntImm) and isinstance(part.extent, ir.IntImm)):
+        return None
+    return part.min.value, part.min.value + max(part.extent.value, 0)
 
 
 def interleaved(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> bool:

@@ -21,6 +21,7 @@ from blockwright.analysis.atomics import updated_atomically
 from blockwright.analysis.kernels import THREAD_AXES, axis_of, kernels
 from blockwright.analysis.problems import Problem
 from blockwright.analysis.reducer import NoReduction, find_update
+from blockwright.analysis.tree import Tree
 from blockwright.analysis.visits import Level, Visit, visits
 
 _INSTEAD = (
@@ -146,6 +147,6 @@ def reduction_problems(
         )
 
 
-def has_thread_loops(func: ir.PrimFunc) -> bool:
+def has_thread_loops(tree: Tree) -> bool:
     """Whether a function has loops that are bound to an axis."""
-    return any(axis_of(loop) is not None for loop in ir.loops(func.body))
+    return any(axis_of(loop) is not None for loop in tree.loops.values())

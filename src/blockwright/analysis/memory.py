@@ -7,13 +7,14 @@ depend on everybody else who uses it. A program without such names is returned a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.fold_names import fold_names
 from blockwright.analysis.fold_views import fold_views
-from blockwright.analysis.tree import child_stmts
+
+_views: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
 
 
 def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
@@ -24,9 +25,7 @@ def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
     """
     direct = _overlapping(func)
     pointers: dict[ir.Var, ir.Buffer] = {}
-    for node in _statements(func.body):
-        if not isinstance(node, ir.DeclBuffer):
-            continue
+    for node in _views.of(func.body):
         loads = ir.collect(node.source, ir.BufferLoad)
         if loads:
             direct[node.buffer] = loads[0].buffer
@@ -68,15 +67,6 @@ def named_twice(
             first, second, *_ = names[root]
             return first, second
     return None
-
-
-def _statements(root: ir.Stmt) -> Iterator[ir.Stmt]:
-    """Statements in program order, parents first."""
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack.extend(child_stmts(node)[::-1])
 
 
 def state_memory(func: ir.PrimFunc) -> ir.PrimFunc:

@@ -21,7 +21,7 @@ from enum import Enum
 from functools import cached_property
 
 from blockwright import ir
-from blockwright.analysis.cover import apart, interleaved, plainly_apart
+from blockwright.analysis.cover import apart, apart_along_an_axis, interleaved, plainly_apart
 from blockwright.analysis.facts import symbols_of
 from blockwright.analysis.instances import drives_sums, shared_writes
 from blockwright.analysis.memo import FlowMemo
@@ -29,6 +29,9 @@ from blockwright.analysis.regions import reads_elsewhere, relax_region
 from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, is_bijective
 from blockwright.arith.condition import conjuncts
+
+_MANY = 5
+"""From so many writers of a buffer on, all are compared at once."""
 
 
 class BlockKind(Enum):
@@ -68,6 +71,7 @@ class Siblings:
             for region in child.reads:
                 self.readers.setdefault(region.buffer, []).append(child)
         self._kinds: dict[ir.Block, tuple[BlockKind, str]] = {}
+        self._apart: dict[ir.Buffer, bool] = {}
         self._boxes: dict[tuple[ir.Block, ir.BufferRegion], ir.BufferRegion] = {}
 
     @cached_property
@@ -237,6 +241,8 @@ class Siblings:
         """A conflict with another writer of the same buffer, in words."""
         here = self.position[block]
         for region in block.writes:
+            if self._all_apart(region.buffer):
+                continue
             for other in self.writers[region.buffer]:
                 if other is block:
                     continue
@@ -247,6 +253,21 @@ class Siblings:
                 if not self.disjoint(first, last, region.buffer):
                     return f"block {other.name} writes {region.buffer.name} too"
         return ""
+
+    def _all_apart(self, buffer: ir.Buffer) -> bool:
+        """Whether constant bounds along one axis tell that no two of many writers of a buffer meet.
+
+        Asked before each pair is looked at: a concatenation may have hundreds of parts.
+        """
+        found = self._apart.get(buffer)
+        if found is None:
+            writers = self.writers[buffer]
+            regions = [self._region(w.writes, buffer) for w in writers]
+            found = len(writers) >= _MANY and apart_along_an_axis(
+                [self._whole(w, region) for w, region in zip(writers, regions, strict=True)]
+            )
+            self._apart[buffer] = found
+        return found
 
     def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
         """Whether two blocks surely write different parts of a buffer."""

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any
 
 from blockwright import ir
 
 
 def child_stmts(node: ir.Stmt) -> Sequence[ir.Stmt]:
     """Direct sub-statements in program order (a block's `init` before its body)."""
-    if isinstance(node, (ir.For, ir.LetStmt, ir.AttrStmt, ir.Allocate, ir.DeclBuffer)):
-        return (node.body,)
-    if isinstance(node, ir.SeqStmt):
-        return node.seq
-    if isinstance(node, ir.BlockRealize):
-        return (node.block,)
-    if isinstance(node, ir.Block):
-        return (node.body,) if node.init is None else (node.init, node.body)
-    if isinstance(node, (ir.BufferStore, ir.Evaluate)):
-        return ()
+    read = _READERS.get(type(node))
+    if read is not None:
+        return read(node)
     return [child for child in node.children() if isinstance(child, ir.Stmt)]
+
+
+def _body(node: Any) -> Sequence[ir.Stmt]:
+    return (node.body,)
+
+
+def _of_block(node: Any) -> Sequence[ir.Stmt]:
+    return (node.body,) if node.init is None else (node.init, node.body)
+
+
+_READERS: dict[type[ir.Stmt], Callable[[Any], Sequence[ir.Stmt]]] = {
+    ir.For: _body,
+    ir.LetStmt: _body,
+    ir.AttrStmt: _body,
+    ir.Allocate: _body,
+    ir.DeclBuffer: _body,
+    ir.SeqStmt: attrgetter("seq"),
+    ir.BlockRealize: lambda node: (node.block,),
+    ir.Block: _of_block,
+    ir.BufferStore: lambda _: (),
+    ir.Evaluate: lambda _: (),
+}
+"""How the sub-statements of each class are read: trees are walked after every step."""
 
 
 def is_jump(node: ir.Node) -> bool:

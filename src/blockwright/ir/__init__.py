@@ -117,6 +117,7 @@ from blockwright.ir.graph import (
 )
 from blockwright.ir.node import Node, set_printer, show
 from blockwright.ir.op import OPS, OpRow, op_has_effect, op_row, register_op
+from blockwright.ir.rare import Rare
 from blockwright.ir.reducer import CommReducer
 from blockwright.ir.sorts import Sorts, value_variables
 from blockwright.ir.specialize import specialize
@@ -238,6 +239,7 @@ __all__ = [
     "Programs",
     "Ramp",
     "Range",
+    "Rare",
     "Select",
     "SeqExpr",
     "SeqStmt",

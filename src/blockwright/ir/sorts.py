@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from weakref import WeakKeyDictionary
 
 from blockwright.ir import expr as E
 from blockwright.ir.buffer import Buffer, IterVar
 from blockwright.ir.expr import Expr, IntImm, Var
 from blockwright.ir.function import PrimFunc
 from blockwright.ir.node import Node
-from blockwright.ir.stmt import AssertStmt, Block, For, LetStmt
+from blockwright.ir.rare import Rare
+from blockwright.ir.stmt import AssertStmt, For, LetStmt
 from blockwright.ir.visit import collect
 
 _INDEX_CALLS = frozenset({"shift_left", "shift_right", "bitwise_and"})
@@ -111,7 +111,7 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
     handles = {handle for handle, _ in func.buffer_map}
     scalars = [p for p in func.params if p not in handles and p.dtype.is_int]
     if not scalars:
-        return frozenset(_with_names(set(), _lets(func.body)))
+        return frozenset(_with_names(set(), _lets.of(func.body)))
     sizes: set[Var] = set()
     buffers: set[Buffer] = set(func.buffers)
     lets: list[LetStmt | E.Let] = []
@@ -132,44 +132,7 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
     return frozenset(_with_names({p for p in scalars if p not in sizes}, lets))
 
 
-_lets_below: WeakKeyDictionary[Node, tuple[LetStmt | E.Let, ...]] = WeakKeyDictionary()
-"""For loops and blocks: a step of a schedule changes few, and asks for the whole function."""
-
-
-def _lets(root: Node) -> Sequence[LetStmt | E.Let]:
-    """All names for integers in a program."""
-    stack: list[Node] = [root]
-    while True:
-        found, unknown = _lets_around(stack[-1])
-        if unknown:
-            stack += unknown
-            continue
-        node = stack.pop()
-        if not stack:
-            return found
-        _lets_below[node] = tuple(found)
-
-
-def _lets_around(root: Node) -> tuple[list[LetStmt | E.Let], list[Node]]:
-    """The names in a tree; and the loops and blocks in it of which they are not known yet."""
-    lets: list[LetStmt | E.Let] = []
-    unknown: list[Node] = []
-    stack = [*root.children()]
-    if isinstance(root, (LetStmt, E.Let)):
-        lets.append(root)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (For, Block)):
-            known = _lets_below.get(node)
-            if known is None:
-                unknown.append(node)
-            else:
-                lets += known
-        elif not isinstance(node, (Var, IntImm, Buffer)):
-            if isinstance(node, (LetStmt, E.Let)):
-                lets.append(node)
-            stack += node.children()
-    return ([let for let in lets if let.var.dtype.is_int], unknown)
+_lets: Rare[LetStmt | E.Let] = Rare(LetStmt, E.Let)
 
 
 def _is_assumption(node: Node) -> bool:

@@ -321,8 +321,6 @@ def _leaf_token(item: Held) -> Any:
 
 
 def _digest(tokens: list[Any]) -> int:
-    digest = hashlib.blake2b(digest_size=8)
-    for token in tokens:
-        digest.update(repr(token).encode())
-        digest.update(b"\0")
+    text = "\0".join(map(repr, tokens)) + "\0"
+    digest = hashlib.blake2b(text.encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "little", signed=True)

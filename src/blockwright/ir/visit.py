@@ -34,20 +34,15 @@ def walk(root: Node) -> Iterator[Node]:
 def collect(root: Node, kind: type[NodeT]) -> list[NodeT]:
     """All nodes of one class in program order, each object once."""
     found: dict[NodeT, None] = {}
-    leaves = _without(kind)
+    statements = issubclass(kind, Stmt)  # they stand in statements alone
     stack: list[Node] = [root]
     while stack:
         node = stack.pop()
         if isinstance(node, kind):
             found[node] = None
-        if not isinstance(node, leaves):
-            stack += node.children()[::-1]
+        below = node.children()[::-1]
+        stack += [child for child in below if isinstance(child, Stmt)] if statements else below
     return list(found)
-
-
-def _without(kind: type[Node]) -> type[Expr] | tuple[()]:
-    """The class below which no node of a class is found: no statement stands in an expression."""
-    return Expr if issubclass(kind, Stmt) else ()
 
 
 def uses_var(root: Node, variables: Var | AbstractSet[Var]) -> bool:

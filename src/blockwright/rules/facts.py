@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -49,11 +50,16 @@ def _is_param(func: ir.PrimFunc, buffer: ir.Buffer, kind: str) -> bool:
 
 def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
     """Blocks directly under the root, in program order; empty for any other structure."""
+    return [*_leaf_blocks(func)]
+
+
+@lru_cache(maxsize=64)  # every rule asks
+def _leaf_blocks(func: ir.PrimFunc) -> tuple[ir.Block, ...]:
     if not isinstance(func.body, ir.BlockRealize):
-        return []
+        return ()
     found = [b for b in ir.blocks(func.body) if b is not func.root]
     nested = any(ir.collect(b.body, ir.BlockRealize) for b in found)
-    return [] if nested else found
+    return () if nested else tuple(found)
 
 
 def has_empty_axis(func: ir.PrimFunc) -> bool:

@@ -46,7 +46,7 @@ def require_combining(
 
 def require_still_combining(state: State, step: Step) -> Step:
     """The step, if it leaves no reduction whose threads cannot combine its terms."""
-    if step.func is state.func or not has_thread_loops(step.func):
+    if step.func is state.func or not has_thread_loops(state.following(step.func).tree):
         return step
     problem = next(cross_thread_problems(step.func), None)
     if problem is not None and next(cross_thread_problems(state.func), None) is None:
