@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -250,3 +251,43 @@ def test_a_choice_that_depends_on_a_value_wraps(text: str) -> None:
     np.testing.assert_array_equal(z, expected)
     _, _, z = run("int32", f"({text}) + 1 > 0", result="bool")
     np.testing.assert_array_equal(z, chosen + np.int32(1) > 0)
+
+
+SCALARS = """
+@T.prim_func
+def main(A: T.Buffer((4,), "int64"), p: T.int8, r: T.bool, s: T.uint64, u: T.uint8):
+    A[0] = T.Cast("int64", p)
+    A[1] = T.Cast("int64", r)
+    A[2] = T.Cast("int64", s)
+    A[3] = T.Cast("int64", u)
+"""
+
+
+def test_scalars_outside_of_their_type_are_refused_alike() -> None:
+    func = bw.from_source(SCALARS)
+    module = bw.build(func)
+    run = (lambda *a: bw.interpret(func, *a)), module["main"]
+    taken = [(-128, True, 2**63 - 1, 255), (np.int8(3), np.bool_(False), np.uint64(5), np.uint8(9))]
+    for call, given in itertools.product(run, taken):
+        out = np.zeros(4, "int64")
+        call(out, *given)
+        assert out.tolist() == [int(v) for v in given]
+    refused = [(300, 1, 1, 1), (1, 5, 1, 1), (1, 1, -1, 1), (1, 1, 2**64, 1), (1, 1, 1, -1),
+               (1.0, 1, 1, 1), (1, 1, 1, np.float32(2))]  # fmt: skip
+    for call, given in itertools.product(run, refused):
+        with pytest.raises(bw.BlockwrightError) as caught:
+            call(np.zeros(4, "int64"), *given)
+        assert caught.value.code == "BW702"
+
+
+@pytest.mark.parametrize("op", ["bitwise_xor", "shift_left", "popcount", "clz", "bitwise_not"])
+def test_bits_of_floats_are_refused(op: str) -> None:
+    operands = "A[i]" if op in ("popcount", "clz", "bitwise_not") else "A[i], A[i]"
+    func = bw.from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32")):
+    for i in range(4):
+        A[i] = T.{op}({operands})
+""")
+    with pytest.raises(bw.BlockwrightError, match=r"BW611.*float32"):
+        bw.build(func)

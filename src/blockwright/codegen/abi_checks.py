@@ -140,10 +140,14 @@ class Checker:
         e.label(good)
 
     def fits(self, value: Value, dtype: DType) -> None:
-        """An integer argument lies in the range of its parameter."""
-        if dtype.bits >= 64:
+        """An integer argument lies in the range of its parameter; calls pass 63 bits and a sign."""
+        if dtype.bits >= 64 and dtype.kind == "int":
             return
         e = self.e
+        if dtype.bits >= 64:
+            self.require(e.compare("sge", value, int_const(0)), "BW702",
+                         f"%lld does not fit {dtype}", "pass a number in range", value)  # fmt: skip
+            return
         low = e.compare("sge", value, int_const(dtype.min_value))
         high = e.compare("sle", value, int_const(dtype.max_value))
         self.require(e.binary("and", low, high), "BW702",

@@ -37,6 +37,10 @@ for _row in (
 def call(c: ExprCompiler, expr: Call) -> Value:
     """The value of a builtin call."""
     method = _METHODS.get(expr.op)
+    if expr.op in _ON_INTEGERS and not expr.args[0].dtype.is_int and not expr.args[0].dtype.is_bool:
+        raise BuildError(f"{expr.op} of {expr.args[0].dtype}", code="BW611",
+                         help="convert to an integer type first, with T.Cast or T.reinterpret"
+                         )  # fmt: skip
     if method is not None:
         return method(c, expr)
     if is_atomic(expr):
@@ -107,6 +111,8 @@ def _float_test(c: ExprCompiler, expr: Call) -> Value:
 
 def _fma(c: ExprCompiler, expr: Call) -> Value:
     dtype = expr.args[0].dtype
+    if dtype.is_bool:
+        raise BuildError("fma of bool", code="BW611", help="convert to a number type first")
     args = [c.value(a) for a in expr.args]
     if dtype.is_int:
         return c.e.binary("add", c.e.binary("mul", args[0], args[1]), args[2])
@@ -341,6 +347,9 @@ def _jump(c: ExprCompiler, expr: Call) -> Value:
     return int_const(0, "i32")
 
 
+_ON_INTEGERS = frozenset(
+    "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right popcount clz".split()
+)
 _METHODS: dict[str, Callable[[ExprCompiler, Call], Value]] = {
     "isnan": _float_test, "isinf": _float_test, "isfinite": _float_test, "fma": _fma,
     "bitwise_and": _bitwise, "bitwise_or": _bitwise, "bitwise_xor": _bitwise,

@@ -41,8 +41,9 @@ def _element(dtype: DType) -> str:
         return "ptr"
     if dtype.is_int and dtype.bits not in (8, 16, 32, 64):
         raise BuildError(f"{dtype} has no code on this target", code="BW610",
-                         help="sub-byte integers are stored packed in int8 or int32 buffers; "
-                         "unpack them with shifts and masks")  # fmt: skip
+                         help="use an integer type of at most 64 bits" if dtype.bits > 64 else
+                         "store such numbers packed in int8 or int32 buffers; unpack them with "
+                         "shifts and masks")  # fmt: skip
     return f"i{dtype.bits}"
 
 

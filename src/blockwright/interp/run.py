@@ -307,7 +307,16 @@ def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
     if not isinstance(value, _NUMBERS):
         raise InterpretError(f"{func.name}: scalar {var.name} must be a number, "
                              f"not {type(value).__name__}", code="BW702")  # fmt: skip
-    return int(value) if var.dtype.is_int else numeric.constant(value, var.dtype)
+    if not var.dtype.is_int and not var.dtype.is_bool:
+        return numeric.constant(value, var.dtype)
+    number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
+    if isinstance(number, float):
+        raise InterpretError(f"{func.name}: scalar {var.name} is {var.dtype}, not a float",
+                             code="BW702", help="convert the value before the call")  # fmt: skip
+    if not var.dtype.min_value <= number <= var.dtype.max_value:
+        raise InterpretError(f"{func.name}: scalar {var.name}: {number} does not fit {var.dtype}",
+                             code="BW702", help="pass a number in range")  # fmt: skip
+    return int(number) if var.dtype.is_int else numeric.constant(number, var.dtype)
 
 
 def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:

@@ -119,7 +119,7 @@ class NativeFunction:
             if error_code(error) == "BW706":  # memory for results may be all that needs a copy
                 everything = not self._is_result(len(args) - 1)
                 return self._call_with_copies(args, everything=everything)
-            self._check_devices(args)
+            self._check_arguments(args)
             raise translate(error) from None
         if result is None or type(result) is kind:
             return result
@@ -152,7 +152,7 @@ class NativeFunction:
         except FFI_ERRORS as error:
             if error_code(error) == "BW706" and not everything:
                 return self._call_with_copies(args, everything=True)
-            self._check_devices(args)
+            self._check_arguments(args)
             raise translate(error) from None
         self.copies += copies
         for original, copy in back:
@@ -169,9 +169,12 @@ class NativeFunction:
             if written and _on_host(value):
                 yield index, _elements(value)
 
-    def _check_devices(self, args: Sequence[Any]) -> None:
-        """Some of torch's devices cannot even be handed over; their error names no argument."""
+    def _check_arguments(self, args: Sequence[Any]) -> None:
+        """Some of torch's devices, and large numbers, cannot even be handed over; their error says
+        nothing of it."""
         for index, value in enumerate(args):
+            if _is_number(value):
+                self._number(index, value)
             if _is_torch(value) and value.device.type not in ("cpu", "cuda"):
                 raise ArgumentError(
                     f"{self._label(index)} is on device '{value.device}', not the CPU",
@@ -188,7 +191,7 @@ class NativeFunction:
         if self._is_result(index):
             everything = False
         elif _is_number(value):
-            return value, None
+            return self._number(index, value), None
         if _is_numpy(value):
             return self._adapt_numpy(index, value, everything)
         if _is_torch(value):
@@ -201,6 +204,15 @@ class NativeFunction:
             code="BW702",
             help="pass a NumPy array, a torch tensor, or another array that supports DLPack",
         )
+
+    def _number(self, index: int, value: Any) -> Any:
+        """A number as the FFI takes it."""
+        number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
+        if isinstance(number, int) and not -(2**63) <= number < 2**63:
+            raise ArgumentError(f"{self._label(index)} is {number}, more than calls can pass",
+                                code="BW702",
+                                help="pass such a number in an array of one element")  # fmt: skip
+        return number
 
     def _read_only(self, index: int) -> ArgumentError:
         return ArgumentError(f"{self._label(index)} is read-only, and the function writes it",
