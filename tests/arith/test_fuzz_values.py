@@ -236,13 +236,28 @@ def test_constants_fold_as_numpy_computes(name: str) -> None:
             if y == 0 and cls in (ir.FloorDiv, ir.FloorMod, ir.Mod):
                 continue
             found = ir.binary(cls, ir.const(x, dtype), ir.const(y, dtype))
+            if _leaves(
+                cls, x, y, dtype
+            ):  # an index that int32 does not have, or a value that wraps
+                assert isinstance(found, cls)
+                continue
             with np.errstate(all="ignore"):
                 assert isinstance(found, ir.IntImm)
                 assert found.value == int(fn(kind.type(x), kind.type(y))), (cls, x, y)
-        if y:
+        if y and not (x == dtype.min_value and y == -1 and dtype.bits >= 32):
             found = ir.binary(ir.Div, ir.const(x, dtype), ir.const(y, dtype))
             assert isinstance(found, ir.IntImm)
             assert found.value == wrap(_quotient(x, y), dtype)
+
+
+def _leaves(cls: type[Any], x: int, y: int, dtype: ir.DType) -> bool:
+    """Whether a result is no number of a type that indices have."""
+    exact: dict[type[Any], Any] = {
+        ir.Add: int.__add__, ir.Sub: int.__sub__, ir.Mul: int.__mul__, ir.FloorDiv: int.__floordiv__
+    }  # fmt: skip
+    if cls not in exact or dtype.kind != "int" or dtype.bits < 32:
+        return False
+    return not dtype.min_value <= exact[cls](x, y) <= dtype.max_value
 
 
 @pytest.mark.parametrize("name", ["int32", "int64"])

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+import math
+
 from blockwright import ir
 from blockwright.analysis.atomics import atomic_problem
 from blockwright.analysis.facts import symbol_facts, symbols_of
@@ -88,6 +90,7 @@ class _Checker:
         for handle, buffer in func.buffer_map:
             if handle not in handles:
                 self.report("BW243", f"{buffer.name} is bound to no parameter", buffer)
+            self.size(buffer)
             self.define(buffer)
             self.visible.update(ir.collect(buffer, ir.Var))
         body = func.body
@@ -183,7 +186,16 @@ class _Checker:
     def declare(self, buffer: ir.Buffer) -> None:
         for part in (*buffer.shape, *buffer.strides):
             self.use(part)
+        self.size(buffer)
         self.define(buffer)
+
+    def size(self, buffer: ir.Buffer) -> None:
+        """The bytes of a buffer of constant shape can be counted."""
+        extents = [ir.const_int(n) for n in buffer.shape]
+        count = math.prod(n for n in extents if n is not None)
+        if None not in extents and count * buffer.dtype.nbytes * buffer.dtype.lanes >= 1 << 63:
+            self.report("BW255", f"buffer {buffer.name} has {count} elements, whose bytes 63 bits "
+                        "do not count", buffer)  # fmt: skip
 
     def signature(self, block: ir.Block) -> None:
         """The stated regions cover those of the body."""

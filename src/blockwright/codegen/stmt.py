@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from blockwright.codegen import access, ffi_ir, integers, scratch, streams, streams_shifted
+from blockwright.codegen.byte_sizes import byte_size
 from blockwright.codegen.context import Context, Memory
 from blockwright.codegen.emitter import Loop
 from blockwright.codegen.expr import ExprCompiler
@@ -71,7 +72,7 @@ class StmtCompiler:
         total: Value | None = None
         for slot in slots:
             start = int_const(0) if slot.after is None else ends[slot.after]
-            size = self.expressions.value(scratch.byte_count(slot.buffer))
+            size = byte_size(self.expressions, slot.buffer)
             end = self._sum(start, size)
             starts[slot.buffer], ends[slot.buffer] = start, end
             total = end if total is None else self._larger(total, end)
@@ -230,7 +231,7 @@ class StmtCompiler:
 
     def _allocate_now(self, stmt: Allocate) -> None:
         """Memory whose size is known only here."""
-        pointer = self._acquire(self.expressions.value(scratch.byte_count(stmt.buffer)))
+        pointer = self._acquire(byte_size(self.expressions, stmt.buffer))
         self.context.buffers[stmt.buffer] = Memory(pointer, scratch.ALIGNMENT, stmt.buffer)
         self.run(stmt.body)
         cleanup = self.context.cleanups.pop()

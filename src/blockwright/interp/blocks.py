@@ -83,7 +83,12 @@ class BlockCompiler(HardwareCompiler):
 
     def _storage(self, env: Env, buffer: Buffer, nbytes: int, size: int) -> Storage:
         """New bytes; those that threads share are the same again within a block."""
-        fresh = Storage.fresh(nbytes, size, len(env[1].levels))
+        try:
+            fresh = Storage.fresh(nbytes, size, len(env[1].levels))
+        except (MemoryError, ValueError):  # NumPy counts bytes in 63 bits
+            raise InterpretError(f"there is no memory for buffer {buffer.name}, which takes "
+                                 f"{nbytes} bytes", code="BW720", span=buffer.span,
+                                 help="use smaller inputs") from None  # fmt: skip
         team: Team | None = env[1].team
         if team is None or not buffer.scope.startswith("shared"):
             return fresh

@@ -246,6 +246,8 @@ class ExprCompiler:
         index = self.is_index(expr)
         op = numeric.index_binary(kind) if index else numeric.value_binary(kind, dtype)
         divides = kind in (E.Div, E.Mod, E.FloorDiv, E.FloorMod) and not dtype.is_float
+        if index and kind is E.Mul and not _is_small_multiple(expr):
+            return self._product(expr, a, b)
         if not divides:
             return lambda env: op(a(env), b(env))
         site, lanes = self.site(expr), dtype.lanes
@@ -260,6 +262,19 @@ class ExprCompiler:
                                  int(np.argmax(zero)) // lanes) from None  # fmt: skip
 
         return divide
+
+    def _product(self, expr: BinaryOp, a: Fn, b: Fn) -> Fn:
+        """A product of indices; an error where 64 bits do not hold it."""
+        site = self.site(expr)
+
+        def multiply(env: Env) -> Any:
+            left, right = a(env), b(env)
+            if numeric.leaves_64_bits(left, right):
+                raise site.error(env, "BW767", "an index leaves 64 bits: a product of "
+                                 f"{np.max(left)} and {np.max(right)}")  # fmt: skip
+            return left * right
+
+        return multiply
 
     def _compare(self, expr: CompareOp) -> Fn:
         a, b = self._operands(expr.a, expr.b)
@@ -441,3 +456,10 @@ class ExprCompiler:
 def _may_be_python(expr: Expr) -> bool:
     """Whether a truth value may be one of Python: a comparison of index expressions is."""
     return not isinstance(expr, (BufferLoad, Cast, Var))
+
+
+def _is_small_multiple(expr: BinaryOp) -> bool:
+    """Whether a product is one of a variable and a small constant, which 64 bits hold."""
+    constants = [n.value for n in (expr.a, expr.b) if isinstance(n, IntImm)]
+    variables = [n for n in (expr.a, expr.b) if isinstance(n, Var)]
+    return len(constants) == len(variables) == 1 and abs(constants[0]) < 1 << 20

@@ -189,6 +189,22 @@ def index_binary(kind: type[E.BinaryOp]) -> Binary:
     return apply
 
 
+def leaves_64_bits(a: Value, b: Value) -> bool:
+    """Whether a product of index expressions is no number of 64 bits, for some lane."""
+    if not (is_array(a) or is_array(b)):
+        return not -(1 << 63) <= int(a) * int(b) < 1 << 63
+    if _largest(a) * _largest(b) < 1 << 63:
+        return False
+    product = np.asarray(a).astype(np.float64) * np.asarray(b)
+    return bool(np.any((product >= 2.0**63) | (product < -(2.0**63))))
+
+
+def _largest(x: Value) -> int:
+    if not is_array(x):
+        return abs(int(x))
+    return max(abs(int(x.max(initial=0))), abs(int(x.min(initial=0))))
+
+
 def value_binary(kind: type[E.BinaryOp], dtype: DType) -> Binary:
     """An operation on values of one type."""
     if dtype.is_float:

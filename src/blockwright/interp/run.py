@@ -356,6 +356,9 @@ def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, 
             raise InterpretError(f"{func.name}: nothing binds {var.name}", code="BW701",
                                  help=f"pass {var.name}=… to interpret")  # fmt: skip
     for var in compiled.symbols:
+        if values[var] > var.dtype.max_value:
+            raise InterpretError(f"{func.name}: {var.name} = {values[var]} does not fit "
+                                 f"{var.dtype}", code="BW702")  # fmt: skip
         least, most = low.get(var.name, 0), high.get(var.name, values[var])
         if not least <= values[var] <= most:
             raise InterpretError(f"{func.name}: {var.name} = {values[var]} is outside its declared "

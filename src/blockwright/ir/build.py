@@ -181,7 +181,7 @@ def _fold(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr | None:
     """Constant result or a neutral element dropped; None when the node must be built."""
     if isinstance(a, IntImm) and isinstance(b, IntImm):
         value = _fold_int(cls, a.value, b.value)
-        return None if value is None else _wrap(value, a.dtype)
+        return None if value is None else _number(value, a.dtype)
     if isinstance(b, IntImm) and a.dtype.is_int:
         if b.value == 0 and cls in (E.Add, E.Sub):
             return a
@@ -197,6 +197,17 @@ def _fold(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr | None:
         if a.value == 0 and cls in (E.Mul,):
             return IntImm(0, b.dtype)
     return None
+
+
+def _number(value: int, dtype: DType) -> IntImm | None:
+    """A result as a constant; None for one that a type of indices does not have.
+
+    As an index it is that number, as a value the number modulo 2**n: the operation is kept, since
+    it is not known here what it will be.
+    """
+    if dtype.kind == "int" and dtype.bits >= 32:
+        return IntImm(value, dtype) if dtype.min_value <= value <= dtype.max_value else None
+    return _wrap(value, dtype)
 
 
 def _fold_int(cls: type[E.BinaryOp], x: int, y: int) -> int | None:

@@ -32,6 +32,7 @@ from blockwright.lower.tails import pass_on_tails
 from blockwright.lower.transpose import transpose_tiles
 from blockwright.lower.unroll import unroll_loops
 from blockwright.lower.vectorize import vectorize_loops
+from blockwright.lower.widths import choose_widths
 from blockwright.support import BuildError
 from blockwright.support.stack import deep
 from blockwright.target import Target
@@ -59,6 +60,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("clamp_masked_reads", clamp_masked_reads),
     ("pass_on_tails", pass_on_tails),
     ("clamp_sizes", clamp_sizes),
+    ("choose_widths", choose_widths),
     ("finalize", finalize),
 ]
 """Names and passes in order; `on_pass` reports under these names."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     Allocate,
@@ -37,6 +36,7 @@ from blockwright.ir import (
     add,
     all_of,
     call,
+    cast_to,
     collect,
     compare,
     const,
@@ -48,6 +48,7 @@ from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.check_indices import Check, statement
 from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.intervals import Intervals
 from blockwright.lower.rewrite import (
     Analysed,
     mentions,
@@ -56,23 +57,27 @@ from blockwright.lower.rewrite import (
     walk_code,
 )
 
+_LARGEST = 1 << 63
+
 
 def insert_checks(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function with the checks that `LowerOptions.sanitize` asks for."""
     wanted = context.options.sanitize
     if not wanted:
         return func
-    return func.replace(body=_Checks(function_analyzer(func), context, wanted)(func.body))
+    return func.replace(body=_Checks(func, context, wanted)(func.body))
 
 
 class _Checks(Analysed):
-    def __init__(self, analyzer: Analyzer, context: LowerContext, wanted: tuple[str, ...]) -> None:
-        super().__init__(analyzer)
+    def __init__(self, func: PrimFunc, context: LowerContext, wanted: tuple[str, ...]) -> None:
+        super().__init__(function_analyzer(func))
         self.context, self.wanted = context, wanted
+        self.intervals = Intervals(func)
         self.shadows: dict[Buffer, Buffer] = {}
 
     def rewrite_For(self, node: For) -> Stmt:
         checks = self._of_reads([node.min, node.extent])
+        self.intervals.enter(node)
         with self.inside(node.loop_var, node.dom):
             kind = node.kind
             if kind is ForKind.VECTORIZED:
@@ -141,6 +146,7 @@ class _Checks(Analysed):
         for root in roots:
             if "bounds" in self.wanted:
                 checks += self._divisors(root)
+                checks += self._products(root)
             for load, guards in _loads(root, ()):
                 if "bounds" in self.wanted and load.predicate is None:
                     checks += self._bounds(load.buffer, load.indices, guards)
@@ -166,6 +172,22 @@ class _Checks(Analysed):
                 known = self.analyzer.prove(fine)
             if not known:
                 checks.append(statement(Check(fine, guards, "BW716: integer division by zero")))
+        return checks
+
+    def _products(self, root: Expr) -> list[Stmt]:
+        """No product of indices leaves 64 bits."""
+        checks: list[Stmt] = []
+        lets = {let.var for let in collect(root, E.Let)}
+        for node, guards in _guarded(root, ()):
+            if not isinstance(node, E.Mul) or node.dtype.lanes > 1 or uses_var(node, lets):
+                continue
+            low, high = self.intervals.of(node)
+            if not self.intervals.sorts.is_index(node) or (low >= -_LARGEST and high < _LARGEST):
+                continue
+            product = mul(cast_to(node.a, "float64"), cast_to(node.b, "float64"))
+            most = const(float(_LARGEST), "float64")
+            fine = all_of([compare(E.LT, product, most), compare(E.GE, product, -most)])
+            checks.append(statement(Check(fine, guards, "BW718: an index leaves 64 bits")))
         return checks
 
     def _bounds(

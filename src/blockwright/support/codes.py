@@ -95,6 +95,7 @@ CODES: dict[str, str] = {
     "BW250": "An annotation has an invalid size, or its rank differs from ndim.",
     "BW251": "A tensor annotation has a vector or handle element type.",
     "BW254": "Lane counts of the indices, mask and value of an access differ.",
+    "BW255": "A buffer has more bytes than 63 bits count.",
     # ----------------------------------------------------------------------------------- schedule
     "BW300": "A schedule step is illegal, in a way that no other code names.",
     "BW301": "A handle stands for no block or loop of this schedule, or no longer.",
@@ -257,6 +258,7 @@ CODES: dict[str, str] = {
     "BW715": "A sanitizer found a read of an element before it is written.",
     "BW716": "Integer division by zero.",
     "BW717": "A sanitizer found a buffer with a negative extent.",
+    "BW718": "A sanitizer found an index that 64 bits do not hold.",
     "BW720": "There is no memory for temporary buffers or results.",
     "BW750": "The interpreter stopped, for a reason that no other code names.",
     "BW751": "The interpreter found an access outside of its buffer.",
@@ -275,6 +277,7 @@ CODES: dict[str, str] = {
     "BW764": "The interpreter found a warp operation without all of its lanes.",
     "BW765": "The interpreter found a wait that nothing ends.",
     "BW766": "The interpreter found a buffer with a negative extent.",
+    "BW767": "The interpreter found an index that 64 bits do not hold.",
     "BW790": "The package through which compiled code is called cannot be imported.",
     # ---------------------------------------------------------------------------------- artefacts
     "BW800": "A file is not an artefact.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
@@ -75,9 +77,9 @@ class Fuse(Primitive, frozen=True, eq=False):
                        "them in this order, or reorder those between away first")  # fmt: skip
         analyzer = state.analyzer(loops[0])
         self._independent(state, loops)
-        dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),
-                     loops[0].loop_var.type)  # fmt: skip
-        sizes = [ir.cast_to(e, dtype) for e in factors(loops, analyzer)]
+        extents = factors(loops, analyzer)
+        dtype = _type_of_all(loops, extents)
+        sizes = [ir.cast_to(e, dtype) for e in extents]
         parts = list(range(len(loops)))
         if not self.preserve_unit_iters:
             one = ir.const(1, dtype)
@@ -115,3 +117,11 @@ class Fuse(Primitive, frozen=True, eq=False):
                            help="only loops of independent ranges fuse: fuse those "
                                 "outside or inside of this one")  # fmt: skip
             seen.add(loop.loop_var)
+
+
+def _type_of_all(loops: list[ir.For], extents: Sequence[ir.Expr]) -> ir.DType:
+    """The type of the fused loop: that of the loops, or 64 bits where one of them has these or the
+    product of constant extents needs them."""
+    dtype = max((f.loop_var.type for f in loops), key=lambda t: t.bits)
+    known = [ir.const_int(e) or 1 for e in extents]
+    return dtype if math.prod(known) <= dtype.max_value else ir.dtype_of("int64")

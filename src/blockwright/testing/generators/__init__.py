@@ -27,7 +27,7 @@ from blockwright.testing.generators.usual import Usual
 STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
           "matmul", "where", "conv", "centre", "extreme",
           "moments", "epilogue", "mirror", "windows", "concat",
-          "border", "integers")  # fmt: skip
+          "border", "integers", "large")  # fmt: skip
 UNUSUAL = ("chosen", "inner", "several", "update", "scatter", "early", "counted", "guarded",
            "tally", "recur", "running", "triangle", "corner", "interior", "parallel", "diagonal",
            "viewed", "places", "nested", "branch", "skipped", "bare",

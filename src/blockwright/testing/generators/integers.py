@@ -102,3 +102,17 @@ class Integers:
 
     def _cast(self, dtype: DType, depth: int) -> ir.Expr:
         return ir.cast_to(self.value(self.chance.choice(self.types), depth), dtype)
+
+
+def large_index(chance: random.Random, start: ir.Expr) -> ir.Expr:
+    """An index of 32 bits, made of a small one, whose number 32 bits may not hold, but 64 do."""
+    found, most = start, 1 << 10
+    for _ in range(chance.randint(2, 5)):
+        number = chance.choice((3, 7, 77, 65536, 70001, 99997, 1 << 20, (1 << 31) - 1))
+        kind = chance.choice((ir.Mul, ir.Mul, ir.Add, ir.Sub, ir.FloorDiv, ir.FloorMod, ir.Min,
+                              ir.Max))  # fmt: skip
+        if kind is ir.Mul and most * number >= 1 << 62:
+            kind = ir.Sub
+        most = most * number if kind is ir.Mul else most + number
+        found = ir.binary(kind, found, ir.const(number, "int32"))
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from blockwright import ir
 from blockwright.script.compute import Tensor, comm_reducer
-from blockwright.testing.generators.integers import INTEGERS, Integers
+from blockwright.testing.generators.integers import INTEGERS, Integers, large_index
 from blockwright.testing.generators.maker import INT64, Maker
 
 
@@ -182,6 +182,18 @@ class Usual(Maker):
             return ir.add(ir.mul(x[i], 0.5), ir.cast_to(bits, x.dtype))
 
         return self.compute(x.shape, joined)
+
+    def _large(self) -> Tensor:
+        """Elements at places whose computation leaves 32 bits on its way."""
+        x = self.pick(rank=1)
+        state = self.chance.getrandbits(32)
+
+        def body(*i: ir.Expr) -> ir.Expr:
+            chance, length = random.Random(state), ir.cast_to(x.shape[-1], "int32")
+            place = ir.floormod(large_index(chance, ir.cast_to(i[-1], "int32")), length)
+            return ir.add(x[i], ir.mul(x[(*i[:-1], ir.cast_to(place, i[-1].dtype))], 0.5))
+
+        return self.compute(x.shape, body)
 
     def _where(self) -> Tensor:
         x = self.pick(rank=1)

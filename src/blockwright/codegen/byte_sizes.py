@@ -1,0 +1,52 @@
+"""How many bytes a buffer takes, where only a call knows: never fewer than it has elements for.
+
+A product that 63 bits do not hold becomes the largest size that is asked for, which no machine has,
+so that the call ends in BW720 instead of in memory that is too small.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blockwright.codegen import scratch
+from blockwright.codegen.values import Value, int_const
+from blockwright.ir import Buffer, Expr, IntImm
+from blockwright.ir import expr as E
+
+if TYPE_CHECKING:
+    from blockwright.codegen.expr import ExprCompiler
+
+_MOST = 1 << 62
+_KEPT = {E.Max: "smax", E.Min: "smin"}
+
+
+def byte_size(c: ExprCompiler, buffer: Buffer) -> Value:
+    """The size of a buffer in bytes, rounded up to the alignment."""
+    return _size(c, scratch.byte_count(buffer))
+
+
+def _size(c: ExprCompiler, expr: Expr) -> Value:
+    """A size; factors and summands are at least 0, but for what a maximum cuts off."""
+    if expr.dtype.bits < 64:
+        return c.index(expr)
+    match expr:
+        case IntImm():
+            return int_const(min(expr.value, _MOST))
+        case E.Mul():
+            a, b = _size(c, expr.a), _size(c, expr.b)
+            pair = c.e.intrinsic("smul.with.overflow.i64", "{ i64, i1 }", a, b)
+            product = c.e.emit("i64", f"extractvalue {pair.typed}, 0")
+            wrapped = c.e.emit("i1", f"extractvalue {pair.typed}, 1")
+            return c.e.select(wrapped, int_const(_MOST), product)
+        case E.Max() | E.Min():
+            name = _KEPT[type(expr)]
+            return c.e.overloaded(name, _size(c, expr.a), _size(c, expr.b))
+        case E.FloorDiv(b=IntImm(value=unit)) if unit > 0 and unit & (unit - 1) == 0:
+            shift = int_const(unit.bit_length() - 1)
+            return c.e.binary("ashr", _size(c, expr.a), shift)
+        case E.Add():
+            most = int_const(_MOST)
+            a, b = (c.e.overloaded("smin", _size(c, part), most) for part in (expr.a, expr.b))
+            return c.e.binary("add", a, b)
+        case _:
+            return c.value(expr)

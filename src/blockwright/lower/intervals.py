@@ -1,0 +1,107 @@
+"""Numbers between which the index expressions of a lowered function lie.
+
+Ends are plain integers, as far as the bounds of loops and declared bounds of sizes tell; nothing is
+known of how variables depend on each other.
+"""
+
+from __future__ import annotations
+
+from blockwright.ir import Call, Expr, For, IntImm, PrimFunc, Sorts, Var, value_variables
+from blockwright.ir import expr as E
+from blockwright.ir.dtype import INT32
+from blockwright.lower.context import shape_vars
+
+Bounds = tuple[int, int]
+
+
+class Intervals:
+    """Numbers between which indices lie, taken as mathematical integers.
+
+    Attributes:
+        known: of variables; others may have any number of their type.
+    """
+
+    def __init__(self, func: PrimFunc) -> None:
+        self.sorts = Sorts(value_variables(func))
+        self.known: dict[Var, Bounds] = {}
+        self._found: dict[Expr, Bounds] = {}
+        lower: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
+        upper: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
+        for var in shape_vars(func):
+            self.known[var] = lower.get(var.name, 0), upper.get(var.name, var.dtype.max_value)
+
+    def enter(self, loop: For) -> Bounds:
+        """Take note of a loop; the numbers between which its variable lies."""
+        low, count = self.of(loop.min), self.of(loop.extent)
+        found = self.known[loop.loop_var] = low[0], low[1] + max(count[1], 1) - 1
+        return found
+
+    def of(self, expr: Expr) -> Bounds:
+        found = self._found.get(expr)
+        if found is None:
+            found = self._found[expr] = self._bounds(expr)
+        return found
+
+    def _bounds(self, expr: Expr) -> Bounds:
+        full = expr.dtype.element.min_value, expr.dtype.element.max_value
+        if isinstance(expr, Var):
+            return self.known.get(expr, full)
+        if not self.sorts.is_index(expr):
+            return full
+        match expr:
+            case IntImm():
+                return expr.value, expr.value
+            case E.Add() | E.Sub() | E.Mul() | E.FloorDiv() | E.FloorMod() | E.Min() | E.Max():
+                return _combined(expr, self.of(expr.a), self.of(expr.b), full)
+            case E.Cast() | E.Broadcast():
+                return self.of(expr.value)
+            case E.Ramp():
+                low, high = self.of(expr.base)
+                steps = [step * (expr.lanes - 1) for step in self.of(expr.stride)]
+                return low + min(0, *steps), high + max(0, *steps)
+            case E.Select():
+                return _union(self.of(expr.true_value), self.of(expr.false_value))
+            case Call(op="if_then_else"):
+                return _union(self.of(expr.args[1]), self.of(expr.args[2]))
+            case Call(op="likely"):
+                return self.of(expr.args[0])
+            case E.Let():
+                self.known.setdefault(expr.var, self.of(expr.value))
+                return self.of(expr.body)
+            case _:
+                return full
+
+    def leaves(self, expr: Expr) -> bool:
+        """Whether an index of 32 bits may have a number that its type does not."""
+        element = expr.dtype.element
+        if element is not INT32 or not self.sorts.is_index(expr):
+            return False
+        low, high = self.of(expr)
+        return low < element.min_value or high > element.max_value
+
+
+def _union(a: Bounds, b: Bounds) -> Bounds:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _combined(expr: E.BinaryOp, a: Bounds, b: Bounds, full: Bounds) -> Bounds:
+    match expr:
+        case E.Add():
+            return a[0] + b[0], a[1] + b[1]
+        case E.Sub():
+            return a[0] - b[1], a[1] - b[0]
+        case E.Mul():
+            ends = [x * y for x in a for y in b]
+            return min(ends), max(ends)
+        case E.Min():
+            return min(a[0], b[0]), min(a[1], b[1])
+        case E.Max():
+            return max(a[0], b[0]), max(a[1], b[1])
+        case E.FloorMod() if b[0] > 0:
+            return (a[0], min(a[1], b[1] - 1)) if a[0] >= 0 and a[1] < b[0] else (0, b[1] - 1)
+        case E.FloorDiv() if b[0] > 0:
+            ends = [x // y for x in a for y in b]
+            return min(ends), max(ends)
+        case _:
+            most = max(abs(x) for x in a)
+            return (max(-most, full[0]), most) if isinstance(expr, E.FloorDiv) else full
