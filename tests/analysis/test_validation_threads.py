@@ -80,6 +80,24 @@ def test_threads_combine_the_terms_of_a_commutative_reducer(update: str, why: st
     assert all(why in text for _, text in found)
 
 
+@pytest.mark.parametrize(("scope", "found"), [("global", []), ("shared", []), ("local", ["BW240"])])
+def test_threads_combine_in_memory_that_all_of_them_see(scope: str, found: list[str]) -> None:
+    text = """
+for k in T.thread_binding(32, thread="threadIdx.x"):
+    with T.block("C"):
+        vk = T.axis.reduce(32, k)
+        with T.init():
+            C[0] = T.float32(0)
+        C[0] = C[0] + A[0, vk]
+for k in T.thread_binding(32, thread="threadIdx.x"):
+    with T.block("B"):
+        vk = T.axis.spatial(32, k)
+        B[0, vk] = C[0]
+"""
+    assert codes(program(text, allocate=f'C = T.alloc_buffer((1,), "float32", scope="{scope}")')) \
+        == found  # fmt: skip
+
+
 READ_EARLY = """
 for i in range(32):
     for k in T.thread_binding(32, thread="threadIdx.x"):
@@ -681,17 +699,48 @@ def test_iterations_meet_in_bytes_under_two_types(
     assert byte is None or f"byte {byte} of C" in found[0][1]
 
 
-@pytest.mark.parametrize("index", ["vi % 4", "vi // 2", "7 - vi", "(vi * 3) % 8", "vi"])
-def test_iterations_that_come_back_to_an_element_meet(index: str) -> None:
-    once = {"vi": True, "7 - vi": True, "(vi * 3) % 8": True}
-    text = f"""
+ONCE = ("vi", "7 - vi", "vi * 3 % 8", "vi // 2 * 2 + vi % 2")
+AGAIN = ("vi % 4", "vi // 2", "(vi + 1) // 2", "0", "T.max(vi, 2)")
+
+
+@pytest.mark.parametrize("loop", ["parallel", "vectorized"])
+@pytest.mark.parametrize("index", [*ONCE, *AGAIN])
+def test_iterations_that_come_back_to_an_element_meet(index: str, loop: str) -> None:
+    func = bw.from_source(f"""
 @T.prim_func
 def main(A: T.Buffer((8,), "float32")):
-    for i in T.parallel(8):
+    for i in T.{loop}(8):
         with T.block("P"):
             vi = T.axis.spatial(8, i)
             A[{index}] = T.float32(3)
-"""
-    func = bw.from_source(text)
+""")
     assert isinstance(func, ir.PrimFunc)
-    assert codes(func) == ([] if index in once else ["BW240"])
+    assert codes(func) == ([] if index in ONCE else ["BW240"])
+
+
+LANES = """
+@T.prim_func
+def main(A: T.Buffer((8, 16), "float32"), B: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("init"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = T.float32(0)
+        for k in T.vectorized(16):
+            with T.block("B"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                B[vi] = {update}
+"""
+
+
+@pytest.mark.parametrize(
+    ("update", "found"),
+    [
+        ("B[vi] + A[vi, vk]", []),
+        ("T.max(B[vi], A[vi, vk])", []),
+        ("B[vi] * A[vi, vk] + T.float32(1)", ["BW240"]),
+    ],
+)
+def test_lanes_combine_the_terms_of_a_commutative_reducer(update: str, found: list[str]) -> None:
+    func = bw.from_source(LANES.format(update=update))
+    assert isinstance(func, ir.PrimFunc)
+    assert codes(func) == found

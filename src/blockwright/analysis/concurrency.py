@@ -1,12 +1,12 @@
 """Iterations that run at the same time do not meet, except in atomic updates (BW240).
 
-Looked at are parallel and thread-bound loops; pairs of their iterations are taken, with whatever is
-around at its first value and at its last one, and at one where something is written that is not in
-either; what they surely touch is compared element by element, and byte by byte where one memory has
-several names. A reduction whose iterator such a loop drives is the common case and named as such;
-threads of a block may combine its terms (`cross_thread`). Buffers that each iteration has for
-itself do not count: those allocated inside, those that only one parallel loop touches, and those in
-a scope that the members of the thread axis do not share.
+Looked at are parallel, vectorized and thread-bound loops; some of their iterations are taken, with
+whatever is around at its first value and at its last one, and at one where something is written
+that is not in either; what they surely touch is compared element by element, and byte by byte where
+one memory has several names. A reduction whose iterator such a loop drives is the common case and
+named as such; threads of a block, and lanes, may combine its terms (`cross_thread`). Buffers that
+each iteration has for itself do not count: those allocated inside, those that only one parallel
+loop touches, and those in a scope that the members of the thread axis do not share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.analysis.bytes import Bytes, Names
-from blockwright.analysis.cross_thread import combines, reduction_problems
+from blockwright.analysis.cross_thread import (
+    combine_lanes,
+    combines,
+    driven_by,
+    reduction_problems,
+)
 from blockwright.analysis.enumerate import (
     Env,
     Instances,
@@ -34,18 +39,18 @@ from blockwright.analysis.visits import Level, Touch, Visit, touches
 
 _FEW = 1 << 8  # instances of what is inside the loop that are looked at
 Place = tuple[int, ...]
+_AT_ONCE = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
 _BYTE = -1  # before the position of a byte: no element has a negative index
 
 
 def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
-    """Violations in all parallel and thread-bound loops of a function."""
+    """Violations in all parallel, vectorized and thread-bound loops of a function."""
     below: dict[tuple[ir.Var, bool], tuple[Level, list[Visit]]] = {}
     leaves = _leaves(found)
     for visit in leaves:
         for level in visit.path:
             bound = bool(level.tag)
-            parallel = isinstance(level.stmt, ir.For) and level.stmt.kind is ir.ForKind.PARALLEL
-            if bound or parallel:
+            if bound or _kind(level) in _AT_ONCE:
                 below.setdefault((level.var, bound), (level, []))[1].append(visit)
     if not below:
         return
@@ -56,6 +61,10 @@ def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[
         yield from reductions
         if not reductions:
             yield from loop.races()
+
+
+def _kind(level: Level) -> ir.ForKind | None:
+    return level.stmt.kind if isinstance(level.stmt, ir.For) else None
 
 
 def _leaves(found: Sequence[Visit]) -> list[Visit]:
@@ -76,15 +85,21 @@ class _Loop:
     ) -> None:  # fmt: skip
         self.func, self.level, self.inside = func, level, inside
         self.leaves, self.allocated, self.names = leaves, allocated, names
+        self.vectorized = _kind(level) is ir.ForKind.VECTORIZED
         self._followed: list[tuple[Visit, Touch]] | None = None
         self._found = set[int]()  # of those, what was met at some iteration that was looked at
 
     def reductions(self) -> Iterator[Problem]:
         """Reduction iterators that the loop drives, unless the update is atomic, or one that
-        threads combine."""
+        threads combine. Lanes that do not combine show as races."""
+        if self.vectorized:
+            return
         for visit in self.inside:
             written = [_root(visit, r.buffer) for r in visit.block.writes]
-            shared = [b for b in written if not self._private(b, visit)]
+            own = visit.block.init is not None and any(
+                it in visit.block.iter_vars for it in driven_by(visit, self.level)
+            )  # one iteration alone sets the initial value, in its copy
+            shared = [b for b in written if own or not self._private(b, visit)]
             yield from reduction_problems(visit, self.level, self.leaves, shared)
 
     def races(self) -> Iterator[Problem]:
@@ -97,36 +112,37 @@ class _Loop:
                 return
             if count < 2:
                 continue
-            near = list(dict.fromkeys((low + 1, low + count - 1)))
-            start = {**sizes, self.level.var: low}
-            problem = self._met(start, [*near, *_further(low, count)]) or self._met(
-                start, near, last=True
-            )
+            last = low + count - 1
+            steps = dict.fromkeys((0, 1, 2, 3, 4, 8, count // 2, count - 1))
+            some = [low + k for k in steps if k < count]
+            problem = self._met(sizes, some) or self._met(sizes, [low, low + 1, last], last=True)
             if problem is None:
                 elsewhere = self._elsewhere(sizes, low)  # the next one is looked for after this one
-                met = (self._met({**place, self.level.var: low}, near) for place in elsewhere)
+                met = (self._met(place, [low, low + 1, last]) for place in elsewhere)
                 problem = next((p for p in met if p is not None), None)
             if problem is not None:
                 yield problem
                 return
 
-    def _met(self, known: Env, others: Sequence[int], last: bool = False) -> Problem | None:
-        """What is wrong between the iteration that is known and other ones."""
-        first = self._touched(known, last)
-        for other in others:
-            second = self._touched({**known, self.level.var: other}, last)
-            met = self._meeting(first, second) or self._meeting(second, first)
-            if met is not None:
-                return self._problem(known, other, met)
+    def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Problem | None:
+        """What is wrong between two of some iterations."""
+        before: dict[int, dict[tuple[ir.Buffer, Place], dict[str, Visit]]] = {}
+        for number in dict.fromkeys(iterations):
+            here = self._touched({**known, self.level.var: number}, last)
+            for other, there in before.items():
+                met = self._meeting(there, here) or self._meeting(here, there)
+                if met is not None:
+                    return self._problem(other, number, met)
+            before[number] = here
         return None
 
     def _problem(
-        self, known: Env, other: int, met: tuple[ir.Buffer, Place, tuple[Visit, Visit]]
+        self, one: int, other: int, met: tuple[ir.Buffer, Place, tuple[Visit, Visit]]
     ) -> Problem:
         buffer, place, visits = met
         return Problem(
             "BW240",
-            f"iterations {known[self.level.var]} and {other} of {self._name()} run at the same "
+            f"iterations {one} and {other} of {self._name()} run at the same "
             f"time and both touch {_shown(buffer, place)}, not only reading",
             (self.level.stmt, *dict.fromkeys(v.realize for v in visits)),
             "let iterations touch different elements, run the loop serially, give "
@@ -156,7 +172,7 @@ class _Loop:
         ]
 
     def _name(self) -> str:
-        kind = self.level.tag or "parallel"
+        kind = self.level.tag or ("vectorized" if self.vectorized else "parallel")
         return f"loop {self.level.var.name} ({kind})"
 
     def _private(self, buffer: ir.Buffer, visit: Visit) -> bool:
@@ -171,8 +187,8 @@ class _Loop:
             return True  # shared memory is one for all threads wherever it is allocated
         if self.level.tag:
             return not shares(buffer.scope, self.level.tag)
-        if inside:
-            return True
+        if inside or self.vectorized:
+            return inside
         users = [v for v in self.leaves
                  if any(r.buffer is buffer for r in (*v.block.reads, *v.block.writes))]  # fmt: skip
         return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
@@ -187,7 +203,9 @@ class _Loop:
         if self._followed is None:
             self._followed = [
                 (visit, touch) for visit in self.inside
-                if not combines(visit, self.level) for touch in touches(visit)
+                if not (combine_lanes(visit, self.level) if self.vectorized
+                        else combines(visit, self.level))
+                for touch in touches(visit)
                 if not self._private(self.names.root(touch.buffer), visit)
             ]  # fmt: skip
         ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
@@ -254,13 +272,6 @@ class _Loop:
         if held is not None:
             return sorted({(_BYTE, first + k) for first in lists[0] for k in range(held.size)})
         return sorted(set(zip(*lists, strict=True)))
-
-
-def _further(low: int, count: int) -> list[int]:
-    """Iterations beyond the second one to hold against the first one: `i % k` brings back its
-    elements at the k-th."""
-    steps = dict.fromkeys((2, 3, 4, 8, 16, count // 2))
-    return [low + step for step in steps if 1 < step < count - 1]
 
 
 def _shown(buffer: ir.Buffer, place: Place) -> str:

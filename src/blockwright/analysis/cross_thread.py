@@ -80,6 +80,18 @@ def combines(visit: Visit, level: Level) -> bool:
     return bool(driven) and not why_race(visit, level, driven)
 
 
+def combine_lanes(visit: Visit, level: Level) -> bool:
+    """Whether the lanes of an innermost loop combine their terms in a block without an initial
+    value, all of whose iterators that they drive are reductions."""
+    loop, block = level.stmt, visit.block
+    if not isinstance(loop, ir.For) or loop.body is not visit.realize or block.init is not None:
+        return False
+    driven = [it for it in block.iter_vars if ir.uses_var(visit.values[it.var], level.var)]
+    if any(it.iter_type is not ir.IterType.REDUCE for it in driven):
+        return False
+    return not isinstance(find_update(block), NoReduction)
+
+
 def why_race(visit: Visit, level: Level, driven: Sequence[ir.IterVar]) -> str:
     """Why the members of an axis race in a block whose reduction iterators they drive."""
     own = {it.var for it in visit.block.iter_vars}
