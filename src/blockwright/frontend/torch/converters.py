@@ -32,6 +32,7 @@ from blockwright.frontend.torch.operands import (
     norm,
     reshape,
     result_type,
+    size_of,
 )
 from blockwright.frontend.torch.promotion import stored_number
 from blockwright.graph import shape_value
@@ -195,7 +196,18 @@ def _identity(imp: Importer, node: Any, x: Any, **ignored: Any) -> Any:
 @TABLE.row("arange")
 def _arange(imp: Importer, node: Any, *bounds: Any, step: Any = 1, **ignored: Any) -> Any:
     begin, end, step = (0, bounds[0], step) if len(bounds) == 1 else (*bounds, step)[:3]
-    return imp.builder.op("arange", begin=begin, end=end, step=step, dtype=result_type(node))
+    dtype = result_type(node)
+    if dtype.is_int and any(isinstance(v, float) for v in (begin, end, step)):
+        return _whole_arange(imp, node, begin, step, dtype)
+    return imp.builder.op("arange", begin=begin, end=end, step=step, dtype=dtype)
+
+
+def _whole_arange(imp: Importer, node: Any, begin: Any, step: Any, dtype: ir.DType) -> Any:
+    """Integers from bounds with fractions, which PyTorch cuts off before it steps."""
+    begin, step = (int(v) if isinstance(v, float) else v for v in (begin, step))
+    (count,) = node_shape(imp, node)
+    end = ir.add(size_of(imp, begin), ir.mul(count, size_of(imp, step)))
+    return imp.builder.op("arange", begin=begin, end=end, step=step, dtype=dtype)
 
 
 def _filled(value: float) -> Converter:

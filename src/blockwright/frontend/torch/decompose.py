@@ -20,13 +20,37 @@ _ROUNDS = 8  # decompositions consist of operators that may have to be decompose
 def with_known_operators(program: Any, known: Container[str]) -> Any:
     """The program with operators outside of `known` decomposed where PyTorch knows how.
 
-    Raises: ImporterError BW501 listing the operators that remain, with the lines they come from.
+    Raises: ImporterError BW501 listing the operators that remain, with the lines they come from;
+        BW509 where a decomposition gives another type than its operator.
     """
-    program = decomposed(program, known)
-    missing = unknown_nodes(program, known)
+    found = decomposed(program, known)
+    missing = unknown_nodes(found, known)
     if missing:
         raise _uncovered(missing)
-    return program
+    if found is not program:
+        _require_same_types(program, found)
+    return found
+
+
+def _require_same_types(before: Any, after: Any) -> None:
+    """Raise where a result's type or rank has changed: a few of PyTorch's decompositions err, as
+    that of `bucketize` with no boundaries."""
+    for old, new in zip(_results(before), _results(after), strict=True):
+        kinds = [(v.dtype, len(v.shape)) for v in (old, new) if hasattr(v, "shape")]
+        if len(set(kinds)) > 1:
+            (dtype, rank), (other, axes) = kinds
+            raise ImporterError(
+                f"PyTorch decomposes an operator wrongly: a result of {dtype} with {rank} axes "
+                f"becomes one of {other} with {axes}", code="BW509",
+                help="leave the operator out of what is compiled",
+            )  # fmt: skip
+
+
+def _results(program: Any) -> list[Any]:
+    """What the exporter knows of each result of a program."""
+    names = {spec.name for spec in program.graph.output_node().args[0] if hasattr(spec, "name")}
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.name in names}
+    return [values.get(name) for name in program.graph_signature.user_outputs]
 
 
 def decomposed(program: Any, known: Container[str]) -> Any:

@@ -213,7 +213,25 @@ def _compared(one: Prepared, result: Any) -> Outcome:
         text = difference(result, one.expected, one.wide, _free(one))
         if text and one.scalar is not None:
             text = difference(result, _either(one, result), one.wide, _free(one))
+        if text and one.sample.kind == "special" and _as_decomposed(one, result):
+            return Outcome("passed", "as decomposed", text)
     return Outcome("wrong", "", text) if text else Outcome("passed")
+
+
+def _as_decomposed(one: Prepared, result: Any) -> bool:
+    """Whether a result for special values is that of PyTorch's own decomposition of the operator.
+
+    Some of these ignore what the kernel does with them: `grid_sampler_2d` gives 0 for a place that
+    is NaN. The operator has no row then, and is what PyTorch says that it consists of.
+    """
+    program = _exported([one], False)
+    if isinstance(program, Problem):
+        return False
+    whole = functional(program)
+    parts = decomposed(whole, KNOWN)
+    if parts is whole:
+        return False
+    return not difference(result, parts.module()(*copied(one.sample.tensors)), one.wide, _free(one))
 
 
 def _either(one: Prepared, result: Any) -> Any:

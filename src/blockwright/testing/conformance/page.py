@@ -22,10 +22,11 @@ A result has PyTorch's type, shape and values, within PyTorch's tolerance for th
 four times the distance of PyTorch itself to a run in float64; inputs are as they were. Elements of
 random and empty tensors are not compared, nor integers made of floats that do not fit, for which
 PyTorch defines no value. Where PyTorch's vector code and its scalar code differ at a special value,
-either will do.
+either will do, and so will what PyTorch's decomposition of an operator without a row gives there,
+which the notes then say.
 
 - **passed**: as PyTorch; **refused**: an error with that code ([errors.md](errors.md)) instead of
-  results, whose reason stands below the table; **wrong**: other results; **internal**: an error
+  results, for the reason in the notes; **wrong**: other results; **internal**: an error
   that is a fault of the compiler.
 - Samples that PyTorch refuses, or cannot export, are not counted.
 
@@ -56,7 +57,7 @@ def page(records: Sequence[Record], most: int, untried: Sequence[str] = ()) -> s
         text += "\n## Findings\n" + "".join(findings)
     reasons = [f"- `{r.operator}`: {_reasons(r)}\n" for r in covered if r.reasons]
     if reasons:
-        text += "\n## Why samples are refused\nOne reason per code.\n\n" + "".join(reasons)
+        text += "\n## Notes\nWhy samples are refused, one reason per code.\n\n" + "".join(reasons)
     if absent:
         text += f"{_ABSENT}Samples in the first type end in an operator that no row covers, nor do "
         text += "those that PyTorch writes it with.\n\n"
