@@ -305,6 +305,64 @@ def test_programs_that_a_graph_cannot_call(old: str, new: str) -> None:
         assert caught.value.code == "BW416"
 
 
+READS_ITS_RESULT = {
+    "an update": """
+    for i in range(4):
+        with T.block("Y"):
+            vi = T.axis.spatial(4, i)
+            Y[vi] = Y[vi] + X[vi]
+""",
+    "a sum without initial value": """
+    for i, k in T.grid(4, 4):
+        with T.block("Y"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            Y[vi] = Y[vi] + X[vk]
+""",
+    "a part that comes later": """
+    for i in range(4):
+        with T.block("A"):
+            vi = T.axis.spatial(4, i)
+            Y[vi] = X[vi]
+            X_[vi] = Y[3 - vi]
+""",
+    "a sum with initial value": """
+    for i, k in T.grid(4, 4):
+        with T.block("Y"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                Y[vi] = T.float32(0)
+            Y[vi] = Y[vi] + X[vk]
+""",
+    "two steps": """
+    for i in range(4):
+        with T.block("A"):
+            vi = T.axis.spatial(4, i)
+            Y[vi] = X[vi]
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            Y[vi] = Y[vi] * X[vi]
+""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READS_ITS_RESULT)
+def test_a_result_is_written_before_it_is_read(name: str) -> None:
+    params = 'X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32")'
+    body = READS_ITS_RESULT[name]
+    out = 'R.Tensor((4,), "float32")'
+    if "X_" in body:
+        params += ', X_: T.Buffer((4,), "float32")'
+        out = f"[{out}, {out}]"
+    program = f"@T.prim_func(private=True)\ndef f({params}):\n{body}"
+    built = module(f"return R.call_tir(cls.f, (x,), out_sinfo={out})", extra=program)
+    if name in ("a sum with initial value", "two steps"):
+        want = np.full(4, X.sum()) if "sum" in name else X * X
+        np.testing.assert_allclose(bw.compile(built)(X), want)
+    else:
+        assert refused(built) == "BW416"
+
+
 @pytest.mark.parametrize(("size", "fits"), [("m * 2", True), ("m + m", True), ("m", False),
                                             ("8", False), ("m * 2 + 1", False)])  # fmt: skip
 def test_symbolic_results_of_programs(size: str, fits: bool) -> None:
@@ -314,6 +372,31 @@ def test_symbolic_results_of_programs(size: str, fits: bool) -> None:
         np.testing.assert_array_equal(bw.compile(built)(X), X.repeat(2))
     else:
         assert refused(built) == "BW408"
+
+
+def test_a_computed_size_of_a_result_is_not_negative() -> None:
+    program = """
+@T.prim_func(private=True)
+def f(x: T.handle, y: T.handle):
+    n = T.int64()
+    X = T.match_buffer(x, (n,), "float32")
+    Y = T.match_buffer(y, (n - 2,), "float32")
+    for i in range(n - 2):
+        with T.block("Y"):
+            vi = T.axis.spatial(n - 2, i)
+            Y[vi] = X[vi + 2]
+"""
+    built = module(
+        'n = T.int64()\nreturn R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n - 2,), "float32"))',
+        'x: R.Tensor(("n",), "float32")',
+        extra=program,
+    )
+    model = bw.compile(built)
+    np.testing.assert_array_equal(model(X), X[2:])
+    assert model(X[:2]).shape == (0,)
+    with pytest.raises(bw.ArgumentError, match="dimension 0, n - 2, would be -1") as caught:
+        model(X[:1])
+    assert caught.value.code == "BW708"
 
 
 def test_sizes_lie_within_the_bounds_that_a_program_declares() -> None:

@@ -42,13 +42,16 @@ from blockwright.arith import Analyzer, is_bijective
 
 
 def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
-    """Violations for all allocated buffers of a function."""
+    """Violations for all allocated buffers of a function, and for its outputs."""
     parents = {inner for visit in found for inner in visit.around if isinstance(inner, ir.Block)}
     leaves = {visit.block for visit in found} - parents
     # What a leaf allocates it writes and reads itself: no signature tells in which order.
     buffers = {b for block in ir.blocks(func.body) if block not in leaves
                for b in block.alloc_buffers}  # fmt: skip
-    if not buffers or _accesses_outside_blocks(func.body, buffers):
+    if _accesses_outside_blocks(func.body, buffers):
+        return
+    buffers |= {b for b in func.outputs if not _accesses_outside_blocks(func.body, {b})}
+    if not buffers:
         return
     analyzer, roots = symbol_facts(func), memory_roots(func)
     writers: dict[ir.Buffer, list[_Writer]] = {}

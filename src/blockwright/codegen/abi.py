@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright.codegen import ffi_ir, types
-from blockwright.codegen.abi_checks import Checker
+from blockwright.codegen.abi_checks import Checker, extent_text, plain
 from blockwright.codegen.abi_results import LentResults
 from blockwright.codegen.abi_symbols import Symbols
 from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.ffi_ir import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
 from blockwright.codegen.signature import Signature, signature
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Buffer, DType, Expr, PrimFunc, Var, build, structural_equal
+from blockwright.ir import Buffer, DType, Expr, IntImm, PrimFunc, Var, build, structural_equal
 from blockwright.support import BuildError
 
 ENTRY_TICKS = "tir.entry_ticks"
@@ -172,6 +172,7 @@ class _Entry:
                                  help="leave the strides out, or pass it as an argument that "
                                  "is written")  # fmt: skip
         shapes = [[self.symbols.index(d) for d in b.shape] for _, b in self.sign.outputs]
+        self._require_sizes(shapes)
         theirs, ours, join = (e.fresh(n) for n in ("lent", "new", "results"))
         e.branch_if(lent, theirs, ours)
         e.label(ours)
@@ -188,6 +189,16 @@ class _Entry:
             self.data[param] = e.phi("ptr", [(a, after_ours), (b, after_theirs)])
         nothing = Value("ptr", "null")
         return [e.phi("ptr", [(m, after_ours), (nothing, after_theirs)]) for m in made]
+
+    def _require_sizes(self, shapes: Sequence[Sequence[Value]]) -> None:
+        """Sizes of results that are computed, such as `n - 2`, are not negative."""
+        for (param, buffer), extents in zip(self.sign.outputs, shapes, strict=True):
+            for axis, (dim, extent) in enumerate(zip(buffer.shape, extents, strict=True)):
+                if not isinstance(dim, (IntImm, Var)):
+                    fine = self.e.compare("sge", extent, int_const(0))
+                    text = f"dimension {axis}, {plain(extent_text(dim))}, would be %lld"
+                    self.check.require_about(self.label[param], fine, "BW708", text,
+                                             "pass larger tensors", extent)  # fmt: skip
 
     def _take_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
         """The memory that the caller has for the outputs."""

@@ -10,6 +10,10 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, cast
 
 from blockwright import ir
+from blockwright.analysis.coverage import coverage_problems
+from blockwright.analysis.kernels import kernels
+from blockwright.analysis.memory import plain_memory
+from blockwright.analysis.visits import visits
 from blockwright.arith import Analyzer
 from blockwright.graph.relate import differ, info_text
 from blockwright.ops.row import dims_text
@@ -212,10 +216,38 @@ def require_plain(
             if buffer in stored:
                 raise GraphError(f"{name} writes {buffer.name}, which the call passes as an "
                                  "argument", code="BW416",
-                                 help="make it a result, or use call_tir_inplace")  # fmt: skip
+                                 help="write to a buffer of its own, and make that the result"
+                                 )  # fmt: skip
         elif buffer not in stored and buffer not in handed_on:
             raise GraphError(f"{name} does not write {buffer.name}, which the call takes for a "
                              "result", code="BW416")  # fmt: skip
+    if not overwritten:
+        _require_written(callee, results)
+
+
+def _require_written(callee: ir.PrimFunc, results: int) -> None:
+    """Raise where a program reads elements of its results that it has not written."""
+    own = set(callee.buffers[len(callee.buffers) - results :]) if results else set[ir.Buffer]()
+    if not any(_reads_first(block, own) for block in ir.blocks(callee.body)):
+        return
+    func = plain_memory(callee.with_attrs(num_outputs=results))
+    for problem in coverage_problems(func, visits(func, kernels(func))):
+        if any(r.buffer in own for b in problem.guilty for r in _reads(b)):
+            raise GraphError(f"{callee.name}: {problem.message}; a result holds nothing before",
+                             code="BW416",
+                             help="pass what it reads as an argument, and write to a result of "
+                             "its own")  # fmt: skip
+
+
+def _reads_first(block: ir.Block, own: set[ir.Buffer]) -> bool:
+    """Whether a block reads results other than sums that it begins itself."""
+    begun = {r.buffer for r in block.writes} if block.init is not None else set[ir.Buffer]()
+    return any(load.buffer in own - begun for load in ir.collect(block.body, ir.BufferLoad))
+
+
+def _reads(node: ir.Node) -> tuple[ir.BufferRegion, ...]:
+    block = node.block if isinstance(node, ir.BlockRealize) else node
+    return block.reads if isinstance(block, ir.Block) else ()
 
 
 def _info(buffer: ir.Buffer) -> ir.TensorInfo:

@@ -149,7 +149,9 @@ class _Host:
             self._library(value, outs)
         else:
             raise GraphError(f"{binding.var.name}: this expression cannot be compiled: {value!r}",
-                             code="BW410")  # fmt: skip
+                             code="BW410",
+                             help="write the bindings of a graph function out where it is called"
+                             if isinstance(value, ir.GraphCall) else None)  # fmt: skip
 
     def _planned(self, var: ir.GraphVar) -> ir.Expr:
         """Where a value lies in the arena; offsets are whole multiples of 64 bytes."""
@@ -199,7 +201,7 @@ class _Host:
         assert isinstance(value.op, ir.OpRef)
         if value.op.name != "call_dps_library" or not isinstance(value.args[0], ir.ExternFunc):
             raise GraphError(f"operator {value.op.name!r} has no tensor program and no library",
-                             code="BW410")  # fmt: skip
+                             code="BW410", help=_OTHERWISE.get(value.op.name))  # fmt: skip
         views: list[ir.Expr] = []
         for operand in (*tir_args(value), *outs):
             buffer = self._buffer_like(operand, f"view{len(self.declared)}")
@@ -259,6 +261,13 @@ def _scalar_argument(value: Any) -> ir.Expr:
     if isinstance(value, float):
         return ir.const(value, "float64")
     return ir.as_expr(value, ir.dtype_of("int64"))
+
+
+_OTHERWISE = {
+    "call_tir_inplace": "call_tir of a program that writes to a result of its own",
+    "call_packed": "call_dps_packed, which is given the memory of its result",
+    "call_pure_packed": "call_dps_packed, which is given the memory of its result",
+}
 
 
 def _sizes(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
