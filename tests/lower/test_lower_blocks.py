@@ -12,6 +12,7 @@ from blockwright import ir
 from blockwright.ir import Allocate, PrimFunc
 from blockwright.lower import lower
 from blockwright.script import tir as T
+from blockwright.script.ir import from_source
 from blockwright.support import BuildError
 
 Check = Callable[..., PrimFunc]
@@ -357,3 +358,59 @@ def test_nested_parallel_loops_become_serial(same_result: Check) -> None:
     lowered = same_result(nested, normal(4, 4), normal(4, 4))
     assert [loop.kind.value for loop in ir.loops(lowered.body)] == ["parallel", "serial"]
     assert "loop j is serial" in lowered.attrs["lower.notes"][0]
+
+
+HALO_IN_PARALLEL = """
+@T.prim_func
+def halo(A: T.Buffer((2, 10), "float32"), B: T.Buffer((2, 8), "float32")):
+    C = T.{allocate}((10,), "float32")
+    for i in {outer}:
+        with T.attr(0, "{key}", 1):
+            for j in T.parallel(4):
+                for h in range(4):
+                    with T.block("C"):
+                        vi = T.axis.spatial(2, i)
+                        vh = T.axis.spatial(10, j * 2 + h)
+                        C[vh] = A[vi, vh] + T.float32(1)
+                for h in range(2):
+                    with T.block("B"):
+                        vi = T.axis.spatial(2, i)
+                        vh = T.axis.spatial(8, j * 2 + h)
+                        B[vi, vh] = C[vh] + C[vh + 2]
+"""
+
+
+@pytest.mark.parametrize("allocate", ["alloc_buffer", "allocate"])
+@pytest.mark.parametrize("outer", ["range(2)", "T.unroll(2)"])
+def test_what_parallel_iterations_alone_use_lives_in_them(
+    allocate: str, outer: str, same_result: Check
+) -> None:
+    """Below unrolled loops and statements too: halos overlap, so the iterations would race."""
+    func = from_source(HALO_IN_PARALLEL.format(allocate=allocate, outer=outer, key="a_note"))
+    assert isinstance(func, PrimFunc)
+    a, b = normal(2, 10), normal(2, 8)
+    low = same_result(func, a, b)
+    inside = [a for loop in ir.collect(low.body, ir.For) if loop.kind is ir.ForKind.PARALLEL
+              for a in ir.collect(loop, Allocate)]  # fmt: skip
+    assert len(inside) == len(ir.collect(low.body, Allocate)) > 0
+
+
+def test_what_parallel_iterations_use_by_address_lives_in_them() -> None:
+    """What the address reaches is not known; other iterations have no use for it in any case."""
+
+    @T.prim_func
+    def by_address(A: T.Buffer((4, 8)), B: T.Buffer((4, 8))):
+        C = T.alloc_buffer((8,))
+        for j in T.parallel(4):
+            with T.block("C"):
+                vj = T.axis.spatial(4, j)
+                T.reads(A[vj, 0:8])
+                T.writes(C[0:8])
+                T.evaluate(T.call_packed("copy_row", T.address_of(C[0]), T.address_of(A[vj, 0])))
+            for h in range(8):
+                with T.block("B"):
+                    vj, vh = T.axis.remap("SS", [j, h])
+                    B[vj, vh] = C[vh]
+
+    (loop,) = [f for f in ir.loops(lower(by_address).body) if f.kind is ir.ForKind.PARALLEL]
+    assert [a.buffer.name for a in ir.collect(loop, Allocate)] == ["C"]

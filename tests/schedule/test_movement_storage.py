@@ -463,3 +463,24 @@ def main(A: T.Buffer((16,), "int32"), rows: T.Buffer((4,), "int32"), B: T.Buffer
     sch.unsafe.annotate_buffer_access("B", "A", "read", lambda i: ((0, 8),))
     (block,) = ir.blocks(sch.func)[1:]
     assert "A[0:8]" in [script(r) for r in block.reads]
+
+
+def test_sizes_in_an_index_map_have_the_type_of_the_indices() -> None:
+    """Recorded maps are over int64; the loops of this program are not."""
+    func = from_source("""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int32()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in range(n):
+        with T.block("B"):
+            vi = T.axis.spatial(n, i)
+            B[vi] = A[vi] * T.float32(2)
+""")
+    sch = Schedule(func)
+    size = ir.cast_to(sch.symbol("n"), "int64")
+    sch.transform_block_layout(sch.get_block("B"), IndexMap.from_func(lambda i: (size - 1 - i,), 1))
+    (loop,) = ir.loops(sch.func.body)
+    assert loop.loop_var.dtype is loop.extent.dtype is ir.dtype_of("int32")
+    assert_same_meaning(func, sch.func, exact=True)

@@ -51,12 +51,12 @@ class BlockCompiler(HardwareCompiler):
         self.axis_of: dict[Var, str] = {}
 
     # ---------------------------------------------------------------------------------- memory
-    def new_buffer(self, buffer: Buffer, rows: tuple[AlignRow, ...] = ()) -> Run:
+    def new_buffer(self, buffer: Buffer) -> Run:
         """Fresh storage at each visit.
 
         Each lane has its own; in a kernel, the threads that the storage scope says share one.
         """
-        align = rows or self.alignment.get(buffer, ())
+        align = self.alignment.get(buffer, ())
         shape, strides = self._layout(buffer)
         self.defined |= {v for v in (buffer.offset,) if isinstance(v, Var)}
         slot = self.slot(buffer)
@@ -144,9 +144,11 @@ class BlockCompiler(HardwareCompiler):
 
     def _allocate(self, node: S.Allocate) -> Run:
         rows: tuple[AlignRow, ...] = tuple(node.annotations.get(DIM_ALIGN, ()))
-        if node.buffer in self.on_chip:
+        if rows:
+            self.alignment = {**self.alignment, node.buffer: rows}
+        if node.buffer in self._owned():
             return self.stmt(node.body)
-        allocate, body = self.new_buffer(node.buffer, rows), self.stmt(node.body)
+        allocate, body = self.new_buffer(node.buffer), self.stmt(node.body)
 
         def run(env: Env) -> None:
             allocate(env)
@@ -306,12 +308,16 @@ class BlockCompiler(HardwareCompiler):
 
     def _begin(self, block: Block) -> list[Run]:
         """What a block does before its body."""
-        inner = {b for owned in self.privates.values() for b in owned} | self.on_chip
-        steps: list[Run] = [self.new_buffer(b) for b in block.alloc_buffers if b not in inner]
+        owned = self._owned()
+        steps: list[Run] = [self.new_buffer(b) for b in block.alloc_buffers if b not in owned]
         steps += [self._match(m) for m in block.match_buffers]
         if block.init is not None:
             steps.append(self._init(block))
         return steps
+
+    def _owned(self) -> set[Buffer]:
+        """Buffers that come to life in loops inside, not where they are allocated."""
+        return {b for owned in self.privates.values() for b in owned} | self.on_chip
 
     def _init(self, block: Block) -> Run:
         """`init` where every reduction iterator is at its start."""

@@ -1,10 +1,10 @@
 """Which buffers belong to the iterations of a parallel loop.
 
 A schedule computes a producer inside a parallel loop without moving its buffer, which stays
-allocated in an outer block. Iterations of a parallel loop exchange nothing, so a buffer that is
-touched only inside such a loop is memory of its iterations, not memory they share. That holds
-unless values may outlive an iteration: where another loop runs the parallel loop again during the
-life of the buffer, and an iteration does not begin with a write of its own, as here::
+allocated outside, by a block or by a statement. Iterations of a parallel loop exchange nothing, so
+a buffer that is touched only inside such a loop is memory of its iterations, not memory they share.
+That holds unless values may outlive an iteration: where another loop runs the parallel loop again
+during the life of the buffer, and an iteration does not begin with a write of its own, as here::
 
     for k in range(64):
         for i in T.parallel(16):
@@ -21,6 +21,7 @@ from __future__ import annotations
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
+    Allocate,
     AttrStmt,
     Block,
     BlockRealize,
@@ -52,7 +53,7 @@ Privates = dict[For, list[Buffer]]
 
 
 def private_buffers(root: Stmt) -> Privates:
-    """Parallel loop → the buffers of outer blocks that are fresh at each of its iterations."""
+    """Parallel loop → the buffers of outside that are fresh at each of its iterations."""
     finder = _Finder()
     finder.visit(root, ())
     found: Privates = {}
@@ -113,6 +114,11 @@ class _Finder:
             for part in (node.init, node.body):
                 if part is not None:
                     self.visit(part, path)
+        elif isinstance(node, Allocate):
+            self.allocated[node.buffer] = path
+            for size in (*node.buffer.shape, *node.buffer.strides):
+                self.visit(size, path)
+            self.visit(node.body, path)
         else:
             for child in node.children():
                 self.visit(child, path)

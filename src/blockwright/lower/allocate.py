@@ -42,6 +42,7 @@ from blockwright.ir import (
     const_int,
     free_vars,
     is_const_int,
+    loops,
     seq,
 )
 from blockwright.ir import expr as E
@@ -101,15 +102,7 @@ class _Place(Analysed, Statements):
         buffer = node.buffer
         match stmt:
             case For():
-                if stmt.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
-                    return None
-                if mentions(stmt.min, buffer) or mentions(stmt.extent, buffer):
-                    return None
-                with self.inside(stmt.loop_var, stmt.dom):
-                    accesses = find_accesses(stmt.body, buffer)
-                    if not private_to(stmt, buffer, accesses, self.analyzer):
-                        return None
-                    return stmt.replace(body=self._sink(node, stmt.body))
+                return self._into_loop(node, stmt)
             case S.IfThenElse():
                 other = stmt.else_case
                 if mentions(stmt.condition, buffer):
@@ -126,8 +119,35 @@ class _Place(Analysed, Statements):
                 return stmt.replace(body=self._sink(node, stmt.body))
             case Allocate():
                 return stmt.replace(body=self._sink(node, stmt.body))
+            case S.AttrStmt() | S.DeclBuffer() if _feeds_threads(stmt.body, buffer):
+                beside = [c for c in stmt.children() if c is not stmt.body]
+                if any(mentions(child, buffer) for child in beside):
+                    return None
+                return stmt.replace(body=self._sink(node, stmt.body))
             case _:
                 return None
+
+    def _into_loop(self, node: Allocate, loop: For) -> Stmt | None:
+        """What lives as long as a parallel loop runs, and is used in no other place, belongs to its
+        iterations: they exchange nothing."""
+        buffer = node.buffer
+        if mentions(loop.min, buffer) or mentions(loop.extent, buffer):
+            return None
+        if loop.kind is ForKind.UNROLLED and not _feeds_threads(loop.body, buffer):
+            return None
+        if loop.kind not in (ForKind.SERIAL, ForKind.UNROLLED, ForKind.PARALLEL):
+            return None
+        with self.inside(loop.loop_var, loop.dom):
+            accesses = find_accesses(loop.body, buffer)
+            private = private_to(loop, buffer, accesses, self.analyzer)
+            if not private and loop.kind is not ForKind.PARALLEL:
+                return None
+            return loop.replace(body=self._sink(node, loop.body))
+
+
+def _feeds_threads(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether a parallel loop in a statement uses a buffer."""
+    return any(loop.kind is ForKind.PARALLEL and mentions(loop, buffer) for loop in loops(stmt))
 
 
 # ------------------------------------------------------------------------------------- compacting

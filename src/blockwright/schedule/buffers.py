@@ -286,14 +286,19 @@ def reached(state: State, block: ir.Block) -> bool:
 
 
 def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
-    """The map over indices of another integer type (records are made over int64)."""
+    """The map over indices of another integer type (records are made over int64); sizes in it are
+    converted, and conversions of indices, which keep their value, are left out."""
     fresh = {v: ir.Var(v.name, dtype) for v in index_map.initial}
 
     def change(node: ir.Node) -> ir.Node | None:
         if isinstance(node, ir.Var) and node in fresh:
             return fresh[node]
-        if isinstance(node, ir.IntImm):
+        if isinstance(node, ir.IntImm) and node.dtype.is_int:
             return ir.const(node.value, dtype)
+        if isinstance(node, ir.Var) and node.dtype.is_int:
+            return ir.cast_to(node, dtype)
+        if isinstance(node, ir.Cast) and node.dtype.is_int and node.value.dtype is dtype:
+            return node.value
         return None
 
     final = tuple(ir.rewrite_bottom_up(e, change) for e in index_map.final)

@@ -37,6 +37,8 @@ _COMPILED = 4
 """How much likelier than a step a program that was lowered is compiled."""
 
 
+_TYPES, _WEIGHTS = ("float32", "float16", "float64"), (0.84, 0.08, 0.08)
+"""Element types of the programs, each with how likely it is."""
 _FOCUS = ("halo", "halo", "compute_at", "compute_inline", "parallel", "transform_block_layout",
           "transform_layout")  # fmt: skip
 """Steps of which one is drawn half of the time for some programs: what few of them allow."""
@@ -94,7 +96,8 @@ class _Game:
 
     def __init__(self, seed: int, settings: Settings, played: Played) -> None:
         self.seed, self.settings, self.played = seed, settings, played
-        program = random_program(seed, unusual=True)
+        dtype = random.Random(f"{seed} element type").choices(_TYPES, _WEIGHTS)[0]
+        program = random_program(seed, unusual=True, dtype=dtype)
         self.sch = Watched(program, verify="full")
         often = settings.often or _focus(seed)
         self.player = Player(program, ALL_MOVES, seed, often, schedule=self.sch)

@@ -8,13 +8,13 @@ depend continuously on inputs, so that two correct programs agree within roundin
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from blockwright import ir
 from blockwright.interp import interpret
 from blockwright.script.compute import Tensor
 from blockwright.support import InterpretError
-from blockwright.testing.arrays import make_arrays
+from blockwright.testing.arrays import make_arrays, random_sizes
 from blockwright.testing.generators.beside import Beside
 from blockwright.testing.generators.extents import Extents
 from blockwright.testing.generators.forms import FORMS
@@ -39,6 +39,8 @@ parts (`parts`), or that reduce side by side or atomically (`beside`)."""
 
 _NAMED = 0.25
 """How many programs with unusual stages have second names."""
+_EMPTY = 0.15
+"""How many of them may have tensors without elements in fixed shapes."""
 
 
 class _Maker(Usual, Unusual, Nests, Extents, Parts, Beside):
@@ -63,14 +65,11 @@ def random_program(
         unusual: whether stages may be of the kinds in `UNUSUAL` too, and buffers and values may
             have second names.
     """
-    chance = random.Random(seed)
-    maker = _Maker(chance, chance.random() < 0.4 if symbolic is None else symbolic, dtype, seed)
     kinds = (*STAGES, *UNUSUAL) if unusual else STAGES
-    for _ in range(stages or chance.randint(1, 5)):
-        maker.stage(chance.choice(kinds))
-    made = maker.finish()
-    if maker.symbols:
-        made = _with_least_sizes(made, seed, 0 if chance.random() < 0.5 else 1)
+    empty = unusual and random.Random(f"{seed} empty").random() < _EMPTY
+    made = _drawn(seed, stages, symbolic, dtype, kinds, empty)
+    if empty and not _runs(made, seed, random_sizes(made, seed)):
+        made = _drawn(seed, stages, symbolic, dtype, kinds, empty=False)
     if not unusual:
         return made
     second = random.Random(f"{seed} second names")
@@ -79,6 +78,21 @@ def random_program(
     for change, share in FORMS:
         if second.random() < share:
             made = change(made, second)
+    return made
+
+
+def _drawn(
+    seed: int, stages: int | None, symbolic: bool | None, dtype: str, kinds: Sequence[str],
+    empty: bool,
+) -> ir.PrimFunc:  # fmt: skip
+    chance = random.Random(seed)
+    sized = chance.random() < 0.4 if symbolic is None else symbolic
+    maker = _Maker(chance, sized, dtype, seed, empty=empty)
+    for _ in range(stages or chance.randint(1, 5)):
+        maker.stage(chance.choice(kinds))
+    made = maker.finish()
+    if maker.symbols:
+        made = _with_least_sizes(made, seed, 0 if chance.random() < 0.5 else 1)
     return made
 
 

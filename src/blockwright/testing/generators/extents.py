@@ -30,7 +30,7 @@ class Extents(Maker):
         """Differences of neighbours along an axis: none where there is one element."""
         x = self.pick(rank=1)
         axis = self.chance.randrange(len(x.shape))
-        if ir.is_const_int(x.shape[axis], 1):
+        if ir.is_const_int(x.shape[axis], 1) and not self.empty:
             return self._part()
 
         def body(*i: ir.Expr) -> ir.Expr:
@@ -74,7 +74,9 @@ class Extents(Maker):
             (ir.minimum(size, ir.const(1, INT64)), lambda i: i),
         ]
         known = [(_ANALYZER.simplify(extent), place) for extent, place in parts]
-        return self.chance.choice([p for p in known if not ir.is_const_int(p[0], 0)])
+        if self.empty and self.chance.random() < 0.3:
+            known.append((ir.const(0, INT64), lambda i: i))
+        return self.chance.choice([p for p in known if self.empty or not ir.is_const_int(p[0], 0)])
 
 
 def _less_one(size: ir.Expr) -> ir.Expr:

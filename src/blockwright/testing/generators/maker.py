@@ -16,9 +16,20 @@ _KEPT = 0.1  # how often what a later stage uses is an output too
 
 
 class Maker:
-    """A program in the making: the tensors there are, and those that nothing uses yet."""
+    """A program in the making: the tensors there are, and those that nothing uses yet.
 
-    def __init__(self, chance: random.Random, symbolic: bool, dtype: str, seed: int) -> None:
+    Args:
+        chance: decides everything.
+        symbolic: whether there are symbols.
+        dtype: element type of the float tensors.
+        seed: names the program.
+        empty: whether a stage may make a tensor without elements where no size is a symbol.
+    """
+
+    def __init__(
+        self, chance: random.Random, symbolic: bool, dtype: str, seed: int, *, empty: bool = False
+    ) -> None:
+        self.empty = empty
         self.chance = chance
         self.dtype = dtype
         self.program = Program(f"random_{seed}")
