@@ -24,7 +24,7 @@ Row = dict[int, Fraction]
 # coefficients exact; and among these the ones with the smallest measured error of a convolution.
 _POINTS = {
     3: ("0", "1", "-1"),
-    5: ("0", "3/4", "-3/4", "3/2", "-3/2"),
+    5: ("0", "5/8", "-5/8", "3/2", "-3/2"),
     7: ("0", "1/2", "-1/2", "1", "-1", "2", "-2"),
 }
 

@@ -16,6 +16,7 @@ Used by the GEMM rule at the root of a program and by the attention rule inside 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -40,11 +41,25 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_PIECE = 512  # terms that a register sums, one after another, of a long reduction
-_LEAST_PIECE = 128
-_LONGEST_PIECE = 1024  # terms of a reduction that is not cut
 _RUN = 512  # bytes of a row that are packed at once
 _SHARED = 8  # groups of panels that there should be at least
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """How a long reduction is cut into pieces with sums of their own.
+
+    Attributes:
+        most: terms of a piece, about.
+        least: terms of a piece.
+        longest: terms of a reduction that is not cut.
+    """
+
+    most: int = 256
+    least: int = 96
+    longest: int = 768
+
+
+_WHOLE = Pieces(longest=sys.maxsize)
 
 
 class Canonical(msgspec.Struct):
@@ -74,7 +89,7 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 def canonicalize(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
     apart: int = 0, columns_apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None,
-    in_pieces: bool = False,
+    pieces: Sequence[Pieces] = (),
 ) -> Canonical:  # fmt: skip
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
@@ -82,8 +97,8 @@ def canonicalize(
     its own. So it is with the first `columns_apart` column axes. Tiles have up to `most_rows` rows.
 
     Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
-    far as the left operand's address stays linear. With `in_pieces`, a long reduction without equal
-    pieces is padded with zeros, so that `tile_pieces` can cut it.
+    far as the left operand's address stays linear. A long reduction that does not fall into the
+    last kind of `pieces` is padded with zeros, so that `tile_pieces` can cut it.
     """
     before = node(sch, block)
     facts = contraction_of(before)
@@ -115,8 +130,8 @@ def canonicalize(
     fuse_copy(sch, block, tail, extents, [*outer, inner, *middle, across])
     first, between, last = ([1] * len(axes) for axes in (outer, middle, depth))
     whole = list(last)
-    if in_pieces:
-        whole[-1] = _whole_pieces([extent_of(before, axes) for axes in depth])
+    for cut in pieces[-1:]:
+        whole[-1] = _whole_pieces([extent_of(before, axes) for axes in depth], cut)
     if pad_rows:  # elements beyond the end are read one by one: the last row again, without a test
         a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
     padding = [*first, 1, *between, tile.columns, *whole]
@@ -226,61 +241,92 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
     return init
 
 
-def tile_pieces(sch: Schedule, form: Canonical, m1: LoopRV, k: list[LoopRV]) -> list[LoopRV]:
+def tile_pieces(
+    sch: Schedule, form: Canonical, m1: LoopRV, k: list[LoopRV], pieces: Pieces, *finer: Pieces
+) -> list[LoopRV]:
     """`tile_registers`, where a long reduction is summed in pieces: the registers hold the sum of
-    one piece, which is added to the tile's total in the first cache.
+    one piece, which is added to the tile's total in the first cache. Pieces are cut into `finer`
+    ones in the same way.
 
     A sum of thousands of terms one after another loses three of its digits. Returns the reduction
     loops of the register tile.
     """
-    pieces = _cut_pieces(sch, k)
-    if pieces is None:
+    cut = sum_pieces(sch, form.block, k, pieces)
+    if cut is None:
+        if finer:
+            return tile_pieces(sch, form, m1, k, *finer)
         tile_registers(sch, form, m1, k)
         return k
-    total = form.block
-    partial = sch.rfactor(pieces, 0)
+    partial, (*own, m, _), loop = cut
+    own = tile_pieces(sch, msgspec.structs.replace(form, block=partial), m, own, *finer or (_WHOLE,))
+    clear_total(sch, form.block, loop, form.tile.columns)
+    return own
+
+
+def sum_pieces(
+    sch: Schedule, total: BlockRV, k: Sequence[LoopRV], pieces: Pieces, ragged: bool = False
+) -> tuple[BlockRV, list[LoopRV], LoopRV] | None:
+    """Sum the pieces of a long reduction apart, each where it is added to the total of a tile.
+
+    Args:
+        total: a block with the loops `k` around the two loops of a tile.
+        ragged: whether the last piece may be shorter than the others.
+
+    Returns the block that sums a piece, its loops in the same order, and the loop over pieces; None
+    where the reduction is short, of unknown length, or has no equal pieces.
+    """
+    over = _cut_pieces(sch, k, pieces, ragged)
+    if over is None:
+        return None
+    partial = sch.rfactor(over, 0)
     block = node(sch, total)
     (loop,) = [around for around in sch.get_loops(total) if reduces(sch, block, around)]
     sch.compute_at(partial, loop, preserve_unit_loops=True)
     left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, partial).iter_vars)
     m, n, *own = inner_loops(sch, partial, loop)[-2 - left :]
     sch.reorder(*own, m, n)
-    tile_registers(sch, msgspec.structs.replace(form, block=partial), m, own)
+    return partial, [*own, m, n], loop
+
+
+def clear_total(sch: Schedule, total: BlockRV, loop: LoopRV, lanes: int) -> BlockRV:
+    """Write the additions of `sum_pieces` out in vectors; returns the block of the first values."""
     sch.set_scope(total, 0, "local")
     clear = sch.decompose_reduction(total, loop)
     for handle in (clear, total):
-        vector_rows(sch, handle, form.tile.columns)
-    return own
+        vector_rows(sch, handle, lanes)
+    return clear
 
 
-def _cut_pieces(sch: Schedule, k: Sequence[LoopRV]) -> LoopRV | None:
-    """Cut the loops of a long reduction into pieces of about `_PIECE` terms; returns the loop over
-    these, or None where the reduction is short, of unknown length, or has no equal pieces."""
+def _cut_pieces(
+    sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool
+) -> LoopRV | None:
+    """Cut the loops of a long reduction into pieces; returns the loop over these, or None where the
+    reduction is short, of unknown length, or has no equal pieces."""
     sizes = [extent(sch, loop) for loop in k]
-    found = _piece(sizes)
-    if found is None or not cuts_evenly(sizes):
+    found = _piece(sizes, pieces)
+    if found is None or not (ragged or cuts_evenly(sizes, pieces)):
         return None
     at, together = found
     outer = list(k[: at + 1])
     if together > 1:
         outer[-1], _ = sch.split(outer[-1], [None, together])
-    pieces = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    sch.annotate(pieces, "loop_partition", True)  # the last one may be padded
-    return pieces
+    over = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    sch.annotate(over, "loop_partition", True)  # the last one may be padded
+    return over
 
 
-def _piece(sizes: Sequence[int | None]) -> tuple[int, int] | None:
-    """The loop at which nested loops of a long reduction are cut into pieces of about `_PIECE`
-    terms, and its steps in a piece; None where the reduction is short or of unknown length."""
+def _piece(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | None:
+    """The loop at which nested loops of a long reduction are cut into pieces, and its steps in a
+    piece; None where the reduction is short or of unknown length."""
     known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes) or math.prod(known) <= _LONGEST_PIECE:
+    if len(known) < len(sizes) or math.prod(known) <= pieces.longest:
         return None
     at, inner = len(known) - 1, 1
-    while at and inner * known[at] <= _PIECE:
+    while at and inner * known[at] <= pieces.most:
         inner *= known[at]
         at -= 1
-    size, most = known[at], max(1, _PIECE // inner)
-    least = max(1, _LEAST_PIECE // inner)
+    size, most = known[at], max(1, pieces.most // inner)
+    least = max(1, pieces.least // inner)
     even = [d for d in range(least, 2 * most + 1) if size % d == 0]
     fitting = [d for d in even if d <= most]
     if even:
@@ -288,15 +334,15 @@ def _piece(sizes: Sequence[int | None]) -> tuple[int, int] | None:
     return at, math.ceil(size / math.ceil(size / most))
 
 
-def cuts_evenly(sizes: Sequence[int | None]) -> bool:
+def cuts_evenly(sizes: Sequence[int | None], pieces: Pieces) -> bool:
     """Whether nested loops of a reduction are short enough, or fall into equal pieces."""
-    found = _piece(sizes)
+    found = _piece(sizes, pieces)
     return found is None or (sizes[found[0]] or 0) % found[1] == 0
 
 
-def _whole_pieces(sizes: Sequence[int | None]) -> int:
+def _whole_pieces(sizes: Sequence[int | None], pieces: Pieces) -> int:
     """What the length of the innermost reduction loop must be a multiple of to be cut evenly."""
-    found = _piece(sizes)
+    found = _piece(sizes, pieces)
     return 1 if found is None or found[0] < len(sizes) - 1 else found[1]
 
 

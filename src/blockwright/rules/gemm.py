@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -22,6 +23,7 @@ from blockwright.analysis.streaming import READ_AHEAD, READ_AHEAD_SHARED
 from blockwright.arith import IndexMap
 from blockwright.rules.contraction import (
     Canonical,
+    Pieces,
     canonicalize,
     cuts_evenly,
     node,
@@ -56,6 +58,7 @@ from blockwright.target import Target
 _SHORT = 16  # a piece of a reduction is no shorter than this part of what it could be
 _WRITTEN_OUT = 128  # updates up to which the last of several short loops is written out
 _AT_ONCE = 8  # steps of the reduction that are written out, at most
+_PIECES = (Pieces(),)
 _SHALLOW = 512  # products in a sum, beside which a store with masks takes more than a twentieth
 
 
@@ -209,7 +212,7 @@ def _packed_with(
 
 def contract(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target,
-    tile: RegisterTile | None = None, packed: BlockRV | None = None,
+    tile: RegisterTile | None = None, packed: BlockRV | None = None, in_pieces: Sequence[Pieces] = _PIECES,
 ) -> None:  # fmt: skip
     """Schedule one contraction at the root, with the block behind it if there is one, and the one
     that computes what is packed."""
@@ -221,23 +224,25 @@ def contract(
     product = _product(sch.func, node(sch, block), facts)
     width = extent_of(node(sch, block), facts.m[-1:])
     tile = tile or gemm_tile(target, product)
-    form = canonicalize(sch, block, tail, target, tile=tile, in_pieces=True)
+    form = canonicalize(sch, block, tail, target, tile=tile, pieces=in_pieces)
     if packed is not None:
         sch.compute_inline(packed)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
     plan = gemm_plan(target, product, form.tile)
-    sums = None if plan.depth is None else _cut_depth(sch, form, batch, plan.depth)
+    sums = None
+    if plan.depth is not None:
+        sums = _cut_depth(sch, form, batch, plan.depth, in_pieces)
     pieces, loops = _pieces_and_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
     k = loops[batch + 2 :]
     sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
     if sums is None:
-        k = tile_pieces(sch, form, m1, k)
+        k = tile_pieces(sch, form, m1, k, *in_pieces)
     else:
-        k = _sum_of_piece(sch, form, sums, n0)
+        k = _sum_of_piece(sch, form, sums, n0, in_pieces)
     # Tasks may be cut anywhere now: a condition is one of whole tiles.
     mo, mi = sch.split(m0, [None, plan.row_tiles])
     no, ni = sch.split(n0, [None, plan.panels])
@@ -369,7 +374,9 @@ def _multiple(length: ir.Expr) -> int:
     return max(1, ir.const_int(length) or 1)
 
 
-def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV | None:
+def _cut_depth(
+    sch: Schedule, form: Canonical, batch: int, most: int, in_pieces: Sequence[Pieces]
+) -> BlockRV | None:
     """Cut a long reduction into pieces whose panels stay in cache, each with a sum of its own.
 
     Returns the block of these sums, in a nest of its own with the pieces outermost; the
@@ -392,7 +399,7 @@ def _cut_depth(sch: Schedule, form: Canonical, batch: int, most: int) -> BlockRV
         return None
     length = extent(sch, outer[-1]) or 1
     found = [d for d in range(1, max(1, most // inner) + 1) if length % d == 0]
-    piece = max([d for d in found if cuts_evenly([d, *sizes])] or found)
+    piece = max([d for d in found if cuts_evenly([d, *sizes], in_pieces[-1])] or found)
     if piece * inner * _SHORT < min(most, length * inner):
         return None
     if piece > 1:
@@ -410,7 +417,9 @@ def _pieces_and_loops(
     return ([], loops) if sums is None else (loops[:1], loops[1:])
 
 
-def _sum_of_piece(sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV) -> list[LoopRV]:
+def _sum_of_piece(
+    sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, in_pieces: Sequence[Pieces]
+) -> list[LoopRV]:
     """Compute a register tile's sum over a piece where it is added to the result; returns the loops
     of the reduction."""
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
@@ -418,7 +427,7 @@ def _sum_of_piece(sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: Loop
     left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, sums).iter_vars)
     m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
     sch.reorder(*k, m, n)
-    return tile_pieces(sch, msgspec.structs.replace(form, block=sums), m, k)
+    return tile_pieces(sch, msgspec.structs.replace(form, block=sums), m, k, *in_pieces)
 
 
 def pack(sch: Schedule, form: Canonical, batch: int) -> None:

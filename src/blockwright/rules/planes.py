@@ -30,7 +30,17 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import simplify
 from blockwright.rules import gemm
-from blockwright.rules.contraction import align, fuse_copy, node, panels, regroup, vector_rows
+from blockwright.rules.contraction import (
+    Pieces,
+    align,
+    clear_total,
+    fuse_copy,
+    node,
+    panels,
+    regroup,
+    sum_pieces,
+    vector_rows,
+)
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
     address_of,
@@ -57,6 +67,7 @@ _APART = 4  # elements of the data between neighbours in the result, at most
 _TASK = 4000  # cycles that starting a task costs
 _UNEVEN = 0.25  # of a task, that the last thread ends after the others
 _BETTER = 0.97  # of the other rule's time, from which this one is taken: its tasks are few and long
+_PIECES = Pieces()
 _BITS_PER_CYCLE = 512  # of multiplications: two units of 256 bits, or one of 512
 
 
@@ -257,15 +268,28 @@ def _schedule(
     task = sch.fuse(*first, task, ft)
     sch.reverse_compute_at(parts.tail, f0)
     sch.set_scope(parts.block, 0, "local")
-    init = sch.decompose_reduction(parts.block, depth[0])
-    sch.unroll(f1)
-    sch.vectorize(v1)
+    _sums(sch, parts.block, depth, f1, v1, tile)
     sch.annotate(v0, "loop_partition", True)  # the last tile has only the vectors that it needs
-    for handle in (init, parts.tail):
-        vector_rows(sch, handle, tile.columns)
+    vector_rows(sch, parts.tail, tile.columns)
     _copy(sch, parts.data, task, roles, tile, target)
     sch.parallel(task)
     _pack(sch, parts.weights, len(roles.batch), tile)
+
+
+def _sums(
+    sch: Schedule, block: BlockRV, depth: list[LoopRV], f1: LoopRV, v1: LoopRV, tile: RegisterTile
+) -> None:
+    """A register tile, whose long sums are made of pieces."""
+    cut = sum_pieces(sch, block, depth, _PIECES, ragged=True)
+    partial = block
+    if cut is not None:
+        partial, (*depth, f1, v1), loop = cut
+        clear_total(sch, block, loop, tile.columns)
+        sch.set_scope(partial, 0, "local")
+    init = sch.decompose_reduction(partial, depth[0])
+    sch.unroll(f1)
+    sch.vectorize(v1)
+    vector_rows(sch, init, tile.columns)
 
 
 def _cut(loops: list[LoopRV], *at: int) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:

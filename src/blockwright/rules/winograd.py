@@ -15,7 +15,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.rules.contraction import canonicalize, tile_registers, vector_rows
+from blockwright.rules.contraction import Pieces, canonicalize, tile_pieces, vector_rows
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_cold, leaf_blocks
 from blockwright.rules.gemm import contract, pack
@@ -27,6 +27,11 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
+# Transforms of results magnify the errors of sums over channels, which short pieces keep small.
+_PIECES = (
+    Pieces(most=128, least=64, longest=192),
+    Pieces(most=16, least=8, longest=24),
+)
 _BY_PIXEL = "read them in a block over images, rows, columns and channels, as nn.conv2d does"
 
 
@@ -79,7 +84,7 @@ def apply(sch: Schedule, target: Target) -> None:
     if group is None:
         sch.parallel(_tiles_in(sch, parts.inputs, target))
         sch.parallel(_tiles_out(sch, parts, target))
-        contract(sch, parts.product, None, target)
+        contract(sch, parts.product, None, target, in_pieces=_PIECES)
     else:
         before = _in_groups(sch, parts, target, group)
     for handle in before:
@@ -101,7 +106,7 @@ def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> list[
     split = (ir.floordiv(iters[p], group), ir.floormod(iters[p], group))
     final = (*iters[:p], *split, *iters[p + 1 :])
     sch.transform_block_layout(product, IndexMap(tuple(iters), final))
-    form = canonicalize(sch, product, None, target, apart=1)
+    form = canonicalize(sch, product, None, target, apart=1, pieces=_PIECES)
     (store,) = sch.get_consumers(product)
     task = _pixel_tasks(sch, parts, target, group)
     sch.compute_at(store, task)
@@ -114,7 +119,7 @@ def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> list[
     sch.compute_at(parts.product, r0)
     r1, n1, depth = inner_loops(sch, parts.product, r0)[-3:]
     sch.reorder(depth, r1, n1)
-    tile_registers(sch, form, r1, [depth])
+    tile_pieces(sch, form, r1, [depth], *_PIECES)
     vector_rows(sch, store, form.tile.columns)
     if not target.has_masks:
         cut_tail(sch, n0, filters, form.tile.columns)
